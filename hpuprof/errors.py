@@ -1,0 +1,110 @@
+"""Owns the exception tree and the exit code of each kind of failure.
+
+Every error says in one line what went wrong (naming the file where there is one), and carries a hint of what to do.
+A traceback that reaches a user is a bug in hpuprof.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+EXIT_OK = 0
+EXIT_GATE = 1
+EXIT_USAGE = 2
+EXIT_INPUT = 3
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class HpuprofError(Exception):
+    """Base of all errors that hpuprof raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = EXIT_BUG
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders; keyword-only arguments need a helper to come back.
+        return _rebuild, (type(self), self.message, dict(self.__dict__))
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _rebuild(cls: type[HpuprofError], message: str, state: dict[str, object]) -> HpuprofError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class UsageError(HpuprofError):
+    """The call was wrong: an argument, an option, a name."""
+
+    code = "usage"
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(UsageError):
+    """A setting in the environment or in pyproject.toml is wrong."""
+
+    code = "config"
+
+
+class OutputError(HpuprofError):
+    """The result could not be written."""
+
+    code = "output"
+    exit_code = EXIT_USAGE
+
+
+class MissingDependencyError(HpuprofError):
+    """An optional package is needed; the hint names the extra that brings it."""
+
+    code = "missing-dependency"
+    exit_code = EXIT_USAGE
+
+
+class InputError(HpuprofError):
+    """The input cannot answer what was asked."""
+
+    code = "input"
+    exit_code = EXIT_INPUT
+
+
+class NoTracesFoundError(InputError):
+    """No file that could be a trace was found."""
+
+    code = "no-traces"
+
+
+class TraceFormatError(InputError):
+    """A file is no trace, or nothing could be read from it. `path` and `offset` (bytes) say where."""
+
+    code = "trace-format"
+
+    def __init__(self, message: str, *, path: str, offset: int = 0, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+        self.offset = offset
+
+
+class RankConflictError(InputError):
+    """Two files claim the same rank, stage, action and window; `paths` lists both."""
+
+    code = "rank-conflict"
+
+    def __init__(self, message: str, *, paths: tuple[str, ...], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.paths = paths
+
+
+class InsufficientDataError(InputError):
+    """The traces hold no steps, or no device rows, for what was asked."""
+
+    code = "insufficient-data"

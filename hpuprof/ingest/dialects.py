@@ -1,0 +1,468 @@
+"""Which row is what, in every dialect that hpuprof reads: one table of rules. Owns vendor words; nothing else does.
+
+Four small tables, each tried in order, first match wins:
+
+`ROW_RULES`       category (lower case) and whether the row lies on a device engine lane -> which table the row goes to
+`ENGINE_RULES`    thread name, process name or HPU lane number -> engine of a device lane
+`DEVICE_RULES`    engine, category, kernel or hardware-event name -> compute, communication, copy or marker
+`ACTIVITY_RULES`  host row kind and name -> what the host does in it
+
+Every rule carries an example that the tests classify, and the source that the rule was read from. *G1*, *G2*, *G3* are the
+three generations of Habana's traces (merged JSON up to about bridge 1.19; mid-2025; the Kineto plugin).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hpuprof.model.schema import Activity, DeviceKind, HostKind
+
+Target = Literal["host", "device", "memory", "ignore"]
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """Send rows of `categories` to a table; `lane` restricts the rule to rows on (or off) a device engine lane."""
+
+    id: str
+    categories: frozenset[str]
+    target: Target
+    kind: HostKind | None = None
+    lane: bool | None = None
+    source: str = ""
+
+
+def _cats(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ROW_RULES: tuple[RowRule, ...] = (
+    RowRule("op", _cats("cpu_op operator"), "host", HostKind.OP, source="Kineto; `Operator` until torch 1.11"),
+    RowRule("python", _cats("python_function python"), "host", HostKind.PYTHON, source="Kineto, with_stack=True"),
+    RowRule("annotation", _cats("user_annotation"), "host", HostKind.ANNOTATION, source="Kineto, record_function"),
+    RowRule(
+        "runtime",
+        _cats(
+            "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime "
+            "privateuse1_runtime privateuse1_driver"
+        ),
+        "host",
+        HostKind.RUNTIME,
+        source="Kineto; privateuse1_runtime carries the bridge rows in G3",
+    ),
+    RowRule("kernel", _cats("kernel concurrent_kernel"), "device", source="Kineto, G1, G2, G3; `Kernel` before torch 1.12"),
+    RowRule("memcpy", _cats("gpu_memcpy memcpy gpu_memset memset"), "device", source="Kineto, G1, G3"),
+    RowRule("mtia", _cats("mtia_ccp_events"), "device", source="Kineto on MTIA"),
+    RowRule("lane-runtime", _cats("runtime hpu_op"), "device", lane=True, source="G1 DMA and NIC rows; G3 non-kernel rows"),
+    RowRule("host-runtime", _cats("runtime hpu_op hpu_meta_op"), "host", HostKind.RUNTIME, lane=False, source="G1-G3 Synapse"),
+    RowRule("synapse-logger", _cats("foo"), "host", HostKind.RUNTIME, source="Synapse Logger files mark bridge rows `foo`"),
+    RowRule("memory", _cats("cpu_instant_event"), "memory", source="Kineto, G1 Memory Logs"),
+    RowRule(
+        "device-annotation",
+        _cats("gpu_user_annotation mtia_user_annotation"),
+        "ignore",
+        source="annotations projected on the device are no device work",
+    ),
+    RowRule("sync-marker", _cats("cuda_sync"), "ignore", source="Kineto: a wait drawn on a stream is no device work"),
+    RowRule("overhead", _cats("overhead trace cuda_profiler_range"), "ignore", source="Kineto: the profiler's own rows"),
+    RowRule("flow", _cats("ac2g async_cpu_to_gpu async fwdbwd forward_backward enqueue"), "ignore", source="arrows"),
+)
+
+IGNORED_MTIA = re.compile(r"^mtia_(?:insight|counters|workloadd|memory)")
+
+
+def row_rule(category: str, *, lane: bool) -> RowRule | None:
+    """Return the rule for a category, or None when no rule knows it. `lane`: the row lies on a device engine lane."""
+    category = category.lower()
+    for rule in ROW_RULES:
+        if category in rule.categories and rule.lane in (None, lane):
+            return rule
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------- engines
+
+_HPU_THREAD = re.compile(r"^\[H?D\d+\]\s*(?P<engine>.+)$")
+_HPU_ENGINE_WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\bTPC\b", re.I), "TPC"),
+    (re.compile(r"\bMME\b", re.I), "MME"),
+    (re.compile(r"\bNIC\b", re.I), "NIC"),
+    (re.compile(r"DMA\b", re.I), "DMA"),
+)
+# Lane number = class * 1000 + engine index; classes in the order of the vendor's table (bridge 1.19, trace_parser.cpp).
+_HPU_LANE_CLASS = {0: "DMA", 1: "MME", 2: "TPC", 3: "DMA", 4: "DMA", 5: "DMA", 6: "MME", 7: "TPC", 14: "NIC", 15: "NIC", 16: "NIC", 17: "NIC"}
+HPU_PROCESS = re.compile(r"^/device:HPU:\d+$")
+
+
+def hpu_engine(thread_name: str, process_name: str, pid: int | None, tid: int | None) -> str | None:
+    """Return the engine (MME, TPC, DMA, NIC, other) of an HPU device lane, or None when the track is no such lane.
+
+    A thread named `[HD0] TPC 0` (or `TPC_0` in a device process) is a lane; without a thread name, pid 0 with an
+    engine's lane number. pid 0 alone proves nothing: python rows were seen there too.
+    """
+    match = _HPU_THREAD.match(thread_name)
+    in_device = bool(HPU_PROCESS.match(process_name)) or pid == 0
+    label = match["engine"] if match else thread_name if in_device else ""
+    for pattern, engine in _HPU_ENGINE_WORDS:
+        if pattern.search(label.replace("_", " ")):
+            return engine
+    if match:
+        return "other"
+    if in_device and tid is not None and not label and tid >= 0:
+        return _HPU_LANE_CLASS.get(tid // 1000, "other") if tid < 18_000 else None
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------- device kinds
+
+
+@dataclass(frozen=True)
+class DeviceRule:
+    """Classify a device row by engine, by category, by name or by hardware event; None matches anything."""
+
+    id: str
+    kind: DeviceKind
+    engine: str | None = None
+    categories: frozenset[str] | None = None
+    name: re.Pattern[str] | None = None
+    hw_event: re.Pattern[str] | None = None
+    example: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+
+    def matches(self, *, engine: str, category: str, name: str, hw_event: str) -> bool:
+        """Whether the row fits every condition that the rule sets."""
+        return (
+            (self.engine is None or engine == self.engine)
+            and (self.categories is None or category in self.categories)
+            and (self.name is None or self.name.search(name) is not None)
+            and (self.hw_event is None or self.hw_event.search(hw_event) is not None)
+        )
+
+
+DEVICE_RULES: tuple[DeviceRule, ...] = (
+    DeviceRule(
+        "hw-marker",
+        DeviceKind.MARKER,
+        hw_event=re.compile(r"QMAN|CMD_EXE|RD_FIRST|READ_FIRST|SPU_START$"),
+        example={"engine": "TPC", "category": "kernel", "name": "relu_fwd_f32", "hw_event": "TPC_QMAN_CMD_EXE"},
+        source="only activity events occupy an engine (real Gaudi3 hardware trace)",
+    ),
+    DeviceRule(
+        "hpu-nic",
+        DeviceKind.COMMUNICATION,
+        engine="NIC",
+        example={"engine": "NIC", "category": "runtime", "name": "send", "hw_event": ""},
+        source="G1 lane table",
+    ),
+    DeviceRule(
+        "hpu-dma-transpose",
+        DeviceKind.COMPUTE,
+        engine="DMA",
+        name=re.compile(r"^DmaTranspose"),
+        example={"engine": "DMA", "category": "kernel", "name": "DmaTranspose", "hw_event": ""},
+        source="the bridge gives it category Kernel",
+    ),
+    DeviceRule(
+        "hpu-dma",
+        DeviceKind.COPY,
+        engine="DMA",
+        example={"engine": "DMA", "category": "runtime", "name": "dma", "hw_event": "DBG_DMA_TRC_WR_DATA_LAST"},
+        source="G1 lane table",
+    ),
+    DeviceRule(
+        "copy",
+        DeviceKind.COPY,
+        categories=_cats("gpu_memcpy memcpy gpu_memset memset"),
+        example={"engine": "", "category": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "hw_event": ""},
+        source="Kineto",
+    ),
+    DeviceRule(
+        "hpu-other-engine",
+        DeviceKind.MARKER,
+        engine="other",
+        example={"engine": "other", "category": "runtime", "name": "arc", "hw_event": ""},
+        source="PSOC, SM, PMMU, ARC_FARM lanes carry control, not work",
+    ),
+    DeviceRule(
+        "collective-kernel",
+        DeviceKind.COMMUNICATION,
+        name=re.compile(
+            r"nccl|rccl|hccl|oneccl|cross_device_reduce|deep_ep|nvshmem|"
+            r"(?:multimem|two_shot|one_shot)_all_reduce",
+            re.I,
+        ),
+        example={"engine": "", "category": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "hw_event": ""},
+        source="NCCL, RCCL, HCCL, oneCCL, and custom collectives (vLLM, DeepEP, symmetric memory)",
+    ),
+    DeviceRule(
+        "rocm-copy-kernel",
+        DeviceKind.COPY,
+        name=re.compile(r"^__amd_rocclr_(?:copy|fill)Buffer"),
+        example={"engine": "", "category": "kernel", "name": "__amd_rocclr_copyBuffer.kd", "hw_event": ""},
+        source="ROCm runs some copies as kernels",
+    ),
+    DeviceRule(
+        "mtia-dma",
+        DeviceKind.COPY,
+        categories=_cats("mtia_ccp_events"),
+        name=re.compile(r"^dma|_dma", re.I),
+        example={"engine": "", "category": "mtia_ccp_events", "name": "dma_request", "hw_event": ""},
+        source="Kineto on MTIA",
+    ),
+    DeviceRule(
+        "compute",
+        DeviceKind.COMPUTE,
+        example={"engine": "MME", "category": "kernel", "name": "BatchGemm", "hw_event": "WB0_END"},
+        source="everything else that runs on the device",
+    ),
+)
+
+
+def device_rule(*, engine: str, category: str, name: str, hw_event: str = "") -> DeviceRule:
+    """Return the first device rule that fits; the last one fits every row."""
+    for rule in DEVICE_RULES:
+        if rule.matches(engine=engine, category=category.lower(), name=name, hw_event=hw_event):
+            return rule
+    raise AssertionError("the last device rule matches everything")
+
+
+# ------------------------------------------------------------------------------------------------------------- activities
+
+
+@dataclass(frozen=True)
+class ActivityRule:
+    """Give host rows of `kinds` whose name matches an activity."""
+
+    id: str
+    kinds: tuple[HostKind, ...]
+    name: re.Pattern[str]
+    activity: Activity
+    example: str
+    source: str = ""
+
+
+_R, _O, _A, _P = HostKind.RUNTIME, HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON
+
+ACTIVITY_RULES: tuple[ActivityRule, ...] = (
+    # --- calls into the driver and runtime
+    ActivityRule(
+        "sync-call",
+        (_R,),
+        re.compile(
+            r"^(?:cuda|hip|cu|xpu|mtia)\w*Synchronize|^syn(?:Event|Stream|Device)Synchronize|^synchronize(?:Stream|Event|Device)|"
+            r"^(?:event|stream|device)Synchronize|^scal_completion_group_wait|^hcclSynchronize|^(?:ur|pi|ze)\w*(?:Wait|Synchronize|Finish)$|"
+            r"^cu(?:Event|Stream|Ctx)Synchronize"
+        ),
+        Activity.SYNC,
+        "cudaStreamSynchronize",
+        "CUDA, HIP, Synapse (G1-G3), Level Zero",
+    ),
+    ActivityRule(
+        "join-call", (_R,), re.compile(r"JoinPendingLaunchThread"), Activity.JOIN, "JoinPendingLaunchThread", "bridge 1.19, lazy mode"
+    ),
+    ActivityRule(
+        "alloc-call",
+        (_R,),
+        re.compile(
+            r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister)(?!Async)|^cuMem(?:Alloc|Free|Create|Release|Map|Unmap|SetAccess)"
+            r"|^syn(?:Device|Host)(?:Malloc|Free|Map|Unmap)|^(?:deviceMalloc|deviceFree|hostMalloc|hostFree)\b|^urUSM\w*(?:Alloc|Free)"
+        ),
+        Activity.ALLOC,
+        "cudaMalloc",
+        "CUDA, HIP, Synapse, Level Zero",
+    ),
+    ActivityRule(
+        "graph-launch-call",
+        (_R,),
+        re.compile(r"^(?:cuda|hip|cu)GraphLaunch|^ExecuteCachedGraph|^cudaGraphExec"),
+        Activity.GRAPH_LAUNCH,
+        "cudaGraphLaunch",
+        "CUDA and HIP graphs; HPU Graph replay in the bridge",
+    ),
+    ActivityRule(
+        "compile-call",
+        (_R,),
+        re.compile(r"^compileGraph|^synGraphCompile|^add_new_recipe|^CompileSynapseGraph|^cuModuleLoad|^cuLibraryLoad|^hipModuleLoad|^nvrtcCompile"),
+        Activity.COMPILE,
+        "compileGraph",
+        "Synapse; a recompilation shows as compileGraph inside a step",
+    ),
+    ActivityRule(
+        "launch-call",
+        (_R,),
+        re.compile(
+            r"^(?:cuda|hip)(?:Ext)?(?:ModuleLaunch|Launch)|^cuLaunch|^synLaunch|^enqueueWithExternalEvents|^LaunchSyncTensorsGraph|^LaunchRecipeTask"
+            r"|^launch_recipe|^(?:launch|Launch|run)$|^scal_stream_submit|^runFunction|^urEnqueueKernelLaunch|^zeCommandListAppendLaunchKernel"
+            r"|^piEnqueueKernelLaunch|^LazyLaunch"
+        ),
+        Activity.LAUNCH,
+        "cudaLaunchKernel",
+        "CUDA, HIP, Synapse and bridge, Unified Runtime, MTIA",
+    ),
+    ActivityRule(
+        "copy-call",
+        (_R,),
+        re.compile(r"^(?:cuda|hip|cu)Mem(?:cpy|set)|^synMem(?:Copy|set)|^mem(?:cpy|set)Async|^urEnqueueUSMMem|^urEnqueueMem"),
+        Activity.COPY,
+        "cudaMemcpyAsync",
+        "direction comes from the device row that it launched",
+    ),
+    ActivityRule(
+        "collective-call", (_R, _O), re.compile(r"^hccl[A-Z]|^nccl[A-Z]|^c10d::|^record_param_comms"), Activity.COLLECTIVE, "hcclAllReduce", "HCCL, NCCL, c10d"
+    ),
+    ActivityRule(
+        "lazy-read", (_R, _O), re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^HandleViewsD2H"), Activity.COPY_D2H, "aten::_local_scalar_dense", "item()"
+    ),
+    ActivityRule(
+        "lazy-upload", (_R, _O), re.compile(r"hpu_lazy_H2D"), Activity.COPY_H2D, "copy_hpu_lazy_H2D", "bridge 1.19, lazy mode"
+    ),
+    ActivityRule(
+        "lazy-build",
+        (_R, _O),
+        re.compile(r"^SyncTensorsGraphInternal|^StepMarker"),
+        Activity.GRAPH_BUILD,
+        "SyncTensorsGraphInternal",
+        "bridge 1.19, lazy mode",
+    ),
+    ActivityRule("lazy-accumulate", (_R, _O), re.compile(r"hpu_lazy"), Activity.ACCUMULATE, "add_hpu_lazy", "bridge 1.19, lazy mode"),
+    # --- operators and annotations
+    ActivityRule("item", (_O,), re.compile(r"^aten::(?:item|is_nonzero|equal)$"), Activity.COPY_D2H, "aten::item", "reads a value back"),
+    ActivityRule(
+        "loader-wait",
+        (_O, _A),
+        re.compile(r"^enumerate\(DataLoader\)#_MultiProcessing"),
+        Activity.LOADER_WAIT,
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+        "torch",
+    ),
+    ActivityRule(
+        "data-loader",
+        (_O, _A),
+        re.compile(r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[DataModule\]", re.I),
+        Activity.DATA_LOADER,
+        "[pl][profile][_TrainingEpochLoop].train_dataloader_next",
+        "torch and Lightning",
+    ),
+    ActivityRule(
+        "batch-to-device",
+        (_A,),
+        re.compile(r"batch_to_device|transfer_batch_to_device"),
+        Activity.COPY_H2D,
+        "[pl][profile][Strategy]SingleDeviceStrategy.batch_to_device",
+        "Lightning",
+    ),
+    ActivityRule(
+        "optimizer",
+        (_O, _A),
+        re.compile(r"^Optimizer\.(?:step|zero_grad)#|\.optimizer_zero_grad$|^optimizer$", re.I),
+        Activity.OPTIMIZER,
+        "Optimizer.step#SGD.step",
+        "torch and Lightning; Lightning's optimizer_step wraps the closure, so it is left out on purpose",
+    ),
+    ActivityRule(
+        "callback",
+        (_A,),
+        re.compile(r"\[(?:Callback|Logger)\]|save_checkpoint|log_metrics"),
+        Activity.CALLBACK,
+        "[pl][profile][Callback]ModelCheckpoint.on_train_batch_end",
+        "Lightning",
+    ),
+    ActivityRule(
+        "collective-annotation",
+        (_A,),
+        re.compile(r"^(?:nccl|gloo|mpi|hccl|ucc|xccl|rccl):"),
+        Activity.COLLECTIVE,
+        "nccl:all_reduce",
+        "torch.distributed",
+    ),
+    ActivityRule(
+        "compile-annotation",
+        (_O, _A),
+        re.compile(r"\(dynamo_timed\)|^compile_fx|^_compile\.|^inductor_codecache|^Torch-Compile-Time"),
+        Activity.COMPILE,
+        "_compile.compile_inner (dynamo_timed)",
+        "torch.compile",
+    ),
+    ActivityRule(
+        "step", (_A, _O), re.compile(r"^ProfilerStep#\d+$|^\[pl\]\[profile\]run_training_batch$"), Activity.STEP, "ProfilerStep#3", "torch, Lightning"
+    ),
+    ActivityRule(
+        "replay-frame",
+        (_P,),
+        re.compile(r"hpu/graphs\.py\(\d+\): replay|cuda/graphs\.py\(\d+\): replay"),
+        Activity.GRAPH_LAUNCH,
+        "habana_frameworks/torch/hpu/graphs.py(210): replayV3",
+        "HPU and CUDA graphs",
+    ),
+)
+
+
+def activity(kind: HostKind, name: str) -> Activity:
+    """Return what a host row of this kind and name does."""
+    rule = activity_rule(kind, name)
+    return rule.activity if rule else Activity.NONE
+
+
+def activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
+    """Return the first activity rule that fits, or None."""
+    for rule in ACTIVITY_RULES:
+        if kind in rule.kinds and rule.name.search(name):
+            return rule
+    return None
+
+
+def call_name(name: str) -> str:
+    """Return a host row's plain name: Synapse Logger writes `call:synLaunch`, Synapse `enqueue (accel0)`."""
+    return name[5:] if name.startswith("call:") else name
+
+
+# --------------------------------------------------------------------------------------------------------------- families
+
+
+def device_family(categories: set[str], processes: set[str], threads: set[str], names: set[str]) -> str:
+    """Name the kind of device that a trace was recorded on: hpu, cuda, rocm, xpu, mtia, or cpu when nothing shows one."""
+    lower = {c.lower() for c in categories}
+    if any(HPU_PROCESS.match(p) for p in processes) or lower & {"hpu_op", "hpu_meta_op"} or any(_HPU_THREAD.match(t) for t in threads):
+        return "hpu"
+    if {"SyncTensorsGraphInternal", "synLaunchWithExternalEvents", "call:synLaunchWithExternalEvents"} & names:
+        return "hpu"
+    if any(c.startswith("mtia") for c in lower):
+        return "mtia"
+    if any(c.startswith("xpu") for c in lower):
+        return "xpu"
+    if any(n.startswith("hip") for n in names):
+        return "rocm"
+    if lower & {"cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}:
+        return "cuda"
+    return "cpu"
+
+
+def hpu_generation(categories: set[str], processes: set[str], names: set[str]) -> str | None:
+    """Tell which generation of Habana's writers made a trace: G1, G2, G3, or None when nothing decides."""
+    lower = {c.lower() for c in categories}
+    if lower & {"hpu_op", "privateuse1_runtime"}:
+        return "G3"
+    if "Synapse Logger" in processes or any(n.endswith("hpu_lazy") for n in names):
+        return "G1"
+    if {"LaunchRecipeTask", "launch_recipe", "add_new_recipe"} & names:
+        return "G2"
+    if "runtime" in lower or "Bridge Logs" in processes:
+        return "G1"
+    return None
+
+
+def run_mode(family: str, names: set[str], activities: set[Activity]) -> str:
+    """Name how the framework ran the model, as far as the trace shows it: lazy, lazy+graphs, eager, compile, graphs."""
+    compiled = any(n.startswith(("Torch-Compiled Region", "CompiledFunction", "## Call CompiledFxGraph")) for n in names)
+    if family == "hpu":
+        lazy = bool({Activity.ACCUMULATE, Activity.GRAPH_BUILD} & activities)
+        if Activity.GRAPH_LAUNCH in activities:
+            return "lazy+graphs"
+        if lazy:
+            return "lazy"
+        return "compile" if compiled else "eager"
+    if Activity.GRAPH_LAUNCH in activities:
+        return "compile+graphs" if compiled else "graphs"
+    return "compile" if compiled else "eager"

@@ -1,0 +1,541 @@
+"""From wire events to the trace model: typed columns, paired B/E rows, classified rows. Computes no statistics."""
+
+from __future__ import annotations
+
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.errors import TraceFormatError
+from hpuprof.ingest import dialects
+from hpuprof.ingest.decode import DecodeLog
+from hpuprof.ingest.stamps import duration_ns, exact_ns, int_column, stamp_ns
+from hpuprof.ingest.wire import NO_ARGS, Args, Event
+from hpuprof.model.schema import Activity, DeviceKind, HostKind
+from hpuprof.model.trace import DeviceRows, Health, HostRows, Ints, MemoryRows, Trace, Track, Trouble
+
+MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
+"""A row longer than a day, or a day away from the others, is damaged (durations of 236 years were seen)."""
+
+_HOST, _MAYBE_DEVICE, _IGNORE, _UNKNOWN = 1, 2, 3, 4
+_BRIDGE_PROCESSES = {"Synapse Logger": 10_000, "Bridge Logs": 20_000, "Memory Logs": 30_000}
+
+
+class Interner(dict[Any, int]):
+    """Give each distinct key the next code; unhashable keys count as their text."""
+
+    def __missing__(self, key: Any) -> int:
+        code = self[key] = len(self)
+        return code
+
+    def codes(self, keys: list[Any]) -> npt.NDArray[np.int32]:
+        """Return the code of each key, dtype int32."""
+        try:
+            return np.array([self[k] for k in keys], dtype=np.int32)
+        except TypeError:
+            return np.array([self[k if isinstance(k, str) else str(k)] for k in keys], dtype=np.int32)
+
+
+class _Columns:
+    """Growing columns: one list of arrays per name."""
+
+    def __init__(self, *names: str) -> None:
+        self.parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+
+    def add(self, **arrays: npt.NDArray[Any]) -> None:
+        for name, parts in self.parts.items():
+            parts.append(arrays[name])
+
+    def take(self) -> dict[str, npt.NDArray[Any]]:
+        """Join each column, releasing its parts as it goes."""
+        joined = {}
+        for name in list(self.parts):
+            parts = self.parts.pop(name)
+            joined[name] = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return joined
+
+
+class Normaliser:
+    """Collect wire events of one file, then `finish()` them into a `Trace`."""
+
+    def __init__(self) -> None:
+        self.names = Interner()
+        self.cats = Interner()
+        self.tracks = Interner()
+        self.shapes = Interner()
+        self.dtypes = Interner()
+        self.hw_events = Interner()
+        self.host = _Columns("start", "dur", "name", "track", "cat", "correlation", "external", "shape")
+        self.lane = _Columns("start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw")
+        self.targets: list[int] = []
+        self.cat_rows: list[int] = []
+        self.open_close: list[tuple[int, int, bool, int, int]] = []  # track, ts, is_begin, name, cat
+        self.memory: list[tuple[int, bool, int, int, int]] = []
+        self.process_names: dict[str, list[str]] = {}
+        self.thread_names: dict[tuple[str, str], str] = {}
+        self.troubles: dict[str, Trouble] = {}
+        self.unknown: dict[tuple[int, int], int] = {}
+        self.rows = 0
+        self.flows = 0
+        self.other_phases: dict[str, int] = {}
+
+    # ---------------------------------------------------------------------------------------------------------- collecting
+
+    def trouble(self, code: str, count: int, text: str, offset: int | None = None) -> None:
+        """Count something that went wrong."""
+        old = self.troubles.get(code + text)
+        self.troubles[code + text] = Trouble(code, count + (old.count if old else 0), text, old.offset if old else offset)
+
+    def feed(self, events: list[Event], *, exact: bool) -> None:
+        """Add one piece of events."""
+        self.rows += len(events)
+        slices = [e for e in events if e.ph == "X"]
+        if len(slices) != len(events):
+            self._feed_rest([e for e in events if e.ph != "X"], exact=exact)
+        if slices:
+            self._feed_slices(slices, exact=exact)
+
+    def _category_codes(self, cats: list[Any]) -> npt.NDArray[np.int32]:
+        codes = self.cats.codes(cats)
+        if len(self.cats) > len(self.targets):
+            for category in list(self.cats)[len(self.targets) :]:
+                self.targets.append(_target(str(category)))
+                self.cat_rows.append(0)
+        return codes
+
+    def _feed_slices(self, events: list[Event], *, exact: bool) -> None:
+        cats = self._category_codes([e.cat for e in events])
+        for code, count in enumerate(np.bincount(cats, minlength=len(self.targets))):
+            self.cat_rows[code] += int(count)
+        target = np.array(self.targets, dtype=np.int8)[cats]
+        good = target <= _MAYBE_DEVICE
+        if not good.all():
+            if (target == _UNKNOWN).any():
+                self._count_unknown([e for e, t in zip(events, target.tolist(), strict=True) if t == _UNKNOWN])
+            events, cats, target = list(compress(events, good.tolist())), cats[good], target[good]
+            if not events:
+                return
+        start, start_ok = self._stamps(events, exact=exact)
+        dur, dur_ok = duration_ns([e.dur for e in events])
+        good = start_ok & dur_ok & (dur >= 0) & (dur <= MAX_SPAN_NS)
+        if not good.all():
+            self._count_damaged(start_ok, dur_ok, dur)
+            events, cats, target = list(compress(events, good.tolist())), cats[good], target[good]
+            start, dur = start[good], dur[good]
+        names = self.names.codes([e.name for e in events])
+        tracks = self.tracks.codes([(e.pid, e.tid) for e in events])
+        on_host = target == _HOST
+        if on_host.any():
+            self._add_host(events, on_host, start, dur, names, tracks, cats)
+        if not on_host.all():
+            self._add_lane(events, ~on_host, start, dur, names, tracks, cats)
+
+    def _add_host(
+        self,
+        events: list[Event],
+        mask: npt.NDArray[np.bool_],
+        start: Ints,
+        dur: Ints,
+        names: npt.NDArray[np.int32],
+        tracks: npt.NDArray[np.int32],
+        cats: npt.NDArray[np.int32],
+    ) -> None:
+        if not mask.all():
+            events = list(compress(events, mask.tolist()))
+            start, dur, names, tracks, cats = start[mask], dur[mask], names[mask], tracks[mask], cats[mask]
+        args = [e.args or NO_ARGS for e in events]
+        self.host.add(
+            start=start,
+            dur=dur,
+            name=names,
+            track=tracks,
+            cat=cats.astype(np.int16),
+            correlation=_small(int_column([a.correlation for a in args])),
+            external=_small(_external(args)),
+            shape=self._shape_codes(args),
+        )
+
+    def _shape_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
+        raw = [a.input_dims for a in args]
+        if not any(raw):
+            return np.full(len(args), -1, dtype=np.int32)
+        shapes = self.shapes
+        return np.array([shapes[bytes(r)] if r else -1 for r in raw], dtype=np.int32)
+
+    def _add_lane(
+        self,
+        events: list[Event],
+        mask: npt.NDArray[np.bool_],
+        start: Ints,
+        dur: Ints,
+        names: npt.NDArray[np.int32],
+        tracks: npt.NDArray[np.int32],
+        cats: npt.NDArray[np.int32],
+    ) -> None:
+        if not mask.all():
+            events = list(compress(events, mask.tolist()))
+            start, dur, names, tracks, cats = start[mask], dur[mask], names[mask], tracks[mask], cats[mask]
+        args = [e.args or NO_ARGS for e in events]
+        self.lane.add(
+            start=start,
+            dur=dur,
+            name=names,
+            track=tracks,
+            cat=cats.astype(np.int16),
+            correlation=_small(int_column([a.correlation for a in args])),
+            external=_small(_external(args)),
+            bytes=_small(int_column([a.bytes for a in args])),
+            dtype=self.dtypes.codes([a.data_type for a in args]),
+            recipe=_small(int_column([a.recipe_id for a in args])),
+            hw=self.hw_events.codes([a.hw_event for a in args]),
+        )
+
+    def _stamps(self, events: list[Event], *, exact: bool) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        stamps = [e.ts for e in events]
+        return exact_ns(stamps) if exact else stamp_ns(stamps)
+
+    def _count_damaged(self, start_ok: npt.NDArray[np.bool_], dur_ok: npt.NDArray[np.bool_], dur: Ints) -> None:
+        counts = (
+            ("HP111", int((start_ok & ~dur_ok).sum()), "rows without a duration"),
+            ("HP112", int((~start_ok).sum()), "rows without a time stamp"),
+            ("HP112", int((dur_ok & (dur < 0)).sum()), "rows with a negative duration"),
+            ("HP112", int((dur_ok & (dur > MAX_SPAN_NS)).sum()), "rows longer than a day"),
+        )
+        for code, count, text in counts:
+            if count:
+                self.trouble(code, count, text)
+
+    def _count_unknown(self, events: list[Event]) -> None:
+        for event in events:
+            key = self.cats[event.cat if isinstance(event.cat, str) else str(event.cat)], self.tracks.codes([(event.pid, event.tid)])[0]
+            self.unknown[key] = self.unknown.get(key, 0) + 1
+
+    def _feed_rest(self, events: list[Event], *, exact: bool) -> None:
+        flows = 0
+        rest = []
+        for event in events:
+            if event.ph in ("s", "f", "t"):
+                flows += 1
+            else:
+                rest.append(event)
+        self.flows += flows
+        timed = [e for e in rest if e.ph in ("B", "E") or (e.ph in ("i", "I", "n") and e.name == "[memory]")]
+        if timed:
+            stamps, ok = self._stamps(timed, exact=exact)
+            for event, ts, good in zip(timed, stamps.tolist(), ok.tolist(), strict=True):
+                if not good:
+                    self.trouble("HP112", 1, "rows without a time stamp")
+                elif event.ph in ("B", "E"):
+                    self._begin_end(event, ts)
+                else:
+                    self._memory(event, ts)
+        for event in rest:
+            if event.ph == "M":
+                self._metadata(event)
+            elif event.ph not in ("B", "E") and event.name != "[memory]":
+                phase = str(event.ph) or "(no phase)"
+                self.other_phases[phase] = self.other_phases.get(phase, 0) + 1
+
+    def _begin_end(self, event: Event, ts: int) -> None:
+        name = event.name if isinstance(event.name, str) else str(event.name)
+        category = event.cat if isinstance(event.cat, str) and event.cat else "foo" if name.startswith("call:") else str(event.cat)
+        code = int(self._category_codes([category])[0])
+        track = int(self.tracks.codes([(event.pid, event.tid)])[0])
+        self.open_close.append((track, ts, event.ph == "B", self.names[name], code))
+
+    def _memory(self, event: Event, ts: int) -> None:
+        args = event.args or NO_ARGS
+        values = int_column([-1 if v is None else v for v in (args.total_allocated, args.total_reserved)])
+        delta, device_type = int_column([args.memory_bytes or 0]), int_column([args.device_type or 0])
+        self.memory.append((ts, bool(device_type[0] != 0), int(delta[0]), int(values[0]), int(values[1])))
+
+    def _metadata(self, event: Event) -> None:
+        args = event.args or NO_ARGS
+        pid, tid = str(event.pid), str(event.tid)
+        if event.name == "process_name" and isinstance(args.name, str):
+            self.process_names.setdefault(pid, []).append(args.name)
+        elif event.name == "process_labels" and isinstance(args.labels, str):
+            self.process_names.setdefault(pid, []).insert(0, args.labels)
+        elif event.name == "thread_name" and isinstance(args.name, str):
+            self.thread_names[pid, tid] = args.name
+
+    # ----------------------------------------------------------------------------------------------------------- finishing
+
+    def finish(self, log: DecodeLog, *, path: str) -> Trace:
+        """Pair, classify and sort what was collected. Raises TraceFormatError when no row could be used."""
+        self._pair()
+        for note in log.notes:
+            self.trouble(note.code, note.count, note.text, note.offset)
+        names = [n if isinstance(n, str) else str(n) for n in self.names]
+        cats = [str(c) for c in self.cats]
+        if not any(self.cat_rows) and not self.memory:
+            lost = "; ".join(f"{t.text} (byte {t.offset})" for t in self.troubles.values())
+            raise TraceFormatError(
+                f"{path}: {self.rows} rows, none of them a slice of a PyTorch trace" + (f": {lost}" if lost else ""),
+                path=path,
+                hint="is this a Chrome trace of PyTorch's profiler?",
+            )
+        plain = [self._process_name(str(pid)) for pid, _ in self.tracks]
+        family = dialects.device_family(set(cats), set(plain), set(self.thread_names.values()), set(names))
+        tracks = self._tracks(family)
+        host, device, engines = self._split(names, cats, tracks, family)
+        activities = {Activity(v) for v in np.unique(host.activity)}
+        host, device, memory, origin = self._rebase(host, device)
+        generation = dialects.hpu_generation(set(cats), set(plain), set(names)) if family == "hpu" else None
+        unknown = sorted((cats[c], tracks[t].label, n) for (c, t), n in self.unknown.items())
+        ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] == _IGNORE}
+        ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
+        if self.flows:
+            ignored["flow arrows"] = self.flows
+        merged: dict[tuple[str, str], int] = {}
+        for category, label, count in unknown:
+            merged[category, label] = merged.get((category, label), 0) + count
+        health = Health(
+            rows=self.rows,
+            host_rows=len(host),
+            device_rows=len(device),
+            ignored=dict(sorted(ignored.items())),
+            unknown=tuple((c, t, n) for (c, t), n in sorted(merged.items())),
+            troubles=tuple(sorted(self.troubles.values(), key=lambda t: (t.code, t.text))),
+        )
+        return Trace(
+            host=host,
+            device=device,
+            memory=memory,
+            names=names,
+            tracks=tracks,
+            engines=engines,
+            dtypes=[str(d) for d in self.dtypes],
+            shapes=[s.decode("utf-8", "replace").replace("\n", "") for s in self.shapes],
+            categories={cats[c]: n for c, n in enumerate(self.cat_rows) if n},
+            header=log.header,
+            origin_ns=origin + _base_ns(log.header),
+            family=family,
+            generation=generation,
+            mode=dialects.run_mode(family, set(names), activities),
+            form=log.form,
+            health=health,
+        )
+
+    def _process_name(self, pid: str) -> str:
+        names = self.process_names.get(pid, [])
+        for name in names:
+            if dialects.HPU_PROCESS.match(name):
+                return name
+        return names[-1] if names else ""
+
+    def _tracks(self, family: str) -> list[Track]:
+        tracks = []
+        for pid, tid in self.tracks:
+            p, t = str(pid), str(tid)
+            process, thread = self._process_name(p), self.thread_names.get((p, t), "")
+            engine = dialects.hpu_engine(thread, process, _int(pid), _int(tid)) if family == "hpu" else None
+            synapse = family == "hpu" and not engine and (thread.startswith("Synapse/") or (not process and not thread))
+            owner = _int(pid)
+            if process in _BRIDGE_PROCESSES and owner is not None:
+                owner -= _BRIDGE_PROCESSES[process]
+            tracks.append(Track(p, t, process, thread, engine, f"{p if owner is None else owner}/{t}", synapse))
+        return tracks
+
+    def _pair(self) -> None:
+        """Turn B and E rows into slices: an E closes the innermost open B of its name on its track."""
+        if not self.open_close:
+            return
+        order = sorted(range(len(self.open_close)), key=lambda i: (self.open_close[i][0], self.open_close[i][1], i))
+        stack: list[tuple[int, int, int]] = []
+        current, lost_begin, lost_end = -1, 0, 0
+        done: list[tuple[int, int, int, int, int]] = []
+        for i in order:
+            track, ts, is_begin, name, cat = self.open_close[i]
+            if track != current:
+                lost_begin += len(stack)
+                stack, current = [], track
+            if is_begin:
+                stack.append((name, ts, cat))
+                continue
+            depth = next((d for d in range(len(stack) - 1, -1, -1) if stack[d][0] == name), None)
+            if depth is None:
+                lost_end += 1
+                continue
+            lost_begin += len(stack) - depth - 1
+            _, begin, begin_cat = stack[depth]
+            del stack[depth:]
+            done.append((track, begin, ts - begin, name, begin_cat if begin_cat is not None else cat))
+        lost_begin += len(stack)
+        if lost_begin:
+            self.trouble("HP111", lost_begin, "begin rows without an end")
+        if lost_end:
+            self.trouble("HP111", lost_end, "end rows without a begin")
+        self._add_pairs(done)
+        self.open_close.clear()
+
+    def _add_pairs(self, done: list[tuple[int, int, int, int, int]]) -> None:
+        if not done:
+            return
+        columns = np.array(done, dtype=np.int64)
+        track, start, dur, name, cat = (columns[:, i] for i in range(5))
+        target = np.array(self.targets, dtype=np.int8)[cat]
+        for code, count in enumerate(np.bincount(cat, minlength=len(self.targets))):
+            self.cat_rows[code] += int(count)
+        for t, c in zip(track[target == _UNKNOWN].tolist(), cat[target == _UNKNOWN].tolist(), strict=True):
+            self.unknown[c, t] = self.unknown.get((c, t), 0) + 1
+        keep = target <= _MAYBE_DEVICE
+        long = dur > MAX_SPAN_NS
+        if long.any():
+            self.trouble("HP112", int(long.sum()), "rows longer than a day")
+        keep &= ~long
+        none = np.full(len(done), -1, dtype=np.int64)
+        common = {"start": start, "dur": dur, "name": name.astype(np.int32), "track": track.astype(np.int32), "cat": cat.astype(np.int16)}
+        common |= {"correlation": none, "external": none}
+        host = {**common, "shape": none.astype(np.int32)}
+        lane = {**common, "bytes": none, "recipe": none, "dtype": self.dtypes.codes([""] * len(done)), "hw": self.hw_events.codes([""] * len(done))}
+        is_host = keep & (target == _HOST)
+        is_lane = keep & (target == _MAYBE_DEVICE)
+        self.host.add(**{k: v[is_host] for k, v in host.items()})
+        self.lane.add(**{k: v[is_lane] for k, v in lane.items()})
+
+    def _split(self, names: list[str], cats: list[str], tracks: list[Track], family: str) -> tuple[HostRows, DeviceRows, list[str]]:
+        """Send each maybe-device row to its table and classify all rows."""
+        lane = self.lane.take()
+        on_lane = np.array([t.engine is not None for t in tracks] or [False], dtype=bool)
+        rules = [[dialects.row_rule(c, lane=flag) for flag in (False, True)] for c in cats]
+        to_device = np.array([[bool(r and r.target == "device") for r in pair] for pair in rules] or [[False, False]], dtype=bool)
+        track, cat = lane["track"].astype(np.int64), lane["cat"].astype(np.int64)
+        is_device = to_device[cat, on_lane[track].astype(np.int64)] if len(track) else np.empty(0, dtype=bool)
+        device, engines = self._device_rows({k: v[is_device] for k, v in lane.items()}, names, cats, tracks, family)
+        host = self.host.take()
+        if not is_device.all():
+            extra = {k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external")}
+            extra["shape"] = np.full(len(extra["start"]), -1, dtype=np.int32)
+            host = {k: np.concatenate([host[k], extra[k]]) for k in host}
+        kinds = np.array([(r[0].kind or 0) if r[0] else 0 for r in rules] or [0], dtype=np.int8)
+        return self._host_rows(host, kinds, names), device, engines
+
+    def _host_rows(self, columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8], names: list[str]) -> HostRows:
+        kind = kinds[columns.pop("cat").astype(np.int64)]
+        name = columns["name"].astype(np.int64)
+        lookup = np.zeros((max(HostKind) + 1, max(len(names), 1)), dtype=np.int8)
+        for host_kind in HostKind:
+            present = np.zeros(len(names), dtype=bool)
+            present[name[kind == host_kind]] = True
+            for code in np.flatnonzero(present).tolist():
+                plain = names[code]
+                if host_kind == HostKind.PYTHON and "replay" not in plain:
+                    continue
+                lookup[host_kind, code] = dialects.activity(host_kind, dialects.call_name(plain))
+        order = np.lexsort((-columns["dur"], columns["start"]))
+        return HostRows(
+            start=columns["start"][order],
+            dur=columns["dur"][order],
+            name=columns["name"][order].astype(np.int32),
+            track=columns["track"][order].astype(np.int32),
+            kind=kind[order],
+            activity=lookup[kind.astype(np.int64), name][order],
+            correlation=columns["correlation"][order],
+            external=columns["external"][order],
+            shape=columns["shape"][order].astype(np.int32),
+        )
+
+    def _device_rows(
+        self, columns: dict[str, npt.NDArray[Any]], names: list[str], cats: list[str], tracks: list[Track], family: str
+    ) -> tuple[DeviceRows, list[str]]:
+        engines = Interner()
+        hw_events = [str(h) for h in self.hw_events] or [""]
+        track_engine = np.array([engines[t.engine or ""] for t in tracks] or [engines[""]], dtype=np.int64)
+        engine_of_track = track_engine[columns["track"].astype(np.int64)] if len(columns["track"]) else np.empty(0, dtype=np.int64)
+        key = np.stack([engine_of_track, columns["cat"].astype(np.int64), columns["name"].astype(np.int64), columns["hw"].astype(np.int64)])
+        unique, inverse = np.unique(key, axis=1, return_inverse=True) if key.size else (key, np.empty(0, dtype=np.int64))
+        by_code = list(engines)
+        kinds, engine_codes = [], []
+        for engine, cat, name, hw in unique.T.tolist():
+            rule = dialects.device_rule(engine=by_code[engine], category=cats[cat], name=names[name], hw_event=hw_events[hw])
+            kinds.append(int(rule.kind))
+            label = by_code[engine] or DeviceKind(rule.kind).name.lower()
+            engine_codes.append(engines[label])
+        inverse = inverse.reshape(-1)
+        kind = np.array(kinds, dtype=np.int8)[inverse] if kinds else np.empty(0, dtype=np.int8)
+        engine_column = np.array(engine_codes, dtype=np.int32)[inverse] if kinds else np.empty(0, dtype=np.int32)
+        order = np.lexsort((-columns["dur"], columns["start"]))
+        empty_dtype = self.dtypes.get("", -2)
+        dtype = columns["dtype"][order].astype(np.int32)
+        rows = DeviceRows(
+            start=columns["start"][order],
+            dur=columns["dur"][order],
+            name=columns["name"][order].astype(np.int32),
+            track=columns["track"][order].astype(np.int32),
+            kind=kind[order],
+            engine=engine_column[order],
+            correlation=columns["correlation"][order].astype(np.int64),
+            external=columns["external"][order].astype(np.int64),
+            bytes=columns["bytes"][order].astype(np.int64),
+            dtype=np.where(dtype == empty_dtype, -1, dtype).astype(np.int32),
+            recipe=columns["recipe"][order].astype(np.int64),
+        )
+        return rows, list(engines)
+
+    def _rebase(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows, MemoryRows, int]:
+        """Drop rows that lie a day away from the rest and count time from the first row left."""
+        host, device = self._drop_strays(host, device)
+        starts = [int(rows.start[0]) for rows in (host, device) if len(rows)] or [m[0] for m in self.memory[:1]]
+        origin = min(starts, default=0)
+        for rows in (host, device):
+            np.subtract(rows.start, origin, out=rows.start)
+        memory = sorted(self.memory)
+        columns = list(zip(*memory, strict=True)) if memory else [(), (), (), (), ()]
+        ints = [np.array(columns[i], dtype=np.int64) for i in (0, 2, 3, 4)]
+        samples = MemoryRows(ints[0] - origin, np.array(columns[1], dtype=bool), ints[1], ints[2], ints[3])
+        return host, device, samples, origin
+
+    def _drop_strays(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows]:
+        everything = [rows.start for rows in (host, device) if len(rows)]
+        if not everything:
+            return host, device
+        low, high = min(int(s[0]) for s in everything), max(int(s[-1]) for s in everything)
+        if high - low <= MAX_SPAN_NS:
+            return host, device
+        middle = int(np.median(np.concatenate(everything)))
+        kept = []
+        for rows in (host, device):
+            near = np.abs(rows.start - middle) <= MAX_SPAN_NS
+            if not near.all():
+                self.trouble("HP112", int((~near).sum()), "rows more than a day away from the others")
+            kept.append(type(rows)(**{k: v[near] for k, v in vars(rows).items()}))
+        return kept[0], kept[1]
+
+
+def _target(category: str) -> int:
+    off, on = dialects.row_rule(category, lane=False), dialects.row_rule(category, lane=True)
+    if off is None and on is None:
+        return _IGNORE if dialects.IGNORED_MTIA.match(category.lower()) else _UNKNOWN
+    targets = {r.target for r in (off, on) if r}
+    if targets == {"host"}:
+        return _HOST
+    return _MAYBE_DEVICE if "device" in targets else _IGNORE
+
+
+def _external(args: list[Args]) -> Ints:
+    values = int_column([a.external_id for a in args])
+    if (values < 0).all():
+        return int_column([a.external_id_old for a in args])
+    return values
+
+
+def _small(values: Ints) -> npt.NDArray[Any]:
+    """Store a column in 32 bits where its values fit."""
+    if len(values) and (values.max() > np.iinfo(np.int32).max or values.min() < -1):
+        return values
+    return values.astype(np.int32)
+
+
+def _int(value: Any) -> int | None:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _base_ns(header: dict[str, object]) -> int:
+    base = header.get("baseTimeNanoseconds", 0)
+    return _int(base) or 0

@@ -1,0 +1,31 @@
+"""One door for reading: picks the reader by what the file holds, not by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpuprof.errors import TraceFormatError
+from hpuprof.ingest.decode import EventStream
+from hpuprof.ingest.hw_csv import looks_like_hw_csv, read_hw_csv
+from hpuprof.ingest.normalise import Normaliser
+from hpuprof.ingest.source import ByteSource, read_head
+from hpuprof.model.trace import Trace
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Read one trace file of any dialect into a `Trace`.
+
+    Raises TraceFormatError when the file cannot be opened, is no trace, or holds no usable row; everything less is told
+    in `Trace.health`.
+    """
+    try:
+        if looks_like_hw_csv(read_head(path, 4096)):
+            return read_hw_csv(path)
+        stream = EventStream(ByteSource(path))
+        normaliser = Normaliser()
+        for events in stream:
+            normaliser.feed(events, exact=stream.log.exact_stamps)
+        return normaliser.finish(stream.log, path=str(path))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TraceFormatError(f"{path}: cannot be read: {reason}", path=str(path), hint="check that it exists and that you may read it") from error

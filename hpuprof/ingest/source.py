@@ -1,0 +1,87 @@
+"""Byte sources: opens plain and gzipped trace files and yields decompressed pieces. Owns what broken gzip looks like."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+PIECE_BYTES = 4 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class ByteSource:
+    """Iterate over the decompressed bytes of a trace file, in pieces, in bounded memory.
+
+    After iteration `problem` holds what ended the stream early (or ""), and `problem_offset` the offset in the
+    *decompressed* bytes. Several gzip members are read one after another; zero padding after the last is accepted.
+    """
+
+    def __init__(self, path: str | Path, *, piece_bytes: int = PIECE_BYTES) -> None:
+        self.path = Path(path)
+        self.piece_bytes = piece_bytes
+        self.problem = ""
+        self.problem_offset = 0
+        self.compressed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        with open(self.path, "rb") as handle:
+            head = handle.read(2)
+            handle.seek(0)
+            self.compressed = head == _GZIP_MAGIC
+            yield from (self._gunzip(handle) if self.compressed else self._plain(handle))
+
+    def _plain(self, handle: BinaryIO) -> Iterator[bytes]:
+        while piece := handle.read(self.piece_bytes):
+            yield piece
+
+    def _gunzip(self, handle: BinaryIO) -> Iterator[bytes]:
+        inflate = zlib.decompressobj(wbits=31)
+        inside = False  # inside a member that has not ended
+        out, total = bytearray(), 0
+        while block := handle.read(256 << 10):
+            while block and not self.problem:
+                if not inside and not block.startswith(_GZIP_MAGIC[: len(block)]):
+                    block = block.lstrip(b"\0")
+                    if block and not block.startswith(_GZIP_MAGIC[: len(block)]):
+                        self.problem, self.problem_offset = "bytes that are no gzip follow the last member", total
+                    if not block or self.problem:
+                        break
+                try:
+                    piece = inflate.decompress(block)
+                except zlib.error as error:
+                    self.problem, self.problem_offset = f"gzip data is damaged ({error})", total
+                    break
+                out += piece
+                total += len(piece)
+                inside, block = not inflate.eof, inflate.unused_data
+                if inflate.eof:
+                    inflate = zlib.decompressobj(wbits=31)
+            if len(out) >= self.piece_bytes:
+                yield bytes(out)
+                out.clear()
+            if self.problem:
+                break
+        if inside and not self.problem:
+            self.problem, self.problem_offset = "gzip stream ends before its end mark", total
+        if out:
+            yield bytes(out)
+
+
+def read_head(path: str | Path, size: int = 256 << 10) -> bytes:
+    """Return up to `size` decompressed bytes from the start of a file."""
+    source = ByteSource(path, piece_bytes=size)
+    for piece in source:
+        return piece[:size]
+    return b""
+
+
+def read_tail(path: str | Path, size: int = 64 << 10) -> bytes:
+    """Return the last bytes of an uncompressed file; nothing for a gzipped one (its tail cannot be sought)."""
+    path = Path(path)
+    with open(path, "rb") as handle:
+        if handle.read(2) == _GZIP_MAGIC:
+            return b""
+        handle.seek(max(0, path.stat().st_size - size))
+        return handle.read()

@@ -1,0 +1,99 @@
+"""The vocabulary of a trace: row kinds, activities, engines, columns. Owns words and their meaning, no behaviour."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class HostKind(IntEnum):
+    """What sort of row a host slice is."""
+
+    OP = 1  # a framework operator (aten::*, autograd nodes, bridge accumulation)
+    PYTHON = 2  # a python frame (with_stack=True)
+    ANNOTATION = 3  # record_function ranges: steps, Lightning actions, data loader, optimizer, user's own
+    RUNTIME = 4  # a call into the driver, runtime, Synapse or the bridge
+
+
+class Activity(IntEnum):
+    """What a host slice does, where its name tells. One slice has one activity."""
+
+    NONE = 0
+    LAUNCH = 1  # enqueues device work (kernel, recipe)
+    GRAPH_LAUNCH = 2  # replays a captured graph
+    SYNC = 3  # waits for the device or a stream or event
+    ALLOC = 4  # allocates or frees device or pinned memory
+    JOIN = 5  # waits for the bridge's launch thread
+    COPY_H2D = 6  # copies host to device
+    COPY_D2H = 7  # reads back from the device: item(), .cpu(), D2H copies
+    COPY = 8  # other or unknown direction of copy, memset
+    COMPILE = 9  # compiles a graph, a recipe or a kernel
+    COLLECTIVE = 10  # a collective or point-to-point operation
+    DATA_LOADER = 11  # fetches the next batch
+    LOADER_WAIT = 12  # fetches the next batch from worker processes: the caller waits
+    OPTIMIZER = 13  # optimizer step or zero_grad
+    CALLBACK = 14  # callbacks, loggers, checkpoints
+    ACCUMULATE = 15  # lazy mode: records an operator for later
+    GRAPH_BUILD = 16  # lazy mode: collects, hashes and looks up the accumulated graph
+    STEP = 17  # a step marker of some framework
+
+
+class DeviceKind(IntEnum):
+    """What a device slice is. Markers are points of interest that occupy no engine."""
+
+    COMPUTE = 1
+    COMMUNICATION = 2
+    COPY = 3
+    MARKER = 4
+
+
+class Role(IntEnum):
+    """What a host thread is for."""
+
+    MAIN = 1
+    AUTOGRAD = 2
+    LAUNCH = 3
+    DATA_LOADER = 4
+    OTHER = 5
+
+
+class Cause(IntEnum):
+    """What the host was doing while the device had nothing to do. Lower value wins where several hold at once.
+
+    The order goes from the specific to the general: a blocking read inside the optimizer is a blocking read, an operator
+    launched inside the data loader belongs to the data loader, Python counts only where nothing else ran.
+    """
+
+    COMPILATION = 1
+    BLOCKING_READ = 2
+    COLLECTIVE = 3
+    H2D_COPY = 4
+    ALLOCATION = 5
+    SYNCHRONISE = 6
+    DATA_LOADER = 7
+    OPTIMIZER = 8
+    CALLBACK = 9
+    OPERATOR_LAUNCH = 10
+    PYTHON = 11
+    UNKNOWN = 12
+
+
+CAUSE_TEXT = {
+    Cause.COMPILATION: "compilation",
+    Cause.BLOCKING_READ: "blocking read (item, D2H)",
+    Cause.COLLECTIVE: "collective",
+    Cause.H2D_COPY: "host-to-device copy",
+    Cause.ALLOCATION: "allocation or free",
+    Cause.SYNCHRONISE: "synchronisation",
+    Cause.DATA_LOADER: "data loader",
+    Cause.OPTIMIZER: "optimizer",
+    Cause.CALLBACK: "callbacks and logging",
+    Cause.OPERATOR_LAUNCH: "operator accumulation and launch",
+    Cause.PYTHON: "Python",
+    Cause.UNKNOWN: "unknown",
+}
+
+BLOCKED_KINDS = ("sync", "queue", "alloc", "join", "copy", "loader")
+"""Kinds of waiting on the host path: sync calls, launches into a full queue, allocation and free, launch-thread join,
+blocking copies, and waiting for data-loader workers."""
+
+DEVICE_FAMILIES = ("hpu", "cuda", "rocm", "xpu", "mtia", "cpu")

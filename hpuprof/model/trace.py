@@ -1,0 +1,144 @@
+"""The normalised trace of one file: host rows, device rows, tracks, memory samples and the file's health.
+
+All times are int64 nanoseconds since the trace's first row; `origin_ns` is that row's absolute stamp. Rows are sorted by
+start (ties: longer first). Every array of a table has shape `(rows,)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Codes: TypeAlias = npt.NDArray[np.int32]
+Bytes8: TypeAlias = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, eq=False)
+class HostRows:
+    """Slices on host threads."""
+
+    start: Ints
+    dur: Ints
+    name: Codes  # into Trace.names
+    track: Codes  # into Trace.tracks
+    kind: Bytes8  # HostKind
+    activity: Bytes8  # Activity
+    correlation: Ints  # -1: none
+    external: Ints  # -1: none
+    shape: Codes  # into Trace.shapes, -1: not recorded
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Ints:
+        """Exclusive end of each slice, ns."""
+        return self.start + self.dur
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceRows:
+    """Slices on device engines or streams."""
+
+    start: Ints
+    dur: Ints
+    name: Codes
+    track: Codes
+    kind: Bytes8  # DeviceKind
+    engine: Codes  # into Trace.engines
+    correlation: Ints
+    external: Ints
+    bytes: Ints  # -1: unknown
+    dtype: Codes  # into Trace.dtypes, -1: unknown
+    recipe: Ints  # -1: none
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Ints:
+        """Exclusive end of each slice, ns."""
+        return self.start + self.dur
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRows:
+    """Allocator samples. `device`: True for device memory. Unknown totals are -1. Unit: bytes."""
+
+    time: Ints
+    device: npt.NDArray[np.bool_]
+    delta: Ints
+    allocated: Ints
+    reserved: Ints
+
+
+@dataclass(frozen=True)
+class Track:
+    """One row of the viewer: a host thread or a device lane."""
+
+    pid: str
+    tid: str
+    process: str = ""
+    thread: str = ""
+    engine: str | None = None  # HPU lanes: MME, TPC, DMA, NIC, other
+    os_thread: str = ""  # joins bridge tracks to the python thread they ran on
+    synapse: bool = False  # Synapse's host profiler: a call track without an OS thread
+
+    @property
+    def label(self) -> str:
+        """Return a short name for tables."""
+        return self.thread or f"{self.pid}/{self.tid}"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that went wrong or was left out while reading: a diagnostic code, how often, where first, in words."""
+
+    code: str
+    count: int
+    text: str
+    offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Health:
+    """What was read and what was not."""
+
+    rows: int = 0
+    host_rows: int = 0
+    device_rows: int = 0
+    ignored: dict[str, int] = field(default_factory=dict)  # by rule: understood and left out
+    unknown: tuple[tuple[str, str, int], ...] = ()  # category, thread name, rows that no rule knows
+    troubles: tuple[Trouble, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One normalised trace file."""
+
+    host: HostRows
+    device: DeviceRows
+    memory: MemoryRows
+    names: list[str]
+    tracks: list[Track]
+    engines: list[str]
+    dtypes: list[str]
+    shapes: list[str]
+    categories: dict[str, int]  # rows by category as written
+    header: dict[str, object]
+    origin_ns: int
+    family: str  # hpu, cuda, rocm, xpu, mtia, cpu
+    generation: str | None  # G1, G2, G3 for HPU
+    mode: str  # eager, lazy, lazy+graphs, compile, graphs, compile+graphs
+    form: str  # object, array, bare, csv
+    health: Health
+
+    @property
+    def end_ns(self) -> int:
+        """The last end of any row, ns since the first row."""
+        ends = [int(rows.end.max()) for rows in (self.host, self.device) if len(rows)]
+        return max(ends, default=0)
