@@ -284,7 +284,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
     ActivityRule(
         "compile-call",
         (_R,),
-        re.compile(r"^compileGraph|^synGraphCompile|^add_new_recipe|^CompileSynapseGraph|^cuModuleLoad|^cuLibraryLoad|^hipModuleLoad|^nvrtcCompile"),
+        re.compile(r"^compileGraph|^synGraphCompile|^CompileSynapseGraph|^cuModuleLoad|^cuLibraryLoad|^hipModuleLoad|^nvrtcCompile"),
         Activity.COMPILE,
         "compileGraph",
         "Synapse; a recompilation shows as compileGraph inside a step",
@@ -352,6 +352,14 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         Activity.COPY_H2D,
         "[pl][profile][Strategy]SingleDeviceStrategy.batch_to_device",
         "Lightning",
+    ),
+    ActivityRule(
+        "closure",
+        (_A,),
+        re.compile(r"\[(?:Strategy|LightningModule)\][\w.]*\.(?:training_step|backward)$"),
+        Activity.CLOSURE,
+        "[pl][profile][Strategy]SingleDeviceStrategy.backward",
+        "Lightning runs forward and backward inside Optimizer.step",
     ),
     ActivityRule(
         "optimizer",

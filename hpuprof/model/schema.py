@@ -35,6 +35,7 @@ class Activity(IntEnum):
     ACCUMULATE = 15  # lazy mode: records an operator for later
     GRAPH_BUILD = 16  # lazy mode: collects, hashes and looks up the accumulated graph
     STEP = 17  # a step marker of some framework
+    CLOSURE = 18  # forward and backward that run inside an optimizer's step
 
 
 class DeviceKind(IntEnum):
@@ -63,6 +64,7 @@ class Cause(IntEnum):
     launched inside the data loader belongs to the data loader, Python counts only where nothing else ran.
     """
 
+    DEVICE_LATENCY = 0
     COMPILATION = 1
     BLOCKING_READ = 2
     COLLECTIVE = 3
@@ -78,6 +80,7 @@ class Cause(IntEnum):
 
 
 CAUSE_TEXT = {
+    Cause.DEVICE_LATENCY: "launch latency and gaps between queued kernels",
     Cause.COMPILATION: "compilation",
     Cause.BLOCKING_READ: "blocking read (item, D2H)",
     Cause.COLLECTIVE: "collective",

@@ -1,0 +1,76 @@
+"""hpuprof: profiling and trace analysis for PyTorch training on Intel Gaudi (HPU) and every device that Kineto knows.
+
+The names below are the interface. They load on first use, so that `import hpuprof` stays light.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hpuprof._version import __version__
+
+if TYPE_CHECKING:
+    from hpuprof.api import Run, analyze, load, read_report, save
+    from hpuprof.errors import (
+        ConfigError,
+        HpuprofError,
+        InputError,
+        InsufficientDataError,
+        MissingDependencyError,
+        NoTracesFoundError,
+        OutputError,
+        RankConflictError,
+        TraceFormatError,
+        UsageError,
+    )
+    from hpuprof.report.model import Report
+
+_HOME = {
+    "hpuprof.api": ("Run", "analyze", "load", "read_report", "save"),
+    "hpuprof.report.model": ("Report",),
+    "hpuprof.errors": (
+        "ConfigError",
+        "HpuprofError",
+        "InputError",
+        "InsufficientDataError",
+        "MissingDependencyError",
+        "NoTracesFoundError",
+        "OutputError",
+        "RankConflictError",
+        "TraceFormatError",
+        "UsageError",
+    ),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "ConfigError",
+    "HpuprofError",
+    "InputError",
+    "InsufficientDataError",
+    "MissingDependencyError",
+    "NoTracesFoundError",
+    "OutputError",
+    "RankConflictError",
+    "Report",
+    "Run",
+    "TraceFormatError",
+    "UsageError",
+    "__version__",
+    "analyze",
+    "load",
+    "read_report",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE:
+        from importlib import import_module
+
+        return getattr(import_module(_MODULE[name]), name)
+    raise AttributeError(f"module 'hpuprof' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

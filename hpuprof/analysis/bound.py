@@ -1,0 +1,55 @@
+"""What bounds a step: host, device, input or communication. Owns the thresholds and the order in which they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpuprof.model.schema import Cause
+
+DEVICE_BUSY = 0.85
+"""Busy share of the wall time from which a step is bound by the device. Practice ranges from 80 % to 95 %: NVIDIA's guide
+on CUDA graphs expects no gain above 95 % and a likely one below 80 %."""
+EXPOSED_COMMUNICATION = 0.25
+"""Exposed communication's share of the wall time from which a step is bound by communication."""
+DECIDING_SHARE = 0.5
+"""Share of the idle time that one class of causes must hold to name the bound."""
+
+_INPUT = (Cause.DATA_LOADER,)
+_COMMUNICATION = (Cause.COLLECTIVE,)
+_DEVICE = (Cause.DEVICE_LATENCY,)
+_HOST = tuple(c for c in Cause if c not in (*_INPUT, *_COMMUNICATION, *_DEVICE, Cause.UNKNOWN))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The bound and the idle causes that decided it, as shares of the wall time."""
+
+    kind: str  # host, device, input, communication, mixed, unknown
+    top_cause: Cause | None
+    top_cause_fraction: float | None
+
+
+def decide(busy_fraction: float | None, exposed_communication: float, idle: Mapping[Cause, float], *, sound: bool) -> Bound:
+    """Name what bounds the step.
+
+    `busy_fraction`: device busy over wall; `exposed_communication`: over wall; `idle`: idle time by cause over wall;
+    `sound`: whether the device rows allow a conclusion. In this order: *unknown* without sound device rows;
+    *communication* from 25 % exposed communication on; *device* from 85 % busy on; else the class of causes that holds half
+    of the idle time: *input* (data loader), *communication* (collectives), *host* (everything else that the host did);
+    else *mixed*.
+    """
+    causes = {c: v for c, v in idle.items() if v > 0}
+    top = max(causes, key=lambda c: (causes[c], -int(c)), default=None)
+    top_fraction = causes[top] if top is not None else None
+    if busy_fraction is None or not sound:
+        return Bound("unknown", None, None)
+    if exposed_communication >= EXPOSED_COMMUNICATION:
+        return Bound("communication", top, top_fraction)
+    if busy_fraction >= DEVICE_BUSY:
+        return Bound("device", top, top_fraction)
+    total = sum(causes.values())
+    for kind, members in (("input", _INPUT), ("communication", _COMMUNICATION), ("host", _HOST)):
+        if total and sum(causes.get(c, 0.0) for c in members) >= DECIDING_SHARE * total:
+            return Bound(kind, top, top_fraction)
+    return Bound("mixed", top, top_fraction)

@@ -1,0 +1,137 @@
+"""Device time: unions per kind and engine, what overlaps what, what is exposed. Sums of rows are never busy time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import Intervals, measure, subtract, union, union_of
+from hpuprof.model.schema import DeviceKind
+from hpuprof.model.tables import EngineRow, OverlapRow, PrecisionRow
+from hpuprof.model.trace import Ints, Trace
+
+LOW_PRECISION = ("bf16", "bfloat16", "fp16", "float16", "half", "fp8", "float8", "hf8", "f8", "c10::bfloat16", "c10::half")
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceTime:
+    """Busy intervals of the device, by kind and by engine class."""
+
+    busy: Intervals
+    compute: Intervals
+    communication: Intervals
+    copy: Intervals
+    exposed_communication: Intervals
+    exposed_copy: Intervals
+    engines: dict[str, Intervals]
+
+
+def device_time(trace: Trace) -> DeviceTime:
+    """Merge device rows per kind and per engine; markers occupy nothing."""
+    device = trace.device
+    kinds = {k: union(device.start[device.kind == k], device.end[device.kind == k]) for k in DeviceKind if k != DeviceKind.MARKER}
+    compute, communication, copy = kinds[DeviceKind.COMPUTE], kinds[DeviceKind.COMMUNICATION], kinds[DeviceKind.COPY]
+    real = device.kind != DeviceKind.MARKER
+    engines = {}
+    for code in np.unique(device.engine[real]).tolist():
+        rows = real & (device.engine == code)
+        engines[trace.engines[code]] = union(device.start[rows], device.end[rows])
+    return DeviceTime(
+        busy=union_of(compute, communication, copy),
+        compute=compute,
+        communication=communication,
+        copy=copy,
+        exposed_communication=subtract(communication, compute),
+        exposed_copy=subtract(copy, union_of(compute, communication)),
+        engines=dict(sorted(engines.items())),
+    )
+
+
+def _median(values: Ints) -> int:
+    return int(np.median(values)) if len(values) else 0
+
+
+def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow]:
+    """Summarise each engine class and each of its lanes over the used steps."""
+    device = trace.device
+    used = steps.used_windows()
+    wall = max(1, used.total_ns)
+    real = device.kind != DeviceKind.MARKER
+    inside = real & _starts_in(used, device.start)
+    out = []
+    for engine, busy in times.engines.items():
+        code = trace.engines.index(engine)
+        of_engine = real & (device.engine == code)
+        lanes = np.unique(device.track[of_engine]).tolist()
+        per_step = measure(busy, used.start, used.end)
+        count = int((inside & (device.engine == code)).sum())
+        out.append(
+            EngineRow(
+                engine=engine, lane="", lanes=len(lanes), rows=count, busy_ns=_median(per_step), busy_fraction=float(per_step.sum()) / wall
+            )
+        )
+        for lane in lanes:
+            rows = of_engine & (device.track == lane)
+            per_step = measure(union(device.start[rows], device.end[rows]), used.start, used.end)
+            out.append(
+                EngineRow(
+                    engine=engine,
+                    lane=trace.tracks[lane].label,
+                    lanes=1,
+                    rows=int((inside & rows).sum()),
+                    busy_ns=_median(per_step),
+                    busy_fraction=float(per_step.sum()) / wall,
+                )
+            )
+    return out
+
+
+def _starts_in(windows: Intervals, when: Ints) -> np.ndarray:
+    at = np.searchsorted(windows.start, when, side="right") - 1
+    inside: np.ndarray = (at >= 0) & (when < windows.end[np.maximum(at, 0)]) if len(windows) else np.zeros(len(when), dtype=bool)
+    return inside
+
+
+def overlap_rows(times: DeviceTime, steps: Steps) -> list[OverlapRow]:
+    """Measure for each pair of engine classes how long both ran."""
+    used = steps.used_windows()
+    out = []
+    for a, b in combinations(times.engines, 2):
+        both = times.engines[a], times.engines[b]
+        together = measure(union_of(*both), used.start, used.end)
+        alone = [measure(x, used.start, used.end) for x in both]
+        overlap = alone[0] + alone[1] - together
+        totals = [int(x.sum()) for x in alone]
+        shares = [float(overlap.sum()) / t if t else None for t in totals]
+        out.append(OverlapRow(engine_a=a, engine_b=b, overlap_ns=_median(overlap), fraction_of_a=shares[0], fraction_of_b=shares[1]))
+    return out
+
+
+def precision_rows(trace: Trace, steps: Steps) -> list[PrecisionRow]:
+    """Measure compute engines by data type; nothing when the trace names no data types."""
+    device = trace.device
+    used = steps.used_windows()
+    compute = (device.kind == DeviceKind.COMPUTE) & _starts_in(used, device.start)
+    if not (device.dtype[compute] >= 0).any():
+        return []
+    out = []
+    for engine in np.unique(device.engine[compute]).tolist():
+        times: dict[str, int] = {}
+        mine = compute & (device.engine == engine)
+        for code in np.unique(device.dtype[mine]).tolist():
+            rows = mine & (device.dtype == code)
+            times[trace.dtypes[code] if code >= 0 else "unknown"] = union(device.start[rows], device.end[rows]).total_ns
+        total = max(1, sum(times.values()))
+        out += [
+            PrecisionRow(engine=trace.engines[engine], dtype=name, busy_ns=ns, fraction=ns / total)
+            for name, ns in sorted(times.items(), key=lambda item: (-item[1], item[0]))
+        ]
+    return out
+
+
+def is_low_precision(dtype: str) -> bool:
+    """Tell whether a data type has 16 bits or fewer of floating point."""
+    return dtype.lower() in LOW_PRECISION or dtype.lower().startswith(("fp8", "float8", "hf8"))

@@ -1,0 +1,152 @@
+"""Device idle time by what the host did meanwhile. Every nanosecond of idle time gets exactly one cause.
+
+Causes are painted from the most specific to the most general (`Cause`): each takes what the earlier ones left. Time in which
+launched work had not started yet is the device's own (launch latency, dependencies, gaps between queued kernels), not the host's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.links import Links
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
+from hpuprof.model.schema import Activity, Cause, HostKind, Role
+from hpuprof.model.tables import GapCauseRow, GapRow
+from hpuprof.model.trace import Trace
+
+TOP_GAPS = 20
+_COPY_OP = re.compile(r"^aten::(?:to|_to_copy|copy_|pin_memory|_pin_memory)$")
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """Idle intervals inside the steps, cut by cause; the causes partition `idle`."""
+
+    idle: Intervals
+    by_cause: dict[Cause, Intervals]
+
+
+def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: HostTime) -> dict[Cause, Intervals]:
+    """Return for each cause when it held on the host; they may overlap (the order of `Cause` decides)."""
+    host = trace.host
+    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    launching = path | (role == Role.LAUNCH)
+    main = role == Role.MAIN
+    activity, kind = host.activity, host.kind
+
+    def when(rows: npt.NDArray[np.bool_]) -> Intervals:
+        return union(host.start[rows], host.end[rows])
+
+    unknown_copy = (activity == Activity.COPY) & ~times.copy_to_host if trace.family == "hpu" else np.zeros(len(host), dtype=bool)
+    uploads = path & ((activity == Activity.COPY_H2D) | times.copy_to_device | unknown_copy)
+    calls = np.flatnonzero(links.launch >= 0)
+    queued = union(host.end[links.launch[calls]], trace.device.start[calls]) if len(calls) else union(host.start[:0], host.start[:0])
+    return {
+        Cause.DEVICE_LATENCY: queued,
+        Cause.COMPILATION: when((activity == Activity.COMPILE) & (role != Role.DATA_LOADER)),
+        Cause.BLOCKING_READ: when(path & ((activity == Activity.COPY_D2H) | times.copy_to_host)),
+        Cause.COLLECTIVE: when(path & (activity == Activity.COLLECTIVE)),
+        Cause.H2D_COPY: union_of(when(uploads), _around_uploads(trace, uploads, path)),
+        Cause.ALLOCATION: when(launching & (activity == Activity.ALLOC)),
+        Cause.SYNCHRONISE: when(path & ((activity == Activity.SYNC) | (activity == Activity.JOIN))),
+        Cause.DATA_LOADER: when(main & ((activity == Activity.DATA_LOADER) | (activity == Activity.LOADER_WAIT))),
+        Cause.OPTIMIZER: subtract(when(main & (activity == Activity.OPTIMIZER)), when(main & (activity == Activity.CLOSURE))),
+        Cause.CALLBACK: when(main & (activity == Activity.CALLBACK)),
+        Cause.OPERATOR_LAUNCH: when(launching & (((kind == HostKind.OP) & (activity != Activity.STEP)) | (kind == HostKind.RUNTIME))),
+        Cause.PYTHON: when(main & ((kind == HostKind.PYTHON) | (kind == HostKind.ANNOTATION) | (activity == Activity.STEP))),
+    }
+
+
+def _around_uploads(trace: Trace, uploads: npt.NDArray[np.bool_], path: npt.NDArray[np.bool_]) -> Intervals:
+    """Return the copy operators (`aten::to`, `aten::copy_`) on the host path that hold an upload."""
+    host = trace.host
+    wanted = np.array([bool(_COPY_OP.match(n)) for n in trace.names] or [False], dtype=bool)
+    ops = np.flatnonzero(path & (host.kind == HostKind.OP) & wanted[host.name]) if len(host) else np.empty(0, dtype=np.int64)
+    marks = np.flatnonzero(uploads & ((host.kind == HostKind.RUNTIME) | (host.kind == HostKind.OP)))
+    if not len(ops) or not len(marks):
+        return union(host.start[:0], host.start[:0])
+    span = trace.end_ns + 1
+    keys = np.sort(host.track[marks].astype(np.int64) * span + host.start[marks])
+    base = host.track[ops].astype(np.int64) * span
+    holds = np.searchsorted(keys, base + host.end[ops]) > np.searchsorted(keys, base + host.start[ops])
+    return union(host.start[ops[holds]], host.end[ops[holds]])
+
+
+def find_gaps(busy: Intervals, steps: Steps, states: dict[Cause, Intervals]) -> Gaps:
+    """Cut the idle time inside the steps by cause."""
+    windows = union(steps.start, steps.end)
+    if not len(windows):
+        return Gaps(windows, {})
+    idle = intersect(complement(busy, int(windows.start[0]), int(windows.end[-1])), windows)
+    left, by_cause = idle, {}
+    for cause in Cause:
+        if cause == Cause.UNKNOWN:
+            by_cause[cause] = left
+        elif len(held := states[cause]):
+            by_cause[cause] = intersect(left, held)
+            left = subtract(left, held)
+    return Gaps(idle, by_cause)
+
+
+def cause_rows(gaps: Gaps, steps: Steps) -> list[GapCauseRow]:
+    """Measure each cause in each step."""
+    out = []
+    columns = {cause: measure(part, steps.start, steps.end) for cause, part in gaps.by_cause.items()}
+    for i in range(len(steps)):
+        out += [GapCauseRow(step=i, cause=cause.name.lower(), idle_ns=int(c[i])) for cause, c in columns.items() if c[i] > 0]
+    return out
+
+
+def gap_rows(trace: Trace, gaps: Gaps, steps: Steps, roles: npt.NDArray[np.int8], links: Links) -> list[GapRow]:
+    """Return the longest gaps of the used steps, each cut at step borders."""
+    used = steps.used_windows()
+    if not len(gaps.idle) or not len(used):
+        return []
+    pieces = intersect(gaps.idle, used)
+    # `used_windows` keeps neighbours apart, so every piece lies in one step.
+    longest = np.lexsort((pieces.start, -pieces.dur))[:TOP_GAPS]
+    start, end = pieces.start[longest], pieces.end[longest]
+    shares = {cause: measure(part, start, end) for cause, part in gaps.by_cause.items()}
+    step = np.searchsorted(steps.start, start, side="right") - 1
+    rows = _row_at(trace, (start + end) // 2, roles, links)
+    out = []
+    for i in range(len(start)):
+        cause = max(shares, key=lambda c: (int(shares[c][i]), -int(c)))
+        dur = int(end[i] - start[i])
+        out.append(
+            GapRow(
+                step=int(step[i]),
+                start_ns=int(start[i]),
+                dur_ns=dur,
+                cause=cause.name.lower(),
+                cause_fraction=float(shares[cause][i]) / dur,
+                host_row=rows[i],
+            )
+        )
+    return out
+
+
+def _row_at(trace: Trace, when: npt.NDArray[np.int64], roles: npt.NDArray[np.int8], links: Links) -> list[str | None]:
+    """Return the innermost operator of the main thread at each instant, else the innermost annotation."""
+    host = trace.host
+    tracks = np.flatnonzero(roles == Role.MAIN)
+    out: list[str | None] = [None] * len(when)
+    for track in tracks.tolist():
+        at = links.nesting.innermost(np.full(len(when), track, dtype=np.int32), when)
+        for i, position in enumerate(at.tolist()):
+            if position >= 0:
+                out[i] = trace.names[int(host.name[links.nesting.rows[position]])]
+    annotations = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (roles[host.track] == Role.MAIN)) if len(host) else np.empty(0, dtype=np.int64)
+    for i, instant in enumerate(when.tolist()):
+        if out[i] is None and len(annotations):
+            around = annotations[(host.start[annotations] <= instant) & (host.end[annotations] > instant)]
+            if len(around):
+                out[i] = trace.names[int(host.name[around[np.argmin(host.dur[around])]])]
+    return out

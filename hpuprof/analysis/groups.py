@@ -1,0 +1,73 @@
+"""Grouped order statistics on integer keys: what pandas' groupby would do, on plain arrays. Nearest-rank percentiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.model.trace import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Statistics of `values` per distinct key; all arrays have shape `(groups,)`, in ascending order of key."""
+
+    key: Ints
+    count: Ints
+    total: Ints
+    p50: Ints
+    p90: Ints
+    max: Ints
+
+
+def group(keys: npt.NDArray[np.integer], values: Ints) -> Groups:
+    """Group `values` by `keys` (same shape). Percentiles are observed values: the ceil(q * n)-th smallest."""
+    order = np.lexsort((values, keys))
+    keys, values = keys[order].astype(np.int64), values[order].astype(np.int64)
+    if not len(keys):
+        none = np.empty(0, dtype=np.int64)
+        return Groups(none, none, none, none, none, none)
+    first = np.flatnonzero(np.append([True], keys[1:] != keys[:-1]))
+    count = np.diff(np.append(first, len(keys)))
+    return Groups(
+        key=keys[first],
+        count=count,
+        total=np.add.reduceat(values, first),
+        p50=values[first + _rank(count, 0.5)],
+        p90=values[first + _rank(count, 0.9)],
+        max=values[first + count - 1],
+    )
+
+
+def _rank(count: Ints, q: float) -> Ints:
+    rank: Ints = np.maximum(np.ceil(count * q - 1e-9).astype(np.int64) - 1, 0)
+    return rank
+
+
+def percentile(values: Ints, q: float) -> int | None:
+    """Return the nearest-rank percentile, None for no values."""
+    if not len(values):
+        return None
+    return int(np.partition(values, k := int(_rank(np.array([len(values)]), q)[0]))[k])
+
+
+def clusters(keys: npt.NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Merge overlapping intervals of the same key; return key, start, end and row count of each merged interval.
+
+    Rows of one HPU kernel run on many lanes at once and count as one activation.
+    """
+    order = np.lexsort((start, keys))
+    keys, start, end = keys[order].astype(np.int64), start[order], end[order]
+    if not len(keys):
+        none = np.empty(0, dtype=np.int64)
+        return none, none, none, none
+    # Shift each key's intervals into a range of their own, so that one running maximum serves all keys.
+    _, dense = np.unique(keys, return_inverse=True)
+    span = int(end.max()) - int(start.min()) + 1
+    low = int(start.min())
+    reach = np.maximum.accumulate(dense * span + (end - low))
+    new = np.append([True], dense[1:] * span + (start[1:] - low) >= reach[:-1])
+    first = np.flatnonzero(new)
+    return keys[first], start[first], np.maximum.reduceat(end, first), np.diff(np.append(first, len(keys)))

@@ -1,0 +1,133 @@
+"""Host time: working and blocked apart. Waiting for the device is not work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.links import Links
+from hpuprof.model.intervals import EMPTY, Intervals, subtract, union, union_of
+from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
+from hpuprof.model.trace import Ints, Trace
+
+_BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.I)
+_TO_HOST = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|D2H|DEVICE_TO_HOST", re.I)
+_TO_DEVICE = re.compile(r"HtoD|(?:Pageable|Pinned|Host) -> Device|H2D|HOST_TO_DEVICE", re.I)
+_SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
+_FULL_QUEUE_FLOOR = 64  # outstanding rows below which a slow launch is not blamed on a full queue
+
+
+@dataclass(frozen=True, eq=False)
+class HostTime:
+    """Intervals of the host path: the main and autograd threads, which carry the step."""
+
+    blocked: Intervals
+    blocked_by: dict[str, Intervals]  # exclusive: they sum to `blocked`
+    traced: Intervals  # operators and calls, waiting left out
+    by_role: dict[Role, tuple[Intervals, Intervals]]  # traced, blocked
+    copy_to_host: npt.NDArray[np.bool_]  # host rows: copy calls that read back
+    copy_to_device: npt.NDArray[np.bool_]  # host rows: copy calls that upload
+
+
+def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTime:
+    """Split the time of each host thread into traced work and waiting."""
+    host = trace.host
+    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    to_host, to_device, blocking = _copies(trace, links)
+    queue_start, queue_end, queue_role = _full_queue(trace, role, links)
+    waiting = {
+        "sync": host.activity == Activity.SYNC,
+        "alloc": host.activity == Activity.ALLOC,
+        "join": host.activity == Activity.JOIN,
+        "copy": blocking | _blocking_reads(trace),
+        "loader": host.activity == Activity.LOADER_WAIT,
+    }
+    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    found = {kind: union(host.start[rows & path], host.end[rows & path]) for kind, rows in waiting.items()}
+    on_path = (queue_role == Role.MAIN) | (queue_role == Role.AUTOGRAD)
+    found["queue"] = union(queue_start[on_path], queue_end[on_path])
+    blocked = union_of(*found.values())
+    exclusive, seen = {}, EMPTY
+    for kind in BLOCKED_KINDS:
+        exclusive[kind] = subtract(found[kind], seen)
+        seen = union_of(seen, found[kind])
+    work = (host.kind == HostKind.RUNTIME) | ((host.kind == HostKind.OP) & (host.activity != Activity.STEP))
+    by_role = {}
+    anything = np.zeros(len(host), dtype=bool)
+    for rows in waiting.values():
+        anything |= rows
+    for which in Role:
+        mine = role == which
+        if mine.any():
+            waits = union_of(
+                union(host.start[mine & anything], host.end[mine & anything]), union(queue_start[queue_role == which], queue_end[queue_role == which])
+            )
+            by_role[which] = subtract(union(host.start[mine & work], host.end[mine & work]), waits), waits
+    traced = subtract(union(host.start[path & work], host.end[path & work]), blocked)
+    return HostTime(blocked, exclusive, traced, by_role, to_host, to_device)
+
+
+def _copies(trace: Trace, links: Links) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Tell of each host row whether it is a copy call that reads back, that uploads, and that returns only when done."""
+    host, device = trace.host, trace.device
+    flags = np.zeros((3, len(host)), dtype=bool)
+    codes = np.unique(device.name)
+    by_pattern = [np.zeros(len(trace.names), dtype=bool) for _ in range(3)]
+    for code in codes.tolist():
+        for flag, pattern in zip(by_pattern, (_TO_HOST, _TO_DEVICE, _BLOCKING_COPY), strict=True):
+            flag[code] = bool(pattern.search(trace.names[code]))
+    linked = links.launch >= 0
+    calls = links.launch[linked]
+    is_copy = host.activity[calls] == Activity.COPY
+    names = device.name[linked]
+    for i in range(2):
+        flags[i, calls[is_copy & by_pattern[i][names]]] = True
+    # An asynchronous copy of pageable memory returns once the data is staged or there: the call outlives the copy.
+    done = host.end[calls] >= device.end[linked]
+    flags[2, calls[is_copy & by_pattern[2][names] & done]] = True
+    synchronous = np.array([bool(_SYNCHRONOUS_CALL.match(n)) for n in trace.names] or [False], dtype=bool)
+    if len(host):
+        flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
+    return flags[0], flags[1], flags[2]
+
+
+def _blocking_reads(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Reads of one value that show no runtime call inside (HPU): the operator itself is the wait."""
+    host = trace.host
+    if trace.family != "hpu" or not len(host):
+        return np.zeros(len(host), dtype=bool)
+    reads = np.array(["_local_scalar_dense" in n or "hpu_lazy_D2H" in n for n in trace.names], dtype=bool)
+    return reads[host.name] & (host.activity == Activity.COPY_D2H)
+
+
+def _full_queue(trace: Trace, role: npt.NDArray[np.int8], links: Links) -> tuple[Ints, Ints, npt.NDArray[np.int8]]:
+    """Find launches that waited because the launch queue was full.
+
+    A launch counts when it took longer than the median by six MADs while at least 95 % of the largest number of launched and
+    unfinished rows was outstanding; what it took beyond the median is waiting.
+    """
+    host, device = trace.host, trace.device
+    none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int8)
+    linked = np.flatnonzero(links.launch >= 0)
+    if len(linked) < _FULL_QUEUE_FLOOR:
+        return none
+    calls, first = np.unique(links.launch[linked], return_index=True)
+    plain = host.activity[calls] == Activity.LAUNCH
+    calls, first = calls[plain], first[plain]
+    if not len(calls):
+        return none
+    begin, dur = host.start[calls], host.dur[calls]
+    ends = np.sort(device.end[linked[first]])
+    order = np.argsort(begin, kind="stable")
+    calls, begin, dur = calls[order], begin[order], dur[order]
+    outstanding = np.arange(len(begin)) - np.searchsorted(ends, begin, side="right")
+    depth = int(outstanding.max(initial=0))
+    if depth < _FULL_QUEUE_FLOOR:
+        return none
+    median = float(np.median(dur))
+    mad = 1.4826 * float(np.median(np.abs(dur - median)))
+    slow = (dur > median + 6 * max(mad, 0.1 * median)) & (outstanding >= 0.95 * depth)
+    return begin[slow] + int(median), begin[slow] + dur[slow], role[calls[slow]]

@@ -1,0 +1,104 @@
+"""Intel's habana_perf_tool numbers: formulas recovered from its five published outputs, beside our stricter ones.
+
+The formulas reproduce every derived figure of the published outputs; `tests/unit/test_intel.py` holds them. What enters
+them from a trace (D, H, the host shares) is defined here, because the tool's own definitions were never published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.device import DeviceTime, is_low_precision
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import EMPTY, Intervals, intersect, measure, subtract, union
+from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
+from hpuprof.model.tables import IntelRow
+from hpuprof.model.trace import Trace
+
+
+def device_ratio(device: float, wall: float) -> float:
+    """D / W. The tool prints its complement as the host's share, which is not host busy time."""
+    return device / wall
+
+
+def overlap_degree(host: float, device: float, wall: float) -> float | None:
+    """(H + D - W) / min(H, D): 1 when the shorter one is hidden entirely. None when either is zero."""
+    shorter = min(host, device)
+    return (host + device - wall) / shorter if shorter > 0 else None
+
+
+def idle(device: float, mme: float, tpc: float, dma: float) -> float | None:
+    """D - (MME + TPC + DMA); None when negative: DMA overlaps compute, and the tool then prints no idle time."""
+    rest = device - (mme + tpc + dma)
+    return rest if rest >= 0 else None
+
+
+@dataclass(frozen=True)
+class HostShare:
+    """One line of the tool's host summary."""
+
+    label: str
+    time: float
+    host: float
+
+    @property
+    def fraction(self) -> float:
+        """Share of the host step time H."""
+        return self.time / self.host
+
+
+def intel_row(trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, times: DeviceTime, states: dict[Cause, Intervals]) -> IntelRow | None:
+    """Compute the tool's quantities over all steps of an HPU trace; None for other devices or without device rows.
+
+    D of a step runs from its first device row's start to its last one's end, idle time inside included; a device row
+    belongs to the step in which it starts.
+    """
+    if trace.family != "hpu" or not len(times.busy) or not len(steps):
+        return None
+    device, host = trace.device, trace.host
+    real = device.kind != DeviceKind.MARKER
+    at = np.searchsorted(steps.start, device.start, side="right") - 1
+    spans = 0
+    last_end = int(steps.end[-1])
+    for step in range(len(steps)):
+        mine = real & (at == step)
+        if mine.any():
+            spans += int(device.end[mine].max()) - int(device.start[mine].min())
+            last_end = max(last_end, int(device.end[mine].max()))
+    h = int(steps.wall.sum())
+    w = last_end - int(steps.start[0])
+    windows = union(steps.start, steps.end)
+    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    path = (role == Role.MAIN) | (role == Role.AUTOGRAD) | (role == Role.LAUNCH)
+    build = np.isin(host.activity, [Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.LAUNCH, Activity.GRAPH_LAUNCH]) & (host.kind != HostKind.PYTHON) & path
+
+    def inside(a: Intervals) -> int:
+        return intersect(a, windows).total_ns
+
+    mme, tpc, dma = (times.engines.get(e, EMPTY) for e in ("MME", "TPC", "DMA"))
+    engine_ns = inside(mme), inside(subtract(tpc, mme)), inside(dma)
+    rest = idle(spans, *engine_ns)
+    in_mme = real & (device.engine == trace.engines.index("MME")) if "MME" in trace.engines else np.zeros(len(device), dtype=bool)
+    low = np.array([is_low_precision(d) for d in trace.dtypes] or [False], dtype=bool)
+    typed = in_mme & (device.dtype >= 0)
+    low_ns = union(device.start[typed & low[device.dtype]], device.end[typed & low[device.dtype]]).total_ns if len(device) else 0
+    return IntelRow(
+        wall_ns=w,
+        device_ns=spans,
+        host_ns=h,
+        device_ratio=device_ratio(spans, w),
+        overlap_degree=overlap_degree(h, spans, w),
+        graph_build_ns=inside(union(host.start[build], host.end[build])),
+        dataloader_ns=int(measure(states[Cause.DATA_LOADER], windows.start, windows.end).sum()),
+        input_ns=inside(states[Cause.H2D_COPY]),
+        compile_ns=inside(states[Cause.COMPILATION]),
+        mme_ns=engine_ns[0],
+        mme_tpc_overlap_ns=inside(intersect(mme, tpc)),
+        tpc_ns=engine_ns[1],
+        dma_ns=engine_ns[2],
+        idle_ns=int(rest) if rest is not None else None,
+        mme_low_precision_ratio=low_ns / mme.total_ns if typed.any() and mme.total_ns else None,
+    )

@@ -1,0 +1,116 @@
+"""Who launched what: joins device rows to launch calls by correlation, and calls to the operators around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.model.schema import Activity, DeviceKind, HostKind
+from hpuprof.model.trace import Ints, Trace
+
+NestIndex = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Nesting:
+    """Operators of one trace as a forest per thread. `rows` index into the host table, sorted by track, then start."""
+
+    rows: NestIndex
+    track: npt.NDArray[np.int32]
+    start: Ints
+    end: Ints  # clipped to the parent's end
+    parent: NestIndex  # position in `rows`, -1 for roots
+    clipped: int  # rows that ended after their parent
+
+    def innermost(self, track: npt.NDArray[np.int32], when: Ints) -> NestIndex:
+        """Return the position of the deepest operator of each track that contains each instant, -1 for none."""
+        if not len(self.rows):
+            return np.full(len(when), -1, dtype=np.int64)
+        span = int(max(self.end.max(initial=0), when.max(initial=0))) + 1
+        keys = self.track.astype(np.int64) * span + self.start
+        at = np.searchsorted(keys, track.astype(np.int64) * span + when, side="right") - 1
+        at = np.where((at >= 0) & (self.track[np.maximum(at, 0)] == track), at, -1)
+        while True:
+            outside = (at >= 0) & (self.end[np.maximum(at, 0)] <= when)
+            if not outside.any():
+                return at
+            at = np.where(outside, self.parent[np.maximum(at, 0)], at)
+
+
+def nest(trace: Trace) -> Nesting:
+    """Nest the operators of each thread; an operator that outlives its parent is cut at the parent's end and counted."""
+    host = trace.host
+    rows = np.flatnonzero((host.kind == HostKind.OP) & (host.activity != Activity.STEP))
+    rows = rows[np.argsort(host.track[rows], kind="stable")]
+    tracks, starts, ends = host.track[rows], host.start[rows], host.end[rows]
+    parent: list[int] = []
+    end_list = ends.tolist()
+    stack: list[int] = []
+    current, clipped = -1, 0
+    for i, (track, start) in enumerate(zip(tracks.tolist(), starts.tolist(), strict=True)):
+        if track != current:
+            stack, current = [], track
+        while stack and end_list[stack[-1]] <= start:
+            stack.pop()
+        if stack:
+            above = stack[-1]
+            parent.append(above)
+            if end_list[i] > end_list[above]:
+                end_list[i] = end_list[above]
+                clipped += 1
+        else:
+            parent.append(-1)
+        stack.append(i)
+    return Nesting(rows, tracks, starts, np.array(end_list, dtype=np.int64), np.array(parent, dtype=np.int64), clipped)
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """For each device row the host row that launched it; for that, the operator around it."""
+
+    trace: Trace
+    launch: NestIndex  # host row of each device row, -1 when its launch is not in the trace
+    nesting: Nesting
+
+    @cached_property
+    def operator(self) -> NestIndex:
+        """Position in `nesting.rows` of the operator that launched each device row, -1 for none.
+
+        By the launch call's place on its thread; without a linked call, by the operator's external id.
+        """
+        trace, launch = self.trace, self.launch
+        result = np.full(len(launch), -1, dtype=np.int64)
+        linked = launch >= 0
+        calls = launch[linked]
+        result[linked] = self.nesting.innermost(trace.host.track[calls], trace.host.start[calls])
+        rest = np.flatnonzero(~linked & (trace.device.external >= 0))
+        if len(rest) and len(self.nesting.rows):
+            ids = trace.host.external[self.nesting.rows]
+            order = np.argsort(ids, kind="stable")
+            wanted = trace.device.external[rest]
+            # Several operators never share an id in one file; the last one wins if a damaged file repeats it.
+            at = np.searchsorted(ids[order], wanted, side="right") - 1
+            hit = (at >= 0) & (ids[order][np.maximum(at, 0)] == wanted)
+            result[rest[hit]] = order[at[hit]]
+        return result
+
+
+def link(trace: Trace) -> Links:
+    """Join device rows to the calls that carry the same correlation id."""
+    host, device = trace.host, trace.device
+    launch = np.full(len(device), -1, dtype=np.int64)
+    calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation >= 0))
+    if len(calls) and len(device):
+        order = calls[np.argsort(host.correlation[calls], kind="stable")]
+        ids = host.correlation[order]
+        at = np.searchsorted(ids, device.correlation, side="left")
+        hit = (at < len(ids)) & (device.correlation >= 0)
+        hit &= ids[np.minimum(at, len(ids) - 1)] == device.correlation
+        # No kernel starts before its launch begins: an id that says so was used twice.
+        hit &= device.start >= host.start[order[np.minimum(at, len(ids) - 1)]]
+        launch[hit] = order[at[hit]]
+    launch[device.kind == DeviceKind.MARKER] = -1
+    return Links(trace, launch, nest(trace))

@@ -1,0 +1,241 @@
+"""Operators, kernels and launches over the used steps: counts, host time, device time they launched, percentiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.groups import clusters, group, percentile
+from hpuprof.analysis.links import Links
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import Intervals
+from hpuprof.model.schema import Activity, DeviceKind, HostKind
+from hpuprof.model.tables import KernelRow, LaunchRow, OperatorRow, QueuePoint
+from hpuprof.model.trace import Ints, Trace
+
+MAX_ROWS = 200
+"""Rows kept of the operator and kernel tables, the largest first; the report says when a table was cut."""
+QUEUE_POINTS = 200
+
+
+def starts_in(windows: Intervals, when: Ints) -> npt.NDArray[np.bool_]:
+    """Tell which instants lie in one of the windows (disjoint, sorted, possibly touching)."""
+    if not len(windows):
+        return np.zeros(len(when), dtype=bool)
+    at = np.searchsorted(windows.start, when, side="right") - 1
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (when < windows.end[np.maximum(at, 0)])
+    return inside
+
+
+def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[OperatorRow], int]:
+    """Summarise operators by name; also return how many distinct operators there were."""
+    host, device, nesting = trace.host, trace.device, links.nesting
+    inside = starts_in(steps.used_windows(), nesting.start)
+    if not inside.any():
+        return [], 0
+    dur = nesting.end - nesting.start
+    has_parent = nesting.parent >= 0
+    covered = np.bincount(nesting.parent[has_parent], weights=dur[has_parent], minlength=len(dur)).astype(np.int64)
+    self_ns = dur - covered
+    names = host.name[nesting.rows].astype(np.int64)
+    outermost = _outermost(names, nesting.parent)
+    by_name = group(names[inside], dur[inside])
+    size = len(trace.names)
+    total = np.bincount(names[inside & outermost], weights=dur[inside & outermost], minlength=size).astype(np.int64)
+    self_total = np.bincount(names[inside], weights=self_ns[inside], minlength=size).astype(np.int64)
+    device_self = np.zeros(size, dtype=np.int64)
+    device_total = np.zeros(size, dtype=np.int64)
+    launched = np.zeros(size, dtype=np.int64)
+    linked = links.operator >= 0
+    if linked.any():
+        per_op = np.bincount(links.operator[linked], weights=device.dur[linked], minlength=len(dur)).astype(np.int64)
+        rows_per_op = np.bincount(links.operator[linked], minlength=len(dur))
+        subtree = _add_to_ancestors(per_op, nesting.parent)
+        device_self = np.bincount(names[inside], weights=per_op[inside], minlength=size).astype(np.int64)
+        device_total = np.bincount(names[inside & outermost], weights=subtree[inside & outermost], minlength=size).astype(np.int64)
+        launched = np.bincount(names[inside], weights=rows_per_op[inside], minlength=size).astype(np.int64)
+    shapes = _shapes(trace, links, inside, names)
+    weight = np.where(linked.any(), device_total[by_name.key], 0) + total[by_name.key]
+    order = np.lexsort((by_name.key, -self_total[by_name.key], -weight))
+    known = bool(linked.any())
+    out = []
+    for i in order[:MAX_ROWS].tolist():
+        code = int(by_name.key[i])
+        counted = shapes.get(code)
+        out.append(
+            OperatorRow(
+                name=trace.names[code],
+                count=int(by_name.count[i]),
+                host_total_ns=int(total[code]),
+                host_self_ns=int(self_total[code]),
+                host_p50_ns=int(by_name.p50[i]),
+                host_p90_ns=int(by_name.p90[i]),
+                device_total_ns=int(device_total[code]) if known else None,
+                device_self_ns=int(device_self[code]) if known else None,
+                launches=int(launched[code]) if known else None,
+                shapes=counted[0] if counted else None,
+                top_shape=counted[1] if counted else None,
+            )
+        )
+    return out, len(by_name.key)
+
+
+def _outermost(names: Ints, parent: Ints) -> npt.NDArray[np.bool_]:
+    """Tell which operators have no ancestor of the same name (recursion counts once)."""
+    result = np.ones(len(names), dtype=bool)
+    above = parent.copy()
+    open_rows = np.flatnonzero(above >= 0)
+    while len(open_rows):
+        same = names[above[open_rows]] == names[open_rows]
+        result[open_rows[same]] = False
+        open_rows = open_rows[~same]
+        above[open_rows] = parent[above[open_rows]]
+        open_rows = open_rows[above[open_rows] >= 0]
+    return result
+
+
+def _add_to_ancestors(values: Ints, parent: Ints) -> Ints:
+    """Sum values over subtrees. Parents stand before their children, so levels are added from the deepest up."""
+    total = values.copy()
+    depth = np.zeros(len(parent), dtype=np.int64)
+    above = parent.copy()
+    while (above >= 0).any():
+        depth += above >= 0
+        above = np.where(above >= 0, parent[np.maximum(above, 0)], -1)
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        rows = np.flatnonzero(depth == level)
+        np.add.at(total, parent[rows], total[rows])
+    return total
+
+
+def _shapes(trace: Trace, links: Links, inside: npt.NDArray[np.bool_], names: Ints) -> dict[int, tuple[int, str]]:
+    """Return for each operator name the number of distinct input shapes and the most frequent one."""
+    shape = trace.host.shape[links.nesting.rows]
+    rows = inside & (shape >= 0)
+    if not rows.any():
+        return {}
+    pairs, counts = np.unique(np.stack([names[rows], shape[rows].astype(np.int64)]), axis=1, return_counts=True)
+    seen: dict[int, Counter[int]] = {}
+    for name, code, count in zip(pairs[0].tolist(), pairs[1].tolist(), counts.tolist(), strict=True):
+        seen.setdefault(name, Counter())[code] += count
+    return {n: (len(c), trace.shapes[min(c, key=lambda s: (-c[s], trace.shapes[s]))]) for n, c in seen.items()}
+
+
+def kernel_rows(trace: Trace, steps: Steps) -> tuple[list[KernelRow], int]:
+    """Summarise device rows by name and engine; also return how many distinct kernels there were."""
+    device = trace.device
+    inside = starts_in(steps.used_windows(), device.start) & (device.kind != DeviceKind.MARKER)
+    if not inside.any():
+        return [], 0
+    width = len(trace.engines)
+    # On engines whose rows are lanes of one kernel (tracks with an engine), overlapping rows of a name are one activation.
+    laned = np.array([t.engine is not None for t in trace.tracks], dtype=bool)[device.track]
+    key = device.name.astype(np.int64) * width + device.engine
+    many, one = inside & laned, inside & ~laned
+    k, s, e, rows = clusters(key[many], device.start[many], device.end[many])
+    keys = np.concatenate([k, key[one]])
+    lengths = np.concatenate([e - s, device.dur[one]])
+    row_count = np.bincount(np.unique(keys, return_inverse=True)[1], weights=np.concatenate([rows, np.ones(int(one.sum()))])).astype(np.int64)
+    stats = group(keys, lengths)
+    order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
+    sort = np.argsort(key[inside], kind="stable")
+    sorted_keys, kinds, dtypes, recipes = key[inside][sort], device.kind[inside][sort], device.dtype[inside][sort], device.recipe[inside][sort]
+    out = []
+    for i in order.tolist():
+        code = int(stats.key[i])
+        low, high = np.searchsorted(sorted_keys, [code, code + 1])
+        dtype = np.unique(dtypes[low:high])
+        recipe = np.unique(recipes[low:high])
+        named = "+".join(trace.dtypes[d] for d in dtype.tolist() if d >= 0)
+        out.append(
+            KernelRow(
+                name=trace.names[code // width],
+                engine=trace.engines[code % width],
+                kind=DeviceKind(int(kinds[low])).name.lower(),
+                dtype=named or None,
+                count=int(stats.count[i]),
+                rows=int(row_count[i]),
+                total_ns=int(stats.total[i]),
+                p50_ns=int(stats.p50[i]),
+                p90_ns=int(stats.p90[i]),
+                max_ns=int(stats.max[i]),
+                recipes=int((recipe >= 0).sum()) or None,
+            )
+        )
+    return out, len(stats.key)
+
+
+def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRow], list[QueuePoint]]:
+    """Summarise launch calls and the depth of the launch queue."""
+    host, device = trace.host, trace.device
+    used = steps.used_windows()
+    is_launch = (host.kind == HostKind.RUNTIME) & ((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH))
+    calls = np.flatnonzero(is_launch & starts_in(used, host.start))
+    if not len(calls):
+        return [], []
+    linked = np.flatnonzero(links.launch >= 0)
+    first_start = np.full(len(host), -1, dtype=np.int64)
+    # Device rows are sorted by start, so writing them backwards leaves the first row of each call.
+    first_start[links.launch[linked][::-1]] = device.start[linked][::-1]
+    launched = linked[np.isin(links.launch[linked], calls)]
+    plain = launched[host.activity[links.launch[launched]] == Activity.LAUNCH]
+    short = device.dur[plain] < host.dur[links.launch[plain]]
+    depth, points = _queue(trace, links, steps)
+
+    def row(name: str, members: npt.NDArray[np.int64], *, everything: bool) -> LaunchRow:
+        start = first_start[members]
+        has = start >= 0
+        latency = np.maximum(start[has] - host.end[members[has]], 0)
+        mine = short if everything else short[np.isin(links.launch[plain], members)]
+        return LaunchRow(
+            call=name,
+            count=len(members),
+            host_p50_ns=percentile(host.dur[members], 0.5) or 0,
+            host_p90_ns=percentile(host.dur[members], 0.9) or 0,
+            linked=int(has.sum()),
+            latency_p50_ns=percentile(latency, 0.5),
+            latency_p90_ns=percentile(latency, 0.9),
+            short_fraction=float(mine.mean()) if len(mine) else None,
+            queue_mean=depth[0] if everything and depth else None,
+            queue_max=depth[1] if everything and depth else None,
+        )
+
+    names = host.name[calls]
+    groups = sorted(np.unique(names).tolist(), key=lambda n: (-int((names == n).sum()), trace.names[n]))
+    return [row("(all)", calls, everything=True)] + [row(trace.names[n], calls[names == n], everything=False) for n in groups], points
+
+
+def _queue(trace: Trace, links: Links, steps: Steps) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
+    """Measure how many device rows were launched and not started, over time."""
+    linked = np.flatnonzero(links.launch >= 0)
+    used = steps.used_windows()
+    if not len(linked) or not len(used):
+        return None, []
+    put, taken = trace.host.start[links.launch[linked]], trace.device.start[linked]
+    time = np.concatenate([put, taken])
+    change = np.concatenate([np.ones(len(put), dtype=np.int64), -np.ones(len(taken), dtype=np.int64)])
+    order = np.lexsort((-change, time))
+    time, depth = time[order], np.cumsum(change[order])
+    low, high = int(steps.start[0]), int(steps.end[-1])
+    # Area under the depth curve up to any instant, so that windows cost a lookup each.
+    area = np.concatenate([[0], np.cumsum(depth[:-1] * np.diff(time))]).astype(np.float64)
+
+    def area_before(when: Ints) -> npt.NDArray[np.float64]:
+        at = np.searchsorted(time, when, side="right") - 1
+        safe = np.maximum(at, 0)
+        return np.where(at >= 0, area[safe] + depth[safe] * (when - time[safe]), 0.0)
+
+    mean = float((area_before(used.end) - area_before(used.start)).sum()) / max(1, used.total_ns)
+    inside = starts_in(used, time)
+    width = max(1, -(-(high - low) // QUEUE_POINTS))
+    shown = (time >= low) & (time < high)
+    slot = (time[shown] - low) // width
+    deepest = np.full(int((high - low - 1) // width) + 1, 0, dtype=np.int64)
+    # A slice without a change keeps the depth that it began with.
+    begin = np.searchsorted(time, low + width * np.arange(len(deepest)), side="right") - 1
+    deepest = np.where(begin >= 0, depth[np.maximum(begin, 0)], 0)
+    np.maximum.at(deepest, slot, depth[shown])
+    points = [QueuePoint(start_ns=low + width * i, depth=int(d)) for i, d in enumerate(deepest.tolist())]
+    return (mean, int(depth[inside].max(initial=0))), points

@@ -1,0 +1,250 @@
+"""Finds the steps of a trace and tells which of them are typical. Owns the order of evidence and the exclusions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.model.intervals import Intervals, measure, union
+from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.trace import HostRows, Ints, Trace
+
+LIGHTNING_BATCH = "[pl][profile]run_training_batch"
+_LIGHTNING_EVAL = re.compile(r"\[Strategy\][\w.]*\.(?:validation|test|predict)_step$")
+_PROFILER_STEP = re.compile(r"^ProfilerStep#\d+$")
+_NOT_A_STEP = re.compile(r"^(?:enumerate\(DataLoader\)|nccl:|gloo:|mpi:|hccl:|ucc:|\[pl\]\[module\]|Torch-Compiled|Optimizer\.zero_grad)")
+_DIGITS = re.compile(r"\d+")
+_COMPILE_SHARE = 0.02  # of the step's wall time; a steady step compiles nothing
+_WARM_UP_RATIO = 1.5  # of the median of later steps
+_OUTLIER_MADS = 6.0
+_OUTLIER_SHARE = 0.2  # an outlier also differs from the median by this share
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Steps of one trace as half-open windows in ns, disjoint and in order."""
+
+    start: Ints
+    end: Ints
+    labels: list[str]
+    source: str  # lightning, profiler_step, annotation, operator_period, whole_trace
+    name: str
+    excluded: list[str]  # reason per step, "" when used
+    untypical: bool = False  # every step had a reason to be left out; the least bad ones are used all the same
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def wall(self) -> Ints:
+        """Length of each step, ns."""
+        return self.end - self.start
+
+    @property
+    def used(self) -> npt.NDArray[np.bool_]:
+        """Mask of the steps that enter medians."""
+        return np.array([not reason for reason in self.excluded], dtype=bool)
+
+    def used_windows(self) -> Intervals:
+        """Return the used steps as intervals (neighbours stay apart, so counts per step remain possible)."""
+        used = self.used
+        return Intervals(self.start[used], self.end[used])
+
+
+def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) -> Steps:
+    """Find the steps by the best evidence that the trace holds, then mark the ones that are not typical.
+
+    In order: Lightning's training batches, start to start (its `ProfilerStep#` rows run from forward to forward, and their
+    numbers repeat); Lightning's evaluation batches; `ProfilerStep#`; an annotation that repeats; the period of the operator
+    sequence; the whole trace.
+    """
+    host = trace.host
+    found = (
+        _start_to_start(trace, np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool), "lightning")
+        or _start_to_start(trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool), "lightning")
+        or _profiler_steps(trace)
+        or _repeating_annotation(trace, roles)
+        or _operator_period(trace, roles)
+    )
+    if found is None:
+        end = trace.end_ns
+        start = int(host.start[0]) if len(host) else 0
+        found = _Found(np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0)
+    return _classify(found, compiling)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    start: Ints
+    end: Ints
+    labels: list[str]
+    source: str
+    name: str
+    open_ends: int  # trailing steps whose end is not the next one's start
+
+
+def _rows(trace: Trace, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    host = trace.host
+    if not len(host) or not wanted.any():
+        return np.empty(0, dtype=np.int64)
+    kind_ok = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
+    return np.flatnonzero(wanted[host.name] & kind_ok)
+
+
+def _start_to_start(trace: Trace, wanted: npt.NDArray[np.bool_], source: str) -> _Found | None:
+    rows = _rows(trace, wanted)
+    if not len(rows):
+        return None
+    host = trace.host
+    start = host.start[rows]
+    end = np.append(start[1:], host.end[rows[-1]])
+    name = trace.names[int(host.name[rows[0]])]
+    return _Found(start, end, [f"batch {i}" for i in range(len(rows))], source, name, 1)
+
+
+def _profiler_steps(trace: Trace) -> _Found | None:
+    rows = _rows(trace, np.array([bool(_PROFILER_STEP.match(n)) for n in trace.names], dtype=bool))
+    if not len(rows):
+        return None
+    host = trace.host
+    start, end = host.start[rows].copy(), host.end[rows].copy()
+    end[:-1] = np.minimum(end[:-1], start[1:])
+    keep = end > start
+    labels = [trace.names[int(n)] for n in host.name[rows]]
+    return _Found(start[keep], end[keep], [x for x, k in zip(labels, keep.tolist(), strict=True) if k], "profiler_step", "ProfilerStep#", 0)
+
+
+def _main_rows(host: HostRows, roles: npt.NDArray[np.int8], kind: HostKind) -> npt.NDArray[np.int64]:
+    return np.flatnonzero((host.kind == kind) & (roles[host.track] == Role.MAIN))
+
+
+def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found | None:
+    """Take the annotation of the main thread (digits ignored) that repeats, and whose repetitions cover the most time."""
+    host = trace.host
+    rows = _main_rows(host, roles, HostKind.ANNOTATION)
+    groups: dict[str, list[int]] = {}
+    for row in rows.tolist():
+        name = trace.names[int(host.name[row])]
+        if not _NOT_A_STEP.match(name):
+            groups.setdefault(_DIGITS.sub("#", name), []).append(row)
+    best: tuple[float, int, str] | None = None
+    span = max(1, trace.end_ns)
+    for name, members in groups.items():
+        if len(members) < 3:
+            continue
+        start, end = host.start[members], host.end[members]
+        gaps = np.diff(start)
+        if (end[:-1] > start[1:]).any() or np.median(gaps) <= 0:
+            continue
+        regular = float(np.median(np.abs(gaps - np.median(gaps))) / np.median(gaps))
+        covered = float(start[-1] - start[0] + np.median(gaps)) / span
+        if regular > 0.5 or covered < 0.5:
+            continue
+        key = (round(covered, 2), -len(members), name)
+        best = max(best, key) if best else key
+    if best is None:
+        return None
+    members = groups[best[2]]
+    start = host.start[members]
+    end = np.append(start[1:], host.end[members[-1]])
+    return _Found(start, end, [trace.names[int(host.name[m])] for m in members], "annotation", best[2], 1)
+
+
+def _operator_period(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found | None:
+    """Take the shortest period that the sequence of top-level operators on the main thread repeats at least three times."""
+    host = trace.host
+    rows = _main_rows(host, roles, HostKind.OP)
+    if len(rows) < 12:
+        return None
+    reach = np.maximum.accumulate(host.end[rows])
+    top = rows[np.append([True], host.start[rows[1:]] >= reach[:-1])]
+    names = host.name[top].astype(np.int64)
+    period = _period(names)
+    if period is None:
+        return None
+    gaps = np.append([0], host.start[top[1:]] - host.end[top[:-1]])
+    phase = max(range(period), key=lambda p: (float(np.median(gaps[p::period][1:] if p == 0 else gaps[p::period])), -p))
+    marks = np.arange(phase, len(top), period)
+    same = [i for i, m in enumerate(marks) if names[m] == names[marks[len(marks) // 2]]]
+    marks = marks[same[0] : same[-1] + 1]
+    if len(marks) < 3:
+        return None
+    start = host.start[top[marks]]
+    end = np.append(start[1:], host.end[top[-1]])
+    name = trace.names[int(names[marks[0]])]
+    return _Found(start, end, [f"period {i}" for i in range(len(marks))], "operator_period", name, 1)
+
+
+def _period(names: npt.NDArray[np.int64]) -> int | None:
+    """Return the shortest period p such that 90 % of the sequence equals itself shifted by p, at least three times over."""
+    names = names[:200_000]
+    candidates: Counter[int] = Counter()
+    codes, counts = np.unique(names, return_counts=True)
+    for code in codes[(counts >= 3)][:400]:
+        steps = np.diff(np.flatnonzero(names == code))
+        values, often = np.unique(steps, return_counts=True)
+        candidates.update(dict(zip(values.tolist(), often.tolist(), strict=True)))
+    likely = sorted({p for p, _ in candidates.most_common(64) if 4 <= p <= len(names) // 3})
+    for period in likely:
+        if np.mean(names[period:] == names[:-period]) >= 0.9:
+            return period
+    return None
+
+
+def _classify(found: _Found, compiling: Intervals) -> Steps:
+    count = len(found.start)
+    wall = found.end - found.start
+    excluded = [""] * count
+    compile_ns = measure(compiling, found.start, found.end)
+    for i in range(count):
+        if compile_ns[i] > _COMPILE_SHARE * max(1, wall[i]):
+            excluded[i] = "compiling"
+    if count >= 2 and found.open_ends and not excluded[-1]:
+        excluded[-1] = "last"
+    if count >= 4 and not excluded[0]:
+        excluded[0] = "first"
+    if count >= 5 and not excluded[-1]:
+        excluded[-1] = "last"
+    _mark_warm_up(wall, excluded)
+    _mark_outliers(wall, excluded)
+    untypical = all(excluded)
+    if untypical:
+        # Better a typical number of an untypical step than none; the report says that no step was typical.
+        keep = [i for i, reason in enumerate(excluded) if reason != "compiling"] or list(range(count))
+        for i in keep:
+            excluded[i] = ""
+    return Steps(found.start, found.end, found.labels, found.source, found.name, excluded, untypical)
+
+
+def _mark_warm_up(wall: Ints, excluded: list[str]) -> None:
+    """Mark leading steps that take much longer than the median of what follows."""
+    open_steps = [i for i, reason in enumerate(excluded) if not reason]
+    while len(open_steps) >= 4:
+        first, rest = open_steps[0], open_steps[1:]
+        if wall[first] <= _WARM_UP_RATIO * np.median(wall[rest]) or np.ptp(wall[rest]) > 0.5 * np.median(wall[rest]):
+            return
+        excluded[first] = "warm-up"
+        open_steps = rest
+
+
+def _mark_outliers(wall: Ints, excluded: list[str]) -> None:
+    open_steps = [i for i, reason in enumerate(excluded) if not reason]
+    if len(open_steps) < 4:
+        return
+    values = wall[open_steps].astype(np.float64)
+    middle = float(np.median(values))
+    mad = 1.4826 * float(np.median(np.abs(values - middle)))
+    for i in open_steps:
+        distance = abs(float(wall[i]) - middle)
+        if distance > max(_OUTLIER_MADS * mad, _OUTLIER_SHARE * middle):
+            excluded[i] = "outlier"
+
+
+def compile_intervals(trace: Trace) -> Intervals:
+    """Return when anything was compiled, on any thread."""
+    rows = trace.host.activity == Activity.COMPILE
+    return union(trace.host.start[rows], trace.host.end[rows])

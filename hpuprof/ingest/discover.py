@@ -1,0 +1,233 @@
+"""Finds trace files and tells who wrote each: rank, stage, action, window, with the source of each fact.
+
+Identity comes from inside the file first (our metadata, then torch's `distributedInfo`), then from the name. Nothing is
+globbed by name: a directory is walked, and each candidate's first bytes decide whether it is a trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hpuprof.errors import InputError, NoTracesFoundError, RankConflictError, TraceFormatError
+from hpuprof.ingest.hw_csv import looks_like_hw_csv
+from hpuprof.ingest.recover import loose_json
+from hpuprof.ingest.source import read_head, read_tail
+from hpuprof.naming import METADATA_KEY, SUFFIXES, NameParts, parse_name
+
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENT = re.compile(rb'"ph"\s*:\s*"')
+_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*(\{)')
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who wrote a trace. `provenance` says where each field came from."""
+
+    rank: int
+    stage: str = ""
+    action: str = ""
+    window: str = "0"
+    provenance: str = ""
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A file that looks like a trace; only its head (and tail) was read."""
+
+    path: str
+    name: str  # relative to what was asked for
+    bytes: int
+    parts: NameParts
+    inside: dict[str, Any] = field(default_factory=dict)  # rank, world_size, stage, action, window, host
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was left out, and why."""
+
+    path: str
+    reason: str
+    explicit: bool  # named by the user, not found in a directory
+
+
+def _candidates(paths: Sequence[str | Path]) -> Iterable[tuple[Path, str, bool]]:
+    """Yield file, display name, and whether the user named the file itself."""
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            for found in sorted(p for p in path.rglob("*") if p.is_file()):
+                relative = found.relative_to(path)
+                if found.name.lower().endswith(SUFFIXES) and not any(part.startswith(".") for part in relative.parts):
+                    yield found, relative.as_posix(), False
+        elif path.exists():
+            yield path, path.name, True
+        else:
+            raise InputError(f"{path}: no such file or directory", hint="give a trace file or a directory of traces")
+
+
+def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped]]:
+    """Return the trace files under `paths` in order of path, and the candidates that were left out.
+
+    Raises NoTracesFoundError when nothing is left.
+    """
+    files: list[TraceFile] = []
+    skipped: list[Skipped] = []
+    seen: set[Path] = set()
+    for path, name, explicit in _candidates(paths):
+        real = path.resolve()
+        if real in seen:
+            continue
+        seen.add(real)
+        try:
+            head = read_head(path)
+        except OSError as error:
+            skipped.append(Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True))
+            continue
+        reason = _no_trace(head, path)
+        if reason:
+            skipped.append(Skipped(name, reason, explicit))
+        else:
+            files.append(TraceFile(str(path), name, path.stat().st_size, parse_name(path.name), _inside(head, path)))
+    if not files:
+        where = ", ".join(str(p) for p in paths)
+        if len(skipped) == 1 and skipped[0].explicit:
+            raise TraceFormatError(f"{where}: {skipped[0].reason}", path=where, hint="hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv")
+        found = f"; {len(skipped)} candidates were no traces, first {skipped[0].path}: {skipped[0].reason}" if skipped else ""
+        raise NoTracesFoundError(f"no trace found in {where}{found}", hint="give a directory with *.pt.trace.json[.gz] files")
+    return sorted(files, key=lambda f: (f.name, f.path)), skipped
+
+
+def _no_trace(head: bytes, path: Path) -> str:
+    """Return why a file is no trace, judged by its first bytes; empty when it may be one."""
+    if not head.strip():
+        return "the file is empty"
+    if path.name.lower().endswith(".csv"):
+        return "" if looks_like_hw_csv(head) else "a CSV, but not one of the hardware profiler"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if _EVENTS_KEY.search(head) or _EVENT.search(head):
+        return ""
+    # A large header may push the events out of sight; anything else that is an object is judged by reading it.
+    if text[:1] == b"{" and len(head) >= 256 << 10:
+        return ""
+    return "no trace events in it"
+
+
+def _inside(head: bytes, path: Path) -> dict[str, Any]:
+    """Read the identity that the file itself names, from its head or, if it is not compressed, its tail."""
+    found: dict[str, Any] = {}
+    for text in (head, read_tail(path)):
+        match = _EVENTS_KEY.search(text)
+        header = loose_json(text[: match.start()].rstrip().rstrip(b",") + b"}") if match else None
+        if not isinstance(header, dict):
+            header = {}
+            info = _DISTRIBUTED.search(text)
+            if info:
+                header["distributedInfo"] = loose_json(_balanced(text, info.start(1)))
+        for key, value in identity_inside(header).items():
+            found.setdefault(key, value)
+        if "rank" in found:
+            break
+    return found
+
+
+def _balanced(text: bytes, start: int) -> bytes:
+    depth = 0
+    for i in range(start, len(text)):
+        depth += {123: 1, 125: -1}.get(text[i], 0)
+        if depth == 0:
+            return text[start : i + 1]
+    return b""
+
+
+def identity_inside(header: dict[str, Any]) -> dict[str, Any]:
+    """Take rank, world size, stage, action, window and host from a trace's metadata."""
+    found: dict[str, Any] = {}
+    own = header.get(METADATA_KEY)
+    if isinstance(own, dict):
+        found |= {k: own[k] for k in ("rank", "world_size", "stage", "action", "window", "host") if own.get(k) is not None}
+    distributed = header.get("distributedInfo")
+    if isinstance(distributed, str):
+        distributed = loose_json(distributed.encode())
+    if isinstance(distributed, dict):
+        for key in ("rank", "world_size"):
+            value = distributed.get(key)
+            if isinstance(value, (int, str)) and str(value).isdigit():
+                found.setdefault(key, int(value))
+    if isinstance(header.get("host_name"), str):
+        found.setdefault("host", header["host_name"])
+    return found
+
+
+def identify(files: Sequence[TraceFile], *, rank_from: str = "auto") -> list[Identity]:
+    """Give each file its identity. Raises RankConflictError when two files claim the same rank, stage, action and window."""
+    numbers = sorted({f.parts.number for f in files if f.parts.number is not None})
+    contiguous = len(numbers) == len({f.parts.worker for f in files}) and numbers == list(range(len(numbers)))
+    order = {worker: i for i, worker in enumerate(sorted({f.parts.worker for f in files}))}
+    identities = [_one(f, rank_from, order, alone=len(order) == 1, contiguous=contiguous) for f in files]
+    return _windows(files, identities)
+
+
+def _one(file: TraceFile, rank_from: str, order: dict[str, int], *, alone: bool, contiguous: bool) -> Identity:
+    inside, parts = file.inside, file.parts
+    sources = {
+        "inside": [(inside.get("rank"), "inside the file")],
+        "name": [
+            (parts.rank, "name"),
+            (parts.number if contiguous else None, "name"),
+            (parts.local_rank, "name (local rank)"),
+        ],
+        "order": [(order[parts.worker], "order of names")],
+    }
+    wanted = ("inside", "name", "order") if rank_from == "auto" else (rank_from,)
+    choices = [choice for source in wanted for choice in sources[source]]
+    if rank_from == "auto" and alone and len(order) == 1:
+        choices.insert(len(choices) - 1, (0, "only process"))
+    rank, source = next(((int(r), s) for r, s in choices if r is not None), (None, ""))
+    if rank is None:
+        raise RankConflictError(f"{file.name}: no rank {'inside the file' if rank_from == 'inside' else 'in its name'}", paths=(file.name,), hint="try --rank-from auto or order")
+    notes = [f"rank: {source}"]
+    values = {}
+    for key, from_name in (("stage", parts.stage), ("action", parts.action)):
+        values[key] = str(inside.get(key) or from_name)
+        if values[key]:
+            notes.append(f"{key}: {'inside the file' if inside.get(key) else 'name'}")
+    window = inside.get("window")
+    if window is not None:
+        notes.append("window: inside the file")
+    return Identity(rank, values["stage"], values["action"], "" if window is None else str(window), "; ".join(notes))
+
+
+def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Identity]:
+    """Number the recordings of one rank by the time in their names; what cannot be told apart is a conflict."""
+    groups: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+    for i, who in enumerate(identities):
+        groups[who.rank, who.stage, who.action].append(i)
+    out = list(identities)
+    for members in groups.values():
+        unnamed = [i for i in members if not identities[i].window]
+        named = defaultdict(list)
+        for i in members:
+            if identities[i].window:
+                named[identities[i].window].append(i)
+        clash = next((m for m in named.values() if len(m) > 1), None)
+        spans = {files[i].parts.span for i in unnamed}
+        folders = {Path(files[i].path).parent for i in unnamed}
+        if clash is None and len(unnamed) > 1 and (None in spans or len(spans) < len(unnamed) or len(folders) > 1):
+            clash = unnamed
+        if clash:
+            first, second = files[clash[0]], files[clash[1]]
+            raise RankConflictError(
+                f"{first.name} and {second.name} both claim rank {identities[clash[0]].rank} "
+                f"({identities[clash[0]].provenance.split(';')[0]}; {identities[clash[1]].provenance.split(';')[0]})",
+                paths=(first.name, second.name),
+                hint="analyse one run at a time, or choose --rank-from name or --rank-from order",
+            )
+        for number, i in enumerate(sorted(unnamed, key=lambda i: files[i].parts.span or 0)):
+            note = "; window: time in the name" if len(unnamed) > 1 else ""
+            out[i] = replace(identities[i], window=str(number), provenance=identities[i].provenance + note)
+    return out

@@ -1,0 +1,58 @@
+"""What one trace file reduces to: tables of kilobytes, independent of how large the file was.
+
+Rows carry no identity yet: rank, stage, action and window are stamped when partials are combined, because what stands
+inside a file may be known only after reading it all.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hpuprof.model.tables import (
+    DiagnosticRow,
+    EngineRow,
+    FileRow,
+    GapCauseRow,
+    GapRow,
+    IntelRow,
+    KernelRow,
+    LaunchRow,
+    MemoryRow,
+    OperatorRow,
+    OverlapRow,
+    PrecisionRow,
+    QueuePoint,
+    StepRow,
+    ThreadRow,
+)
+
+
+class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
+    """One file's reduced tables. `sound`: whether its device rows allow conclusions; `inside`: identity it names itself."""
+
+    file: FileRow
+    inside: dict[str, int | str]
+    sound: bool
+    steps: list[StepRow]
+    gap_causes: list[GapCauseRow]
+    gaps: list[GapRow]
+    threads: list[ThreadRow]
+    engines: list[EngineRow]
+    overlaps: list[OverlapRow]
+    operators: list[OperatorRow]
+    kernels: list[KernelRow]
+    launches: list[LaunchRow]
+    queue: list[QueuePoint]
+    memory: list[MemoryRow]
+    precision: list[PrecisionRow]
+    intel: list[IntelRow]
+    diagnostics: list[DiagnosticRow]
+
+
+class FailedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that could not be analysed; it costs only itself."""
+
+    path: str
+    message: str
+    hint: str = ""
+    offset: int | None = None

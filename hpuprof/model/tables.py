@@ -1,0 +1,258 @@
+"""The tables of a report, one struct a row: every column with its unit and definition. Owns names and meaning only.
+
+The JSON schema and `docs/columns.md` are generated from here. `None` always means: the trace does not support this number.
+Times are int64 ns; fractions lie in [0, 1]. *Used steps* are the steps left after first, last, warm-up, compiling and
+outlying ones are set aside; unless a column says otherwise, rows count when they start inside a used step.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+import msgspec
+from msgspec import Meta
+
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of all table rows: who the row speaks of."""
+
+    rank: Annotated[int, Meta(description="Global rank of the process that wrote the trace.")] = -1
+    stage: Annotated[str, Meta(description="Stage named by the trace: fit, validate, test, predict, or empty.")] = ""
+    action: Annotated[str, Meta(description="Lightning action that the file was named after, or empty.")] = ""
+    window: Annotated[str, Meta(description="Which recording of this rank, stage and action: a number or a window's name.")] = "0"
+
+
+class FileRow(Row, frozen=True, kw_only=True):
+    """One trace file and what was found in it."""
+
+    path: Annotated[str, Meta(description="Path or name of the file, relative to what was analysed.")]
+    bytes: Annotated[int, Meta(description="Size on disk [bytes].")]
+    provenance: Annotated[str, Meta(description="Where rank, stage, action and window came from.")]
+    host_name: Annotated[str | None, Meta(description="Host that the trace names.")]
+    world_size: Annotated[int | None, Meta(description="Number of ranks that the trace names.")]
+    device_name: Annotated[str | None, Meta(description="Name of the traced device.")]
+    device_memory_bytes: Annotated[int | None, Meta(description="Memory of the traced device [bytes].")]
+    family: Annotated[str, Meta(description="Kind of device: hpu, cuda, rocm, xpu, mtia, or cpu when no device shows.")]
+    generation: Annotated[str | None, Meta(description="Habana's writer: G1, G2 or G3.")]
+    mode: Annotated[str, Meta(description="How the model ran: eager, lazy, lazy+graphs, compile, graphs, compile+graphs.")]
+    form: Annotated[str, Meta(description="Shape of the file: object, array, bare (no enclosing array), csv.")]
+    rows: Annotated[int, Meta(description="Events in the file.")]
+    host_rows: Annotated[int, Meta(description="Slices on host threads.")]
+    device_rows: Annotated[int, Meta(description="Slices on device lanes, markers included.")]
+    origin_ns: Annotated[int, Meta(description="Absolute stamp of the file's first row [ns]; 0 is the epoch when the trace names a base time.")]
+    span_ns: Annotated[int, Meta(description="From the first row to the last end [ns].")]
+    step_source: Annotated[str, Meta(description="Where steps came from: lightning, profiler_step, annotation, operator_period, whole_trace.")]
+    step_name: Annotated[str, Meta(description="Name of the rows that delimit steps, or empty.")]
+    steps_total: Annotated[int, Meta(description="Steps found.")]
+    steps_used: Annotated[int, Meta(description="Steps that enter medians.")]
+    linked_fraction: Annotated[float | None, Meta(description="Share of device rows whose launch is in the trace.")]
+    ignored: Annotated[dict[str, int], Meta(description="Rows understood and left out, by category.")]
+    unknown: Annotated[list[tuple[str, str, int]], Meta(description="Rows no rule knows: category, thread name, count.")]
+    categories: Annotated[dict[str, int], Meta(description="Slices by category as written.")]
+
+
+class RankRow(Row, frozen=True, kw_only=True):
+    """One rank (and stage, action, window) over its used steps: sums of step columns over the sum of wall times."""
+
+    steps_used: Annotated[int, Meta(description="Steps that enter the numbers.")]
+    steps_total: Annotated[int, Meta(description="Steps found.")]
+    step_p50_ns: Annotated[int, Meta(description="Median step time [ns].")]
+    step_p90_ns: Annotated[int, Meta(description="90th percentile of step times [ns].")]
+    host_working_fraction: Annotated[float | None, Meta(description="host_working_ns over wall.")]
+    host_blocked_fraction: Annotated[float | None, Meta(description="host_blocked_ns over wall.")]
+    input_fraction: Annotated[float | None, Meta(description="input_ns over wall.")]
+    device_busy_fraction: Annotated[float | None, Meta(description="device_busy_ns over wall.")]
+    compute_fraction: Annotated[float | None, Meta(description="compute_busy_ns over wall.")]
+    exposed_communication_fraction: Annotated[float | None, Meta(description="exposed_communication_ns over wall.")]
+    exposed_copy_fraction: Annotated[float | None, Meta(description="exposed_copy_ns over wall.")]
+    overlap_degree: Annotated[float | None, Meta(description="Sum of host_device_overlap_ns over the smaller sum of host_working_ns and device_busy_ns.")]
+    bound: Annotated[str, Meta(description="host, device, input, communication, mixed or unknown.")]
+    top_cause: Annotated[str | None, Meta(description="Cause of most device idle time.")]
+    top_cause_fraction: Annotated[float | None, Meta(description="Idle time of that cause over wall.")]
+
+
+class DiagnosticRow(Row, frozen=True, kw_only=True):
+    """Something that the trace could not say, or that was lost while reading."""
+
+    code: Annotated[str, Meta(description="Diagnostic code; `hpuprof explain CODE` tells more.")]
+    severity: Annotated[str, Meta(description="info, warning or error.")]
+    path: Annotated[str, Meta(description="File it concerns, or empty.")]
+    count: Annotated[int, Meta(description="How often.")]
+    text: Annotated[str, Meta(description="What, in words.")]
+    offset: Annotated[int | None, Meta(description="Byte offset of the first case in the decompressed file.")] = None
+
+
+class StepRow(Row, frozen=True, kw_only=True):
+    """One step of one rank. A step is a window on the host's clock; device rows are clipped to it."""
+
+    step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
+    label: Annotated[str, Meta(description="Name of the row that delimits it.")]
+    start_ns: Annotated[int, Meta(description="Start since the file's first row [ns].")]
+    wall_ns: Annotated[int, Meta(description="Length of the step [ns].")]
+    used: Annotated[bool, Meta(description="Whether the step enters medians.")]
+    excluded: Annotated[str, Meta(description="Why not: first, last, warm-up, compiling, outlier; empty when used.")]
+    host_working_ns: Annotated[int | None, Meta(description="Wall minus host_blocked_ns [ns]. None without host rows.")]
+    host_blocked_ns: Annotated[int | None, Meta(description="Union of waiting on the host path (main and autograd threads): the blocked_* columns [ns].")]
+    blocked_sync_ns: Annotated[int | None, Meta(description="Waiting in synchronising calls [ns].")]
+    blocked_queue_ns: Annotated[int | None, Meta(description="Waiting in launches because the launch queue was full [ns].")]
+    blocked_alloc_ns: Annotated[int | None, Meta(description="In device or pinned allocation and free [ns].")]
+    blocked_join_ns: Annotated[int | None, Meta(description="Waiting for the bridge's launch thread [ns].")]
+    blocked_copy_ns: Annotated[int | None, Meta(description="In copies that return only when done [ns].")]
+    blocked_loader_ns: Annotated[int | None, Meta(description="Waiting for data-loader worker processes [ns].")]
+    host_traced_ns: Annotated[int | None, Meta(description="Union of operators and calls on the host path, waiting left out [ns]; the rest of host_working_ns is untraced host code, mostly Python.")]
+    device_busy_ns: Annotated[int | None, Meta(description="Union of all device work inside the step [ns]. None when the device was not traced.")]
+    device_idle_ns: Annotated[int | None, Meta(description="Wall minus device_busy_ns [ns].")]
+    compute_busy_ns: Annotated[int | None, Meta(description="Union of compute rows [ns].")]
+    communication_busy_ns: Annotated[int | None, Meta(description="Union of communication rows [ns].")]
+    copy_busy_ns: Annotated[int | None, Meta(description="Union of copy rows: memcpy, memset, DMA [ns].")]
+    exposed_communication_ns: Annotated[int | None, Meta(description="Communication while no compute ran [ns].")]
+    exposed_copy_ns: Annotated[int | None, Meta(description="Copies while neither compute nor communication ran [ns].")]
+    host_device_overlap_ns: Annotated[int | None, Meta(description="Time when the device was busy and the host not blocked [ns].")]
+    overlap_degree: Annotated[float | None, Meta(description="host_device_overlap_ns over the smaller of host_working_ns and device_busy_ns.")]
+    input_ns: Annotated[int | None, Meta(description="Time the main thread spent fetching the next batch [ns].")]
+    compile_ns: Annotated[int, Meta(description="Union of compilation rows on any thread [ns].")]
+    launches: Annotated[int, Meta(description="Launch calls, graph launches included.")]
+    device_rows: Annotated[int | None, Meta(description="Device rows that start inside the step, markers excluded.")]
+
+
+class GapCauseRow(Row, frozen=True, kw_only=True):
+    """Device idle time of one step by what the host did meanwhile; the rows of a step sum to device_idle_ns."""
+
+    step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
+    cause: Annotated[str, Meta(description="Slug of the cause; see docs/definitions.md.")]
+    idle_ns: Annotated[int, Meta(description="Idle time with this cause [ns].")]
+
+
+class GapRow(Row, frozen=True, kw_only=True):
+    """One of the longest device idle gaps."""
+
+    step: Annotated[int, Meta(description="Step that holds the gap.")]
+    start_ns: Annotated[int, Meta(description="Start since the file's first row [ns].")]
+    dur_ns: Annotated[int, Meta(description="Length [ns], clipped to the step.")]
+    cause: Annotated[str, Meta(description="Cause that covers most of the gap.")]
+    cause_fraction: Annotated[float, Meta(description="Share of the gap that this cause covers.")]
+    host_row: Annotated[str | None, Meta(description="Innermost operator or annotation on the main thread in the middle of the gap.")]
+
+
+class ThreadRow(Row, frozen=True, kw_only=True):
+    """Host threads by role, over the used steps."""
+
+    role: Annotated[str, Meta(description="main, autograd, launch, data_loader, other.")]
+    threads: Annotated[int, Meta(description="Threads of this role with rows in the trace.")]
+    traced_ns: Annotated[int, Meta(description="Median over used steps of the union of its operators and calls, waiting left out [ns].")]
+    blocked_ns: Annotated[int, Meta(description="Median over used steps of the union of its waiting [ns].")]
+
+
+class EngineRow(Row, frozen=True, kw_only=True):
+    """One engine class (MME, TPC, DMA, NIC on HPU; compute, communication, copy elsewhere), or one lane of it."""
+
+    engine: Annotated[str, Meta(description="Engine class.")]
+    lane: Annotated[str, Meta(description="Lane or stream; empty for the whole class.")]
+    lanes: Annotated[int, Meta(description="Lanes of the class that carried rows; 1 for a lane.")]
+    rows: Annotated[int, Meta(description="Rows that start inside used steps.")]
+    busy_ns: Annotated[int, Meta(description="Median over used steps of the union of its rows [ns].")]
+    busy_fraction: Annotated[float, Meta(description="Busy over wall, summed over used steps.")]
+
+
+class OverlapRow(Row, frozen=True, kw_only=True):
+    """How long two engine classes ran at once, over the used steps."""
+
+    engine_a: Annotated[str, Meta(description="One engine class.")]
+    engine_b: Annotated[str, Meta(description="The other.")]
+    overlap_ns: Annotated[int, Meta(description="Median over used steps of the time both were busy [ns].")]
+    fraction_of_a: Annotated[float | None, Meta(description="Share of a's busy time.")]
+    fraction_of_b: Annotated[float | None, Meta(description="Share of b's busy time.")]
+
+
+class OperatorRow(Row, frozen=True, kw_only=True):
+    """One framework operator."""
+
+    name: Annotated[str, Meta(description="Operator name.")]
+    count: Annotated[int, Meta(description="Calls that start inside used steps.")]
+    host_total_ns: Annotated[int, Meta(description="Sum of call durations [ns]; nested calls of the same operator count once.")]
+    host_self_ns: Annotated[int, Meta(description="Sum of durations less the operators directly inside [ns].")]
+    host_p50_ns: Annotated[int, Meta(description="Median call duration [ns].")]
+    host_p90_ns: Annotated[int, Meta(description="90th percentile of call durations [ns].")]
+    device_total_ns: Annotated[int | None, Meta(description="Sum of device rows launched inside the calls [ns]. None when no launch is linked.")]
+    device_self_ns: Annotated[int | None, Meta(description="Sum of device rows launched directly by the operator [ns].")]
+    launches: Annotated[int | None, Meta(description="Device rows launched directly by the operator.")]
+    shapes: Annotated[int | None, Meta(description="Distinct input shapes. None when shapes were not recorded.")]
+    top_shape: Annotated[str | None, Meta(description="Most frequent input shapes.")]
+
+
+class KernelRow(Row, frozen=True, kw_only=True):
+    """One kernel (or copy, or collective) by name and engine. Rows of one HPU kernel on many lanes are one activation."""
+
+    name: Annotated[str, Meta(description="Kernel name.")]
+    engine: Annotated[str, Meta(description="Engine class.")]
+    kind: Annotated[str, Meta(description="compute, communication or copy.")]
+    dtype: Annotated[str | None, Meta(description="Data type, where the trace names it.")]
+    count: Annotated[int, Meta(description="Activations: overlapping rows of the same kernel on one engine count once.")]
+    rows: Annotated[int, Meta(description="Rows.")]
+    total_ns: Annotated[int, Meta(description="Sum over activations of their length [ns].")]
+    p50_ns: Annotated[int, Meta(description="Median length [ns].")]
+    p90_ns: Annotated[int, Meta(description="90th percentile of lengths [ns].")]
+    max_ns: Annotated[int, Meta(description="Longest [ns].")]
+    recipes: Annotated[int | None, Meta(description="Distinct recipe ids (HPU); ids have 16 bits and may collide.")]
+
+
+class LaunchRow(Row, frozen=True, kw_only=True):
+    """Launch calls over the used steps."""
+
+    call: Annotated[str, Meta(description="Name of the call; `(all)` for all of them.")]
+    count: Annotated[int, Meta(description="Calls.")]
+    host_p50_ns: Annotated[int, Meta(description="Median duration of the call [ns].")]
+    host_p90_ns: Annotated[int, Meta(description="90th percentile [ns].")]
+    linked: Annotated[int, Meta(description="Calls whose device row is in the trace.")]
+    latency_p50_ns: Annotated[int | None, Meta(description="Median of max(0, device start - end of the call), first device row of each call [ns].")]
+    latency_p90_ns: Annotated[int | None, Meta(description="90th percentile [ns].")]
+    short_fraction: Annotated[float | None, Meta(description="Share of linked device rows that are shorter than the call that launched them (graph launches left out).")]
+    queue_mean: Annotated[float | None, Meta(description="Time-weighted mean of rows launched and not started, over the used steps.")]
+    queue_max: Annotated[int | None, Meta(description="Largest number of rows launched and not started.")]
+
+
+class QueuePoint(Row, frozen=True, kw_only=True):
+    """Launch-queue depth over time: the largest depth in each of at most 200 equal slices of the steps' span."""
+
+    start_ns: Annotated[int, Meta(description="Start of the slice since the file's first row [ns].")]
+    depth: Annotated[int, Meta(description="Largest number of rows launched and not started.")]
+
+
+class MemoryRow(Row, frozen=True, kw_only=True):
+    """Allocator totals from memory rows of the whole file."""
+
+    space: Annotated[str, Meta(description="device or host.")]
+    samples: Annotated[int, Meta(description="Memory rows.")]
+    peak_allocated_bytes: Annotated[int | None, Meta(description="Largest total allocated [bytes].")]
+    peak_reserved_bytes: Annotated[int | None, Meta(description="Largest total reserved [bytes]; on HPU G1 this is the device's limit.")]
+    allocated_bytes: Annotated[int, Meta(description="Sum of allocations [bytes].")]
+    freed_bytes: Annotated[int, Meta(description="Sum of frees [bytes].")]
+
+
+class PrecisionRow(Row, frozen=True, kw_only=True):
+    """Time of an engine class by data type, over the used steps."""
+
+    engine: Annotated[str, Meta(description="Engine class.")]
+    dtype: Annotated[str, Meta(description="Data type as the trace names it; `unknown` where it names none.")]
+    busy_ns: Annotated[int, Meta(description="Union of rows of this data type [ns].")]
+    fraction: Annotated[float, Meta(description="Share of the sum over data types.")]
+
+
+class IntelRow(Row, frozen=True, kw_only=True):
+    """The quantities that Intel's habana_perf_tool prints, by formulas recovered from its published outputs. HPU only."""
+
+    wall_ns: Annotated[int, Meta(description="W: first step's start to the later of last step's end and last device end [ns].")]
+    device_ns: Annotated[int, Meta(description="D: sum over steps of device span, idle inside included [ns].")]
+    host_ns: Annotated[int, Meta(description="H: sum of host step times [ns].")]
+    device_ratio: Annotated[float, Meta(description="D / W.")]
+    overlap_degree: Annotated[float | None, Meta(description="(H + D - W) / min(H, D).")]
+    graph_build_ns: Annotated[int, Meta(description="Accumulation, graph build and launch on the host [ns].")]
+    dataloader_ns: Annotated[int, Meta(description="Data loader [ns].")]
+    input_ns: Annotated[int, Meta(description="Host-to-device copies [ns].")]
+    compile_ns: Annotated[int, Meta(description="Compilation [ns].")]
+    mme_ns: Annotated[int, Meta(description="Union of MME rows [ns].")]
+    mme_tpc_overlap_ns: Annotated[int, Meta(description="Time MME and TPC ran at once [ns].")]
+    tpc_ns: Annotated[int, Meta(description="TPC without the time hidden under MME [ns].")]
+    dma_ns: Annotated[int, Meta(description="Union of DMA rows [ns].")]
+    idle_ns: Annotated[int | None, Meta(description="D - (MME + TPC + DMA); None when negative, as the tool leaves it out [ns].")]
+    mme_low_precision_ratio: Annotated[float | None, Meta(description="Share of MME time in bf16, fp16 or fp8.")]

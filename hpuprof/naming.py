@@ -1,0 +1,62 @@
+"""The naming contract of trace files: the recorder writes it, discovery reads it, and other tools' names are understood.
+
+Ours: `<host>_<global rank>.<time ns>.pt.trace.json[.gz]`, with our own metadata inside the file under `METADATA_KEY`. The
+form is the one that TensorBoard's profiler plugin groups by: worker, then a span of digits.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+METADATA_KEY = "hpuprof"
+SUFFIXES = (".json", ".json.gz", ".csv")
+
+_PLUGIN = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
+_STEM = re.compile(r"\.(?:json|csv|pt|trace|gz)\b")
+_RANK = re.compile(r"(?:^|[^a-zA-Z])(?:rank|worker)[-_. ]?(?P<rank>\d+)(?!\d)", re.I)
+_HOST_NUMBER = re.compile(r"^(?P<host>.+)_(?P<number>\d+)$")
+_STAGE = re.compile(r"^(?:TrainerFn\.)?(?P<stage>fit(?:ting)?|validat(?:e|ing)|test(?:ing)?|predict(?:ing)?)-", re.I)
+_ACTION = re.compile(r"(?:\[Strategy\]|_Strategy_)(?P<strategy>\w+?)[._](?P<action>(?:training|validation|test|predict)_step)")
+_LOCAL_RANK = re.compile(r"-(?P<rank>\d+)-(?=\[Strategy\]|_Strategy_)")
+_STAGES = {"fitting": "fit", "validating": "validate", "testing": "test", "predicting": "predict"}
+
+
+@dataclass(frozen=True)
+class NameParts:
+    """What a file name says. `number` is the trailing number of `<host>_<number>`: a rank or a process id."""
+
+    worker: str
+    span: int | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str | None = None
+    number: int | None = None
+    stage: str = ""
+    action: str = ""
+
+
+def parse_name(name: str) -> NameParts:
+    """Read a trace's file name (no directories)."""
+    match = _PLUGIN.match(name)
+    worker = match["worker"] if match else _STEM.split(name, maxsplit=1)[0]
+    span = int(match["span"]) if match and match["span"] else None
+    rank, local, stage, action = _RANK.search(name), _LOCAL_RANK.search(name), _STAGE.match(name), _ACTION.search(name)
+    host = _HOST_NUMBER.match(worker)
+    stage_word = stage["stage"].lower() if stage else ""
+    return NameParts(
+        worker=worker,
+        span=span,
+        rank=int(rank["rank"]) if rank else None,
+        local_rank=int(local["rank"]) if local else None,
+        host=host["host"] if host else None,
+        number=int(host["number"]) if host else None,
+        stage=_STAGES.get(stage_word, stage_word),
+        action=action["action"] if action else "",
+    )
+
+
+def trace_name(host: str, rank: int, time_ns: int, *, compressed: bool = False) -> str:
+    """Return the file name of a trace: `<host>_<global rank>.<time ns>.pt.trace.json[.gz]`, safe for every viewer."""
+    safe = re.sub(r"[^A-Za-z0-9-]+", "-", host).strip("-") or "host"
+    return f"{safe}_{rank}.{time_ns}.pt.trace.json" + (".gz" if compressed else "")

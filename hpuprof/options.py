@@ -1,0 +1,83 @@
+"""How an analysis is to be run: arguments > HPUPROF_* > [tool.hpuprof] in pyproject.toml > defaults."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hpuprof.errors import ConfigError
+
+RANK_SOURCES = ("auto", "inside", "name", "order")
+
+
+@dataclass(frozen=True)
+class AnalyzeOptions:
+    """Options of an analysis.
+
+    `rank_from`: where ranks come from: `auto` (inside the file, else the name, else order), or only one of the three.
+    `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3).
+    """
+
+    rank_from: str = "auto"
+    jobs: int = 0
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rank_from not in RANK_SOURCES:
+            raise ConfigError(f"rank_from is {self.rank_from!r}", hint=f"one of {', '.join(RANK_SOURCES)}")
+        if self.jobs < 0:
+            raise ConfigError(f"jobs is {self.jobs}", hint="0 (one per core) or a positive number")
+
+
+def _pyproject(start: Path) -> dict[str, Any]:
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            if sys.version_info < (3, 11):  # the standard library reads TOML from 3.11 on
+                return {}
+            import tomllib
+
+            try:
+                tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+            except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError):
+                return {}
+            table = tool.get("hpuprof", {})
+            return table if isinstance(table, dict) else {}
+    return {}
+
+
+def _convert(name: str, value: Any, default: Any, where: str) -> Any:
+    try:
+        if isinstance(default, bool):
+            if isinstance(value, bool):
+                return value
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[str(value).lower()]
+        return int(value) if isinstance(default, int) else str(value)
+    except (KeyError, ValueError):
+        raise ConfigError(f"{where}: {name} = {value!r} is not valid", hint=f"the default is {default!r}") from None
+
+
+def resolve_options(*, environ: Mapping[str, str] | None = None, folder: Path | None = None, **arguments: Any) -> AnalyzeOptions:
+    """Combine arguments (None: not given), environment, pyproject.toml and defaults. Raises ConfigError on bad values."""
+    environ = os.environ if environ is None else environ
+    table = _pyproject(folder or Path.cwd())
+    known = {f.name: f.default for f in fields(AnalyzeOptions)}
+    for key in table:
+        if key.replace("-", "_") not in known:
+            raise ConfigError(f"[tool.hpuprof] {key} is unknown", hint=f"known: {', '.join(sorted(known))}")
+    values: dict[str, Any] = {}
+    for name, default in known.items():
+        variable = f"HPUPROF_{name.upper()}"
+        if arguments.get(name) is not None:
+            values[name] = arguments[name]
+        elif variable in environ:
+            values[name] = _convert(name, environ[variable], default, variable)
+        else:
+            for key in (name, name.replace("_", "-")):
+                if key in table:
+                    values[name] = _convert(name, table[key], default, "[tool.hpuprof]")
+    return AnalyzeOptions(**values)

@@ -1,0 +1,209 @@
+"""What one worker runs: a trace file to its reduced tables. Everything here is picklable and depends on the file alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
+from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
+from hpuprof.analysis.host import HostTime, host_time
+from hpuprof.analysis.intel import intel_row
+from hpuprof.analysis.links import Links, link
+from hpuprof.analysis.memory import memory_rows
+from hpuprof.analysis.operators import kernel_rows, launch_rows, operator_rows
+from hpuprof.analysis.population import degenerate, synchronous
+from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
+from hpuprof.analysis.threads import track_roles
+from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.errors import TraceFormatError
+from hpuprof.ingest.discover import TraceFile, identity_inside
+from hpuprof.ingest.read import read_trace
+from hpuprof.model.intervals import Intervals, complement, intersect, measure
+from hpuprof.model.partial import FailedFile, RankPartial
+from hpuprof.model.schema import BLOCKED_KINDS, Activity, Cause, DeviceKind, HostKind, Role
+from hpuprof.model.tables import DiagnosticRow, FileRow, StepRow, ThreadRow
+from hpuprof.model.trace import Trace, Trouble
+
+
+def reduce_file(file: TraceFile) -> RankPartial | FailedFile:
+    """Reduce one file; a file that cannot be read becomes a `FailedFile` instead of an exception."""
+    try:
+        return reduce_trace(read_trace(file.path), file)
+    except TraceFormatError as error:
+        return FailedFile(path=file.name, message=error.message, hint=error.hint, offset=error.offset)
+
+
+def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
+    """Measure one trace. All numbers of a report come from here or are combined from here."""
+    roles = track_roles(trace)
+    compiling = compile_intervals(trace)
+    steps = find_steps(trace, roles, compiling)
+    links = link(trace)
+    hosts = host_time(trace, roles, links)
+    device = device_time(trace)
+    states = host_states(trace, roles, links, hosts)
+    traced = bool(len(device.busy))
+    gaps = find_gaps(device.busy, steps, states) if traced else Gaps(device.busy, {})
+    problems = degenerate(trace, links, steps, device.busy)
+    operators, operator_count = operator_rows(trace, links, steps)
+    kernels, kernel_count = kernel_rows(trace, steps)
+    launches, queue = launch_rows(trace, links, steps)
+    intel = intel_row(trace, roles, steps, device, states)
+    cut = [Trouble("HP123", n - len(rows), f"{what} beyond the largest {len(rows)}") for n, rows, what in ((operator_count, operators, "operators"), (kernel_count, kernels, "kernels")) if n > len(rows)]
+    return RankPartial(
+        file=_file_row(trace, file, steps, links),
+        inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
+        sound=not problems,
+        steps=_step_rows(trace, steps, hosts, device, states, compiling),
+        gap_causes=cause_rows(gaps, steps),
+        gaps=gap_rows(trace, gaps, steps, roles, links),
+        threads=_thread_rows(trace, roles, hosts, steps),
+        engines=engine_rows(trace, device, steps),
+        overlaps=overlap_rows(device, steps),
+        operators=operators,
+        kernels=kernels,
+        launches=launches,
+        queue=queue,
+        memory=memory_rows(trace),
+        precision=precision_rows(trace, steps),
+        intel=[intel] if intel else [],
+        diagnostics=_diagnostics(trace, file, steps, links, [*problems, *cut]),
+    )
+
+
+def _step_rows(trace: Trace, steps: Steps, hosts: HostTime, device: DeviceTime, states: dict[Cause, Intervals], compiling: Intervals) -> list[StepRow]:
+    low, high = steps.start, steps.end
+    wall = steps.wall
+    count = len(steps)
+    host_known, device_known = bool(len(trace.host)), bool(len(device.busy))
+
+    def host(a: Intervals) -> list[int | None]:
+        return measure(a, low, high).tolist() if host_known else [None] * count
+
+    def dev(a: Intervals) -> list[int | None]:
+        return measure(a, low, high).tolist() if device_known else [None] * count
+
+    blocked = measure(hosts.blocked, low, high)
+    busy = measure(device.busy, low, high)
+    working = wall - blocked
+    unblocked = complement(hosts.blocked, int(low[0]), int(high[-1])) if count else hosts.blocked
+    both = measure(intersect(device.busy, unblocked), low, high)
+    launch = (trace.host.kind == HostKind.RUNTIME) & ((trace.host.activity == Activity.LAUNCH) | (trace.host.activity == Activity.GRAPH_LAUNCH))
+    columns: dict[str, list[Any]] = {
+        "host_working_ns": working.tolist() if host_known else [None] * count,
+        "host_blocked_ns": host(hosts.blocked),
+        **{f"blocked_{kind}_ns": host(hosts.blocked_by[kind]) for kind in BLOCKED_KINDS},
+        "host_traced_ns": host(hosts.traced),
+        "device_busy_ns": dev(device.busy),
+        "device_idle_ns": (wall - busy).tolist() if device_known else [None] * count,
+        "compute_busy_ns": dev(device.compute),
+        "communication_busy_ns": dev(device.communication),
+        "copy_busy_ns": dev(device.copy),
+        "exposed_communication_ns": dev(device.exposed_communication),
+        "exposed_copy_ns": dev(device.exposed_copy),
+        "host_device_overlap_ns": both.tolist() if host_known and device_known else [None] * count,
+        "overlap_degree": [_ratio(b, min(w, d)) if host_known and device_known else None for b, w, d in zip(both.tolist(), working.tolist(), busy.tolist(), strict=True)],
+        "input_ns": host(states[Cause.DATA_LOADER]),
+        "compile_ns": measure(compiling, low, high).tolist(),
+        "launches": _count(trace.host.start[launch], low, high),
+        "device_rows": _count(trace.device.start[trace.device.kind != DeviceKind.MARKER], low, high) if device_known else [None] * count,
+    }
+    return [
+        StepRow(
+            step=i,
+            label=steps.labels[i],
+            start_ns=int(low[i]),
+            wall_ns=int(wall[i]),
+            used=not steps.excluded[i],
+            excluded=steps.excluded[i],
+            **{name: values[i] for name, values in columns.items()},
+        )
+        for i in range(count)
+    ]
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _count(when: npt.NDArray[np.int64], low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> list[int]:
+    """Count instants (sorted) in each window."""
+    counts: list[int] = (np.searchsorted(when, high) - np.searchsorted(when, low)).tolist()
+    return counts
+
+
+def _thread_rows(trace: Trace, roles: npt.NDArray[np.int8], hosts: HostTime, steps: Steps) -> list[ThreadRow]:
+    used = steps.used_windows()
+    out = []
+    for role, (traced, blocked) in sorted(hosts.by_role.items()):
+        threads = {trace.tracks[i].os_thread for i in np.flatnonzero(roles == role).tolist()}
+        medians = [int(np.median(measure(part, used.start, used.end))) if len(used) else 0 for part in (traced, blocked)]
+        out.append(ThreadRow(role=Role(role).name.lower(), threads=len(threads), traced_ns=medians[0], blocked_ns=medians[1]))
+    return out
+
+
+def _file_row(trace: Trace, file: TraceFile, steps: Steps, links: Links) -> FileRow:
+    properties = trace.header.get("deviceProperties")
+    first = properties[0] if isinstance(properties, list) and properties and isinstance(properties[0], dict) else {}
+    memory = first.get("totalGlobalMem")
+    inside = identity_inside(trace.header)
+    real = int((trace.device.kind != DeviceKind.MARKER).sum())
+    return FileRow(
+        path=file.name,
+        bytes=file.bytes,
+        provenance="",
+        host_name=str(inside["host"]) if "host" in inside else None,
+        world_size=int(inside["world_size"]) if str(inside.get("world_size", "")).isdigit() else None,
+        device_name=str(first["name"]) if "name" in first else None,
+        device_memory_bytes=int(memory) if isinstance(memory, (int, float)) and memory > 0 else None,
+        family=trace.family,
+        generation=trace.generation,
+        mode=trace.mode,
+        form=trace.form,
+        rows=trace.health.rows,
+        host_rows=trace.health.host_rows,
+        device_rows=trace.health.device_rows,
+        origin_ns=trace.origin_ns,
+        span_ns=trace.end_ns,
+        step_source=steps.source,
+        step_name=steps.name,
+        steps_total=len(steps),
+        steps_used=int(steps.used.sum()),
+        linked_fraction=int((links.launch >= 0).sum()) / real if real else None,
+        ignored=trace.health.ignored,
+        unknown=list(trace.health.unknown),
+        categories=dict(sorted(trace.categories.items())),
+    )
+
+
+def _diagnostics(trace: Trace, file: TraceFile, steps: Steps, links: Links, problems: list[Trouble]) -> list[DiagnosticRow]:
+    found = [*trace.health.troubles, *problems]
+    if trace.health.unknown:
+        total = sum(n for _, _, n in trace.health.unknown)
+        kinds = ", ".join(sorted({f"{c} on {t}" for c, t, _ in trace.health.unknown})[:3])
+        found.append(Trouble("HP104", total, f"rows that no rule knows: {kinds}"))
+    if steps.source not in ("lightning", "profiler_step"):
+        how = {"annotation": f"the annotation {steps.name!r}", "operator_period": f"the operators' period, from {steps.name!r} on"}.get(steps.source, "the whole trace as one step")
+        found.append(Trouble("HP109", 1, f"no step markers; steps are {how}"))
+    used = int(steps.used.sum())
+    if used < 3:
+        found.append(Trouble("HP110", used, f"{used} of {len(steps)} steps used"))
+    if len(steps) > 1 and steps.untypical:
+        found.append(Trouble("HP124", len(steps), "no step is typical"))
+    if links.nesting.clipped:
+        found.append(Trouble("HP115", links.nesting.clipped, "operators that outlive their parent"))
+    real = trace.device.kind != DeviceKind.MARKER
+    loose = int((real & (links.launch < 0)).sum())
+    if loose:
+        found.append(Trouble("HP116", loose, f"of {int(real.sum())} device rows have no launch in the trace"))
+    devices = {trace.tracks[t].pid for t in np.unique(trace.device.track[real]).tolist()}
+    if len(devices) > 1:
+        found.append(Trouble("HP117", len(devices), f"device rows of {len(devices)} devices"))
+    if synchronous(trace, links):
+        found.append(Trouble("HP121", 1, "launch calls outlive the device rows they launch"))
+    return [
+        DiagnosticRow(code=t.code, severity=DIAGNOSTICS[t.code].severity, path=file.name, count=t.count, text=t.text, offset=t.offset) for t in found
+    ]

@@ -1,0 +1,217 @@
+"""From reduced ranks to a report: stamps identities, sums over ranks, decides the headline. Cheap and serial."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from hpuprof.analysis.bound import Bound, decide
+from hpuprof.analysis.groups import percentile
+from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.ingest.discover import Identity, Skipped, TraceFile
+from hpuprof.model.partial import FailedFile, RankPartial
+from hpuprof.model.schema import CAUSE_TEXT, Cause
+from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
+from hpuprof.report.findings import find
+from hpuprof.report.metrics import build_metrics
+from hpuprof.report.model import SCHEMA_VERSION, Headline, ReportData
+
+_PER_FILE = ("steps", "gap_causes", "gaps", "threads", "engines", "overlaps", "operators", "kernels", "launches", "queue", "memory", "precision", "intel")
+_R = TypeVar("_R", bound=Row)
+_ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
+_STAGES = ("fit", "", "validate", "test", "predict")
+
+
+def combine(
+    files: Sequence[TraceFile], identities: Sequence[Identity], results: Sequence[RankPartial | FailedFile], skipped: Sequence[Skipped], *, version: str
+) -> ReportData:
+    """Combine reduced files into a report; `files`, `identities` and `results` go together. Order of files changes nothing."""
+    done = sorted(
+        ((who, part) for who, part in zip(identities, results, strict=True) if isinstance(part, RankPartial)),
+        key=lambda pair: (_order(pair[0]), pair[1].file.path),
+    )
+    failed = [part for part in results if isinstance(part, FailedFile)]
+    tables: dict[str, list[Any]] = {name: [row for who, part in done for row in _stamp(getattr(part, name), who)] for name in _PER_FILE}
+    file_rows = [msgspec.structs.replace(_stamped(part.file, who), provenance=who.provenance) for who, part in done]
+    chosen = _chosen([who for who, _ in done])
+    rank_rows = [_rank_row(who, part) for who, part in done]
+    main = [(row, part) for row, (who, part) in zip(rank_rows, done, strict=True) if (who.stage, who.action) == chosen]
+    steps = [s for _, part in main for s in part.steps if s.used]
+    sound = bool(main) and all(part.sound for _, part in main)
+    idle = _idle_by_cause((part.gap_causes, part.steps) for _, part in main)
+    population = _population(main, steps, chosen)
+    metrics = build_metrics(steps, idle, [part for _, part in main], population)
+    values = {m.name: m.value for m in metrics}
+    wall = sum(s.wall_ns for s in steps)
+    bound = decide(
+        values["device_busy_fraction"], values["exposed_communication_fraction"] or 0.0, {c: ns / wall for c, ns in idle.items()} if wall else {}, sound=sound
+    )
+    diagnostics = [row for who, part in done for row in _stamp(part.diagnostics, who)]
+    diagnostics += _run_diagnostics(done, failed, skipped, chosen)
+    return ReportData(
+        schema_version=SCHEMA_VERSION,
+        hpuprof_version=version,
+        headline=_headline(bound, values, main, population),
+        metrics=metrics,
+        findings=find(main, values, idle, wall),
+        diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
+        files=file_rows,
+        ranks=rank_rows,
+        **tables,
+    )
+
+
+def _order(who: Identity) -> tuple[Any, ...]:
+    return who.rank, who.stage, who.action, (0, int(who.window), "") if who.window.isdigit() else (1, 0, who.window)
+
+
+def _stamped(row: _R, who: Identity) -> _R:
+    return msgspec.structs.replace(row, rank=who.rank, stage=who.stage, action=who.action, window=who.window)
+
+
+def _stamp(rows: Iterable[_R], who: Identity) -> list[_R]:
+    return [_stamped(row, who) for row in rows]
+
+
+def _chosen(identities: Sequence[Identity]) -> tuple[str, str]:
+    """Choose the stage and action that the headline speaks of: training before the rest."""
+    kinds = {(who.stage, who.action) for who in identities}
+
+    def rank(kind: tuple[str, str]) -> tuple[int, int, str, str]:
+        stage, action = kind
+        return (
+            _ACTIONS.index(action) if action in _ACTIONS else len(_ACTIONS),
+            _STAGES.index(stage) if stage in _STAGES else len(_STAGES),
+            stage,
+            action,
+        )
+
+    return min(kinds, key=rank, default=("", ""))
+
+
+def _idle_by_cause(parts: Iterable[tuple[Sequence[GapCauseRow], Sequence[StepRow]]]) -> dict[Cause, int]:
+    totals: dict[Cause, int] = defaultdict(int)
+    for causes, steps in parts:
+        used = {s.step for s in steps if s.used}
+        for row in causes:
+            if row.step in used:
+                totals[Cause[row.cause.upper()]] += row.idle_ns
+    return dict(sorted(totals.items()))
+
+
+def _share(steps: Sequence[StepRow], column: str) -> float | None:
+    values = [getattr(s, column) for s in steps]
+    wall = sum(s.wall_ns for s in steps)
+    if not values or any(v is None for v in values) or not wall:
+        return None
+    return float(sum(values) / wall)
+
+
+def _rank_row(who: Identity, part: RankPartial) -> RankRow:
+    import numpy as np
+
+    steps = [s for s in part.steps if s.used]
+    walls = np.array([s.wall_ns for s in steps], dtype=np.int64)
+    wall = int(walls.sum())
+    idle = _idle_by_cause([(part.gap_causes, part.steps)])
+    busy = _share(steps, "device_busy_ns")
+    exposed = _share(steps, "exposed_communication_ns")
+    bound = decide(busy, exposed or 0.0, {c: ns / wall for c, ns in idle.items()} if wall else {}, sound=part.sound)
+    overlap, working, device = (sum(getattr(s, c) or 0 for s in steps) for c in ("host_device_overlap_ns", "host_working_ns", "device_busy_ns"))
+    shorter = min(working, device)
+    return RankRow(
+        rank=who.rank,
+        stage=who.stage,
+        action=who.action,
+        window=who.window,
+        steps_used=len(steps),
+        steps_total=len(part.steps),
+        step_p50_ns=percentile(walls, 0.5) or 0,
+        step_p90_ns=percentile(walls, 0.9) or 0,
+        host_working_fraction=_share(steps, "host_working_ns"),
+        host_blocked_fraction=_share(steps, "host_blocked_ns"),
+        input_fraction=_share(steps, "input_ns"),
+        device_busy_fraction=busy,
+        compute_fraction=_share(steps, "compute_busy_ns"),
+        exposed_communication_fraction=exposed,
+        exposed_copy_fraction=_share(steps, "exposed_copy_ns"),
+        overlap_degree=overlap / shorter if shorter and busy is not None else None,
+        bound=bound.kind,
+        top_cause=bound.top_cause.name.lower() if bound.top_cause is not None else None,
+        top_cause_fraction=bound.top_cause_fraction,
+    )
+
+
+def _population(main: Sequence[tuple[RankRow, RankPartial]], steps: Sequence[StepRow], chosen: tuple[str, str]) -> str:
+    total = sum(len(part.steps) for _, part in main)
+    ranks = len({row.rank for row, _ in main})
+    of = f" of {' '.join(w for w in chosen if w)}" if any(chosen) else ""
+    return f"{len(steps)} of {total} steps{of}, {ranks} rank{'s' if ranks != 1 else ''}"
+
+
+_WORDS = {
+    "host": "Host-bound",
+    "device": "Device-bound",
+    "input": "Input-bound",
+    "communication": "Communication-bound",
+    "mixed": "Mixed",
+    "unknown": "Cannot say what bounds the step",
+}
+
+
+def _percent(value: float | int | None) -> str:
+    return "unknown" if value is None else f"{100 * value:.1f} %"
+
+
+def _headline(bound: Bound, values: dict[str, Any], main: Sequence[tuple[RankRow, RankPartial]], population: str) -> Headline:
+    busy, exposed = values["device_busy_fraction"], values["exposed_communication_fraction"]
+    deciding = ["device_busy_fraction"]
+    cause = bound.top_cause
+    if bound.kind == "unknown":
+        codes = {"HP105", "HP106", "HP107", "HP108"}
+        reasons = sorted({d.text for _, part in main for d in part.diagnostics if d.code in codes}) or ["no file could be analysed"]
+        sentence = f"{_WORDS['unknown']}: {reasons[0]}"
+        deciding = []
+        working, loading = values["host_working_fraction"], values["input_fraction"]
+        if busy is None and working is not None:
+            deciding = ["host_working_fraction", "input_fraction"]
+            sentence += f"; the host was working {_percent(working)} of the step, {_percent(loading)} of it fetching data"
+    elif bound.kind == "communication" and exposed is not None and exposed >= 0.25:
+        deciding.append("exposed_communication_fraction")
+        sentence = f"{_WORDS['communication']}: {_percent(exposed)} of the step is communication that no compute hides; the device was busy {_percent(busy)}"
+    elif bound.kind == "device":
+        deciding.append("device_idle_fraction")
+        rest = f", most of the rest in {CAUSE_TEXT[cause]}" if cause is not None else ""
+        sentence = f"{_WORDS['device']}: the device was busy {_percent(busy)} of the step{rest}"
+    else:
+        deciding.append(f"idle_{cause.name.lower()}_fraction" if cause is not None else "device_idle_fraction")
+        why = f"; for {_percent(bound.top_cause_fraction)} of the step it idled during {CAUSE_TEXT[cause]}" if cause is not None else ""
+        sentence = f"{_WORDS[bound.kind]}: the device was busy {_percent(busy)} of the step{why}"
+    return Headline(bound=bound.kind, sentence=f"{sentence}.", deciding=deciding, population=population)
+
+
+def _run_diagnostics(
+    done: Sequence[tuple[Identity, RankPartial]], failed: Sequence[FailedFile], skipped: Sequence[Skipped], chosen: tuple[str, str]
+) -> list[DiagnosticRow]:
+    def row(code: str, text: str, *, path: str = "", count: int = 1, offset: int | None = None, severity: str = "") -> DiagnosticRow:
+        return DiagnosticRow(code=code, severity=severity or DIAGNOSTICS[code].severity, path=path, count=count, text=text, offset=offset)
+
+    found = [row("HP114", f.message, path=f.path, offset=f.offset) for f in failed]
+    found += [row("HP114" if s.explicit else "HP120", s.reason, path=s.path) for s in skipped]
+    guessed = [who for who, _ in done if "rank: order of names" in who.provenance]
+    if guessed:
+        found.append(row("HP113", f"{len(guessed)} files were given ranks in order of their names", count=len(guessed)))
+    worlds = [part.file.world_size for _, part in done if part.file.world_size]
+    if worlds:
+        ranks = {who.rank for who, _ in done}
+        missing = sorted(set(range(max(worlds))) - ranks)
+        if missing:
+            shown = ", ".join(str(r) for r in missing[:8]) + (", …" if len(missing) > 8 else "")
+            found.append(row("HP118", f"{len(ranks)} of {max(worlds)} ranks are here; missing: {shown}", count=len(missing)))
+    kinds = {(who.stage, who.action) for who, _ in done}
+    if len(kinds) > 1:
+        found.append(row("HP125", f"the answer speaks of {' '.join(w for w in chosen if w) or 'the unnamed files'}", count=len(kinds) - 1))
+    return found

@@ -1,0 +1,188 @@
+"""The report's wire form and its face for users. Values arrive ready; nothing here computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from hpuprof.errors import UsageError
+from hpuprof.model.tables import (
+    DiagnosticRow,
+    EngineRow,
+    FileRow,
+    GapCauseRow,
+    GapRow,
+    IntelRow,
+    KernelRow,
+    LaunchRow,
+    MemoryRow,
+    OperatorRow,
+    OverlapRow,
+    PrecisionRow,
+    QueuePoint,
+    RankRow,
+    StepRow,
+    ThreadRow,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+"""Rises when a field changes its meaning or goes away; new fields do not raise it."""
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """One headline number."""
+
+    name: Annotated[str, Meta(description="Stable name, as used in gates.")]
+    value: Annotated[float | int | None, Meta(description="Value, or null when the trace does not support it.")]
+    unit: Annotated[str, Meta(description="ns, fraction, count or bytes.")]
+    polarity: Annotated[str, Meta(description="Which direction is better: lower, higher or none.")]
+    population: Annotated[str, Meta(description="What the number was taken over.")]
+    definition: Annotated[str, Meta(description="How it is computed.")]
+
+
+class Headline(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer in one sentence, and the two numbers that decide it."""
+
+    bound: Annotated[str, Meta(description="host, device, input, communication, mixed or unknown.")]
+    sentence: Annotated[str, Meta(description="The answer in words.")]
+    deciding: Annotated[list[str], Meta(description="Names of the metrics that decide it.")]
+    population: Annotated[str, Meta(description="Which steps, ranks and files the answer speaks of.")]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something worth acting on, with its evidence."""
+
+    code: Annotated[str, Meta(description="Code; `hpuprof explain CODE` tells more.")]
+    title: Annotated[str, Meta(description="What was found.")]
+    evidence: Annotated[str, Meta(description="The numbers behind it.")]
+    advice: Annotated[str, Meta(description="What to do.")]
+    weight: Annotated[float, Meta(description="Share of the step time it concerns; findings are sorted by it.")]
+    ranks: Annotated[list[int], Meta(description="Ranks it was found on; empty for all.")]
+
+
+class ReportData(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that hpuprof knows of a run: what `--json` prints and `read_report` reads."""
+
+    schema_version: Annotated[int, Meta(description="Version of this schema.")]
+    hpuprof_version: Annotated[str, Meta(description="Version that wrote the report.")]
+    headline: Headline
+    metrics: list[Metric]
+    findings: list[Finding]
+    diagnostics: list[DiagnosticRow]
+    files: list[FileRow]
+    ranks: list[RankRow]
+    steps: list[StepRow]
+    gap_causes: list[GapCauseRow]
+    gaps: list[GapRow]
+    threads: list[ThreadRow]
+    engines: list[EngineRow]
+    overlaps: list[OverlapRow]
+    operators: list[OperatorRow]
+    kernels: list[KernelRow]
+    launches: list[LaunchRow]
+    queue: list[QueuePoint]
+    memory: list[MemoryRow]
+    precision: list[PrecisionRow]
+    intel: list[IntelRow]
+
+
+TABLES: tuple[str, ...] = (
+    "diagnostics",
+    "files",
+    "ranks",
+    "steps",
+    "gap_causes",
+    "gaps",
+    "threads",
+    "engines",
+    "overlaps",
+    "operators",
+    "kernels",
+    "launches",
+    "queue",
+    "memory",
+    "precision",
+    "intel",
+)
+
+
+class Report:
+    """A frozen report. Tables come as pandas frames with the columns of `docs/columns.md`: `report.steps`, …
+
+    `report.data` is the plain form; `report.metrics` maps names to `Metric`.
+    """
+
+    __slots__ = ("_frames", "data")
+    data: ReportData
+
+    def __init__(self, data: ReportData) -> None:
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "_frames", {})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a report is frozen; cannot set {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Report) and self.data == other.data
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Report, (self.data,)
+
+    def __repr__(self) -> str:
+        return f"<Report of {len(self.data.files)} files: {self.data.headline.sentence}>"
+
+    @property
+    def headline(self) -> Headline:
+        """The answer in one sentence."""
+        return self.data.headline
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Headline numbers by name."""
+        return {m.name: m for m in self.data.metrics}
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is worth acting on, the weightiest first."""
+        return self.data.findings
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return one table as a new frame. Raises UsageError for an unknown name."""
+        if name not in TABLES:
+            raise UsageError(f"no table {name!r}", hint=f"one of {', '.join(TABLES)}")
+        import pandas as pd
+
+        if name not in self._frames:  # type: ignore[attr-defined]
+            rows = getattr(self.data, name)
+            columns = list(_row_type(name).__struct_fields__)
+            frame = pd.DataFrame([[getattr(r, c) for c in columns] for r in rows], columns=columns)
+            for column in columns:
+                # Integers with unknowns stay integers: float would turn ns into guesses.
+                values = frame[column].dropna()
+                if len(values) and all(type(v) is int for v in values):
+                    frame[column] = frame[column].astype("Int64" if len(values) < len(frame) else "int64")
+            self._frames[name] = frame  # type: ignore[attr-defined]
+        frame = self._frames[name]  # type: ignore[attr-defined]
+        return frame.copy()  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        if name in TABLES:
+            return self.table(name)
+        raise AttributeError(name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *TABLES]
+
+
+def _row_type(table: str) -> type[msgspec.Struct]:
+    from typing import get_args, get_type_hints
+
+    row: type[msgspec.Struct] = get_args(get_type_hints(ReportData)[table])[0]
+    return row
