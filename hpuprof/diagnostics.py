@@ -46,6 +46,7 @@ _ALL = (
     Diagnostic("HP123", "info", "A table was cut", "Only the largest rows of the operator or kernel table are kept.", "Nothing to do; totals cover all rows."),
     Diagnostic("HP124", "info", "No step is typical", "All steps compile, warm up or lie at a border; the numbers come from untypical steps.", "Record more steps after a warm-up."),
     Diagnostic("HP125", "info", "Recordings differ in kind", "The files belong to different stages or actions; the answer speaks of one of them.", "See the table of files; analyse the others apart."),
+    Diagnostic("HP126", "warning", "The host was not traced", "The file holds device rows only, as the hardware profiler writes them. Engine times are right; why the device idled cannot be told.", "Record with PyTorch's profiler to see host and device together."),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

@@ -24,7 +24,11 @@ _STAGES = {"fitting": "fit", "validating": "validate", "testing": "test", "predi
 
 @dataclass(frozen=True)
 class NameParts:
-    """What a file name says. `number` is the trailing number of `<host>_<number>`: a rank or a process id."""
+    """What a file name says.
+
+    `worker`: what the name calls the process, without stage and action. `number`: the trailing number of
+    `<host>_<number>`: a rank or a process id.
+    """
 
     worker: str
     span: int | None = None
@@ -42,6 +46,11 @@ def parse_name(name: str) -> NameParts:
     worker = match["worker"] if match else _STEM.split(name, maxsplit=1)[0]
     span = int(match["span"]) if match and match["span"] else None
     rank, local, stage, action = _RANK.search(name), _LOCAL_RANK.search(name), _STAGE.match(name), _ACTION.search(name)
+    if stage:
+        worker = worker[stage.end() :]
+    if action:
+        worker = (local or action).re.split(worker, maxsplit=1)[0].rstrip("-")
+        worker += f"-{local['rank']}" if local else ""
     host = _HOST_NUMBER.match(worker)
     stage_word = stage["stage"].lower() if stage else ""
     return NameParts(

@@ -198,7 +198,7 @@ def _diagnostics(trace: Trace, file: TraceFile, steps: Steps, links: Links, prob
     real = trace.device.kind != DeviceKind.MARKER
     loose = int((real & (links.launch < 0)).sum())
     if loose:
-        found.append(Trouble("HP116", loose, f"of {int(real.sum())} device rows have no launch in the trace"))
+        found.append(Trouble("HP116", loose, f"{loose:,} of {int(real.sum()):,} device rows have no launch in the trace"))
     devices = {trace.tracks[t].pid for t in np.unique(trace.device.track[real]).tolist()}
     if len(devices) > 1:
         found.append(Trouble("HP117", len(devices), f"device rows of {len(devices)} devices"))

@@ -57,8 +57,9 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
         device_total = np.bincount(names[inside & outermost], weights=subtree[inside & outermost], minlength=size).astype(np.int64)
         launched = np.bincount(names[inside], weights=rows_per_op[inside], minlength=size).astype(np.int64)
     shapes = _shapes(trace, links, inside, names)
-    weight = np.where(linked.any(), device_total[by_name.key], 0) + total[by_name.key]
-    order = np.lexsort((by_name.key, -self_total[by_name.key], -weight))
+    weight = device_self[by_name.key] + self_total[by_name.key]
+    alphabetical = np.array([trace.names[int(code)] for code in by_name.key])
+    order = np.lexsort((alphabetical, -weight))
     known = bool(linked.any())
     out = []
     for i in order[:MAX_ROWS].tolist():

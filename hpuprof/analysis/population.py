@@ -19,6 +19,7 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
     """Return the reasons why no conclusion about the device may be drawn; empty when the device rows look sound.
 
     - HP105: no device rows at all (the device was not traced; that is not an idle device).
+    - HP126: no host rows: why the device idled cannot be told.
     - HP106: device rows in fewer than half of the used steps.
     - HP107: one row holds most of the device time of the used steps.
     - HP108: graph launches whose device rows are missing for more than half of them.
@@ -28,6 +29,8 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
     if not real.any():
         return [Trouble("HP105", 1, "the trace holds no device rows")]
     found = []
+    if not len(trace.host):
+        found.append(Trouble("HP126", 1, "the trace holds no host rows"))
     used = steps.used_windows()
     per_step = measure(busy, used.start, used.end)
     with_rows = int((per_step > 0).sum())

@@ -80,17 +80,17 @@ class Cause(IntEnum):
 
 
 CAUSE_TEXT = {
-    Cause.DEVICE_LATENCY: "launch latency and gaps between queued kernels",
+    Cause.DEVICE_LATENCY: "launch latency, queued work",
     Cause.COMPILATION: "compilation",
-    Cause.BLOCKING_READ: "blocking read (item, D2H)",
+    Cause.BLOCKING_READ: "blocking read",
     Cause.COLLECTIVE: "collective",
     Cause.H2D_COPY: "host-to-device copy",
     Cause.ALLOCATION: "allocation or free",
     Cause.SYNCHRONISE: "synchronisation",
-    Cause.DATA_LOADER: "data loader",
-    Cause.OPTIMIZER: "optimizer",
-    Cause.CALLBACK: "callbacks and logging",
-    Cause.OPERATOR_LAUNCH: "operator accumulation and launch",
+    Cause.DATA_LOADER: "data loading",
+    Cause.OPTIMIZER: "optimizer step",
+    Cause.CALLBACK: "callbacks, logging",
+    Cause.OPERATOR_LAUNCH: "operator launch",
     Cause.PYTHON: "Python",
     Cause.UNKNOWN: "unknown",
 }

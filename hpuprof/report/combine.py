@@ -162,6 +162,9 @@ _WORDS = {
 }
 
 
+_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107")  # why no conclusion is drawn, the plainest reason first
+
+
 def _percent(value: float | int | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
@@ -171,8 +174,7 @@ def _headline(bound: Bound, values: dict[str, Any], main: Sequence[tuple[RankRow
     deciding = ["device_busy_fraction"]
     cause = bound.top_cause
     if bound.kind == "unknown":
-        codes = {"HP105", "HP106", "HP107", "HP108"}
-        reasons = sorted({d.text for _, part in main for d in part.diagnostics if d.code in codes}) or ["no file could be analysed"]
+        reasons = [d.text for code in _UNSOUND for _, part in main for d in part.diagnostics if d.code == code]
         sentence = f"{_WORDS['unknown']}: {reasons[0]}"
         deciding = []
         working, loading = values["host_working_fraction"], values["input_fraction"]

@@ -54,7 +54,11 @@ def _idle_rule(cause: Cause, limit: float) -> Callable[[Context], tuple[str, flo
 
 def _input(context: Context) -> tuple[str, float] | None:
     share = context.value("input_fraction")
-    return (f"the main thread fetched batches for {_pct(share)} of the step", share) if share > 0.05 else None
+    evidence = f"the main thread fetched batches for {_pct(share)} of the step"
+    if not context.idle:
+        return (evidence, share) if share > 0.05 else None
+    idle = context.idle.get(Cause.DATA_LOADER, 0.0)
+    return (f"{evidence}; the device idled {_pct(idle)} of it meanwhile", idle) if idle > 0.05 else None
 
 
 def _compile(context: Context) -> tuple[str, float] | None:
@@ -131,15 +135,16 @@ def _blocked_copy(context: Context) -> tuple[str, float] | None:
     wall = sum(s.wall_ns for s in steps)
     share = sum(s.blocked_copy_ns or 0 for s in steps) / wall if wall else 0.0
     read = context.idle.get(Cause.BLOCKING_READ, 0.0)
-    if max(share, read) < 0.02:
-        return None
-    return f"the host waited {_pct(share)} of the step in blocking copies and reads; the device idled {_pct(read)} of it meanwhile", max(share, read)
+    evidence = f"the host waited {_pct(share)} of the step in blocking copies and reads"
+    if not context.idle:
+        return (evidence, share) if share >= 0.02 else None
+    return (f"{evidence}; the device idled {_pct(read)} of the step during reads", read) if read >= 0.02 else None
 
 
 RULES: tuple[Rule, ...] = (
     Rule("HP201", "Operators cannot be launched fast enough", "The device waits while the host accumulates, dispatches or launches operators.", "Launch less: larger batches, fused optimizers, torch.compile, or graph replay (HPU Graphs in lazy mode, CUDA graphs).", "device idle during operator accumulation and launch >= 10 % of the step", _idle_rule(Cause.OPERATOR_LAUNCH, 0.1)),
-    Rule("HP202", "Data loading holds the step back", "The main thread spends the step fetching batches.", "More data-loader workers, persistent_workers, prefetching; on Gaudi the media data loader.", "input_fraction > 5 % (the threshold of torch-tb-profiler, and consistent with Intel's published outputs)", _input),
-    Rule("HP203", "Values are read back in the step", "`.item()`, `.cpu()` or a device-to-host copy makes the host wait until the device is done; nothing can be launched meanwhile.", "Read losses and metrics every n steps, keep them on the device, or copy with non_blocking=True into pinned memory.", "waiting in blocking copies, or device idle during blocking reads, >= 2 % of the step", _blocked_copy),
+    Rule("HP202", "Data loading holds the step back", "The main thread spends the step fetching batches.", "More data-loader workers, persistent_workers, prefetching; on Gaudi the media data loader.", "device idle during data loading > 5 % of the step; without device rows, input_fraction > 5 % (the threshold of torch-tb-profiler, consistent with Intel's published outputs)", _input),
+    Rule("HP203", "Values are read back in the step", "`.item()`, `.cpu()` or a device-to-host copy makes the host wait until the device is done; nothing can be launched meanwhile.", "Read losses and metrics every n steps, keep them on the device, or copy with non_blocking=True into pinned memory.", "device idle during blocking reads >= 2 % of the step; without device rows, waiting in blocking copies and reads >= 2 %", _blocked_copy),
     Rule("HP204", "Input copies stall the device", "The device waits for host-to-device copies.", "pin_memory=True in the data loader and non_blocking=True in `.to()`; copy the next batch while this one computes.", "device idle during host-to-device copies >= 3 % of the step", _idle_rule(Cause.H2D_COPY, 0.03)),
     Rule("HP205", "Graphs are compiled inside steps", "A new shape or graph appears after the first step, and compiling it stops the step.", "Keep shapes static: drop_last=True, padding or buckets; look for Python values that change per step.", "any compilation in a step after the first", _compile),
     Rule("HP206", "Communication is exposed", "Collectives run while no compute hides them.", "Overlap gradients' all-reduce with backward (DDP buckets), enlarge the batch per rank, or look for the rank that arrives last.", "exposed communication >= 10 % of the step", _exposed),

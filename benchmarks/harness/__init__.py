@@ -1,0 +1,1 @@
+"""Runs whole tools on whole files and measures them; used only by the benchmarks."""

@@ -1,0 +1,121 @@
+"""The tools that are compared: how each is installed and how it is called on a file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+CHECKOUT = HERE.parent
+HPUPROF = "hpuprof"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool: what `pip install` needs, what is called, and which distribution tells its version."""
+
+    name: str
+    requirements: tuple[tuple[str, ...], ...]
+    arguments: tuple[str, ...]
+    distribution: str
+    reports_device_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A tool with the interpreter that runs it."""
+
+    tool: Tool
+    python: Path
+    version: str
+
+    def command(self, trace: Path, scratch: Path) -> list[str]:
+        """Return the command line that analyses `trace`."""
+        fill = {"{trace}": str(trace), "{scratch}": str(scratch / self.tool.name)}
+        return [str(self.python), *[fill.get(part, part) for part in self.tool.arguments]]
+
+
+def hpuprof_tool() -> Tool:
+    """Return this checkout's own command."""
+    return Tool(HPUPROF, ((str(CHECKOUT),),), ("-m", "hpuprof", "analyze", "{trace}", "--json"), "hpuprof")
+
+
+def hta_tool() -> Tool:
+    """Return HTA, which lives under the name `traceinsight`."""
+    script = str(HERE / "peers" / "hta_run.py")
+    return Tool(
+        "HTA", (("traceinsight==0.6.1",),), (script, "{trace}"), "traceinsight", reports_device_rows=True
+    )
+
+
+def tb_tool() -> Tool:
+    """Return torch-tb-profiler without torch, which its loader does not need."""
+    script = str(HERE / "peers" / "tb_run.py")
+    needs = ("torch-tb-profiler==0.4.3", "tensorboard>=2.21", "pandas<4")
+    return Tool(
+        "torch-tb-profiler", (needs,), (script, "{trace}"), "torch-tb-profiler", reports_device_rows=True
+    )
+
+
+def tracelens_tool(checkout: Path) -> Tool:
+    """Return TraceLens from a git checkout; the cloud clients that it asks for are left out."""
+    call = ("-m", "TraceLens.Reporting.generate_perf_report_pytorch", "--profile_json_path", "{trace}")
+    needs = ("pandas<4", "numpy", "orjson", "tqdm", "openpyxl", "tabulate", "pyyaml", "matplotlib")
+    install = (("--no-deps", str(checkout)), needs)
+    return Tool("TraceLens", install, (*call, "--output_csvs_dir", "{scratch}"), "TraceLens")
+
+
+def quiet_environment() -> dict[str, str]:
+    """Return this environment without the paths that would mix the tools' packages."""
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
+
+
+def _pip(python: Path, arguments: tuple[str, ...]) -> None:
+    subprocess.run(
+        [str(python), "-m", "pip", "install", "-q", *arguments], check=True, env=quiet_environment()
+    )
+
+
+def _environment(tool: Tool, folder: Path, *, install: bool) -> Path:
+    python = folder / "bin" / "python"
+    stamp = folder / ".installed"
+    wanted = repr(tool.requirements)
+    if stamp.exists() and stamp.read_text() == wanted and tool.name != HPUPROF:
+        return python
+    if not install:
+        if python.exists():
+            return python
+        raise SystemExit(f"{tool.name}: no environment at {folder} and --no-install was given")
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    for arguments in tool.requirements:
+        _pip(python, arguments)
+    stamp.write_text(wanted)
+    return python
+
+
+def _version(tool: Tool, python: Path) -> str:
+    code = f"import importlib.metadata as m; print(m.version({tool.distribution!r}))"
+    asked = subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, env=quiet_environment(), check=False
+    )
+    return asked.stdout.strip() or "not installed"
+
+
+def prepare(
+    tools: list[Tool], work: Path, interpreters: Mapping[str, Path], *, install: bool
+) -> list[Installed]:
+    """Return each tool with an interpreter: the one given for it, or a virtual environment under `work`."""
+    ready = []
+    for tool in tools:
+        python = interpreters.get(tool.name) or _environment(tool, work / "envs" / tool.name, install=install)
+        ready.append(Installed(tool, python, _version(tool, python)))
+    return ready

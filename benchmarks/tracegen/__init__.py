@@ -1,0 +1,1 @@
+"""Deterministic generator of large, real-shaped profiler traces; used only by the benchmarks."""

@@ -1,0 +1,6 @@
+"""`python -m hpuprof`."""
+
+from hpuprof.cli.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,41 @@
+"""`hpuprof explain`."""
+
+from __future__ import annotations
+
+import click
+
+from hpuprof.errors import UsageError
+
+
+@click.command("explain")
+@click.argument("code", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(code: str | None, as_json: bool) -> None:
+    """Tell what a finding (HP2xx) or diagnostic (HP1xx) means, how it is found and what to do. Without CODE, list all."""
+    from hpuprof.report.explain import all_codes, explain
+
+    if code is None:
+        if as_json:
+            import json
+
+            click.echo(json.dumps(all_codes(), indent=1))
+        else:
+            for entry in all_codes():
+                click.echo(f"{entry['code']}  {entry['title']}")
+        return
+    found = explain(code)
+    if found is None:
+        from difflib import get_close_matches
+
+        known = [entry["code"] for entry in all_codes()]
+        close = get_close_matches(code.upper(), known, n=3)
+        raise UsageError(f"no code {code!r}", hint=f"did you mean {', '.join(close)}?" if close else "`hpuprof explain` lists all codes")
+    if as_json:
+        import json
+
+        click.echo(json.dumps(found, indent=1))
+        return
+    click.echo(f"{found['code']}  {found['title']}")
+    for label in ("severity", "meaning", "found when", "advice"):
+        if found.get(label):
+            click.echo(click.wrap_text(found[label], width=78, initial_indent=f"  {label}: ", subsequent_indent="    "))

@@ -1,0 +1,97 @@
+"""The `hpuprof` command: finds subcommands, maps errors to exit codes, keeps stdout for the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from hpuprof import errors
+from hpuprof._version import __version__
+
+COMMANDS = {
+    "analyze": "Say where the step went, from a directory of traces.",
+    "inspect": "Show what is in the traces: files, ranks, steps, health.",
+    "explain": "Tell what a finding or diagnostic code means.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used, so that `--help` answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"hpuprof.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            if close:
+                error.message += f" Did you mean {close[0]!r}?"
+            raise
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="hpuprof %(version)s")
+def cli() -> None:
+    """Where did the training step go? Reads PyTorch profiler traces of HPU, CUDA, ROCm, XPU and CPU runs."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; see `docs/cli.md` for what each code means."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    wants_json = "--json" in arguments
+    try:
+        result = cli.main(args=arguments, prog_name="hpuprof", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else errors.EXIT_OK
+    except errors.HpuprofError as error:
+        return _fail(error.message, error.hint, error.code, error.exit_code, as_json=wants_json)
+    except click.UsageError as error:
+        hint = f"see `{error.ctx.command_path} --help`" if error.ctx else "see `hpuprof --help`"
+        return _fail(error.format_message(), hint, "usage", errors.EXIT_USAGE, as_json=wants_json)
+    except click.ClickException as error:
+        return _fail(error.format_message(), "", "usage", errors.EXIT_USAGE, as_json=wants_json)
+    except (KeyboardInterrupt, click.Abort):
+        return errors.EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read stdout has gone; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return errors.EXIT_BROKEN_PIPE
+    except Exception as error:  # the one broad except: whatever comes here is a bug, and says so
+        if os.environ.get("HPUPROF_DEBUG"):
+            raise
+        detail = f"{type(error).__name__}: {error}"
+        hint = "please report it; HPUPROF_DEBUG=1 shows the traceback"
+        return _fail(f"a bug in hpuprof {__version__}: {detail}", hint, "bug", errors.EXIT_BUG, as_json=wants_json)
+
+
+def _fail(message: str, hint: str, code: str, exit_code: int, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"error": {"code": code, "message": message, "hint": hint, "exit_code": exit_code}}))
+    print(f"hpuprof: {message}", file=sys.stderr)
+    if hint:
+        print(f"  hint: {hint}", file=sys.stderr)
+    return exit_code
+
+
+def run() -> None:
+    """Console entry point."""
+    sys.exit(main())

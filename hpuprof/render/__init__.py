@@ -1,0 +1,69 @@
+"""Renderers: text, Markdown, JSON. They format and lay out; every value arrives ready."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from hpuprof.errors import OutputError, UsageError
+from hpuprof.report.model import Report
+
+SUFFIXES = (".json", ".md", ".txt")
+
+
+def render(report: Report, suffix: str) -> str:
+    """Return a report in the format of a suffix: .json, .md or .txt. Raises UsageError for another suffix."""
+    if suffix == ".json":
+        from hpuprof.render.json import dumps
+
+        return dumps(report)
+    if suffix == ".md":
+        from hpuprof.render.markdown import to_markdown
+
+        return to_markdown(report)
+    if suffix == ".txt":
+        from hpuprof.render.text import to_text
+
+        return to_text(report, width=100)
+    raise UsageError(f"no format for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """Refuse early what `write` would refuse late. Raises UsageError or OutputError."""
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"{path}: no format for the suffix {path.suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists", hint="use --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise OutputError(f"{path.parent}: no such directory", hint="create it first")
+
+
+def write(report: Report, path: Path, *, force: bool = True) -> Path:
+    """Write a report in the format of the path's suffix: whole, or not at all. Raises OutputError or UsageError."""
+    check_target(path, force=force)
+    write_whole(path, render(report, path.suffix))
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write through a temporary file in the same directory, so that a failure leaves no half file."""
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as handle:
+            temporary = handle.name
+            handle.write(text)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,44 @@
+"""The report as JSON, both ways, and its schema. Same report, same bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hpuprof.errors import InputError
+from hpuprof.report.model import SCHEMA_VERSION, Report, ReportData
+
+
+def dumps(report: Report) -> str:
+    """Return the whole report as one JSON document, one line per row of a table, ending in a newline."""
+    parts = []
+    for name in ReportData.__struct_fields__:
+        value = getattr(report.data, name)
+        if isinstance(value, list) and value:
+            rows = ",\n    ".join(msgspec.json.encode(row).decode() for row in value)
+            parts.append(f'  "{name}": [\n    {rows}\n  ]')
+        else:
+            parts.append(f'  "{name}": {msgspec.json.encode(value).decode()}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def loads(text: bytes | str, *, name: str = "report") -> Report:
+    """Read what `dumps` wrote. Raises InputError when it is no report, or one of a newer schema."""
+    try:
+        head = msgspec.json.decode(text, type=_Head)
+        if head.schema_version > SCHEMA_VERSION:
+            raise InputError(f"{name}: report schema {head.schema_version} is newer than {SCHEMA_VERSION}", hint="update hpuprof")
+        return Report(msgspec.json.decode(text, type=ReportData))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: no hpuprof report: {error}", hint="give a file written with -o report.json or --json") from error
+
+
+class _Head(msgspec.Struct):
+    schema_version: int
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a report."""
+    document: dict[str, Any] = msgspec.json.schema(ReportData)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"hpuprof report, schema {SCHEMA_VERSION}", **document}

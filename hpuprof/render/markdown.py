@@ -1,0 +1,28 @@
+"""The report as Markdown, for pull requests and CI summaries. Names from traces stay text."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from hpuprof.render.sections import could_not_say, sections
+from hpuprof.render.units import clean
+from hpuprof.report.model import Report
+
+
+def escape(text: str) -> str:
+    """Escape what Markdown or HTML would interpret."""
+    text = clean(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for mark in "|`*_[]#":
+        text = text.replace(mark, "\\" + mark)
+    return text
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report as GitHub-flavoured Markdown."""
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=False, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    environment.filters["md"] = escape
+    template = environment.from_string(files("hpuprof.render").joinpath("templates/report.md.j2").read_text(encoding="utf-8"))
+    text: str = template.render(report=report, sections=sections(report), unsaid=could_not_say(report))
+    return text

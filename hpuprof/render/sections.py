@@ -1,0 +1,213 @@
+"""What a report shows to a person, section by section: chosen rows as text cells. Text and Markdown lay it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.model.schema import CAUSE_TEXT, Cause
+from hpuprof.model.tables import DiagnosticRow, RankRow
+from hpuprof.render.units import clean, duration, measured, number, percent, size
+from hpuprof.report.model import Report, ReportData
+
+TOP = 10
+_CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table. `align`: one letter a column, `l` or `r`; the first left column may be shortened. `note` stands below."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    align: str
+    note: str = ""
+
+
+def sections(report: Report) -> list[Section]:
+    """Return the sections in reading order; those without rows are left out."""
+    data = report.data
+    lead = _lead(data)
+    found = [_budget(report), _causes(report), _ranks(data), _files(data)]
+    if lead:
+        found += [_gaps(data, lead), _operators(data, lead), _kernels(data, lead), _engines(data, lead), _launches(data, lead), _memory(data), _intel(data)]
+    return [section for section in found if section and section.rows]
+
+
+def _lead(data: ReportData) -> RankRow | None:
+    """Return the recording whose detail tables are shown: the first of the kind that the headline speaks of."""
+    for row in data.ranks:
+        if data.headline.population.find(f"of {' '.join(w for w in (row.stage, row.action) if w)},") >= 0 or not (row.stage or row.action):
+            return row
+    return data.ranks[0] if data.ranks else None
+
+
+def _of(rows: Sequence[object], lead: RankRow) -> list[object]:
+    key = (lead.rank, lead.stage, lead.action, lead.window)
+    return [r for r in rows if (r.rank, r.stage, r.action, r.window) == key]  # type: ignore[attr-defined]
+
+
+def _whose(data: ReportData, lead: RankRow) -> str:
+    return f", rank {lead.rank}" if len(data.ranks) > 1 else ""
+
+
+def _budget(report: Report) -> Section:
+    values = report.metrics
+    rows = []
+    labels = (
+        ("step_time_p50", "step time, median"),
+        ("step_time_p90", "step time, 90th percentile"),
+        ("host_working_fraction", "host working"),
+        ("host_blocked_fraction", "host blocked (waiting)"),
+        ("input_fraction", "fetching data"),
+        ("device_busy_fraction", "device busy"),
+        ("compute_fraction", "  compute"),
+        ("exposed_communication_fraction", "  exposed communication"),
+        ("exposed_copy_fraction", "  exposed copies"),
+        ("device_idle_fraction", "device idle"),
+        ("overlap_degree", "host/device overlap degree"),
+        ("launches_per_step", "launches per step"),
+        ("short_launch_fraction", "rows shorter than their launch"),
+        ("peak_device_memory", "peak device memory"),
+    )
+    for name, label in labels:
+        metric = values[name]
+        if metric.value is not None or name in ("device_busy_fraction", "host_working_fraction"):
+            rows.append((label, measured(metric.value, metric.unit)))
+    return Section("Step budget", ("", ""), tuple(rows), "lr", note=f"Over {report.headline.population}.")
+
+
+def _causes(report: Report) -> Section:
+    metrics = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in _CAUSE]
+    shown = sorted(((v, n) for n, v in metrics if v), key=lambda pair: (-pair[0], pair[1]))
+    rows = tuple((_CAUSE[name], percent(value)) for value, name in shown if value >= 0.0005)
+    return Section("Device idle, by what the host did meanwhile", ("cause", "share of step"), rows, "lr")
+
+
+def _ranks(data: ReportData) -> Section | None:
+    if len(data.ranks) < 2:
+        return None
+    rows = []
+    for r in data.ranks[:64]:
+        who = " ".join(w for w in (str(r.rank), r.stage, r.action) if w) + (f" #{r.window}" if r.window != "0" else "")
+        rows.append(
+            (
+                who,
+                duration(r.step_p50_ns),
+                percent(r.host_working_fraction),
+                percent(r.input_fraction),
+                percent(r.device_busy_fraction),
+                percent(r.exposed_communication_fraction),
+                r.bound,
+            )
+        )
+    note = f"{len(data.ranks) - 64} more in --json." if len(data.ranks) > 64 else ""
+    return Section("Ranks", ("rank", "step p50", "host work", "input", "dev busy", "exp. comm", "bound"), tuple(rows), "lrrrrrl", note)
+
+
+def _files(data: ReportData) -> Section | None:
+    kinds = sorted({(f.family, f.generation or "", f.mode, f.step_source, f.device_name or "") for f in data.files})
+    rows = tuple((clean(" ".join(w for w in (family, generation) if w)), mode, source, clean(device)) for family, generation, mode, source, device in kinds)
+    return Section("Recorded on", ("device", "mode", "steps from", "name"), rows, "llll")
+
+
+def _gaps(data: ReportData, lead: RankRow) -> Section:
+    gaps = sorted((g for g in data.gaps if g in _of(data.gaps, lead)), key=lambda g: (-g.dur_ns, g.start_ns))[:TOP]
+    rows = tuple((str(g.step), duration(g.start_ns), duration(g.dur_ns), f"{_CAUSE[g.cause]} ({percent(g.cause_fraction)})", (g.host_row or "").removeprefix("[pl][profile]")) for g in gaps)
+    return Section(f"Longest device idle gaps{_whose(data, lead)}", ("step", "at", "length", "cause", "host row"), rows, "rrrll")
+
+
+def _operators(data: ReportData, lead: RankRow) -> Section:
+    steps = max(1, lead.steps_used)
+    rows = []
+    for o in [o for o in data.operators if o in _of(data.operators, lead)][:TOP]:
+        rows.append(
+            (
+                clean(o.name),
+                number(o.count / steps),
+                duration(o.host_total_ns / steps),
+                duration(o.host_self_ns / steps),
+                duration(o.device_total_ns / steps) if o.device_total_ns is not None else "unknown",
+            )
+        )
+    return Section(f"Operators, per step{_whose(data, lead)}", ("operator", "calls", "host total", "host self", "device"), tuple(rows), "lrrrr")
+
+
+def _kernels(data: ReportData, lead: RankRow) -> Section:
+    steps = max(1, lead.steps_used)
+    rows = tuple(
+        (clean(k.name), k.engine, number(k.count / steps), duration(k.total_ns / steps), duration(k.p50_ns), duration(k.p90_ns))
+        for k in [k for k in data.kernels if k in _of(data.kernels, lead)][:TOP]
+    )
+    return Section(f"Kernels and copies, per step{_whose(data, lead)}", ("name", "engine", "count", "total", "p50", "p90"), rows, "llrrrr")
+
+
+def _engines(data: ReportData, lead: RankRow) -> Section:
+    rows = tuple(
+        (e.engine, str(e.lanes), number(e.rows / max(1, lead.steps_used)), duration(e.busy_ns), percent(e.busy_fraction))
+        for e in data.engines
+        if e in _of(data.engines, lead) and not e.lane
+    )
+    return Section(f"Engines, per step{_whose(data, lead)}", ("engine", "lanes", "rows", "busy", "share of step"), rows, "lrrrr")
+
+
+def _launches(data: ReportData, lead: RankRow) -> Section:
+    rows = tuple(
+        (clean(x.call), number(x.count / max(1, lead.steps_used)), duration(x.host_p50_ns), duration(x.latency_p50_ns), percent(x.short_fraction))
+        for x in [x for x in data.launches if x in _of(data.launches, lead)][:5]
+    )
+    return Section(f"Launches, per step{_whose(data, lead)}", ("call", "count", "call p50", "latency p50", "rows < call"), rows, "lrrrr")
+
+
+def _memory(data: ReportData) -> Section:
+    rows = tuple((str(m.rank), m.space, number(m.samples), size(m.peak_allocated_bytes), size(m.peak_reserved_bytes)) for m in data.memory[:16])
+    return Section("Memory", ("rank", "space", "samples", "peak allocated", "peak reserved"), rows, "llrrr")
+
+
+def _intel(data: ReportData) -> Section:
+    rows = []
+    for i in data.intel[:1]:
+        h = max(1, i.host_ns)
+        rows = [
+            ("device ratio (D / W)", percent(i.device_ratio)),
+            ("device/host overlap degree", percent(i.overlap_degree)),
+            ("graph build (of host)", percent(i.graph_build_ns / h)),
+            ("data loader (of host)", percent(i.dataloader_ns / h)),
+            ("input time (of host)", percent(i.input_ns / h)),
+            ("compile time (of host)", percent(i.compile_ns / h)),
+            ("MME / TPC / DMA", " / ".join(duration(x) for x in (i.mme_ns, i.tpc_ns, i.dma_ns))),
+            ("MME/TPC overlap", duration(i.mme_tpc_overlap_ns)),
+            ("MME lower precision ratio", percent(i.mme_low_precision_ratio)),
+        ]
+    note = "By the formulas of Intel's tool, over all steps; the step budget above is the stricter measure."
+    return Section("As habana_perf_tool counts", ("", "value"), tuple(rows), "lr", note)
+
+
+def could_not_say(report: Report) -> list[str]:
+    """Return one line per diagnostic code, with counts summed over files, most severe first."""
+    order = {"error": 0, "warning": 1, "info": 2}
+    groups: dict[tuple[int, str], list[DiagnosticRow]] = {}
+    for row in report.data.diagnostics:
+        groups.setdefault((order[row.severity], row.code), []).append(row)
+    lines = []
+    for (_, code), rows in sorted(groups.items()):
+        first = rows[0]
+        paths = sorted({r.path for r in rows if r.path})
+        if len(report.data.files) + sum(1 for r in report.data.diagnostics if r.code in ("HP114", "HP120")) <= 1:
+            where = ""
+        elif len(paths) == 1:
+            where = f" [{clean(paths[0])}]"
+        else:
+            where = f" [{len(paths)} files, first {clean(paths[0])}]" if paths else ""
+        at = f", first at byte {first.offset:,}" if first.offset is not None else ""
+        total = sum(r.count for r in rows)
+        amount = f"{total:,} × " if total > 1 and code in ("HP101", "HP102", "HP103", "HP111", "HP112", "HP115") else ""
+        lines.append(f"{code} {DIAGNOSTICS[code].title}: {amount}{clean(first.text)}{at}{where}")
+    return lines
+
+
+def cause_names() -> dict[str, str]:
+    """Return the words of each cause's slug."""
+    return {cause.name.lower(): CAUSE_TEXT[cause] for cause in Cause}

@@ -1,0 +1,74 @@
+"""The report as text for terminals: plain when piped, coloured on a terminal, never wider than asked."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from hpuprof.render.sections import Section, could_not_say, sections
+from hpuprof.render.units import clean, shorten
+from hpuprof.report.model import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MIN_WIDTH = 60
+
+
+def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
+    """Return the report as text of at most `width` columns (at least 60)."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=max(MIN_WIDTH, width), force_terminal=color, no_color=not color, highlight=False, emoji=False, legacy_windows=False)
+    _print(report, console)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _print(report: Report, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(clean(report.headline.sentence), style="bold"))
+    if report.findings:
+        console.print()
+        console.print(Text("What to do", style="bold underline"))
+        for finding in report.findings:
+            console.print(Padding(Text(f"{finding.code} {finding.title}: {clean(finding.evidence)}."), (0, 0, 0, 2)))
+            console.print(Padding(Text(f"→ {finding.advice}", style="cyan"), (0, 0, 0, 8)))
+    for section in sections(report):
+        console.print()
+        console.print(Text(clean(section.title), style="bold underline"))
+        console.print(Text(_table(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
+        if section.note:
+            console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
+    lines = could_not_say(report)
+    if lines:
+        console.print()
+        console.print(Text("What the trace could not say", style="bold underline"))
+        for line in lines:
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
+    codes = [f.code for f in report.findings] + [line.split(" ", 1)[0] for line in lines]
+    if codes:
+        console.print()
+        console.print(Text(f"`hpuprof explain {codes[0]}` tells what a code means, how it is computed and what to do.", style="dim"))
+
+
+def _table(section: Section, width: int) -> str:
+    """Lay out a table by hand: left columns give way when the line gets too long."""
+    columns = list(zip(section.header, *section.rows, strict=True))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    room = width - 2 - 2 * (len(widths) - 1)
+    flexible = [i for i, letter in enumerate(section.align) if letter == "l"]
+    while sum(widths) > room and any(widths[i] > 12 for i in flexible):
+        widest = max(flexible, key=lambda i: widths[i])
+        widths[widest] -= min(widths[widest] - 12, sum(widths) - room)
+    lines = []
+    for cells in ([section.header] if any(section.header) else []) + list(section.rows):
+        parts = []
+        for cell, size, letter in zip(cells, widths, section.align, strict=True):
+            # Leading blanks in a first cell are indentation, so only the content is shortened.
+            text = shorten(cell, size)
+            parts.append(text.ljust(size) if letter == "l" else text.rjust(size))
+        lines.append("  " + "  ".join(parts).rstrip())
+    return "\n".join(lines)

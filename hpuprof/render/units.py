@@ -1,0 +1,67 @@
+"""Numbers and names as people read them. The only place where integers become rounded text."""
+
+from __future__ import annotations
+
+import re
+
+UNKNOWN = "unknown"
+# Control characters, and marks that reorder or hide text in terminals and browsers.
+_HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+
+
+def clean(text: str) -> str:
+    """Replace control characters and direction marks, so that a name cannot steer a terminal or a page."""
+    return _HOSTILE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def duration(ns: int | float | None) -> str:
+    """Format nanoseconds with a fitting unit and three or four digits."""
+    if ns is None:
+        return UNKNOWN
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(ns) >= size:
+            value = ns / size
+            return f"{value:.1f} {unit}" if value >= 100 else f"{value:.2f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def percent(fraction: float | None) -> str:
+    """Format a fraction as a percentage with one decimal."""
+    return UNKNOWN if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def size(count: int | float | None) -> str:
+    """Format bytes with decimal units."""
+    if count is None:
+        return UNKNOWN
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(count) >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def number(value: float | int | None) -> str:
+    """Format a count, with a decimal only where it says something."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def measured(value: float | int | None, unit: str) -> str:
+    """Format a value by the unit of its metric: ns, fraction, bytes or count."""
+    if unit == "ns":
+        return duration(value)
+    if unit == "fraction":
+        return percent(value)
+    return size(value) if unit == "bytes" else number(value)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut the middle of a long name; kernels differ at both ends."""
+    text = clean(text)
+    if len(text) <= width:
+        return text
+    if width < 8:
+        return text[: width - 1] + "…"
+    tail = width // 3
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"

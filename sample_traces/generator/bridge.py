@@ -1,0 +1,128 @@
+"""Simulate how work reaches the device: mark_step, launch thread, graph replay, copies, blocking reads."""
+
+from __future__ import annotations
+
+from .device import Kernel
+from .session import Session, Thread
+
+COMPUTE_STREAM, H2D_STREAM, D2H_STREAM = "0x31a40c40", "0x31a409d0", "0x31a40a60"
+EVENT = "0x62b0000000000011"
+LAUNCH_LATENCY_US = 18.0
+#: How much unfinished work the card's queue takes before a launch blocks.
+QUEUE_DEPTH_NS = 700_000
+
+
+def mark_step(
+    session: Session, recipe: int, kernels: list[Kernel], *, collect_us: float = 150, compile_us: float = 0
+) -> None:
+    """Flush the accumulated graph: collect and hash it on the main thread, hand it to the launch thread.
+
+    Collecting costs more the more operators were accumulated. At most one launch is pending (the bridge's
+    ``JoinPendingLaunchThread``), so a slow launch delays the next flush.
+    """
+    main, launch = session.main, session.launch
+    with session.bridge("SyncTensorsGraphInternal"):
+        session.work(20)
+        main.now_ns = max(main.now_ns, launch.now_ns)
+        session.work(collect_us)
+        launch.now_ns = max(launch.now_ns, main.now_ns + session.jitter(9))
+    with session.bridge("LaunchSyncTensorsGraph", launch):
+        session.work(28, launch)
+        if compile_us:
+            start = launch.now_ns
+            with session.synapse_host("compileGraph", launch):
+                session.work(compile_us, launch)
+            session.schedule.compiles.append((start, launch.now_ns))
+        launch_recipe(session, launch, recipe, kernels)
+
+
+def launch_recipe(session: Session, thread: Thread, recipe: int, kernels: list[Kernel]) -> int:
+    """Enqueue a compiled recipe from a thread; return when the device will have finished it.
+
+    The call blocks while the card's queue is full. A thread of the bridge waits for the end; nobody waits
+    for that thread.
+    """
+    args = {
+        "eventHandleList": "0",
+        "flags": "0",
+        "launchTensorsInfo": "0x51c07d10",
+        "numberOfEvents": "0",
+        "numberOfTensors": str(len(kernels) + 4),
+        "pRecipeHandle": f"0x{recipe * 64 + 0x7F000000:x}",
+        "pWorkspace": "0x1001600020800000",
+        "streamHandle": COMPUTE_STREAM,
+        "streamName": "STREAM_TYPE_COMPUTE",
+    }
+    with session.synapse_call("synLaunchWithExternalEvents", args, thread):
+        session.work(3, thread)
+        with session.synapse_host("enqueueWithExternalEventsExt (accel0)", thread):
+            thread.now_ns = max(thread.now_ns, session.device.free_ns - QUEUE_DEPTH_NS)
+            session.work(20, thread)
+        session.work(2, thread)
+    ready_ns = thread.now_ns + session.jitter(LAUNCH_LATENCY_US)
+    _, ended = session.device.run(ready_ns, recipe, kernels)
+    record_event(session, thread, COMPUTE_STREAM, "STREAM_TYPE_COMPUTE")
+    wait = session.wait
+    wait.now_ns = max(wait.now_ns, thread.now_ns + session.jitter(6))
+    with session.synapse_call("synEventSynchronize", _event(COMPUTE_STREAM, "STREAM_TYPE_COMPUTE"), wait):
+        wait.now_ns = max(wait.now_ns, ended) + session.jitter(5)
+    return ended
+
+
+def record_event(session: Session, thread: Thread, stream: str, stream_name: str) -> None:
+    """Record an event behind the work that was just enqueued."""
+    logged = session.synapse_call("synEventRecord", _event(stream, stream_name), thread)
+    with logged, session.synapse_host("eventRecord", thread):
+        session.work(3, thread)
+
+
+def execute_cached_graph(session: Session, thread: Thread, recipe: int, kernels: list[Kernel]) -> None:
+    """Replay one captured segment of an HPU graph on the caller's thread."""
+    with session.bridge("ExecuteCachedGraph", thread):
+        session.work(30, thread)
+        launch_recipe(session, thread, recipe, kernels)
+        session.work(5, thread)
+
+
+def copy_to_device(session: Session, size_bytes: int, dur_us: float, *, lazy: bool) -> int:
+    """Copy a batch to the device without waiting; return the end of the copy."""
+    names = ("copy_hpu_lazy_", "copy_hpu_lazy_H2D") if lazy else ("copy_hpu_", "copy_hpu_H2D")
+    args = {
+        "direction": "0",
+        "dst": "0x1001600040a00000",
+        "size": f"0x{size_bytes:x}",
+        "src": "0x7f1c54200000",
+        "streamHandle": H2D_STREAM,
+        "streamName": "STREAM_TYPE_COPY_HOST_TO_DEVICE",
+    }
+    with (
+        session.op("aten::to", ((64, 1024),), dtype="float"),
+        session.op("aten::_to_copy", ((64, 1024),), dtype="float"),
+    ):
+        session.work(9)
+        copying = session.op("aten::copy_", ((64, 1024), (64, 1024)), dtype="float")
+        with copying, session.bridge(names[0]), session.bridge(names[1]):
+            session.work(10)
+            logged = session.synapse_call("synMemCopyAsync", args, session.main)
+            with logged, session.synapse_host("memcpyAsync", session.main):
+                session.work(8)
+            end = session.device.copy(session.main.now_ns + session.jitter(12), "memcpy", dur_us)
+            session.work(6)
+    session.memory(size_bytes)
+    return end
+
+
+def read_scalar(session: Session, *, wake_us: float) -> None:
+    """Read a device scalar on the main thread (``.item()``): wait for all device work, copy, wake up."""
+    with session.op("aten::item", ((),)), session.op("aten::_local_scalar_dense", ((),)):
+        session.work(12)
+        end = session.device.copy(
+            session.main.now_ns + session.jitter(20), "memcpyD2H", 4, after_compute=True
+        )
+        with session.synapse_host("synchronizeStream (accel0)", session.main):
+            session.main.now_ns = max(session.main.now_ns, end) + session.jitter(wake_us)
+        session.work(6)
+
+
+def _event(stream: str, stream_name: str) -> dict[str, object]:
+    return {"eventHandle": EVENT, "streamHandle": stream, "streamName": stream_name}
