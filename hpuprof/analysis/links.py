@@ -45,26 +45,63 @@ def nest(trace: Trace) -> Nesting:
     host = trace.host
     rows = np.flatnonzero((host.kind == HostKind.OP) & (host.activity != Activity.STEP))
     rows = rows[np.argsort(host.track[rows], kind="stable")]
-    tracks, starts, ends = host.track[rows], host.start[rows], host.end[rows]
+    track, start, end = host.track[rows], host.start[rows], host.end[rows]
+    parent = _nest_levels(track, start, end)
+    clipped = 0
+    if parent is None:
+        parent, end, clipped = _nest_stack(track, start, end)
+    return Nesting(rows, track, start, end, parent, clipped)
+
+
+def _nest_levels(track: npt.NDArray[np.int32], start: Ints, end: Ints) -> NestIndex | None:
+    """Find parents level by level, all threads at once; None when rows overlap without nesting.
+
+    Rows come sorted by track, start and falling end. A row's depth is the number of earlier rows that are still open; its
+    parent is the last earlier row one level up.
+    """
+    count = len(start)
+    if not count:
+        return np.empty(0, dtype=np.int64)
+    span = int(end.max()) + 2
+    _, dense = np.unique(track, return_inverse=True)
+    line = dense * span
+    closes = np.sort(line + np.maximum(end, start + 1))  # a row of no length closes after it opened
+    depth = np.arange(count) - np.searchsorted(closes, line + start, side="right")
+    if depth.max() > np.iinfo(np.int16).max:
+        return None
+    order = np.argsort(depth.astype(np.int16), kind="stable")
+    border = np.concatenate([[0], np.cumsum(np.bincount(depth))])
+    parent = np.full(count, -1, dtype=np.int64)
+    for level in range(1, len(border) - 1):
+        above, here = order[border[level - 1] : border[level]], order[border[level] : border[level + 1]]
+        parent[here] = above[np.searchsorted(above, here) - 1]
+    child = np.flatnonzero(parent >= 0)
+    above = parent[child]
+    nested = (track[above] == track[child]) & (start[child] < end[above]) & (end[child] <= end[above])
+    return parent if nested.all() else None
+
+
+def _nest_stack(track: npt.NDArray[np.int32], start: Ints, end: Ints) -> tuple[NestIndex, Ints, int]:
+    """Find parents with a stack, row by row; return parents, ends cut at the parent's end, and how many were cut."""
     parent: list[int] = []
-    end_list = ends.tolist()
+    ends = end.tolist()
     stack: list[int] = []
     current, clipped = -1, 0
-    for i, (track, start) in enumerate(zip(tracks.tolist(), starts.tolist(), strict=True)):
-        if track != current:
-            stack, current = [], track
-        while stack and end_list[stack[-1]] <= start:
+    for i, (thread, begin) in enumerate(zip(track.tolist(), start.tolist(), strict=True)):
+        if thread != current:
+            stack, current = [], thread
+        while stack and ends[stack[-1]] <= begin:
             stack.pop()
         if stack:
             above = stack[-1]
             parent.append(above)
-            if end_list[i] > end_list[above]:
-                end_list[i] = end_list[above]
+            if ends[i] > ends[above]:
+                ends[i] = ends[above]
                 clipped += 1
         else:
             parent.append(-1)
         stack.append(i)
-    return Nesting(rows, tracks, starts, np.array(end_list, dtype=np.int64), np.array(parent, dtype=np.int64), clipped)
+    return np.array(parent, dtype=np.int64), np.array(ends, dtype=np.int64), clipped
 
 
 @dataclass(frozen=True, eq=False)

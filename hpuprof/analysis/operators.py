@@ -117,9 +117,10 @@ def _shapes(trace: Trace, links: Links, inside: npt.NDArray[np.bool_], names: In
     rows = inside & (shape >= 0)
     if not rows.any():
         return {}
-    pairs, counts = np.unique(np.stack([names[rows], shape[rows].astype(np.int64)]), axis=1, return_counts=True)
+    width = len(trace.shapes)
+    pairs, counts = np.unique(names[rows] * width + shape[rows], return_counts=True)
     seen: dict[int, Counter[int]] = {}
-    for name, code, count in zip(pairs[0].tolist(), pairs[1].tolist(), counts.tolist(), strict=True):
+    for name, code, count in zip((pairs // width).tolist(), (pairs % width).tolist(), counts.tolist(), strict=True):
         seen.setdefault(name, Counter())[code] += count
     return {n: (len(c), trace.shapes[min(c, key=lambda s: (-c[s], trace.shapes[s]))]) for n, c in seen.items()}
 

@@ -425,7 +425,7 @@ class Normaliser:
                 if host_kind == HostKind.PYTHON and "replay" not in plain:
                     continue
                 lookup[host_kind, code] = dialects.activity(host_kind, dialects.call_name(plain))
-        order = np.lexsort((-columns["dur"], columns["start"]))
+        order = _by_start(columns["start"], columns["dur"])
         return HostRows(
             start=columns["start"][order],
             dur=columns["dur"][order],
@@ -445,19 +445,21 @@ class Normaliser:
         hw_events = [str(h) for h in self.hw_events] or [""]
         track_engine = np.array([engines[t.engine or ""] for t in tracks] or [engines[""]], dtype=np.int64)
         engine_of_track = track_engine[columns["track"].astype(np.int64)] if len(columns["track"]) else np.empty(0, dtype=np.int64)
-        key = np.stack([engine_of_track, columns["cat"].astype(np.int64), columns["name"].astype(np.int64), columns["hw"].astype(np.int64)])
-        unique, inverse = np.unique(key, axis=1, return_inverse=True) if key.size else (key, np.empty(0, dtype=np.int64))
+        # Each distinct combination is classified once; the combinations of a file are few.
+        parts = (engine_of_track, columns["cat"], columns["name"], columns["hw"])
+        sizes = (len(engines), len(cats), len(names), len(hw_events))
+        unique, inverse = np.unique(np.ravel_multi_index(parts, sizes) if len(engine_of_track) else engine_of_track, return_inverse=True)
+        combinations = np.stack(np.unravel_index(unique, sizes), axis=1).tolist()
         by_code = list(engines)
         kinds, engine_codes = [], []
-        for engine, cat, name, hw in unique.T.tolist():
+        for engine, cat, name, hw in combinations:
             rule = dialects.device_rule(engine=by_code[engine], category=cats[cat], name=names[name], hw_event=hw_events[hw])
             kinds.append(int(rule.kind))
             label = by_code[engine] or DeviceKind(rule.kind).name.lower()
             engine_codes.append(engines[label])
-        inverse = inverse.reshape(-1)
         kind = np.array(kinds, dtype=np.int8)[inverse] if kinds else np.empty(0, dtype=np.int8)
         engine_column = np.array(engine_codes, dtype=np.int32)[inverse] if kinds else np.empty(0, dtype=np.int32)
-        order = np.lexsort((-columns["dur"], columns["start"]))
+        order = _by_start(columns["start"], columns["dur"])
         empty_dtype = self.dtypes.get("", -2)
         dtype = columns["dtype"][order].astype(np.int32)
         rows = DeviceRows(
@@ -513,6 +515,18 @@ def _target(category: str) -> int:
     if targets == {"host"}:
         return _HOST
     return _MAYBE_DEVICE if "device" in targets else _IGNORE
+
+
+def _by_start(start: Ints, dur: Ints) -> npt.NDArray[np.int64]:
+    """Return the order by start, longer rows first; writers emit nearly sorted rows, so only ties cost a second key."""
+    order = np.argsort(start, kind="stable")
+    ordered = start[order]
+    same = ordered[1:] == ordered[:-1]
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        members = order[tied]
+        order[tied] = members[np.lexsort((-dur[members], start[members]))]
+    return order
 
 
 def _external(args: list[Args]) -> Ints:

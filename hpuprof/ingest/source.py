@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
