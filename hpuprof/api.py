@@ -13,12 +13,14 @@ from hpuprof.errors import InputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.model.partial import FailedFile, RankPartial
-from hpuprof.options import AnalyzeOptions, resolve_options
+from hpuprof.options import resolve_options
 from hpuprof.pipeline import reduce_file
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report
 
 Source = str | Path
+SMALL_RUN_BYTES = 8 << 20
+"""Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,11 @@ def analyze(
     """
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
+    jobs = options.jobs
+    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
+        jobs = 1
     results: list[RankPartial | FailedFile] = []
-    for file, result in zip(run.files, map_ordered(reduce_file, run.files, jobs=options.jobs, executor=executor), strict=True):
+    for file, result in zip(run.files, map_ordered(reduce_file, run.files, jobs=jobs, executor=executor), strict=True):
         results.append(result)
         if progress:
             progress(file.name)
@@ -80,22 +85,22 @@ def analyze(
         first = failed[0]
         more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
         raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
-    files, identities = _identify_again(run, results)
-    report = Report(combine(files, identities, results, run.skipped, version=__version__))
+    identities = _identify_again(run, results)
+    report = Report(combine(identities, results, run.skipped, version=__version__))
     if options.strict:
         _refuse_losses(report)
     return report
 
 
-def _identify_again(run: Run, results: Sequence[RankPartial | FailedFile]) -> tuple[Sequence[TraceFile], Sequence[Identity]]:
+def _identify_again(run: Run, results: Sequence[RankPartial | FailedFile]) -> Sequence[Identity]:
     """Identify anew where a whole file told more than its head did."""
     files = [
         replace(file, inside={**file.inside, **result.inside}) if isinstance(result, RankPartial) else file
         for file, result in zip(run.files, results, strict=True)
     ]
     if all(new.inside == old.inside for new, old in zip(files, run.files, strict=True)):
-        return run.files, run.identities
-    return files, identify(files, rank_from=run.rank_from)
+        return run.identities
+    return identify(files, rank_from=run.rank_from)
 
 
 def _refuse_losses(report: Report) -> None:
@@ -103,7 +108,8 @@ def _refuse_losses(report: Report) -> None:
     if lost:
         first = lost[0]
         raise InputError(
-            f"{first.path or 'the input'}: {first.text} ({first.code}); {len(lost)} such problems in all", hint="leave out --strict to analyse what could be read"
+            f"{first.path or 'the input'}: {first.text} ({first.code}); {len(lost)} such problems in all",
+            hint="leave out --strict to analyse what could be read",
         )
 
 

@@ -21,8 +21,8 @@ class Diagnostic:
 
 
 _ALL = (
-    Diagnostic("HP101", "warning", "The file is cut short", "The writer was killed, the disk was full, or the copy is incomplete. Every whole row before the cut was read.", "Record again, or copy the file again; the numbers cover what was there.", True),
-    Diagnostic("HP102", "warning", "Rows were lost", "Pieces of the file are no JSON and could not be repaired; two ranks writing one file look like this.", "Give every rank a file of its own; report the file if only one process wrote it.", True),
+    Diagnostic("HP101", "warning", "The file is cut short", "The writer was killed, the disk was full, or the copy is incomplete. Every whole row before the cut was read.", "Record again, or copy the file again; the numbers cover what was there.", lossy=True),
+    Diagnostic("HP102", "warning", "Rows were lost", "Pieces of the file are no JSON and could not be repaired; two ranks writing one file look like this.", "Give every rank a file of its own; report the file if only one process wrote it.", lossy=True),
     Diagnostic("HP103", "info", "Rows were repaired", "Raw control characters, bad UTF-8, NaN, stray quotes or backslashes in names (PyTorch and Synapse write them at times). Plain fields were kept; arguments may be missing.", "Nothing to do; newer PyTorch escapes its names."),
     Diagnostic("HP104", "info", "Rows that no rule knows", "A category that hpuprof has not seen. The rows are counted and left out of every number.", "`hpuprof inspect` lists them by category and thread; please report them."),
     Diagnostic("HP105", "warning", "The device was not traced", "The file holds no device rows: the profiler ran without the device activity, or hardware tracing was off (`hl-prof-config --hw-trace off`, `HABANA_PROFILE=0`). This does not mean an idle device.", "Record with the device activity (CUDA, XPU, HPU) and, on Gaudi, with hardware tracing on."),
@@ -32,14 +32,14 @@ _ALL = (
     Diagnostic("HP109", "info", "Steps were inferred", "The trace has no step markers; steps come from a repeating annotation, from the period of the operator sequence, or the whole trace counts as one.", "Call `profiler.step()` once a batch, or use HPUProfiler."),
     Diagnostic("HP110", "info", "Few steps", "Fewer than three steps enter the medians; spread and outliers cannot be judged.", "Record five steps or more."),
     Diagnostic("HP111", "info", "Rows without an end or a beginning", "The window cut them: begin without end, end without begin, or a row without duration. They were left out.", "Nothing to do at the borders of a recording; many of them inside point to a damaged file."),
-    Diagnostic("HP112", "warning", "Rows with impossible times", "Negative durations, durations or distances of more than a day, or no time stamp. They were left out.", "Known profiler bugs; update PyTorch or the device's profiler.", True),
+    Diagnostic("HP112", "warning", "Rows with impossible times", "Negative durations, durations or distances of more than a day, or no time stamp. They were left out.", "Known profiler bugs; update PyTorch or the device's profiler.", lossy=True),
     Diagnostic("HP113", "warning", "Ranks were guessed", "Neither the files nor their names give a rank, so names were numbered in order.", "Use `--rank-from`, or names such as `host_0.<time>.pt.trace.json`."),
-    Diagnostic("HP114", "error", "A file could not be analysed", "It is no trace, or nothing in it could be read. The other files were analysed.", "Remove it or copy it again.", True),
+    Diagnostic("HP114", "error", "A file could not be analysed", "It is no trace, or nothing in it could be read. The other files were analysed.", "Remove it or copy it again.", lossy=True),
     Diagnostic("HP115", "info", "Operators that outlive their parent", "Rows on one thread overlap without nesting; they were cut at the parent's end for self times.", "Nothing to do."),
     Diagnostic("HP116", "info", "Device rows without a launch", "The launch lies outside the recording, or the writer gives no correlation (Habana's do not). Such rows count as device work but belong to no operator.", "Nothing to do; start the recording a step earlier to have fewer."),
     Diagnostic("HP117", "info", "Several devices in one process", "Device rows of several devices count together: busy means that any of them was.", "Give each device a process of its own to see them apart."),
     Diagnostic("HP118", "warning", "Ranks are missing", "The traces name more ranks than there are files.", "Collect the traces of all ranks."),
-    Diagnostic("HP119", "warning", "Damaged compression", "The gzip stream is damaged or ends early. What came before was read.", "Copy the file again.", True),
+    Diagnostic("HP119", "warning", "Damaged compression", "The gzip stream is damaged or ends early. What came before was read.", "Copy the file again.", lossy=True),
     Diagnostic("HP120", "info", "A candidate was left out", "A file in the directory looks like a trace by its name but holds no trace events.", "Nothing to do."),
     Diagnostic("HP121", "warning", "The device was profiled synchronously", "Every launch call outlives the device row that it launched: CUDA_LAUNCH_BLOCKING or a profiler that drains the device. Overlap of host and device was destroyed by the measurement.", "Record without forced synchronisation to see how much host and device really overlap."),
     Diagnostic("HP122", "info", "Profiling slows steps down", "The trace does not hold the step time without the profiler; recorded steps are typically 1.4 to 3.6 times slower on the host.", "Time some steps without the profiler and compare."),

@@ -14,9 +14,9 @@ SUFFIXES = (".json", ".json.gz", ".csv")
 
 _PLUGIN = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _STEM = re.compile(r"\.(?:json|csv|pt|trace|gz)\b")
-_RANK = re.compile(r"(?:^|[^a-zA-Z])(?:rank|worker)[-_. ]?(?P<rank>\d+)(?!\d)", re.I)
+_RANK = re.compile(r"(?:^|[^a-zA-Z])(?:rank|worker)[-_. ]?(?P<rank>\d+)(?!\d)", re.IGNORECASE)
 _HOST_NUMBER = re.compile(r"^(?P<host>.+)_(?P<number>\d+)$")
-_STAGE = re.compile(r"^(?:TrainerFn\.)?(?P<stage>fit(?:ting)?|validat(?:e|ing)|test(?:ing)?|predict(?:ing)?)-", re.I)
+_STAGE = re.compile(r"^(?:TrainerFn\.)?(?P<stage>fit(?:ting)?|validat(?:e|ing)|test(?:ing)?|predict(?:ing)?)-", re.IGNORECASE)
 _ACTION = re.compile(r"(?:\[Strategy\]|_Strategy_)(?P<strategy>\w+?)[._](?P<action>(?:training|validation|test|predict)_step)")
 _LOCAL_RANK = re.compile(r"-(?P<rank>\d+)-(?=\[Strategy\]|_Strategy_)")
 _STAGES = {"fitting": "fit", "validating": "validate", "testing": "test", "predicting": "predict"}

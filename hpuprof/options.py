@@ -11,6 +11,11 @@ from typing import Any
 
 from hpuprof.errors import ConfigError
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 RANK_SOURCES = ("auto", "inside", "name", "order")
 
 
@@ -37,10 +42,6 @@ def _pyproject(start: Path) -> dict[str, Any]:
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
-            if sys.version_info < (3, 11):  # the standard library reads TOML from 3.11 on
-                return {}
-            import tomllib
-
             try:
                 tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
             except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError):

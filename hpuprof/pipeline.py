@@ -52,7 +52,11 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
     kernels, kernel_count = kernel_rows(trace, steps)
     launches, queue = launch_rows(trace, links, steps)
     intel = intel_row(trace, roles, steps, device, states)
-    cut = [Trouble("HP123", n - len(rows), f"{what} beyond the largest {len(rows)}") for n, rows, what in ((operator_count, operators, "operators"), (kernel_count, kernels, "kernels")) if n > len(rows)]
+    cut = [
+        Trouble("HP123", n - len(rows), f"{what} beyond the largest {len(rows)}")
+        for n, rows, what in ((operator_count, operators, "operators"), (kernel_count, kernels, "kernels"))
+        if n > len(rows)
+    ]
     return RankPartial(
         file=_file_row(trace, file, steps, links),
         inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
@@ -105,7 +109,9 @@ def _step_rows(trace: Trace, steps: Steps, hosts: HostTime, device: DeviceTime, 
         "exposed_communication_ns": dev(device.exposed_communication),
         "exposed_copy_ns": dev(device.exposed_copy),
         "host_device_overlap_ns": both.tolist() if host_known and device_known else [None] * count,
-        "overlap_degree": [_ratio(b, min(w, d)) if host_known and device_known else None for b, w, d in zip(both.tolist(), working.tolist(), busy.tolist(), strict=True)],
+        "overlap_degree": [
+            _ratio(b, min(w, d)) if host_known and device_known else None for b, w, d in zip(both.tolist(), working.tolist(), busy.tolist(), strict=True)
+        ],
         "input_ns": host(states[Cause.DATA_LOADER]),
         "compile_ns": measure(compiling, low, high).tolist(),
         "launches": _count(trace.host.start[launch], low, high),
@@ -186,7 +192,9 @@ def _diagnostics(trace: Trace, file: TraceFile, steps: Steps, links: Links, prob
         kinds = ", ".join(sorted({f"{c} on {t}" for c, t, _ in trace.health.unknown})[:3])
         found.append(Trouble("HP104", total, f"rows that no rule knows: {kinds}"))
     if steps.source not in ("lightning", "profiler_step"):
-        how = {"annotation": f"the annotation {steps.name!r}", "operator_period": f"the operators' period, from {steps.name!r} on"}.get(steps.source, "the whole trace as one step")
+        how = {"annotation": f"the annotation {steps.name!r}", "operator_period": f"the operators' period, from {steps.name!r} on"}.get(
+            steps.source, "the whole trace as one step"
+        )
         found.append(Trouble("HP109", 1, f"no step markers; steps are {how}"))
     used = int(steps.used.sum())
     if used < 3:
@@ -204,6 +212,4 @@ def _diagnostics(trace: Trace, file: TraceFile, steps: Steps, links: Links, prob
         found.append(Trouble("HP117", len(devices), f"device rows of {len(devices)} devices"))
     if synchronous(trace, links):
         found.append(Trouble("HP121", 1, "launch calls outlive the device rows they launch"))
-    return [
-        DiagnosticRow(code=t.code, severity=DIAGNOSTICS[t.code].severity, path=file.name, count=t.count, text=t.text, offset=t.offset) for t in found
-    ]
+    return [DiagnosticRow(code=t.code, severity=DIAGNOSTICS[t.code].severity, path=file.name, count=t.count, text=t.text, offset=t.offset) for t in found]

@@ -49,13 +49,24 @@ class TraceBuilder:
             self.step(i, i * dur, dur)
         return self
 
-    def device(self, name: str, start: float, dur: float, *, cat: str = "kernel", device: int = 0, stream: int = 7, correlation: int | None = None, **args: Any) -> TraceBuilder:
+    def device(
+        self, name: str, start: float, dur: float, *, cat: str = "kernel", device: int = 0, stream: int = 7, correlation: int | None = None, **args: Any
+    ) -> TraceBuilder:
         """Add a slice on a CUDA-like stream."""
         linked = {} if correlation is None else {"correlation": correlation}
         return self.event(ph="X", cat=cat, name=name, pid=device, tid=stream, ts=start, dur=dur, args={"device": device, "stream": stream, **linked, **args})
 
     def kernel(
-        self, name: str, start: float, dur: float, *, launch: float | None = None, call: str = "cudaLaunchKernel", call_dur: float = 2, thread: tuple[Any, Any] = MAIN, **kwargs: Any
+        self,
+        name: str,
+        start: float,
+        dur: float,
+        *,
+        launch: float | None = None,
+        call: str = "cudaLaunchKernel",
+        call_dur: float = 2,
+        thread: tuple[Any, Any] = MAIN,
+        **kwargs: Any,
     ) -> TraceBuilder:
         """Add a device slice and, with `launch`, the call that launched it at that time."""
         self._correlation += 1

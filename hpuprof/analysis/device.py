@@ -70,7 +70,13 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
         count = int((inside & (device.engine == code)).sum())
         out.append(
             EngineRow(
-                engine=engine, lane="", lanes=len(lanes), rows=count, busy_ns=_median(per_step), busy_fraction=float(per_step.sum()) / wall
+                engine=engine,
+                lane="",
+                lanes=len(lanes),
+                rows=count,
+                rows_per_step=count / max(1, len(used)),
+                busy_ns=_median(per_step),
+                busy_fraction=float(per_step.sum()) / wall,
             )
         )
         for lane in lanes:
@@ -81,7 +87,8 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
                     engine=engine,
                     lane=trace.tracks[lane].label,
                     lanes=1,
-                    rows=int((inside & rows).sum()),
+                    rows=(lane_count := int((inside & rows).sum())),
+                    rows_per_step=lane_count / max(1, len(used)),
                     busy_ns=_median(per_step),
                     busy_fraction=float(per_step.sum()) / wall,
                 )

@@ -13,9 +13,9 @@ from hpuprof.model.intervals import EMPTY, Intervals, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
-_BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.I)
-_TO_HOST = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|D2H|DEVICE_TO_HOST", re.I)
-_TO_DEVICE = re.compile(r"HtoD|(?:Pageable|Pinned|Host) -> Device|H2D|HOST_TO_DEVICE", re.I)
+_BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
+_TO_HOST = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|D2H|DEVICE_TO_HOST", re.IGNORECASE)
+_TO_DEVICE = re.compile(r"HtoD|(?:Pageable|Pinned|Host) -> Device|H2D|HOST_TO_DEVICE", re.IGNORECASE)
 _SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
 _FULL_QUEUE_FLOOR = 64  # outstanding rows below which a slow launch is not blamed on a full queue
 

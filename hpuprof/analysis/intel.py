@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime, is_low_precision
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import EMPTY, Intervals, intersect, measure, subtract, union
+from hpuprof.model.intervals import EMPTY, Intervals, intersect, subtract, union
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.tables import IntelRow
 from hpuprof.model.trace import Trace
@@ -85,16 +85,22 @@ def intel_row(trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, times: De
     low = np.array([is_low_precision(d) for d in trace.dtypes] or [False], dtype=bool)
     typed = in_mme & (device.dtype >= 0)
     low_ns = union(device.start[typed & low[device.dtype]], device.end[typed & low[device.dtype]]).total_ns if len(device) else 0
+    build_ns, loader_ns = inside(union(host.start[build], host.end[build])), inside(states[Cause.DATA_LOADER])
+    input_ns, compile_ns = inside(states[Cause.H2D_COPY]), inside(states[Cause.COMPILATION])
     return IntelRow(
         wall_ns=w,
         device_ns=spans,
         host_ns=h,
         device_ratio=device_ratio(spans, w),
         overlap_degree=overlap_degree(h, spans, w),
-        graph_build_ns=inside(union(host.start[build], host.end[build])),
-        dataloader_ns=int(measure(states[Cause.DATA_LOADER], windows.start, windows.end).sum()),
-        input_ns=inside(states[Cause.H2D_COPY]),
-        compile_ns=inside(states[Cause.COMPILATION]),
+        graph_build_ns=build_ns,
+        dataloader_ns=loader_ns,
+        input_ns=input_ns,
+        compile_ns=compile_ns,
+        graph_build_fraction=HostShare("Graph Build", build_ns, h).fraction,
+        dataloader_fraction=HostShare("DataLoader", loader_ns, h).fraction,
+        input_fraction=HostShare("Input Time", input_ns, h).fraction,
+        compile_fraction=HostShare("Compile Time", compile_ns, h).fraction,
         mme_ns=engine_ns[0],
         mme_tpc_overlap_ns=inside(intersect(mme, tpc)),
         tpc_ns=engine_ns[1],

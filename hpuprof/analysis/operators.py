@@ -61,6 +61,7 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
     alphabetical = np.array([trace.names[int(code)] for code in by_name.key])
     order = np.lexsort((alphabetical, -weight))
     known = bool(linked.any())
+    used = int(steps.used.sum())
     out = []
     for i in order[:MAX_ROWS].tolist():
         code = int(by_name.key[i])
@@ -69,12 +70,16 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
             OperatorRow(
                 name=trace.names[code],
                 count=int(by_name.count[i]),
+                count_per_step=int(by_name.count[i]) / used,
                 host_total_ns=int(total[code]),
                 host_self_ns=int(self_total[code]),
+                host_total_per_step_ns=int(total[code]) / used,
+                host_self_per_step_ns=int(self_total[code]) / used,
                 host_p50_ns=int(by_name.p50[i]),
                 host_p90_ns=int(by_name.p90[i]),
                 device_total_ns=int(device_total[code]) if known else None,
                 device_self_ns=int(device_self[code]) if known else None,
+                device_total_per_step_ns=int(device_total[code]) / used if known else None,
                 launches=int(launched[code]) if known else None,
                 shapes=counted[0] if counted else None,
                 top_shape=counted[1] if counted else None,
@@ -141,6 +146,7 @@ def kernel_rows(trace: Trace, steps: Steps) -> tuple[list[KernelRow], int]:
     lengths = np.concatenate([e - s, device.dur[one]])
     row_count = np.bincount(np.unique(keys, return_inverse=True)[1], weights=np.concatenate([rows, np.ones(int(one.sum()))])).astype(np.int64)
     stats = group(keys, lengths)
+    used = int(steps.used.sum())
     order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
     sort = np.argsort(key[inside], kind="stable")
     sorted_keys, kinds, dtypes, recipes = key[inside][sort], device.kind[inside][sort], device.dtype[inside][sort], device.recipe[inside][sort]
@@ -158,8 +164,10 @@ def kernel_rows(trace: Trace, steps: Steps) -> tuple[list[KernelRow], int]:
                 kind=DeviceKind(int(kinds[low])).name.lower(),
                 dtype=named or None,
                 count=int(stats.count[i]),
+                count_per_step=int(stats.count[i]) / used,
                 rows=int(row_count[i]),
                 total_ns=int(stats.total[i]),
+                total_per_step_ns=int(stats.total[i]) / used,
                 p50_ns=int(stats.p50[i]),
                 p90_ns=int(stats.p90[i]),
                 max_ns=int(stats.max[i]),
@@ -194,6 +202,7 @@ def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRo
         return LaunchRow(
             call=name,
             count=len(members),
+            count_per_step=len(members) / len(used),
             host_p50_ns=percentile(host.dur[members], 0.5) or 0,
             host_p90_ns=percentile(host.dur[members], 0.9) or 0,
             linked=int(has.sum()),

@@ -44,10 +44,7 @@ ROW_RULES: tuple[RowRule, ...] = (
     RowRule("annotation", _cats("user_annotation"), "host", HostKind.ANNOTATION, source="Kineto, record_function"),
     RowRule(
         "runtime",
-        _cats(
-            "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime "
-            "privateuse1_runtime privateuse1_driver"
-        ),
+        _cats("cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime privateuse1_runtime privateuse1_driver"),
         "host",
         HostKind.RUNTIME,
         source="Kineto; privateuse1_runtime carries the bridge rows in G3",
@@ -86,10 +83,10 @@ def row_rule(category: str, *, lane: bool) -> RowRule | None:
 
 _HPU_THREAD = re.compile(r"^\[H?D\d+\]\s*(?P<engine>.+)$")
 _HPU_ENGINE_WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\bTPC\b", re.I), "TPC"),
-    (re.compile(r"\bMME\b", re.I), "MME"),
-    (re.compile(r"\bNIC\b", re.I), "NIC"),
-    (re.compile(r"DMA\b", re.I), "DMA"),
+    (re.compile(r"\bTPC\b", re.IGNORECASE), "TPC"),
+    (re.compile(r"\bMME\b", re.IGNORECASE), "MME"),
+    (re.compile(r"\bNIC\b", re.IGNORECASE), "NIC"),
+    (re.compile(r"DMA\b", re.IGNORECASE), "DMA"),
 )
 # Lane number = class * 1000 + engine index; classes in the order of the vendor's table (bridge 1.19, trace_parser.cpp).
 _HPU_LANE_CLASS = {0: "DMA", 1: "MME", 2: "TPC", 3: "DMA", 4: "DMA", 5: "DMA", 6: "MME", 7: "TPC", 14: "NIC", 15: "NIC", 16: "NIC", 17: "NIC"}
@@ -191,7 +188,7 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         name=re.compile(
             r"nccl|rccl|hccl|oneccl|cross_device_reduce|deep_ep|nvshmem|"
             r"(?:multimem|two_shot|one_shot)_all_reduce",
-            re.I,
+            re.IGNORECASE,
         ),
         example={"engine": "", "category": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "hw_event": ""},
         source="NCCL, RCCL, HCCL, oneCCL, and custom collectives (vLLM, DeepEP, symmetric memory)",
@@ -207,7 +204,7 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         "mtia-dma",
         DeviceKind.COPY,
         categories=_cats("mtia_ccp_events"),
-        name=re.compile(r"^dma|_dma", re.I),
+        name=re.compile(r"^dma|_dma", re.IGNORECASE),
         example={"engine": "", "category": "mtia_ccp_events", "name": "dma_request", "hw_event": ""},
         source="Kineto on MTIA",
     ),
@@ -259,9 +256,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "cudaStreamSynchronize",
         "CUDA, HIP, Synapse (G1-G3), Level Zero",
     ),
-    ActivityRule(
-        "join-call", (_R,), re.compile(r"JoinPendingLaunchThread"), Activity.JOIN, "JoinPendingLaunchThread", "bridge 1.19, lazy mode"
-    ),
+    ActivityRule("join-call", (_R,), re.compile(r"JoinPendingLaunchThread"), Activity.JOIN, "JoinPendingLaunchThread", "bridge 1.19, lazy mode"),
     ActivityRule(
         "alloc-call",
         (_R,),
@@ -315,9 +310,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
     ActivityRule(
         "lazy-read", (_R, _O), re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^HandleViewsD2H"), Activity.COPY_D2H, "aten::_local_scalar_dense", "item()"
     ),
-    ActivityRule(
-        "lazy-upload", (_R, _O), re.compile(r"hpu_lazy_H2D"), Activity.COPY_H2D, "copy_hpu_lazy_H2D", "bridge 1.19, lazy mode"
-    ),
+    ActivityRule("lazy-upload", (_R, _O), re.compile(r"hpu_lazy_H2D"), Activity.COPY_H2D, "copy_hpu_lazy_H2D", "bridge 1.19, lazy mode"),
     ActivityRule(
         "lazy-build",
         (_R, _O),
@@ -340,7 +333,9 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
     ActivityRule(
         "data-loader",
         (_O, _A),
-        re.compile(r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[DataModule\]", re.I),
+        re.compile(
+            r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[DataModule\]", re.IGNORECASE
+        ),
         Activity.DATA_LOADER,
         "[pl][profile][_TrainingEpochLoop].train_dataloader_next",
         "torch and Lightning",
@@ -364,7 +359,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
     ActivityRule(
         "optimizer",
         (_O, _A),
-        re.compile(r"^Optimizer\.(?:step|zero_grad)#|\.optimizer_zero_grad$|^optimizer$", re.I),
+        re.compile(r"^Optimizer\.(?:step|zero_grad)#|\.optimizer_zero_grad$|^optimizer$", re.IGNORECASE),
         Activity.OPTIMIZER,
         "Optimizer.step#SGD.step",
         "torch and Lightning; Lightning's optimizer_step wraps the closure, so it is left out on purpose",
@@ -423,7 +418,7 @@ def activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
 
 def call_name(name: str) -> str:
     """Return a host row's plain name: Synapse Logger writes `call:synLaunch`, Synapse `enqueue (accel0)`."""
-    return name[5:] if name.startswith("call:") else name
+    return name.removeprefix("call:")
 
 
 # --------------------------------------------------------------------------------------------------------------- families

@@ -189,7 +189,9 @@ def _one(file: TraceFile, rank_from: str, order: dict[str, int], *, alone: bool,
         choices.insert(len(choices) - 1, (0, "only process"))
     rank, source = next(((int(r), s) for r, s in choices if r is not None), (None, ""))
     if rank is None:
-        raise RankConflictError(f"{file.name}: no rank {'inside the file' if rank_from == 'inside' else 'in its name'}", paths=(file.name,), hint="try --rank-from auto or order")
+        raise RankConflictError(
+            f"{file.name}: no rank {'inside the file' if rank_from == 'inside' else 'in its name'}", paths=(file.name,), hint="try --rank-from auto or order"
+        )
     notes = [f"rank: {source}"]
     values = {}
     for key, from_name in (("stage", parts.stage), ("action", parts.action)):

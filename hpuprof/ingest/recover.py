@@ -15,8 +15,8 @@ import msgspec
 
 from hpuprof.ingest.wire import Args, Event, ExactEvent
 
-_CONTROL = bytes(32 if b < 32 else b for b in range(256))
-_NOT_FINITE = re.compile(rb'(?<=[:,\[])(\s*)(?:-?Infinity|-?inf|NaN|nan)(?=\s*[,}\]])')
+_CONTROL = bytes(max(b, 32) for b in range(256))
+_NOT_FINITE = re.compile(rb"(?<=[:,\[])(\s*)(?:-?Infinity|-?inf|NaN|nan)(?=\s*[,}\]])")
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrtu]|u[0-9a-fA-F]{4})|\\u(?![0-9a-fA-F]{4})')
 _ROW_START = re.compile(rb'(?:^|(?<=[,\[}\n]))\s*(?=\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|func)"\s*:)')
 _TEXT_FIELD = rb'"%s"\s*:\s*"(.*?)"\s*(?=,\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s)"\s*:|\}\s*,?\s*$)'
@@ -134,7 +134,7 @@ def _scrape(row: bytes, *, exact: bool) -> Event | None:
     """Take the plain fields out of a row that is no JSON; a row without phase or stamp is lost."""
     fields: dict[str, Any] = {}
     for key in ("ph", "name", "cat", "pid", "tid"):
-        match = re.search(_TEXT_FIELD.replace(b"%s", key.encode()), row, re.S)
+        match = re.search(_TEXT_FIELD.replace(b"%s", key.encode()), row, re.DOTALL)
         if match:
             fields[key] = match[1].decode("utf-8", "replace")
     for key in ("pid", "tid", "ts", "dur"):

@@ -8,9 +8,9 @@ outlying ones are set aside; unless a column says otherwise, rows count when the
 from __future__ import annotations
 
 from typing import Annotated
+
 import msgspec
 from msgspec import Meta
-
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -99,7 +99,12 @@ class StepRow(Row, frozen=True, kw_only=True):
     blocked_join_ns: Annotated[int | None, Meta(description="Waiting for the bridge's launch thread [ns].")]
     blocked_copy_ns: Annotated[int | None, Meta(description="In copies that return only when done [ns].")]
     blocked_loader_ns: Annotated[int | None, Meta(description="Waiting for data-loader worker processes [ns].")]
-    host_traced_ns: Annotated[int | None, Meta(description="Union of operators and calls on the host path, waiting left out [ns]; the rest of host_working_ns is untraced host code, mostly Python.")]
+    host_traced_ns: Annotated[
+        int | None,
+        Meta(
+            description="Union of operators and calls on the host path, waiting left out [ns]; the rest of host_working_ns is untraced host code, mostly Python."
+        ),
+    ]
     device_busy_ns: Annotated[int | None, Meta(description="Union of all device work inside the step [ns]. None when the device was not traced.")]
     device_idle_ns: Annotated[int | None, Meta(description="Wall minus device_busy_ns [ns].")]
     compute_busy_ns: Annotated[int | None, Meta(description="Union of compute rows [ns].")]
@@ -150,6 +155,7 @@ class EngineRow(Row, frozen=True, kw_only=True):
     lane: Annotated[str, Meta(description="Lane or stream; empty for the whole class.")]
     lanes: Annotated[int, Meta(description="Lanes of the class that carried rows; 1 for a lane.")]
     rows: Annotated[int, Meta(description="Rows that start inside used steps.")]
+    rows_per_step: Annotated[float, Meta(description="Rows over used steps.")]
     busy_ns: Annotated[int, Meta(description="Median over used steps of the union of its rows [ns].")]
     busy_fraction: Annotated[float, Meta(description="Busy over wall, summed over used steps.")]
 
@@ -169,12 +175,16 @@ class OperatorRow(Row, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="Operator name.")]
     count: Annotated[int, Meta(description="Calls that start inside used steps.")]
+    count_per_step: Annotated[float, Meta(description="Calls over used steps.")]
     host_total_ns: Annotated[int, Meta(description="Sum of call durations [ns]; nested calls of the same operator count once.")]
     host_self_ns: Annotated[int, Meta(description="Sum of durations less the operators directly inside [ns].")]
+    host_total_per_step_ns: Annotated[float, Meta(description="host_total_ns over used steps [ns].")]
+    host_self_per_step_ns: Annotated[float, Meta(description="host_self_ns over used steps [ns].")]
     host_p50_ns: Annotated[int, Meta(description="Median call duration [ns].")]
     host_p90_ns: Annotated[int, Meta(description="90th percentile of call durations [ns].")]
     device_total_ns: Annotated[int | None, Meta(description="Sum of device rows launched inside the calls [ns]. None when no launch is linked.")]
     device_self_ns: Annotated[int | None, Meta(description="Sum of device rows launched directly by the operator [ns].")]
+    device_total_per_step_ns: Annotated[float | None, Meta(description="device_total_ns over used steps [ns].")]
     launches: Annotated[int | None, Meta(description="Device rows launched directly by the operator.")]
     shapes: Annotated[int | None, Meta(description="Distinct input shapes. None when shapes were not recorded.")]
     top_shape: Annotated[str | None, Meta(description="Most frequent input shapes.")]
@@ -188,8 +198,10 @@ class KernelRow(Row, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(description="compute, communication or copy.")]
     dtype: Annotated[str | None, Meta(description="Data type, where the trace names it.")]
     count: Annotated[int, Meta(description="Activations: overlapping rows of the same kernel on one engine count once.")]
+    count_per_step: Annotated[float, Meta(description="Activations over used steps.")]
     rows: Annotated[int, Meta(description="Rows.")]
     total_ns: Annotated[int, Meta(description="Sum over activations of their length [ns].")]
+    total_per_step_ns: Annotated[float, Meta(description="total_ns over used steps [ns].")]
     p50_ns: Annotated[int, Meta(description="Median length [ns].")]
     p90_ns: Annotated[int, Meta(description="90th percentile of lengths [ns].")]
     max_ns: Annotated[int, Meta(description="Longest [ns].")]
@@ -201,12 +213,15 @@ class LaunchRow(Row, frozen=True, kw_only=True):
 
     call: Annotated[str, Meta(description="Name of the call; `(all)` for all of them.")]
     count: Annotated[int, Meta(description="Calls.")]
+    count_per_step: Annotated[float, Meta(description="Calls over used steps.")]
     host_p50_ns: Annotated[int, Meta(description="Median duration of the call [ns].")]
     host_p90_ns: Annotated[int, Meta(description="90th percentile [ns].")]
     linked: Annotated[int, Meta(description="Calls whose device row is in the trace.")]
     latency_p50_ns: Annotated[int | None, Meta(description="Median of max(0, device start - end of the call), first device row of each call [ns].")]
     latency_p90_ns: Annotated[int | None, Meta(description="90th percentile [ns].")]
-    short_fraction: Annotated[float | None, Meta(description="Share of linked device rows that are shorter than the call that launched them (graph launches left out).")]
+    short_fraction: Annotated[
+        float | None, Meta(description="Share of linked device rows that are shorter than the call that launched them (graph launches left out).")
+    ]
     queue_mean: Annotated[float | None, Meta(description="Time-weighted mean of rows launched and not started, over the used steps.")]
     queue_max: Annotated[int | None, Meta(description="Largest number of rows launched and not started.")]
 
@@ -246,6 +261,10 @@ class IntelRow(Row, frozen=True, kw_only=True):
     host_ns: Annotated[int, Meta(description="H: sum of host step times [ns].")]
     device_ratio: Annotated[float, Meta(description="D / W.")]
     overlap_degree: Annotated[float | None, Meta(description="(H + D - W) / min(H, D).")]
+    graph_build_fraction: Annotated[float, Meta(description="graph_build_ns / H.")]
+    dataloader_fraction: Annotated[float, Meta(description="dataloader_ns / H.")]
+    input_fraction: Annotated[float, Meta(description="input_ns / H.")]
+    compile_fraction: Annotated[float, Meta(description="compile_ns / H.")]
     graph_build_ns: Annotated[int, Meta(description="Accumulation, graph build and launch on the host [ns].")]
     dataloader_ns: Annotated[int, Meta(description="Data loader [ns].")]
     input_ns: Annotated[int, Meta(description="Host-to-device copies [ns].")]

@@ -54,12 +54,12 @@ def write_whole(path: Path, text: str) -> None:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as handle:
             temporary = handle.name
             handle.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
     except OSError as error:
         if temporary:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                Path(temporary).unlink()
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions") from error
 
 

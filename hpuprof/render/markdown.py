@@ -21,7 +21,14 @@ def to_markdown(report: Report) -> str:
     """Return the report as GitHub-flavoured Markdown."""
     import jinja2
 
-    environment = jinja2.Environment(autoescape=False, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    # HTML escaping is the wrong one for Markdown; every value of the template passes through `md` instead.
+    environment = jinja2.Environment(
+        autoescape=False,  # noqa: S701
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
     environment.filters["md"] = escape
     template = environment.from_string(files("hpuprof.render").joinpath("templates/report.md.j2").read_text(encoding="utf-8"))
     text: str = template.render(report=report, sections=sections(report), unsaid=could_not_say(report))

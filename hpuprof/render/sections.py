@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.model.schema import CAUSE_TEXT, Cause
-from hpuprof.model.tables import DiagnosticRow, RankRow
+from hpuprof.model.tables import DiagnosticRow, RankRow, Row
 from hpuprof.render.units import clean, duration, measured, number, percent, size
 from hpuprof.report.model import Report, ReportData
 
 TOP = 10
+R = TypeVar("R", bound=Row)
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 
 
@@ -44,9 +46,9 @@ def _lead(data: ReportData) -> RankRow | None:
     return data.ranks[0] if data.ranks else None
 
 
-def _of(rows: Sequence[object], lead: RankRow) -> list[object]:
+def _of(rows: Sequence[R], lead: RankRow) -> list[R]:
     key = (lead.rank, lead.stage, lead.action, lead.window)
-    return [r for r in rows if (r.rank, r.stage, r.action, r.window) == key]  # type: ignore[attr-defined]
+    return [r for r in rows if (r.rank, r.stage, r.action, r.window) == key]
 
 
 def _whose(data: ReportData, lead: RankRow) -> str:
@@ -114,49 +116,47 @@ def _files(data: ReportData) -> Section | None:
 
 
 def _gaps(data: ReportData, lead: RankRow) -> Section:
-    gaps = sorted((g for g in data.gaps if g in _of(data.gaps, lead)), key=lambda g: (-g.dur_ns, g.start_ns))[:TOP]
-    rows = tuple((str(g.step), duration(g.start_ns), duration(g.dur_ns), f"{_CAUSE[g.cause]} ({percent(g.cause_fraction)})", (g.host_row or "").removeprefix("[pl][profile]")) for g in gaps)
+    gaps = sorted(_of(data.gaps, lead), key=lambda g: (-g.dur_ns, g.start_ns))[:TOP]
+    rows = tuple(
+        (
+            str(g.step),
+            duration(g.start_ns),
+            duration(g.dur_ns),
+            f"{_CAUSE[g.cause]} ({percent(g.cause_fraction)})",
+            clean(g.host_row or "").removeprefix("[pl][profile]"),
+        )
+        for g in gaps
+    )
     return Section(f"Longest device idle gaps{_whose(data, lead)}", ("step", "at", "length", "cause", "host row"), rows, "rrrll")
 
 
 def _operators(data: ReportData, lead: RankRow) -> Section:
-    steps = max(1, lead.steps_used)
-    rows = []
-    for o in [o for o in data.operators if o in _of(data.operators, lead)][:TOP]:
-        rows.append(
-            (
-                clean(o.name),
-                number(o.count / steps),
-                duration(o.host_total_ns / steps),
-                duration(o.host_self_ns / steps),
-                duration(o.device_total_ns / steps) if o.device_total_ns is not None else "unknown",
-            )
-        )
-    return Section(f"Operators, per step{_whose(data, lead)}", ("operator", "calls", "host total", "host self", "device"), tuple(rows), "lrrrr")
+    rows = tuple(
+        (clean(o.name), number(o.count_per_step), duration(o.host_total_per_step_ns), duration(o.host_self_per_step_ns), duration(o.device_total_per_step_ns))
+        for o in _of(data.operators, lead)[:TOP]
+    )
+    return Section(f"Operators, per step{_whose(data, lead)}", ("operator", "calls", "host total", "host self", "device"), rows, "lrrrr")
 
 
 def _kernels(data: ReportData, lead: RankRow) -> Section:
-    steps = max(1, lead.steps_used)
     rows = tuple(
-        (clean(k.name), k.engine, number(k.count / steps), duration(k.total_ns / steps), duration(k.p50_ns), duration(k.p90_ns))
-        for k in [k for k in data.kernels if k in _of(data.kernels, lead)][:TOP]
+        (clean(k.name), k.engine, number(k.count_per_step), duration(k.total_per_step_ns), duration(k.p50_ns), duration(k.p90_ns))
+        for k in _of(data.kernels, lead)[:TOP]
     )
     return Section(f"Kernels and copies, per step{_whose(data, lead)}", ("name", "engine", "count", "total", "p50", "p90"), rows, "llrrrr")
 
 
 def _engines(data: ReportData, lead: RankRow) -> Section:
     rows = tuple(
-        (e.engine, str(e.lanes), number(e.rows / max(1, lead.steps_used)), duration(e.busy_ns), percent(e.busy_fraction))
-        for e in data.engines
-        if e in _of(data.engines, lead) and not e.lane
+        (e.engine, str(e.lanes), number(e.rows_per_step), duration(e.busy_ns), percent(e.busy_fraction)) for e in _of(data.engines, lead) if not e.lane
     )
     return Section(f"Engines, per step{_whose(data, lead)}", ("engine", "lanes", "rows", "busy", "share of step"), rows, "lrrrr")
 
 
 def _launches(data: ReportData, lead: RankRow) -> Section:
     rows = tuple(
-        (clean(x.call), number(x.count / max(1, lead.steps_used)), duration(x.host_p50_ns), duration(x.latency_p50_ns), percent(x.short_fraction))
-        for x in [x for x in data.launches if x in _of(data.launches, lead)][:5]
+        (clean(x.call), number(x.count_per_step), duration(x.host_p50_ns), duration(x.latency_p50_ns), percent(x.short_fraction))
+        for x in _of(data.launches, lead)[:5]
     )
     return Section(f"Launches, per step{_whose(data, lead)}", ("call", "count", "call p50", "latency p50", "rows < call"), rows, "lrrrr")
 
@@ -169,14 +169,13 @@ def _memory(data: ReportData) -> Section:
 def _intel(data: ReportData) -> Section:
     rows = []
     for i in data.intel[:1]:
-        h = max(1, i.host_ns)
         rows = [
             ("device ratio (D / W)", percent(i.device_ratio)),
             ("device/host overlap degree", percent(i.overlap_degree)),
-            ("graph build (of host)", percent(i.graph_build_ns / h)),
-            ("data loader (of host)", percent(i.dataloader_ns / h)),
-            ("input time (of host)", percent(i.input_ns / h)),
-            ("compile time (of host)", percent(i.compile_ns / h)),
+            ("graph build (of host)", percent(i.graph_build_fraction)),
+            ("data loader (of host)", percent(i.dataloader_fraction)),
+            ("input time (of host)", percent(i.input_fraction)),
+            ("compile time (of host)", percent(i.compile_fraction)),
             ("MME / TPC / DMA", " / ".join(duration(x) for x in (i.mme_ns, i.tpc_ns, i.dma_ns))),
             ("MME/TPC overlap", duration(i.mme_tpc_overlap_ns)),
             ("MME lower precision ratio", percent(i.mme_low_precision_ratio)),

@@ -11,7 +11,7 @@ import msgspec
 from hpuprof.analysis.bound import Bound, decide
 from hpuprof.analysis.groups import percentile
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.ingest.discover import Identity, Skipped, TraceFile
+from hpuprof.ingest.discover import Identity, Skipped
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
@@ -25,10 +25,8 @@ _ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
 _STAGES = ("fit", "", "validate", "test", "predict")
 
 
-def combine(
-    files: Sequence[TraceFile], identities: Sequence[Identity], results: Sequence[RankPartial | FailedFile], skipped: Sequence[Skipped], *, version: str
-) -> ReportData:
-    """Combine reduced files into a report; `files`, `identities` and `results` go together. Order of files changes nothing."""
+def combine(identities: Sequence[Identity], results: Sequence[RankPartial | FailedFile], skipped: Sequence[Skipped], *, version: str) -> ReportData:
+    """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing."""
     done = sorted(
         ((who, part) for who, part in zip(identities, results, strict=True) if isinstance(part, RankPartial)),
         key=lambda pair: (_order(pair[0]), pair[1].file.path),

@@ -112,13 +112,14 @@ TABLES: tuple[str, ...] = (
 
 
 class Report:
-    """A frozen report. Tables come as pandas frames with the columns of `docs/columns.md`: `report.steps`, …
+    """A frozen report. Tables come as pandas frames with the columns of `docs/columns.md`, for example `report.steps`.
 
     `report.data` is the plain form; `report.metrics` maps names to `Metric`.
     """
 
     __slots__ = ("_frames", "data")
     data: ReportData
+    _frames: dict[str, pd.DataFrame]
 
     def __init__(self, data: ReportData) -> None:
         object.__setattr__(self, "data", data)
@@ -159,7 +160,7 @@ class Report:
             raise UsageError(f"no table {name!r}", hint=f"one of {', '.join(TABLES)}")
         import pandas as pd
 
-        if name not in self._frames:  # type: ignore[attr-defined]
+        if name not in self._frames:
             rows = getattr(self.data, name)
             columns = list(_row_type(name).__struct_fields__)
             frame = pd.DataFrame([[getattr(r, c) for c in columns] for r in rows], columns=columns)
@@ -168,9 +169,12 @@ class Report:
                 values = frame[column].dropna()
                 if len(values) and all(type(v) is int for v in values):
                     frame[column] = frame[column].astype("Int64" if len(values) < len(frame) else "int64")
-            self._frames[name] = frame  # type: ignore[attr-defined]
-        frame = self._frames[name]  # type: ignore[attr-defined]
-        return frame.copy()  # type: ignore[no-any-return]
+            self._frames[name] = frame
+        return self._copy(name)
+
+    def _copy(self, name: str) -> pd.DataFrame:
+        frame: pd.DataFrame = self._frames[name].copy()
+        return frame
 
     def __getattr__(self, name: str) -> pd.DataFrame:
         if name in TABLES:
