@@ -11,6 +11,7 @@ from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace, Trouble
 
 ONE_ROW_SHARE = 0.5
+ONE_ROW_SHARE_OF_ONE_STEP = 0.9  # within one step a long collective or upload may well hold half of the time
 STEP_SHARE = 0.5
 REPLAY_SHARE = 0.5
 
@@ -21,7 +22,7 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
     - HP105: no device rows at all (the device was not traced; that is not an idle device).
     - HP126: no host rows: why the device idled cannot be told.
     - HP106: device rows in fewer than half of the used steps.
-    - HP107: one row holds most of the device time of the used steps.
+    - HP107: one row holds more than half of the device time of the used steps (more than 90 % of a single step).
     - HP108: graph launches whose device rows are missing for more than half of them.
     """
     device = trace.device
@@ -39,7 +40,8 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
     inside = measure(Intervals(used.start, used.end), device.start, device.end)
     longest = int(inside[real].max(initial=0))
     total = int(per_step.sum())
-    if int(real.sum()) >= 4 and total and longest > ONE_ROW_SHARE * total:
+    limit = ONE_ROW_SHARE if len(used) >= 2 else ONE_ROW_SHARE_OF_ONE_STEP
+    if int(real.sum()) >= 4 and total and longest > limit * total:
         name = trace.names[int(device.name[np.flatnonzero(real)[np.argmax(inside[real])]])]
         found.append(Trouble("HP107", 1, f"one row, {name[:80]}, holds {longest / total:.0%} of the device time of the used steps"))
     host = trace.host

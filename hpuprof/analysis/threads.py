@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
+
+# What the autograd engine runs; before torch 1.12 its own `evaluate_function` rows are missing.
+_BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function|torch::autograd::)|Backward\d*$")
 
 
 def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
@@ -52,7 +57,7 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
         key=lambda t: (total(steps, t), total(annotations, t), total(python, t) > 0, total(ops, t), total(runtime, t), t),
         default=None,
     )
-    autograd_names = {i for i, n in enumerate(trace.names) if n.startswith("autograd::engine::evaluate_function")}
+    autograd_names = {i for i, n in enumerate(trace.names) if _BACKWARD.search(n)}
     evaluates = per_track((host.kind == HostKind.OP) & np.isin(host.name, np.fromiter(autograd_names, dtype=np.int64, count=len(autograd_names))))
     for thread, members in threads.items():
         if thread == main:

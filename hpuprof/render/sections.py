@@ -34,7 +34,8 @@ def sections(report: Report) -> list[Section]:
     lead = _lead(data)
     found = [_budget(report), _causes(report), _ranks(data), _files(data)]
     if lead:
-        found += [_gaps(data, lead), _operators(data, lead), _kernels(data, lead), _engines(data, lead), _launches(data, lead), _memory(data), _intel(data)]
+        found += [_gaps(data, lead), _operators(data, lead), _kernels(data, lead), _engines(data, lead), _overlaps(data, lead), _precision(data, lead)]
+        found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), _intel(data)]
     return [section for section in found if section and section.rows]
 
 
@@ -161,9 +162,32 @@ def _launches(data: ReportData, lead: RankRow) -> Section:
     return Section(f"Launches, per step{_whose(data, lead)}", ("call", "count", "call p50", "latency p50", "rows < call"), rows, "lrrrr")
 
 
-def _memory(data: ReportData) -> Section:
-    rows = tuple((str(m.rank), m.space, number(m.samples), size(m.peak_allocated_bytes), size(m.peak_reserved_bytes)) for m in data.memory[:16])
-    return Section("Memory", ("rank", "space", "samples", "peak allocated", "peak reserved"), rows, "llrrr")
+def _overlaps(data: ReportData, lead: RankRow) -> Section:
+    rows = tuple(
+        (f"{o.engine_a} and {o.engine_b}", duration(o.overlap_ns), percent(o.fraction_of_a), percent(o.fraction_of_b))
+        for o in _of(data.overlaps, lead)
+        if o.overlap_ns
+    )
+    return Section(f"Engines at once, per step{_whose(data, lead)}", ("engines", "both busy", "of first", "of second"), rows, "lrrr")
+
+
+def _threads(data: ReportData, lead: RankRow) -> Section:
+    rows = tuple((t.role, str(t.threads), duration(t.traced_ns), duration(t.blocked_ns)) for t in _of(data.threads, lead))
+    return Section(f"Host threads, per step{_whose(data, lead)}", ("role", "threads", "traced work", "waiting"), rows, "lrrr")
+
+
+def _precision(data: ReportData, lead: RankRow) -> Section:
+    rows = tuple((p.engine, clean(p.dtype), duration(p.busy_ns), percent(p.fraction)) for p in _of(data.precision, lead))
+    return Section(f"Compute by data type{_whose(data, lead)}", ("engine", "type", "busy in used steps", "share"), rows, "llrr")
+
+
+def _memory(data: ReportData, lead: RankRow) -> Section:
+    rows = tuple(
+        (m.space, number(m.samples), size(m.peak_allocated_bytes), size(m.peak_reserved_bytes), size(m.allocated_bytes), size(m.freed_bytes))
+        for m in _of(data.memory, lead)
+    )
+    header = ("space", "samples", "peak allocated", "peak reserved", "allocations", "frees")
+    return Section(f"Memory, whole file{_whose(data, lead)}", header, rows, "lrrrrr")
 
 
 def _intel(data: ReportData) -> Section:

@@ -12,11 +12,11 @@ from hpuprof.report.model import Report
 if TYPE_CHECKING:
     from rich.console import Console
 
-MIN_WIDTH = 60
+MIN_WIDTH = 72
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
-    """Return the report as text of at most `width` columns (at least 60)."""
+    """Return the report as text of at most `width` columns (at least 72)."""
     from rich.console import Console
 
     out = io.StringIO()

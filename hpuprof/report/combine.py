@@ -184,11 +184,12 @@ def _headline(bound: Bound, values: dict[str, Any], main: Sequence[tuple[RankRow
         sentence = f"{_WORDS['communication']}: {_percent(exposed)} of the step is communication that no compute hides; the device was busy {_percent(busy)}"
     elif bound.kind == "device":
         deciding.append("device_idle_fraction")
-        rest = f", most of the rest in {CAUSE_TEXT[cause]}" if cause is not None else ""
+        rest = f"; most of its idle time fell into {CAUSE_TEXT[cause]}" if cause not in (None, Cause.UNKNOWN) else ""
         sentence = f"{_WORDS['device']}: the device was busy {_percent(busy)} of the step{rest}"
     else:
         deciding.append(f"idle_{cause.name.lower()}_fraction" if cause is not None else "device_idle_fraction")
-        why = f"; for {_percent(bound.top_cause_fraction)} of the step it idled during {CAUSE_TEXT[cause]}" if cause is not None else ""
+        doing = "with nothing traced on the host" if cause == Cause.UNKNOWN else f"during {CAUSE_TEXT[cause]}" if cause is not None else ""
+        why = f"; for {_percent(bound.top_cause_fraction)} of the step it idled {doing}" if doing else ""
         sentence = f"{_WORDS[bound.kind]}: the device was busy {_percent(busy)} of the step{why}"
     return Headline(bound=bound.kind, sentence=f"{sentence}.", deciding=deciding, population=population)
 

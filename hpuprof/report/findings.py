@@ -95,7 +95,8 @@ def _unstable(context: Context) -> tuple[str, float] | None:
 
 def _imbalance(context: Context) -> tuple[str, float, list[int]] | None:
     per_rank = {row.rank: row for row, _ in context.main}
-    if len(per_rank) < 2:
+    sources = {part.file.step_source for _, part in context.main}
+    if len(per_rank) < 2 or len(sources) > 1 or sources == {"whole_trace"}:
         return None
     loads = {r: row.input_fraction or 0.0 for r, row in per_rank.items()}
     walls = {r: float(row.step_p50_ns) for r, row in per_rank.items()}

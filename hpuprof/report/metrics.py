@@ -38,7 +38,7 @@ def build_metrics(steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Se
     out = [
         metric("step_time_p50", percentile(walls, 0.5), "ns", "lower", "Median of wall_ns over the used steps."),
         metric("step_time_p90", percentile(walls, 0.9), "ns", "lower", "90th percentile (nearest rank) of wall_ns over the used steps."),
-        metric("step_time_spread", _spread(walls), "fraction", "lower", "Median absolute deviation of wall_ns over its median."),
+        metric("step_time_spread", _spread(parts), "fraction", "lower", "Median absolute deviation of wall_ns over its median, within each rank of three used steps or more; the median over ranks."),
     ]
     for name, column, polarity, definition in _SHARES:
         values = [getattr(s, column) for s in steps]
@@ -79,8 +79,10 @@ def build_metrics(steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Se
     return out
 
 
-def _spread(walls: np.ndarray) -> float | None:
-    if len(walls) < 3:
-        return None
-    middle = float(np.median(walls))
-    return float(np.median(np.abs(walls - middle))) / middle if middle else None
+def _spread(parts: Sequence[RankPartial]) -> float | None:
+    spreads = []
+    for part in parts:
+        walls = np.array([s.wall_ns for s in part.steps if s.used], dtype=np.float64)
+        if len(walls) >= 3:
+            spreads.append(float(np.median(np.abs(walls - np.median(walls))) / np.median(walls)))
+    return float(np.median(spreads)) if spreads else None

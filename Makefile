@@ -1,0 +1,42 @@
+# Two commands set everything up: `make demo` runs the main job, `make test` passes the tests.
+PYTHON ?= python3
+VENV ?= .venv
+TEST_VENV ?= .venv-test
+EXTRAS ?= all,dev
+
+.PHONY: demo test check docs samples clean
+
+demo: $(VENV)/bin/hpuprof
+	@for sample in sample_traces/*/; do \
+	  case $$sample in */generator/) continue;; esac; \
+	  printf '\n== hpuprof analyze %s\n' "$$sample"; \
+	  $(VENV)/bin/hpuprof analyze "$$sample" --quiet | sed -n '1,/^$$/p'; \
+	done
+	@printf '\n== and at length: hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/\n\n'
+	@$(VENV)/bin/hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/ --quiet
+
+$(VENV)/bin/hpuprof: pyproject.toml $(shell find hpuprof -type f -not -name '*.pyc')
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install -q --disable-pip-version-check .
+	@touch $@
+
+# A copy is installed, not the checkout, so that a file missing from the wheel fails a test.
+test:
+	$(PYTHON) -m venv $(TEST_VENV)
+	$(TEST_VENV)/bin/pip install -q --disable-pip-version-check -c tests/constraints.txt '.[$(EXTRAS)]'
+	$(TEST_VENV)/bin/pytest
+
+check:
+	$(TEST_VENV)/bin/ruff check .
+	$(TEST_VENV)/bin/ruff format --check .
+	$(TEST_VENV)/bin/mypy
+	$(TEST_VENV)/bin/lint-imports
+
+docs:
+	$(TEST_VENV)/bin/python docs/generate.py
+
+samples:
+	$(PYTHON) sample_traces/generate.py
+
+clean:
+	rm -rf .venv* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,244 @@
+"""The command line: exit codes, what goes to stdout, help, errors, settings."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from hpuprof.cli.main import main
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        code = main([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def shell(*arguments, **kwargs):
+    return subprocess.run([sys.executable, "-m", "hpuprof", *map(str, arguments)], capture_output=True, text=True, check=False, **kwargs)
+
+
+def test_analyze_answers_first(run, samples):
+    code, out, err = run("analyze", samples / "hpu_g1_lazy")
+    assert (code, err) == (0, "")
+    assert out.startswith("Host-bound: the device was busy 35.3 % of the step;")
+    for title in ("What to do", "Step budget", "Device idle", "Longest device idle gaps", "Operators", "Kernels", "What the trace could not say"):
+        assert f"\n{title}" in out
+
+
+@pytest.mark.parametrize("columns", [72, 80, 120, 200])
+@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "lightning_1_rank"])
+def test_text_fits_its_width(run, samples, monkeypatch, columns, sample):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, out, _ = run("analyze", samples / sample)
+    assert max(len(line) for line in out.splitlines()) <= columns
+
+
+def test_color_only_when_asked(run, samples, monkeypatch):
+    assert "\x1b[" not in run("analyze", samples / "hpu_g1_lazy")[1]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in run("analyze", samples / "hpu_g1_lazy")[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in run("analyze", samples / "hpu_g1_lazy")[1]
+
+
+@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_1_rank", "hpu_hw_csv", "hpu_synapse_logger"])
+def test_json_is_one_document_that_fits_the_schema(run, samples, sample):
+    from importlib.resources import files
+
+    code, out, _ = run("analyze", samples / sample, "--json")
+    schema = json.loads(files("hpuprof.report").joinpath("report.schema.json").read_text())
+    jsonschema.validate(json.loads(out), schema)
+    assert code == 0
+
+
+@pytest.mark.parametrize("command", ["analyze", "inspect"])
+def test_missing_path_exits_3_and_says_so_in_json_too(run, tmp_path, command):
+    code, out, err = run(command, tmp_path / "none")
+    assert (code, out) == (3, "")
+    assert err.splitlines()[0].endswith("no such file or directory")
+    code, out, _ = run(command, tmp_path / "none", "--json")
+    error = json.loads(out)["error"]
+    assert (code, error["exit_code"], error["code"]) == (3, 3, "input")
+
+
+def test_directory_without_traces_exits_3(run, tmp_path):
+    (tmp_path / "notes.json").write_text('{"a": 1}')
+    code, _, err = run("analyze", tmp_path)
+    assert code == 3
+    assert "no trace found" in err
+    assert "notes.json" in err
+
+
+def test_one_broken_file_costs_only_itself(run, samples, tmp_path):
+    good = next((samples / "cpu_1_rank").glob("*.gz"))
+    shutil.copy(good, tmp_path / "host_0.1.pt.trace.json.gz")
+    (tmp_path / "host_1.1.pt.trace.json").write_text('{"traceEvents": [')
+    code, out, _ = run("analyze", tmp_path)
+    assert code == 0
+    assert "HP114 A file could not be analysed" in out
+    assert "host_1.1.pt.trace.json" in out
+    assert run("analyze", tmp_path, "--strict")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["analyse", "x"], "Did you mean 'analyze'?"),
+        (["analyze"], "Missing argument"),
+        (["analyze", ".", "--nope"], "No such option"),
+        (["analyze", ".", "--rank-from", "moon"], "moon"),
+        (["explain", "HP999"], "no code 'HP999'"),
+        (["analyze", ".", "-o", "report.pdf"], "no format for the suffix"),
+        (["analyze", ".", "-o", "nowhere/report.json"], "no such directory"),
+    ],
+)
+def test_wrong_calls_exit_2_with_a_hint(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "hint:" in err
+
+
+def test_output_file_is_not_replaced_without_force(run, samples, tmp_path):
+    target = tmp_path / "report.md"
+    code, out, err = run("analyze", samples / "cpu_1_rank", "-o", target)
+    assert (code, out, err) == (0, "", f"wrote {target}\n")
+    assert target.read_text().startswith("# Cannot say what bounds the step")
+    assert run("analyze", samples / "cpu_1_rank", "-o", target)[0] == 2
+    assert run("analyze", samples / "cpu_1_rank", "-o", target, "--force")[0] == 0
+
+
+def test_conflicting_ranks_exit_3_and_can_be_resolved(run, samples, tmp_path):
+    good = next((samples / "hpu_g3_lazy_8_ranks").glob("*_3.*.gz"))
+    for name in ("a.json.gz", "b.json.gz"):
+        shutil.copy(good, tmp_path / name)
+    code, _, err = run("analyze", tmp_path)
+    assert code == 3
+    assert "a.json.gz and b.json.gz both claim rank 3" in err
+    assert "--rank-from" in err
+    code, out, _ = run("analyze", tmp_path, "--rank-from", "order", "--json")
+    assert (code, sorted(r["rank"] for r in json.loads(out)["ranks"])) == (0, [0, 1])
+
+
+def test_settings_order_is_argument_environment_pyproject(run, samples, tmp_path, monkeypatch):
+    shutil.copy(next((samples / "hpu_g3_lazy_8_ranks").glob("*_3.*.gz")), tmp_path / "one.json.gz")
+    monkeypatch.chdir(tmp_path)
+
+    def rank(*arguments):
+        return json.loads(run("analyze", tmp_path, "--json", *arguments)[1])["ranks"][0]["rank"]
+
+    assert rank() == 3
+    (tmp_path / "pyproject.toml").write_text('[tool.hpuprof]\nrank-from = "order"\n')
+    assert rank() == 0
+    monkeypatch.setenv("HPUPROF_RANK_FROM", "inside")
+    assert rank() == 3
+    assert rank("--rank-from", "order") == 0
+    monkeypatch.setenv("HPUPROF_JOBS", "many")
+    code, _, err = run("analyze", tmp_path)
+    assert (code, "HPUPROF_JOBS: jobs = 'many' is not valid" in err) == (2, True)
+
+
+def test_unknown_setting_is_an_error(run, tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text("[tool.hpuprof]\nrankfrom = 1\n")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("analyze", tmp_path)
+    assert (code, "rankfrom is unknown" in err) == (2, True)
+
+
+def test_a_bug_exits_70_and_asks_for_a_report(run, samples, monkeypatch):
+    monkeypatch.setattr("hpuprof.api.load", lambda *_, **__: 1 / 0)
+    code, out, err = run("analyze", samples / "cpu_1_rank", "--json")
+    assert code == 70
+    assert json.loads(out)["error"]["code"] == "bug"
+    assert "ZeroDivisionError" in err
+    assert "Traceback" not in err
+
+
+def test_interrupt_exits_130_quietly(run, samples, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hpuprof.api.load", interrupt)
+    assert run("analyze", samples / "cpu_1_rank") == (130, "", "\n")  # click ends the line that ^C stands on
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash for PIPESTATUS")
+def test_broken_pipe_exits_141_quietly(samples):
+    command = f"'{sys.executable}' -m hpuprof analyze '{samples / 'hpu_g1_lazy'}' --json | head -c 1 >/dev/null; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) in ((141, ""), (0, ""))
+
+
+def test_inspect_names_files_ranks_steps_and_health(run, samples):
+    code, out, _ = run("inspect", samples / "hpu_g1_lazy")
+    assert code == 0
+    for words in ("rank 0 fit training_step", "hpu G1 lazy (GAUDI2", "6 of 8 used, from lightning", "left out: 1 compiling, 1 last", "HP111"):
+        assert words in out
+    document = json.loads(run("inspect", samples / "hpu_g1_lazy", "--json")[1])
+    assert document["files"][0]["steps_used"] == 6
+    assert [s["excluded"] for s in document["steps"]] == ["compiling", *[""] * 6, "last"]
+
+
+def test_inspect_lists_rows_that_no_rule_knows(run, tmp_path):
+    from builder import TraceBuilder
+
+    path = TraceBuilder().steps(3, 10).host("x", 1, 2, cat="new_thing").thread("engine 9", (100, 100)).write(tmp_path / "a.json")
+    assert "unknown  1 new_thing on engine 9" in run("inspect", path)[1]
+
+
+def test_explain_knows_every_code(run):
+    code, out, _ = run("explain")
+    codes = [line.split()[0] for line in out.splitlines()]
+    assert code == 0
+    assert len(codes) == len(set(codes)) > 30
+    for name in codes:
+        assert run("explain", name.lower())[0] == 0
+    assert "found when: device idle" in " ".join(run("explain", "HP201")[1].split())
+    assert json.loads(run("explain", "HP201", "--json")[1])["code"] == "HP201"
+
+
+def test_hostile_names_stay_text(run, tmp_path):
+    from builder import TraceBuilder
+
+    evil = "\x1b[31mred\u202e</script><img src=x onerror=alert(1)>[bold]|`x`"
+    path = TraceBuilder().steps(3, 100).host(evil, 1, 50).host(evil, 101, 50).kernel(evil, 60, 20, launch=10).write(tmp_path / "a.json")
+    _, out, _ = run("analyze", path)
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "[31mred" in out
+    run("analyze", path, "-o", tmp_path / "r.md")
+    text = (tmp_path / "r.md").read_text()
+    assert "<img" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt;\\[bold\\]\\|\\`x\\`" in text
+
+
+def test_version_and_module_entry():
+    from hpuprof import __version__
+
+    done = shell("--version")
+    assert (done.returncode, done.stdout) == (0, f"hpuprof {__version__}\n")
+
+
+def test_every_command_has_help_and_examples_of_its_options(run):
+    from hpuprof.cli.main import COMMANDS
+
+    assert set(COMMANDS) <= set(run("--help")[1].split())
+    for name in COMMANDS:
+        code, out, _ = run(name, "--help")
+        assert (code, out.startswith(f"Usage: hpuprof {name}")) == (0, True)
+
+
+def test_progress_never_reaches_stdout(samples):
+    environment = {**os.environ, "TERM": "xterm"}
+    done = shell("analyze", samples / "cpu_1_rank", "--json", env=environment)
+    assert json.loads(done.stdout)
+    assert done.stderr == ""

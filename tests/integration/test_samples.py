@@ -1,0 +1,163 @@
+"""Every sample trace: its hash, and the numbers that `sample_traces/manifest.json` says an analysis must find.
+
+The numbers of the simulated samples come from the simulation's own schedule, those of the recorded ones from counting rows;
+none of them comes from hpuprof.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hpuprof
+from hpuprof.report.model import Report
+
+ROOT = Path(__file__).resolve().parents[2] / "sample_traces"
+SAMPLES: dict[str, dict[str, Any]] = {s["name"]: s for s in json.loads((ROOT / "manifest.json").read_text(encoding="utf-8"))["samples"]}
+PER_STEP = {
+    "step_wall_ns": "wall_ns",
+    "device_busy_ns": "device_busy_ns",
+    "compute_busy_ns": "compute_busy_ns",
+    "communication_busy_ns": "communication_busy_ns",
+    "copy_busy_ns": "copy_busy_ns",
+    "exposed_communication_ns": "exposed_communication_ns",
+    "compile_ns": "compile_ns",
+}
+STEPPED = [n for n, s in SAMPLES.items() if "step_wall_ns" in s["expected"] or "per_rank" in s["expected"]]
+RECORDED = [n for n, s in SAMPLES.items() if s["kind"] == "recorded"]
+
+
+@cache
+def report_of(name: str) -> Report:
+    """Analyse a sample once."""
+    return hpuprof.analyze(ROOT / name, jobs=1)
+
+
+def per_rank(name: str) -> dict[int, dict[str, Any]]:
+    """Return the expected numbers by rank."""
+    expected = SAMPLES[name]["expected"]
+    return {int(rank): numbers for rank, numbers in expected["per_rank"].items()} if "per_rank" in expected else {0: expected}
+
+
+def test_the_manifest_lists_every_sample_folder():
+    folders = {p.name for p in ROOT.iterdir() if p.is_dir() and p.name != "generator" and not p.name.startswith(("_", "."))}
+    assert folders == set(SAMPLES)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_files_are_the_ones_of_the_manifest(name: str):
+    for file in SAMPLES[name]["files"]:
+        content = (ROOT / file["path"]).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (file["bytes"], file["sha256"]), file["path"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_files_and_ranks(name: str):
+    report, sample = report_of(name), SAMPLES[name]
+    assert len(report.data.files) == len(sample["files"])
+    assert sorted({f.rank for f in report.data.files}) == list(range(sample["ranks"]))
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_steps(name: str):
+    expected = SAMPLES[name]["expected"]
+    for file in report_of(name).data.files:
+        assert (file.steps_total, file.step_source) == (expected["steps_total"], expected["step_source"])
+
+
+@pytest.mark.parametrize("column", PER_STEP)
+@pytest.mark.parametrize("name", STEPPED)
+def test_every_step_of_every_rank(name: str, column: str):
+    steps = report_of(name).data.steps
+    for rank, expected in per_rank(name).items():
+        assert [getattr(s, PER_STEP[column]) for s in steps if s.rank == rank] == expected[column], f"rank {rank}"
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_engines_over_the_used_steps(name: str):
+    report = report_of(name)
+    for rank, expected in per_rank(name).items():
+        used = [s.step for s in report.data.steps if s.rank == rank and s.used]
+        busy = {e.engine: e.busy_fraction for e in report.data.engines if e.rank == rank and not e.lane}
+        wall = sum(expected["step_wall_ns"][i] for i in used)
+        for engine in ("MME", "TPC", "DMA", "NIC"):
+            assert busy.get(engine, 0.0) == pytest.approx(sum(expected[f"{engine.lower()}_ns"][i] for i in used) / wall, abs=1e-12), (rank, engine)
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_bound_and_main_idle_cause(name: str):
+    report, expected = report_of(name), SAMPLES[name]["expected"]
+    assert report.headline.bound == expected["bound"]
+    for rank, numbers in per_rank(name).items():
+        idle: Counter[str] = Counter()
+        for row in report.data.gap_causes:
+            step = next(s for s in report.data.steps if (s.rank, s.step) == (row.rank, row.step))
+            if row.rank == rank and step.used:
+                idle[row.cause] += row.idle_ns
+        assert idle.most_common(1)[0][0] == numbers["main_idle_cause"], f"rank {rank}: {idle}"
+
+
+def test_the_straggler_is_named():
+    expected = SAMPLES["hpu_g3_lazy_8_ranks"]["expected"]
+    straggler = [f for f in report_of("hpu_g3_lazy_8_ranks").findings if f.code == "HP214"]
+    assert [f.ranks for f in straggler] == [[expected["straggler_rank"]]]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_samples(name: str):
+    report = report_of(name)
+    files = {Path(f.path).name: f for f in report.data.files}
+    for file, expected in SAMPLES[name]["expected"]["per_file"].items():
+        row = files[file]
+        # The manifest counts the ProfilerStep# rows of an evaluation file; they run from one batch's end to the next one's end,
+        # so hpuprof takes the batches themselves. There are as many.
+        source = "lightning" if row.action == "validation_step" else expected["step_source"]
+        assert (row.steps_total, row.step_source, row.rows) == (expected["steps_total"], source, expected["rows_total"])
+        slices = {c: n for c, n in expected["rows_per_category"].items() if c in row.categories}
+        assert row.categories == slices
+        assert row.device_rows == 0
+    assert {d.code for d in report.data.diagnostics if d.severity == "warning"} >= {"HP105"}
+    assert all(s.device_busy_ns is None for s in report.data.steps)
+
+
+def test_lightning_steps_run_from_batch_to_batch_although_profiler_steps_repeat():
+    name = "lightning_1_rank"
+    [path] = [ROOT / f["path"] for f in SAMPLES[name]["files"] if "training_step" in f["path"]]
+    rows = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    numbers = [r["name"] for r in sorted((r for r in rows if str(r.get("name")).startswith("ProfilerStep#") and r["ph"] == "X"), key=lambda r: r["ts"])]
+    assert numbers == [f"ProfilerStep#{i}" for i in (2, 1, 2, 3, 4)]
+    batches = sorted(r["ts"] for r in rows if r.get("name") == "[pl][profile]run_training_batch")
+    steps = [s for s in report_of(name).data.steps if s.action == "training_step"]
+    assert [s.label for s in steps] == [f"batch {i}" for i in range(5)]
+    assert [s.wall_ns for s in steps[:-1]] == pytest.approx([1000 * (b - a) for a, b in zip(batches, batches[1:], strict=False)], abs=2)
+
+
+def test_hardware_csv():
+    report, expected = report_of("hpu_hw_csv"), SAMPLES["hpu_hw_csv"]["expected"]
+    [step] = report.data.steps
+    [file] = report.data.files
+    assert (file.form, file.step_source, file.span_ns) == ("csv", "whole_trace", expected["window_ns"])
+    assert sum(e.rows for e in report.data.engines if not e.lane) == expected["activity_slices"]
+    found = {c: getattr(step, c) for c in ("device_busy_ns", "compute_busy_ns", "communication_busy_ns", "copy_busy_ns", "exposed_communication_ns", "compile_ns")}
+    assert found == {c: expected[c] for c in found}
+    busy = {e.engine: e.busy_ns for e in report.data.engines if not e.lane}
+    assert busy == {"MME": expected["mme_ns"], "TPC": expected["tpc_ns"], "DMA": expected["dma_ns"]}
+    assert report.headline.bound == "unknown"
+
+
+def test_synapse_logger():
+    report, expected = report_of("hpu_synapse_logger"), SAMPLES["hpu_synapse_logger"]["expected"]
+    [file] = report.data.files
+    assert (file.form, file.mode, file.span_ns) == ("bare", "lazy", expected["window_ns"])
+    assert (file.rows, file.host_rows, file.device_rows) == (expected["complete_rows"], expected["paired_slices"], 0)
+    troubles = Counter({d.text: d.count for d in report.data.diagnostics if d.code == "HP111"})
+    assert troubles == {"begin rows without an end": expected["unmatched_begins"], "end rows without a begin": expected["unmatched_ends"]}
+    cuts = sum(d.count for d in report.data.diagnostics if d.code in ("HP101", "HP102"))
+    assert cuts == expected["cut_rows"]

@@ -1,0 +1,152 @@
+"""What `import hpuprof` offers, and what it must not load."""
+
+import pickle
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+import hpuprof
+from hpuprof import errors
+
+
+def run_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("package", ["pandas", "numpy", "torch", "lightning", "rich", "jinja2", "plotly", "click"])
+def test_import_hpuprof_is_light(package):
+    assert run_python(f"import sys, hpuprof; print({package!r} in sys.modules)") == "False"
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys; from hpuprof.cli.main import main; main(['--help']); print([p for p in ('pandas', 'numpy', 'torch', 'rich', 'jinja2') if p in sys.modules])"
+    assert run_python(code).splitlines()[-1] == "[]"
+
+
+def test_analysis_needs_neither_torch_nor_pandas(samples):
+    code = f"import sys, hpuprof; hpuprof.analyze({str(samples / 'cpu_1_rank')!r}); print('torch' in sys.modules, 'pandas' in sys.modules)"
+    assert run_python(code) == "False False"
+
+
+def test_every_public_name_resolves():
+    assert all(getattr(hpuprof, name) is not None for name in hpuprof.__all__)
+    assert dir(hpuprof) == sorted(hpuprof.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = hpuprof.no_such_name
+
+
+def test_load_reads_headers_and_analyze_takes_a_run(samples):
+    run = hpuprof.load(samples / "hpu_g3_lazy_8_ranks")
+    assert (len(run), run.ranks) == (8, list(range(8)))
+    assert hpuprof.analyze(run, jobs=1).data == hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks").data
+
+
+def test_tables_are_frames_with_the_documented_columns(samples):
+    report = hpuprof.analyze(samples / "hpu_g1_lazy")
+    steps = report.steps
+    assert list(steps.columns) == list(type(report.data.steps[0]).__struct_fields__)
+    assert steps["wall_ns"].dtype == "int64"
+    assert steps["device_busy_ns"].tolist() == [s.device_busy_ns for s in report.data.steps]
+    steps["wall_ns"] = 0
+    assert (report.steps["wall_ns"] > 0).all(), "a frame is a copy"
+
+
+def test_unknown_numbers_stay_unknown_in_frames(samples):
+    report = hpuprof.analyze(samples / "cpu_1_rank")
+    assert report.steps["device_busy_ns"].isna().all()
+    assert report.metrics["device_busy_fraction"].value is None
+    assert report.metrics["idle_data_loader_fraction"].value is None
+
+
+def test_report_is_frozen_and_survives_pickling(samples):
+    report = hpuprof.analyze(samples / "cpu_1_rank")
+    with pytest.raises(AttributeError):
+        report.data = None
+    assert pickle.loads(pickle.dumps(report)) == report
+    assert "Cannot say" in repr(report)
+    with pytest.raises(hpuprof.UsageError, match="no table 'nope'"):
+        report.table("nope")
+
+
+@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_2_ranks_ddp", "hpu_synapse_logger"])
+def test_json_round_trip_is_exact(samples, tmp_path, sample):
+    report = hpuprof.analyze(samples / sample)
+    path = hpuprof.save(report, tmp_path / "report.json")
+    again = hpuprof.read_report(path)
+    assert again == report
+    assert hpuprof.save(again, tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+def test_serial_and_parallel_reports_are_the_same_bytes(samples):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from hpuprof.render import render
+
+    folder = samples / "hpu_g3_lazy_8_ranks"
+    with ThreadPoolExecutor(3) as pool:
+        reports = [hpuprof.analyze(folder, jobs=1), hpuprof.analyze(folder, jobs=2), hpuprof.analyze(folder, executor=pool)]
+    assert len({render(r, ".json") for r in reports}) == 1
+
+
+def test_order_of_files_changes_nothing(samples):
+    files = sorted((samples / "hpu_g3_lazy_8_ranks").glob("*.gz"))
+    assert hpuprof.analyze(files).data == hpuprof.analyze(files[::-1]).data
+
+
+def test_adding_a_rank_changes_no_other_ranks_numbers(samples):
+    files = sorted((samples / "hpu_g3_lazy_8_ranks").glob("*.gz"))
+    some, every = hpuprof.analyze(files[:3]), hpuprof.analyze(files)
+    assert some.data.steps == [s for s in every.data.steps if s.rank < 3]
+    assert some.data.kernels == [k for k in every.data.kernels if k.rank < 3]
+
+
+def test_partials_stay_small(samples):
+    from hpuprof.ingest.discover import discover
+    from hpuprof.pipeline import reduce_file
+
+    for file in discover([samples / "hpu_g3_lazy_8_ranks"])[0]:
+        assert len(msgspec.json.encode(reduce_file(file))) < 200_000
+
+
+def test_read_report_refuses_what_is_none(tmp_path):
+    path = tmp_path / "x.json"
+    for text, reason in (("{}", "schema_version"), ("[1", "no hpuprof report"), ('{"schema_version": 99}', "newer")):
+        path.write_text(text)
+        with pytest.raises(hpuprof.InputError, match=reason):
+            hpuprof.read_report(path)
+    with pytest.raises(hpuprof.InputError, match="cannot be read"):
+        hpuprof.read_report(tmp_path / "none.json")
+
+
+def test_save_leaves_no_half_file(samples, tmp_path):
+    report = hpuprof.analyze(samples / "cpu_1_rank")
+    with pytest.raises(hpuprof.UsageError, match="no format for the suffix"):
+        hpuprof.save(report, tmp_path / "report.xyz")
+    with pytest.raises(hpuprof.OutputError, match="no such directory"):
+        hpuprof.save(report, tmp_path / "none" / "report.json")
+    hpuprof.save(report, tmp_path / "report.md")
+    with pytest.raises(hpuprof.OutputError, match="exists"):
+        hpuprof.save(report, tmp_path / "report.md", force=False)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
+
+
+def test_errors_survive_a_process_border():
+    original = errors.TraceFormatError("bad", path="a.json", offset=7, hint="do")
+    again = pickle.loads(pickle.dumps(original))
+    assert (type(again), again.message, again.path, again.offset, again.hint) == (errors.TraceFormatError, "bad", "a.json", 7, "do")
+
+
+def test_a_dead_worker_costs_nothing(samples):
+    from concurrent.futures import Future
+    from concurrent.futures.process import BrokenProcessPool
+
+    class Dying:
+        def submit(self, work, item):
+            future = Future()
+            future.set_exception(BrokenProcessPool("killed"))
+            return future
+
+    folder = samples / "hpu_g3_lazy_8_ranks"
+    assert hpuprof.analyze(folder, executor=Dying()).data == hpuprof.analyze(folder).data
