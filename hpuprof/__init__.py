@@ -23,11 +23,15 @@ if TYPE_CHECKING:
         TraceFormatError,
         UsageError,
     )
+    from hpuprof.recorder.lightning import HPUProfiler
+    from hpuprof.recorder.plain import Recording, record
     from hpuprof.report.model import Report
 
 _HOME = {
     "hpuprof.api": ("Run", "analyze", "load", "read_report", "save"),
     "hpuprof.report.model": ("Report",),
+    "hpuprof.recorder.lightning": ("HPUProfiler",),
+    "hpuprof.recorder.plain": ("Recording", "record"),
     "hpuprof.errors": (
         "ConfigError",
         "HpuprofError",
@@ -45,6 +49,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "ConfigError",
+    "HPUProfiler",
     "HpuprofError",
     "InputError",
     "InsufficientDataError",
@@ -52,6 +57,7 @@ __all__ = [
     "NoTracesFoundError",
     "OutputError",
     "RankConflictError",
+    "Recording",
     "Report",
     "Run",
     "TraceFormatError",
@@ -60,6 +66,7 @@ __all__ = [
     "analyze",
     "load",
     "read_report",
+    "record",
     "save",
 ]
 

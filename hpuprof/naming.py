@@ -14,7 +14,9 @@ SUFFIXES = (".json", ".json.gz", ".csv")
 
 _PLUGIN = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _STEM = re.compile(r"\.(?:json|csv|pt|trace|gz)\b")
-_RANK = re.compile(r"(?:^|[^a-zA-Z])(?:rank|worker)[-_. ]?(?P<rank>\d+)(?!\d)", re.IGNORECASE)
+# `worker-3_4242` is process 4242 on a host called worker-3; `local_rank3` is no global rank.
+_RANK = re.compile(r"(?:^|[^a-zA-Z])(?:(?<!local[-_. ])rank[-_. ]?(?P<rank>\d+)|worker[-_. ]?(?P<worker>\d+)(?!\d|_\d+(?:\.|$)))(?!\d)", re.IGNORECASE)
+_NAMED_LOCAL_RANK = re.compile(r"local[-_. ]?rank[-_. ]?(?P<rank>\d+)", re.IGNORECASE)
 _HOST_NUMBER = re.compile(r"^(?P<host>.+)_(?P<number>\d+)$")
 _STAGE = re.compile(r"^(?:TrainerFn\.)?(?P<stage>fit(?:ting)?|validat(?:e|ing)|test(?:ing)?|predict(?:ing)?)-", re.IGNORECASE)
 _ACTION = re.compile(r"(?:\[Strategy\]|_Strategy_)(?P<strategy>\w+?)[._](?P<action>(?:training|validation|test|predict)_step)")
@@ -46,6 +48,7 @@ def parse_name(name: str) -> NameParts:
     worker = match["worker"] if match else _STEM.split(name, maxsplit=1)[0]
     span = int(match["span"]) if match and match["span"] else None
     rank, local, stage, action = _RANK.search(name), _LOCAL_RANK.search(name), _STAGE.match(name), _ACTION.search(name)
+    named_local = local or _NAMED_LOCAL_RANK.search(name)
     if stage:
         worker = worker[stage.end() :]
     if action:
@@ -56,13 +59,18 @@ def parse_name(name: str) -> NameParts:
     return NameParts(
         worker=worker,
         span=span,
-        rank=int(rank["rank"]) if rank else None,
-        local_rank=int(local["rank"]) if local else None,
+        rank=int(rank["rank"] or rank["worker"]) if rank else None,
+        local_rank=int(named_local["rank"]) if named_local else None,
         host=host["host"] if host else None,
         number=int(host["number"]) if host else None,
         stage=_STAGES.get(stage_word, stage_word),
         action=action["action"] if action else "",
     )
+
+
+def is_trace_name(name: str) -> bool:
+    """Tell whether a file's name is that of a trace (`*.pt.trace.json[.gz]`), whatever the file holds."""
+    return _PLUGIN.match(name) is not None
 
 
 def trace_name(host: str, rank: int, time_ns: int, *, compressed: bool = False) -> str:

@@ -58,13 +58,15 @@ class Steps:
 def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) -> Steps:
     """Find the steps by the best evidence that the trace holds, then mark the ones that are not typical.
 
-    In order: Lightning's training batches, start to start (its `ProfilerStep#` rows run from forward to forward, and their
+    In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#` rows run from forward to forward, and their
     numbers repeat); Lightning's evaluation batches; `ProfilerStep#`; an annotation that repeats; the period of the operator
     sequence; the whole trace.
     """
     host = trace.host
+    own = "hpuprof" in trace.header  # our recorder's ProfilerStep# rows are whole batches, start to start, the last one too
     found = (
-        _start_to_start(trace, np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool), "lightning")
+        (_profiler_steps(trace) if own else None)
+        or _start_to_start(trace, np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool), "lightning")
         or _start_to_start(trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool), "lightning")
         or _profiler_steps(trace)
         or _repeating_annotation(trace, roles)

@@ -1,12 +1,14 @@
 """Streaming decoder: bytes of a trace file to wire structs, in pieces cut at event boundaries, in bounded memory.
 
 Owns where the event array begins and ends, what stands around it, and what to do when a piece does not parse. A healthy
-piece costs one typed decode; only a broken one goes through `recover`.
+piece costs one typed decode; only a broken one goes through `recover`. What comes out does not depend on where the source
+cuts its pieces.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,15 +20,17 @@ from hpuprof.ingest import recover
 from hpuprof.ingest.source import ByteSource
 from hpuprof.ingest.wire import Event, ExactEvent
 
-_KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:'
+_KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|bp|s|func)"\s*:'
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb")")
-_ARRAY_END = re.compile(rb"\}\s*,?\s*\](?=\s*(?:,\s*\"|\}|$))")
+_ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\")")
+_ARRAY_END = re.compile(rb'(?:\}\s*(?:,\s*)?|\A\s*)\](?=\s*(?:,\s*(?:"|\Z)|\}|\Z))')
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BARE_START = re.compile(rb"\{\s*" + _KEYS)
-# Doubles hold microseconds with three exact decimals below 2**43; longer stamps with decimals need exact reading.
-_LONG_STAMP = re.compile(rb'"ts"\s*:\s*"?\d{14,}\.\d*[1-9]')
+_PHASE = re.compile(rb'"ph"\s*:\s*"')
+_BOM = b"\xef\xbb\xbf"
 _HEADER_LIMIT = 64 << 20
 _TAIL_LIMIT = 16 << 20
+_ROW_LIMIT = 8 << 20  # a longer stretch without a usable boundary is no row
+_PREFIX_LIMIT = 1 << 20  # bytes before the trace in which no JSON begins
 
 
 @dataclass
@@ -37,7 +41,6 @@ class DecodeLog:
     header: dict[str, Any] = field(default_factory=dict)
     bytes_read: int = 0
     compressed: bool = False
-    exact_stamps: bool = False
     notes: list[recover.Note] = field(default_factory=list)
 
     def note(self, code: str, offset: int, count: int, text: str) -> None:
@@ -50,88 +53,61 @@ class DecodeLog:
 
 
 class EventStream:
-    """Iterate over lists of wire events of one file; `log` is complete once the iteration has ended."""
+    """Iterate over lists of wire events of one file; `log` is complete once the iteration has ended.
 
-    def __init__(self, source: ByteSource) -> None:
+    `exact`: leave stamps as text, for files whose stamps have more digits than a double holds.
+    """
+
+    def __init__(self, source: ByteSource, *, exact: bool = False) -> None:
         self.source = source
         self.log = DecodeLog()
         self._decoder: msgspec.json.Decoder[list[Event]] | msgspec.json.Decoder[list[ExactEvent]]
-        self._decoder = msgspec.json.Decoder(list[Event])
+        self._decoder = msgspec.json.Decoder(list[ExactEvent]) if exact else msgspec.json.Decoder(list[Event])
         self._offset = 0  # of the first byte of the buffer
+        self._truncated = False  # whether the last decode failed because its text ends too early
 
     def __iter__(self) -> Iterator[list[Event]]:
         pieces = iter(self.source)
         buffer = self._open(pieces)
-        if _LONG_STAMP.search(buffer):
-            self.log.exact_stamps = True
-            self._decoder = msgspec.json.Decoder(list[ExactEvent])
         ended = False
-        while not ended:
-            piece = next(pieces, b"")
-            if not piece:
-                events, _ = self._last(buffer)
-                yield events
-                break
+        for piece in pieces:
             buffer += piece
-            cut = _last_boundary(buffer)
-            if cut is None:
-                if len(buffer) > _HEADER_LIMIT:
-                    self.log.note("HP102", self._offset, 1, "no event boundary found")
-                    self._skip(len(buffer))
-                    buffer = b""
+            events, used, ended = self._whole_rows(buffer)
+            if not used:
                 continue
-            events, ended = self._piece(buffer[:cut])
+            self._skip(used)
+            buffer = buffer[used:]
             if ended:
-                # The array ended inside this piece: what follows is the tail of the enclosing object.
-                rest = bytearray(self._rest + buffer[cut:])
-                for piece in pieces:
-                    if len(rest) < _TAIL_LIMIT:
-                        rest += piece
-                self._tail(bytes(rest))
-                yield events
-                break
-            comma = buffer.index(b",", cut)
-            self._skip(comma + 1)
-            buffer = buffer[comma + 1 :]
+                self._tail(buffer, pieces)
             yield events
+        if not ended:
+            yield self._last(buffer)
         self.log.bytes_read = self._offset
         self.log.compressed = self.source.compressed
         if self.source.problem:
             self.log.note("HP119", self.source.problem_offset, 1, self.source.problem)
 
-    # ------------------------------------------------------------------------------------------------------------ parts
-
     def _skip(self, count: int) -> None:
         self._offset += count
+
+    # ---------------------------------------------------------------------------------------------------- before the events
 
     def _open(self, pieces: Iterator[bytes]) -> bytes:
         """Read up to the first event; return the buffer that begins there."""
         buffer = b""
         for piece in pieces:
             buffer += piece
-            if not self._offset and buffer.startswith(b"\xef\xbb\xbf"):
+            if _BOM.startswith(buffer):
+                continue
+            if not self._offset and buffer.startswith(_BOM):
                 buffer = buffer[3:]
                 self._skip(3)
-            text = buffer.lstrip()
-            if not text:
-                continue
-            if text[:1] == b"[":
-                self.log.form = "array"
-                return self._drop(buffer, buffer.index(b"[") + 1)
-            match = _EVENTS_KEY.search(buffer)
-            if match and text[:1] == b"{":
-                self.log.form = "object"
-                self._header(buffer[: match.start()])
-                return self._drop(buffer, match.end())
-            if _BARE_START.match(text):
-                self.log.form = "bare"
-                return self._drop(buffer, len(buffer) - len(text))
-            boundary = _BOUNDARY.search(buffer)
-            if boundary and text[:1] == b'"':
-                self.log.form = "bare"
-                self.log.note("HP102", self._offset, 1, "the file begins inside a row")
-                return self._drop(buffer, boundary.end())
-            if text[:1] != b"{" or len(buffer) > _HEADER_LIMIT:
+            start = self._start(buffer)
+            if start >= 0:
+                self._skip(start)
+                return buffer[start:]
+            limit = _HEADER_LIMIT if buffer.lstrip()[:1] in (b"{", b"") else _PREFIX_LIMIT
+            if len(buffer) > limit:
                 break
         path = str(self.source.path)
         if self.source.problem:
@@ -141,118 +117,196 @@ class EventStream:
                 offset=self.source.problem_offset,
                 hint="copy the file again, or leave it out",
             )
-        what = "the file is empty" if not buffer.strip() else "no trace events found (no `traceEvents`, no event array)"
-        raise TraceFormatError(f"{path}: {what}", path=path, offset=0, hint="hpuprof reads Chrome JSON traces of PyTorch's profiler")
+        what, offset = "no trace events found (no `traceEvents`, no event array)", 0
+        if not buffer.strip():
+            what = "the file is empty"
+        elif buffer.lstrip()[:1] == b"{" and recover.loose_json(buffer) is None:
+            what, offset = "the file ends before its events", self._offset + len(buffer)
+        raise TraceFormatError(f"{path}: {what}", path=path, offset=offset, hint="hpuprof reads Chrome JSON traces of PyTorch's profiler")
 
-    def _drop(self, buffer: bytes, count: int) -> bytes:
-        self._skip(count)
-        return buffer[count:]
+    def _start(self, buffer: bytes) -> int:
+        """Return where the first event begins, or -1 when more must be read to tell; sets the form and reads the header.
+
+        What comes first decides: the key `traceEvents`, or a phase, which only rows have.
+        """
+        text = buffer.lstrip()
+        blank = len(buffer) - len(text)
+        if text[:1] == b"[":
+            self.log.form = "array"
+            return blank + 1
+        key, phase = _EVENTS_KEY.search(buffer), _PHASE.search(buffer)
+        if key and not (phase and phase.start() < key.start()):
+            self.log.form = "object"
+            first = max(buffer.find(b"{"), 0)
+            if buffer[:first].strip():
+                self.log.note("HP102", self._offset, 1, "text before the trace")
+            self._header(buffer[first : key.start()])
+            return key.end()
+        if phase and text[:1] == b"{":
+            self.log.form = "bare"
+            return blank
+        boundary = _BOUNDARY.search(buffer) if text else None
+        if boundary and text[:1] != b"{":
+            self.log.form = "bare"
+            self.log.note("HP102", self._offset, 1, "the file begins inside a row")
+            return boundary.end()
+        return -1
 
     def _header(self, text: bytes) -> None:
-        """Parse what stands before the events."""
-        text = text.rstrip().rstrip(b",") + b"}"
-        self._merge(text)
-
-    def _merge(self, text: bytes) -> None:
-        value = recover.loose_json(text)
+        value = recover.loose_json(text.rstrip(b", \t\r\n") + b"}")
         if isinstance(value, dict):
             self.log.header.update(value)
-        elif text.strip(b"{} \r\n\t,"):
-            self.log.note("HP103", self._offset, 1, "the metadata around the events could not be read")
+            return
+        members, _ = recover.loose_members(text[1:])
+        self.log.header.update(members)
+        self.log.note("HP103", self._offset, 1, "the metadata before the events could not be read whole")
 
-    def _tail(self, rest: bytes) -> None:
-        """Parse what stands after the event array."""
-        self._skip(len(rest))
-        rest = rest.strip()
-        if self.log.form == "object":
-            rest = rest.lstrip(b", \r\n\t")
-            if rest and rest != b"}":
-                self._merge(b"{" + rest)
-            if not rest.endswith(b"}"):
-                self.log.note("HP101", self._offset, 1, "the enclosing object is not closed")
+    # ----------------------------------------------------------------------------------------------------------- the events
 
     def _decode(self, text: bytes) -> list[Event] | None:
+        self._truncated = False
         try:
             return self._decoder.decode(b"[" + text + b"]")  # type: ignore[return-value]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._truncated = "truncated" in str(error)
             return None
 
-    def _piece(self, text: bytes) -> tuple[list[Event], bool]:
-        """Decode one piece; also tell whether the event array ended inside it (then `_rest` holds what follows)."""
+    def _rows(self, text: bytes) -> list[Event]:
         events = self._decode(text)
-        if events is not None:
-            return events, False
-        ended = self._until_array_end(text)
-        if ended is not None:
-            return ended, True
-        return self._recover(text), False
-
-    def _until_array_end(self, text: bytes) -> list[Event] | None:
-        """Decode up to a `}]` that ends the array; `_rest` then holds what follows it. None when there is no such place."""
-        for tried, match in enumerate(_ARRAY_END.finditer(text)):
-            if tried == 6:
-                break
-            events = self._decode(text[: match.start() + 1])
-            if events is not None:
-                self._skip(match.end())
-                self._rest = text[match.end() :]
-                return events
-        return None
-
-    _rest = b""
+        return self._recover(text) if events is None else events
 
     def _recover(self, text: bytes) -> list[Event]:
-        events, notes = recover.recover_events(text, self._offset, self._decoder)
+        events, notes, _ = recover.recover_events(text, self._offset, self._decoder)
+        self._note_all(notes)
+        return events
+
+    def _note_all(self, notes: list[recover.Note]) -> None:
         for note in notes:
             self.log.note(note.code, note.offset, note.count, note.text)
-        return events
 
-    def _last(self, buffer: bytes) -> tuple[list[Event], bool]:
-        """Decode what is left at the end of the file."""
-        text = buffer.strip()
-        if not text or text.startswith(b"]"):
-            self._skip(len(buffer) - len(text))
-            if text:
-                self._skip(1)
-                self._tail(text[1:])
-            elif self.log.form != "bare":
-                self.log.note("HP101", self._offset, 1, "the event array is not closed")
-            return [], True
-        events = self._until_array_end(buffer)
-        if events is not None:
-            self._tail(self._rest)
-            return events, True
-        events = self._decode(text.rstrip(b","))
-        if events is not None:
-            # Whole rows to the end, but nobody closed the array: Chrome's array form allows that.
-            self._skip(len(buffer))
-            if self.log.form == "object":
-                self.log.note("HP101", self._offset, 1, "the event array is not closed")
-            return events, True
-        return self._cut_short(buffer), True
+    def _whole_rows(self, buffer: bytes) -> tuple[list[Event], int, bool]:
+        """Decode the whole rows at the front of the buffer.
 
-    def _cut_short(self, buffer: bytes) -> list[Event]:
-        """Decode a last piece that is broken or ends inside a row; rescue every whole row before that."""
-        end = list(_ARRAY_END.finditer(buffer))
-        if end and self.log.form != "bare":
-            # The array is closed, so a row inside is broken: the last `}]` before the object's tail ends the rows.
-            events = self._recover(buffer[: end[-1].start() + 1])
-            self._skip(end[-1].end())
-            self._tail(buffer[end[-1].end() :])
-            return events
+        Returns them, how many bytes they took (0 when more must be read first), and whether the array ended behind them.
+        """
+        full = len(buffer) >= _ROW_LIMIT
         cut = _last_boundary(buffer)
-        head, fragment = (buffer[:cut], buffer[cut:].lstrip(b", \r\n\t")) if cut else (b"", buffer)
-        events = self._decode(head) if head else []
+        if cut is None and full:
+            found = list(_ANY_BOUNDARY.finditer(buffer))
+            cut = found[-1].start() + 1 if found else len(buffer)
+        if cut is None:
+            return [], 0, False
+        text = buffer[:cut]
+        events = self._decode(text)
         if events is None:
-            events = self._recover(head)
-        self._skip(len(buffer) - len(fragment))
-        last = self._decode(fragment.rstrip().rstrip(b",]}").rstrip() + b"}") if fragment.rstrip().endswith((b"}", b"]")) else None
-        if last is not None and len(last) == 1:
-            events = events + last
+            truncated = self._truncated
+            end = self._array_end(text)
+            if end:
+                return self._rows(text[: end[0]]), end[1], True
+            if truncated:
+                # The boundary lies between objects inside a row's arguments.
+                for match in reversed(list(_BOUNDARY.finditer(text))[-8:]):
+                    events = self._decode(text[: match.start() + 1])
+                    if events is not None:
+                        cut = match.start() + 1
+                        break
+                else:
+                    if not full:
+                        return [], 0, False
+        if events is None:
+            events = self._recover(text)
+        comma = buffer.find(b",", cut)
+        return events, comma + 1 if comma >= 0 else len(buffer), False
+
+    def _array_end(self, text: bytes) -> tuple[int, int] | None:
+        """Return where the last row of the array ends and what follows the array begins, or None.
+
+        The first `}]` that has a whole row before it ends the array; lists inside arguments have only pieces of one.
+        """
+        starts: list[int] | None = None
+        for match in _ARRAY_END.finditer(text):
+            if text[match.start()] != 125:  # no row at all
+                return match.start(), match.end()
+            starts = recover.row_starts(text) if starts is None else starts
+            end = match.start() + 1
+            before = bisect_right(starts, match.start())
+            for start in reversed(starts[max(0, before - 4) : before]):
+                rows = self._decode(text[start:end])
+                if rows is not None and len(rows) == 1 and rows[0].ph:
+                    return end, match.end()
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ behind the events
+
+    def _tail(self, rest: bytes, pieces: Iterator[bytes]) -> None:
+        """Read what stands behind the event array."""
+        start, tail, beyond = self._offset, bytearray(rest), 0
+        for piece in pieces:
+            if len(tail) < _TAIL_LIMIT:
+                tail += piece
+            else:
+                beyond += len(piece)
+        self._skip(len(tail) + beyond)
+        text = bytes(tail)
+        body = text.lstrip(b", \t\r\n")
+        extra = body
+        if self.log.form != "array":
+            extra = self._members(body)
+        if extra.strip(b" \t\r\n\0"):
+            self.log.note("HP102", start + len(text) - len(extra), 1, "text behind the end of the trace")
+
+    def _members(self, body: bytes) -> bytes:
+        """Read the members of the enclosing object that stand behind the events; return what follows the object."""
+        value, end = recover.first_value(b"{" + body, 0)
+        if end >= 0:
+            self.log.header.update(value)
+            return body[end - 1 :]
+        members, end = recover.loose_members(body)
+        self.log.header.update(members)
+        if self.log.form == "bare":
+            return body[end:]
+        if recover.is_truncated(b"{" + body):
+            self.log.note("HP101", self._offset, 1, "the enclosing object is not closed")
         else:
-            self.log.note("HP101", self._offset, 1, "the file ends inside a row")
-        self._skip(len(fragment))
+            self.log.note("HP103", self._offset - len(body) + end, 1, "the metadata behind the events could not be read whole")
+        return b""
+
+    def _last(self, buffer: bytes) -> list[Event]:
+        """Decode what is left at the end of the file."""
+        end = self._array_end(buffer)
+        if end is None:
+            events = self._decode(buffer.rstrip(b", \t\r\n\0"))
+            if events is not None:
+                # Whole rows to the end, but nobody closed the array: Chrome's array form allows that.
+                self._skip(len(buffer))
+                if self.log.form == "object" or (self.log.form == "array" and not events):
+                    self.log.note("HP101", self._offset, 1, "the event array is not closed")
+                return events
+            events, notes, cut_at = recover.recover_events(buffer, self._offset, self._decoder, cut=True)
+            if cut_at < 0 and self.log.form == "object":
+                end = _end_by_tail(buffer)
+        if end is not None:
+            events = self._rows(buffer[: end[0]])
+            self._skip(end[1])
+            self._tail(buffer[end[1] :], iter(()))
+            return events
+        self._note_all(notes)
+        if cut_at >= 0:
+            self.log.note("HP101", self._offset + cut_at, 1, "the file ends inside a row")
+        elif self.log.form == "object":
+            self.log.note("HP101", self._offset + len(buffer), 1, "the event array is not closed")
+        self._skip(len(buffer))
         return events
+
+
+def _end_by_tail(text: bytes) -> tuple[int, int] | None:
+    """Find the end of an array whose last row is broken: the `}]` behind which the enclosing object can be read to its end."""
+    for match in list(_ARRAY_END.finditer(text))[:-17:-1]:
+        body = text[match.end() :].lstrip(b", \t\r\n")
+        _, end = recover.first_value(b"{" + body, 0)
+        if end >= 0 and not body[end - 1 :].strip():
+            return match.start() + 1, match.end()
+    return None
 
 
 def _last_boundary(buffer: bytes) -> int | None:

@@ -334,7 +334,8 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "data-loader",
         (_O, _A),
         re.compile(
-            r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[DataModule\]", re.IGNORECASE
+            r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[DataModule\]",
+            re.IGNORECASE,
         ),
         Activity.DATA_LOADER,
         "[pl][profile][_TrainingEpochLoop].train_dataloader_next",

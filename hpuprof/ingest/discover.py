@@ -10,18 +10,22 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import InputError, NoTracesFoundError, RankConflictError, TraceFormatError
 from hpuprof.ingest.hw_csv import looks_like_hw_csv
-from hpuprof.ingest.recover import loose_json
-from hpuprof.ingest.source import read_head, read_tail
-from hpuprof.naming import METADATA_KEY, SUFFIXES, NameParts, parse_name
+from hpuprof.ingest.recover import first_value, loose_json
+from hpuprof.ingest.source import is_gzip, read_head, read_tail
+from hpuprof.naming import METADATA_KEY, SUFFIXES, NameParts, is_trace_name, parse_name
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT = re.compile(rb'"ph"\s*:\s*"')
-_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*(\{)')
+_IDENTITY = re.compile(rb'"(distributedInfo|host_name|%s)"\s*:\s*(?=[{"])' % METADATA_KEY.encode())
+_FOLDER_RANK = re.compile(r"(?:global[-_. ]?)?rank[-_. ]?(?P<rank>\d{1,9})", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Skipped:
 
     path: str
     reason: str
-    explicit: bool  # named by the user, not found in a directory
+    explicit: bool  # a loss: the user named the file itself, its name is a trace's, or it cannot be read
 
 
 def _candidates(paths: Sequence[str | Path]) -> Iterable[tuple[Path, str, bool]]:
@@ -85,14 +89,13 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
         seen.add(real)
         try:
             head = read_head(path)
+            reason = _no_trace(head, path)
+            if reason:
+                skipped.append(Skipped(name, reason, explicit or is_trace_name(path.name)))
+            else:
+                files.append(TraceFile(str(path), name, path.stat().st_size, parse_name(path.name), _inside(head, path)))
         except OSError as error:
             skipped.append(Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True))
-            continue
-        reason = _no_trace(head, path)
-        if reason:
-            skipped.append(Skipped(name, reason, explicit))
-        else:
-            files.append(TraceFile(str(path), name, path.stat().st_size, parse_name(path.name), _inside(head, path)))
     if not files:
         where = ", ".join(str(p) for p in paths)
         if len(skipped) == 1 and skipped[0].explicit:
@@ -105,7 +108,7 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
 def _no_trace(head: bytes, path: Path) -> str:
     """Return why a file is no trace, judged by its first bytes; empty when it may be one."""
     if not head.strip():
-        return "the file is empty"
+        return "the file is empty" if path.stat().st_size == 0 or not is_gzip(path) else "nothing could be decompressed"
     if path.name.lower().endswith(".csv"):
         return "" if looks_like_hw_csv(head) else "a CSV, but not one of the hardware profiler"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -121,13 +124,9 @@ def _inside(head: bytes, path: Path) -> dict[str, Any]:
     """Read the identity that the file itself names, from its head or, if it is not compressed, its tail."""
     found: dict[str, Any] = {}
     for text in (head, read_tail(path)):
-        match = _EVENTS_KEY.search(text)
-        header = loose_json(text[: match.start()].rstrip().rstrip(b",") + b"}") if match else None
-        if not isinstance(header, dict):
-            header = {}
-            info = _DISTRIBUTED.search(text)
-            if info:
-                header["distributedInfo"] = loose_json(_balanced(text, info.start(1)))
+        header: dict[str, Any] = {}
+        for member in _IDENTITY.finditer(text):
+            header.setdefault(member[1].decode(), first_value(text, member.end())[0])
         for key, value in identity_inside(header).items():
             found.setdefault(key, value)
         if "rank" in found:
@@ -135,57 +134,63 @@ def _inside(head: bytes, path: Path) -> dict[str, Any]:
     return found
 
 
-def _balanced(text: bytes, start: int) -> bytes:
-    depth = 0
-    for i in range(start, len(text)):
-        depth += {123: 1, 125: -1}.get(text[i], 0)
-        if depth == 0:
-            return text[start : i + 1]
-    return b""
-
-
 def identity_inside(header: dict[str, Any]) -> dict[str, Any]:
     """Take rank, world size, stage, action, window and host from a trace's metadata."""
     found: dict[str, Any] = {}
-    own = header.get(METADATA_KEY)
-    if isinstance(own, dict):
-        found |= {k: own[k] for k in ("rank", "world_size", "stage", "action", "window", "host") if own.get(k) is not None}
-    distributed = header.get("distributedInfo")
-    if isinstance(distributed, str):
-        distributed = loose_json(distributed.encode())
-    if isinstance(distributed, dict):
+    own, distributed = _object(header.get(METADATA_KEY)), _object(header.get("distributedInfo"))
+    for key, types in _WORDS.items():
+        value = own.get(key)
+        if isinstance(value, types) and not isinstance(value, bool) and value != "":
+            found[key] = value
+    for source in (own, distributed):
         for key in ("rank", "world_size"):
-            value = distributed.get(key)
-            if isinstance(value, (int, str)) and str(value).isdigit():
+            value = source.get(key)
+            if isinstance(value, (int, str)) and _NUMBER.fullmatch(str(value)):
                 found.setdefault(key, int(value))
     if isinstance(header.get("host_name"), str):
         found.setdefault("host", header["host_name"])
     return found
 
 
+def _object(value: Any) -> dict[str, Any]:
+    """Return metadata that is an object, or the text of one (`add_metadata` quotes what it is given); else nothing."""
+    if isinstance(value, str):
+        value = loose_json(value.encode("utf-8", "replace"))
+    return value if isinstance(value, dict) else {}
+
+
 def identify(files: Sequence[TraceFile], *, rank_from: str = "auto") -> list[Identity]:
     """Give each file its identity. Raises RankConflictError when two files claim the same rank, stage, action and window."""
     numbers = sorted({f.parts.number for f in files if f.parts.number is not None})
     contiguous = len(numbers) == len({f.parts.worker for f in files}) and numbers == list(range(len(numbers)))
-    order = {worker: i for i, worker in enumerate(sorted({f.parts.worker for f in files}))}
-    identities = [_one(f, rank_from, order, alone=len(order) == 1, contiguous=contiguous) for f in files]
+    # Folders tell processes apart only where the user asked for the order: else two runs would pass for two ranks.
+    keys = [(Path(f.path).parent.as_posix() if rank_from == "order" else "", f.parts.worker) for f in files]
+    order = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: [_natural(part) for part in key]))}
+    alone = len(order) == 1
+    identities = [_one(f, rank_from, order[key], alone=alone, contiguous=contiguous) for f, key in zip(files, keys, strict=True)]
     return _windows(files, identities)
 
 
-def _one(file: TraceFile, rank_from: str, order: dict[str, int], *, alone: bool, contiguous: bool) -> Identity:
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Sort numbers in names by value: host_2 before host_10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def _one(file: TraceFile, rank_from: str, place: int, *, alone: bool, contiguous: bool) -> Identity:
     inside, parts = file.inside, file.parts
-    sources = {
+    sources: dict[str, list[tuple[int | None, str]]] = {
         "inside": [(inside.get("rank"), "inside the file")],
         "name": [
             (parts.rank, "name"),
+            (_folder_rank(file.name), "name of the folder"),
             (parts.number if contiguous else None, "name"),
             (parts.local_rank, "name (local rank)"),
         ],
-        "order": [(order[parts.worker], "order of names")],
+        "order": [(place, "order of names")],
     }
     wanted = ("inside", "name", "order") if rank_from == "auto" else (rank_from,)
     choices = [choice for source in wanted for choice in sources[source]]
-    if rank_from == "auto" and alone and len(order) == 1:
+    if rank_from == "auto" and alone:
         choices.insert(len(choices) - 1, (0, "only process"))
     rank, source = next(((int(r), s) for r, s in choices if r is not None), (None, ""))
     if rank is None:
@@ -204,6 +209,12 @@ def _one(file: TraceFile, rank_from: str, order: dict[str, int], *, alone: bool,
     return Identity(rank, values["stage"], values["action"], "" if window is None else str(window), "; ".join(notes))
 
 
+def _folder_rank(name: str) -> int | None:
+    """Return the rank that the nearest folder names: `rank_3/trace.json`."""
+    found = [match for part in Path(name).parent.parts[::-1] if (match := _FOLDER_RANK.fullmatch(part))]
+    return int(found[0]["rank"]) if found else None
+
+
 def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Identity]:
     """Number the recordings of one rank by the time in their names; what cannot be told apart is a conflict."""
     groups: dict[tuple[int, str, str], list[int]] = defaultdict(list)
@@ -218,9 +229,9 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
                 named[identities[i].window].append(i)
         clash = next((m for m in named.values() if len(m) > 1), None)
         spans = {files[i].parts.span for i in unnamed}
-        folders = {Path(files[i].path).parent for i in unnamed}
-        if clash is None and len(unnamed) > 1 and (None in spans or len(spans) < len(unnamed) or len(folders) > 1):
-            clash = unnamed
+        writers = {(Path(files[i].path).parent, files[i].parts.worker) for i in unnamed}
+        if clash is None and len(members) > 1 and unnamed and (None in spans or len(spans) < len(unnamed) or len(writers) > 1):
+            clash = [*unnamed, *(i for i in members if i not in unnamed)]
         if clash:
             first, second = files[clash[0]], files[clash[1]]
             raise RankConflictError(
@@ -229,7 +240,8 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
                 paths=(first.name, second.name),
                 hint="analyse one run at a time, or choose --rank-from name or --rank-from order",
             )
-        for number, i in enumerate(sorted(unnamed, key=lambda i: files[i].parts.span or 0)):
-            note = "; window: time in the name" if len(unnamed) > 1 else ""
-            out[i] = replace(identities[i], window=str(number), provenance=identities[i].provenance + note)
+        free = (str(number) for number in count() if str(number) not in named)
+        for number, i in zip(free, sorted(unnamed, key=lambda i: files[i].parts.span or 0), strict=False):
+            note = "; window: time in the name" if len(members) > 1 else ""
+            out[i] = replace(identities[i], window=number, provenance=identities[i].provenance + note)
     return out

@@ -5,15 +5,20 @@ The file holds the device side only, so a trace of it can say which engine was b
 
 from __future__ import annotations
 
+import codecs
 import csv
 from collections import defaultdict
 from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
+
+import msgspec
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.normalise import Normaliser
-from hpuprof.ingest.wire import Args, Event
+from hpuprof.ingest.source import ByteSource
+from hpuprof.ingest.wire import Args, ExactEvent
 from hpuprof.model.trace import Trace
 
 _TIME = "Timestamp[usec]"
@@ -23,28 +28,63 @@ _CATEGORY = {"MME": "Kernel", "TPC": "Kernel"}
 
 def looks_like_hw_csv(head: bytes) -> bool:
     """Tell whether the first line names the columns of the hardware profiler's CSV."""
-    line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    return all(column in line.split(",") for column in REQUIRED)
+    line = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").strip()
+    return all(column in line.replace('"', "").split(",") for column in REQUIRED)
 
 
 def read_hw_csv(path: str | Path) -> Trace:
     """Read the CSV into a `Trace` with device rows only. Raises TraceFormatError when it holds none."""
     normaliser = Normaliser()
     log = DecodeLog(form="csv")
-    with open(path, newline="", encoding="utf-8", errors="replace") as handle:
-        events = list(_events(csv.DictReader(handle), normaliser))
+    source = ByteSource(path)
+    events = _events(_rows(source, log), normaliser)
+    if source.problem:
+        log.note("HP119", source.problem_offset, 1, source.problem)
     engines = sorted({str(e.tid) for e in events})
-    metadata = [Event(ph="M", name="process_name", pid=0, tid=0, ts=0, args=Args(name="/device:HPU:0"))]
-    metadata += [Event(ph="M", name="thread_name", pid=0, tid=e, ts=0, args=Args(name=e)) for e in engines]
+    metadata = [ExactEvent(ph="M", name="process_name", pid=0, tid=0, args=Args(name="/device:HPU:0"))]
+    metadata += [ExactEvent(ph="M", name="thread_name", pid=0, tid=e, args=Args(name=e)) for e in engines]
     if not events:
         raise TraceFormatError(f"{path}: no BEGIN/END pair of any engine", path=str(path), hint="was the file cut?")
-    normaliser.feed(metadata + events, exact=False)
+    normaliser.feed(metadata + events, exact=True)  # type: ignore[arg-type]
     return normaliser.finish(log, path=str(path))
 
 
-def _events(rows: Iterator[dict[str, str]] | csv.DictReader[str], normaliser: Normaliser) -> Iterator[Event]:
+def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:
+    """Yield lines; `log.bytes_read` is the offset of the last one yielded."""
+    offset, rest = 0, b""
+    for piece in source:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            log.bytes_read = offset
+            offset += len(line) + 1
+            yield line.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").replace("\0", "")
+    if rest:
+        log.bytes_read = offset
+        yield rest.decode("utf-8", "replace").replace("\0", "")
+
+
+def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
+    """Yield rows by column name. A row with too few columns is lost; at the end of the file it means that the file was cut."""
+    reader = csv.DictReader(_lines(source, log))
+    short: list[int] = []
+    try:
+        for row in reader:
+            if None in row.values():
+                short.append(log.bytes_read)
+            else:
+                yield row
+    except csv.Error as error:
+        log.note("HP102", log.bytes_read, 1, f"text that is no CSV ({error})")
+    if short and short[-1] == log.bytes_read:
+        log.note("HP101", short.pop(), 1, "the file ends inside a row")
+    if short:
+        log.note("HP102", short[0], len(short), "rows with too few columns")
+
+
+def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[ExactEvent]:
     """Pair BEGIN with END per engine and node, first in first out."""
-    opened: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    events: list[ExactEvent] = []
+    opened: dict[tuple[str, str, str], list[Decimal]] = defaultdict(list)
     dangling = 0
     for row in rows:
         kind = row.get("Event type")
@@ -56,23 +96,25 @@ def _events(rows: Iterator[dict[str, str]] | csv.DictReader[str], normaliser: No
         engine = row.get("Engine") or ""
         key = engine, row.get("Name") or "", row.get("Context ID") or ""
         try:
-            when = float(row.get(_TIME) or "")
-        except ValueError:
+            when = Decimal(row.get(_TIME) or "")
+        except InvalidOperation:
             normaliser.trouble("HP112", 1, "rows without a time stamp")
             continue
         if kind == "BEGIN":
             opened[key].append(when)
         elif opened[key]:
             begin = opened[key].pop(0)
-            yield Event(
-                ph="X",
-                name=row.get("Operation") or row.get("Name") or "",
-                cat=next((c for word, c in _CATEGORY.items() if word in engine), "Runtime"),
-                pid=0,
-                tid=engine,
-                ts=begin,
-                dur=when - begin,
-                args=Args(data_type=row.get("Data Type") or "", recipe_id=row.get("Recipe ID") or -1, hw_event=row.get("HW Event description") or ""),
+            events.append(
+                ExactEvent(
+                    ph="X",
+                    name=row.get("Operation") or row.get("Name") or "",
+                    cat=next((c for word, c in _CATEGORY.items() if word in engine), "Runtime"),
+                    pid=0,
+                    tid=engine,
+                    ts=msgspec.Raw(str(begin).encode()),
+                    dur=str(when - begin),
+                    args=Args(data_type=row.get("Data Type") or "", recipe_id=row.get("Recipe ID") or -1, hw_event=row.get("HW Event description") or ""),
+                )
             )
         else:
             dangling += 1
@@ -81,3 +123,4 @@ def _events(rows: Iterator[dict[str, str]] | csv.DictReader[str], normaliser: No
     left = sum(len(v) for v in opened.values())
     if left:
         normaliser.trouble("HP111", left, "begin rows without an end")
+    return events

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.decode import DecodeLog
-from hpuprof.ingest.stamps import duration_ns, exact_ns, int_column, stamp_ns
+from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
 from hpuprof.ingest.wire import NO_ARGS, Args, Event
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, Health, HostRows, Ints, MemoryRows, Trace, Track, Trouble
@@ -35,7 +35,15 @@ class Interner(dict[Any, int]):
         try:
             return np.array([self[k] for k in keys], dtype=np.int32)
         except TypeError:
-            return np.array([self[k if isinstance(k, str) else str(k)] for k in keys], dtype=np.int32)
+            return np.array([self[_hashable(k)] for k in keys], dtype=np.int32)
+
+
+def _hashable(key: Any) -> Any:
+    try:
+        hash(key)
+    except TypeError:
+        return tuple(str(part) for part in key) if isinstance(key, tuple) else str(key)
+    return key
 
 
 class _Columns:
@@ -80,6 +88,7 @@ class Normaliser:
         self.rows = 0
         self.flows = 0
         self.other_phases: dict[str, int] = {}
+        self.inexact = False  # a stamp was met that a double cannot hold
 
     # ---------------------------------------------------------------------------------------------------------- collecting
 
@@ -194,7 +203,11 @@ class Normaliser:
 
     def _stamps(self, events: list[Event], *, exact: bool) -> tuple[Ints, npt.NDArray[np.bool_]]:
         stamps = [e.ts for e in events]
-        return exact_ns(stamps) if exact else stamp_ns(stamps)
+        if exact:
+            return exact_ns(stamps)
+        ns, ok = stamp_ns(stamps)
+        self.inexact = self.inexact or inexact(ns)
+        return ns, ok
 
     def _count_damaged(self, start_ok: npt.NDArray[np.bool_], dur_ok: npt.NDArray[np.bool_], dur: Ints) -> None:
         counts = (
@@ -239,7 +252,7 @@ class Normaliser:
                 self.other_phases[phase] = self.other_phases.get(phase, 0) + 1
 
     def _begin_end(self, event: Event, ts: int) -> None:
-        name = event.name if isinstance(event.name, str) else str(event.name)
+        name = event.name if isinstance(event.name, str) else "" if event.name is None else str(event.name)
         category = event.cat if isinstance(event.cat, str) and event.cat else "foo" if name.startswith("call:") else str(event.cat)
         code = int(self._category_codes([category])[0])
         track = int(self.tracks.codes([(event.pid, event.tid)])[0])
@@ -265,22 +278,18 @@ class Normaliser:
 
     def finish(self, log: DecodeLog, *, path: str) -> Trace:
         """Pair, classify and sort what was collected. Raises TraceFormatError when no row could be used."""
+        self._merge_tracks()
         self._pair()
         for note in log.notes:
             self.trouble(note.code, note.count, note.text, note.offset)
-        names = [n if isinstance(n, str) else str(n) for n in self.names]
+        names = ["" if n is None else n if isinstance(n, str) else str(n) for n in self.names]
         cats = [str(c) for c in self.cats]
-        if not any(self.cat_rows) and not self.memory:
-            lost = "; ".join(f"{t.text} (byte {t.offset})" for t in self.troubles.values())
-            raise TraceFormatError(
-                f"{path}: {self.rows} rows, none of them a slice of a PyTorch trace" + (f": {lost}" if lost else ""),
-                path=path,
-                hint="is this a Chrome trace of PyTorch's profiler?",
-            )
         plain = [self._process_name(str(pid)) for pid, _ in self.tracks]
         family = dialects.device_family(set(cats), set(plain), set(self.thread_names.values()), set(names))
         tracks = self._tracks(family)
-        host, device, engines = self._split(names, cats, tracks, family)
+        host, device, engines = self._split(names, cats, tracks)
+        if not len(host) and not len(device) and not self.memory and not self.unknown:
+            raise self._useless(path)
         activities = {Activity(v) for v in np.unique(host.activity)}
         host, device, memory, origin = self._rebase(host, device)
         generation = dialects.hpu_generation(set(cats), set(plain), set(names)) if family == "hpu" else None
@@ -319,6 +328,29 @@ class Normaliser:
             health=health,
         )
 
+    def _useless(self, path: str) -> TraceFormatError:
+        lost = [t.text + ("" if t.offset is None else f" (byte {t.offset})") for t in self.troubles.values()]
+        return TraceFormatError(
+            f"{path}: {self.rows} rows, none of them a usable slice of a PyTorch trace" + (f": {'; '.join(lost)}" if lost else ""),
+            path=path,
+            offset=min((t.offset for t in self.troubles.values() if t.offset is not None), default=0),
+            hint="is this a Chrome trace of PyTorch's profiler?",
+        )
+
+    def _merge_tracks(self) -> None:
+        """Give tracks that read the same one code: some rows write their process or thread as number, others as text."""
+        first: dict[tuple[str, str], int] = {}
+        same = np.array([first.setdefault((str(pid), str(tid)), code) for (pid, tid), code in self.tracks.items()], dtype=np.int32)
+        if len(first) == len(same):
+            return
+        for columns in (self.host, self.lane):
+            columns.parts["track"] = [same[part] for part in columns.parts["track"]]
+        self.open_close = [(int(same[track]), ts, begins, name, cat) for track, ts, begins, name, cat in self.open_close]
+        for (code, track), count in list(self.unknown.items()):
+            if same[track] != track:
+                del self.unknown[code, track]
+                self.unknown[code, int(same[track])] = self.unknown.get((code, int(same[track])), 0) + count
+
     def _process_name(self, pid: str) -> str:
         names = self.process_names.get(pid, [])
         for name in names:
@@ -340,12 +372,17 @@ class Normaliser:
         return tracks
 
     def _pair(self) -> None:
-        """Turn B and E rows into slices: an E closes the innermost open B of its name on its track."""
+        """Turn B and E rows into slices: an E closes the innermost open B of its name on its track, one without a name any.
+
+        What was opened inside and not closed before is counted as lost, as no slice outlives the one around it. Rows of
+        equal time count in the order of the file.
+        """
         if not self.open_close:
             return
         order = sorted(range(len(self.open_close)), key=lambda i: (self.open_close[i][0], self.open_close[i][1], i))
         stack: list[tuple[int, int, int]] = []
         current, lost_begin, lost_end = -1, 0, 0
+        nameless = self.names[""]
         done: list[tuple[int, int, int, int, int]] = []
         for i in order:
             track, ts, is_begin, name, cat = self.open_close[i]
@@ -355,14 +392,14 @@ class Normaliser:
             if is_begin:
                 stack.append((name, ts, cat))
                 continue
-            depth = next((d for d in range(len(stack) - 1, -1, -1) if stack[d][0] == name), None)
+            depth = next((d for d in range(len(stack) - 1, -1, -1) if stack[d][0] == name or name == nameless), None)
             if depth is None:
                 lost_end += 1
                 continue
             lost_begin += len(stack) - depth - 1
-            _, begin, begin_cat = stack[depth]
+            begin_name, begin, begin_cat = stack[depth]
             del stack[depth:]
-            done.append((track, begin, ts - begin, name, begin_cat if begin_cat is not None else cat))
+            done.append((track, begin, ts - begin, begin_name, begin_cat))
         lost_begin += len(stack)
         if lost_begin:
             self.trouble("HP111", lost_begin, "begin rows without an end")
@@ -387,7 +424,13 @@ class Normaliser:
             self.trouble("HP112", int(long.sum()), "rows longer than a day")
         keep &= ~long
         none = np.full(len(done), -1, dtype=np.int64)
-        common = {"start": start, "dur": dur, "name": name.astype(np.int32), "track": track.astype(np.int32), "cat": cat.astype(np.int16)}
+        common: dict[str, npt.NDArray[Any]] = {
+            "start": start,
+            "dur": dur,
+            "name": name.astype(np.int32),
+            "track": track.astype(np.int32),
+            "cat": cat.astype(np.int16),
+        }
         common |= {"correlation": none, "external": none}
         host = {**common, "shape": none.astype(np.int32)}
         lane = {**common, "bytes": none, "recipe": none, "dtype": self.dtypes.codes([""] * len(done)), "hw": self.hw_events.codes([""] * len(done))}
@@ -396,7 +439,7 @@ class Normaliser:
         self.host.add(**{k: v[is_host] for k, v in host.items()})
         self.lane.add(**{k: v[is_lane] for k, v in lane.items()})
 
-    def _split(self, names: list[str], cats: list[str], tracks: list[Track], family: str) -> tuple[HostRows, DeviceRows, list[str]]:
+    def _split(self, names: list[str], cats: list[str], tracks: list[Track]) -> tuple[HostRows, DeviceRows, list[str]]:
         """Send each maybe-device row to its table and classify all rows."""
         lane = self.lane.take()
         on_lane = np.array([t.engine is not None for t in tracks] or [False], dtype=bool)
@@ -404,7 +447,7 @@ class Normaliser:
         to_device = np.array([[bool(r and r.target == "device") for r in pair] for pair in rules] or [[False, False]], dtype=bool)
         track, cat = lane["track"].astype(np.int64), lane["cat"].astype(np.int64)
         is_device = to_device[cat, on_lane[track].astype(np.int64)] if len(track) else np.empty(0, dtype=bool)
-        device, engines = self._device_rows({k: v[is_device] for k, v in lane.items()}, names, cats, tracks, family)
+        device, engines = self._device_rows({k: v[is_device] for k, v in lane.items()}, names, cats, tracks)
         host = self.host.take()
         if not is_device.all():
             extra = {k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external")}
@@ -438,9 +481,7 @@ class Normaliser:
             shape=columns["shape"][order].astype(np.int32),
         )
 
-    def _device_rows(
-        self, columns: dict[str, npt.NDArray[Any]], names: list[str], cats: list[str], tracks: list[Track], family: str
-    ) -> tuple[DeviceRows, list[str]]:
+    def _device_rows(self, columns: dict[str, npt.NDArray[Any]], names: list[str], cats: list[str], tracks: list[Track]) -> tuple[DeviceRows, list[str]]:
         engines = Interner()
         hw_events = [str(h) for h in self.hw_events] or [""]
         track_engine = np.array([engines[t.engine or ""] for t in tracks] or [engines[""]], dtype=np.int64)
@@ -480,7 +521,7 @@ class Normaliser:
     def _rebase(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows, MemoryRows, int]:
         """Drop rows that lie a day away from the rest and count time from the first row left."""
         host, device = self._drop_strays(host, device)
-        starts = [int(rows.start[0]) for rows in (host, device) if len(rows)] or [m[0] for m in self.memory[:1]]
+        starts = [int(rows.start[0]) for rows in (host, device) if len(rows)] or [m[0] for m in sorted(self.memory)[:1]]
         origin = min(starts, default=0)
         for rows in (host, device):
             np.subtract(rows.start, origin, out=rows.start)
@@ -497,14 +538,12 @@ class Normaliser:
         low, high = min(int(s[0]) for s in everything), max(int(s[-1]) for s in everything)
         if high - low <= MAX_SPAN_NS:
             return host, device
-        middle = int(np.median(np.concatenate(everything)))
-        kept = []
-        for rows in (host, device):
-            near = np.abs(rows.start - middle) <= MAX_SPAN_NS
-            if not near.all():
-                self.trouble("HP112", int((~near).sum()), "rows more than a day away from the others")
-            kept.append(type(rows)(**{k: v[near] for k, v in vars(rows).items()}))
-        return kept[0], kept[1]
+        # The lower median is a row; the mean of two clusters would be none and lie a day from both.
+        stamps = np.sort(np.concatenate(everything))
+        middle = int(stamps[(len(stamps) - 1) // 2])
+        near = [np.abs(rows.start - middle) <= MAX_SPAN_NS for rows in (host, device)]
+        self.trouble("HP112", sum(int((~mask).sum()) for mask in near), "rows more than a day away from the others")
+        return HostRows(**{k: v[near[0]] for k, v in vars(host).items()}), DeviceRows(**{k: v[near[1]] for k, v in vars(device).items()})
 
 
 def _target(category: str) -> int:
@@ -546,10 +585,10 @@ def _small(values: Ints) -> npt.NDArray[Any]:
 def _int(value: Any) -> int | None:
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
 def _base_ns(header: dict[str, object]) -> int:
-    base = header.get("baseTimeNanoseconds", 0)
-    return _int(base) or 0
+    base = _int(header.get("baseTimeNanoseconds", 0)) or 0
+    return base if 0 <= base < 2**62 else 0

@@ -12,6 +12,17 @@ from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.trace import Trace
 
 
+def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
+    """Read a JSON trace; begin again with `exact` stamps as soon as one shows that a double cannot hold (see `stamps`)."""
+    stream = EventStream(ByteSource(path), exact=exact)
+    normaliser = Normaliser()
+    for events in stream:
+        normaliser.feed(events, exact=exact)
+        if normaliser.inexact:
+            return _read_json(path, exact=True)
+    return normaliser.finish(stream.log, path=str(path))
+
+
 def read_trace(path: str | Path) -> Trace:
     """Read one trace file of any dialect into a `Trace`.
 
@@ -21,11 +32,7 @@ def read_trace(path: str | Path) -> Trace:
     try:
         if looks_like_hw_csv(read_head(path, 4096)):
             return read_hw_csv(path)
-        stream = EventStream(ByteSource(path))
-        normaliser = Normaliser()
-        for events in stream:
-            normaliser.feed(events, exact=stream.log.exact_stamps)
-        return normaliser.finish(stream.log, path=str(path))
+        return _read_json(path)
     except OSError as error:
         reason = error.strerror or str(error)
         raise TraceFormatError(f"{path}: cannot be read: {reason}", path=str(path), hint="check that it exists and that you may read it") from error

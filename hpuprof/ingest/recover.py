@@ -1,7 +1,9 @@
 """Rescues rows from a piece of trace text that is not valid JSON. Slow and careful; healthy files never come here.
 
-Repairs, in this order: bytes that are not UTF-8, raw control characters, NaN and Infinity, wrong escapes; then row by row,
-reading the plain fields of a row whose strings are broken by unescaped quotes or backslashes.
+A broken piece is halved until the broken rows stand alone. Repairs of a row, in this order: bytes that are not UTF-8, raw
+control characters, NaN and Infinity; wrong escapes; text that follows the row; a field of an unexpected type; last, the
+plain fields of a row whose strings are broken by unescaped quotes or backslashes. A row is never put together from pieces of
+two, and a row that the end of the file cuts is lost.
 """
 
 from __future__ import annotations
@@ -18,9 +20,23 @@ from hpuprof.ingest.wire import Args, Event, ExactEvent
 _CONTROL = bytes(max(b, 32) for b in range(256))
 _NOT_FINITE = re.compile(rb"(?<=[:,\[])(\s*)(?:-?Infinity|-?inf|NaN|nan)(?=\s*[,}\]])")
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrtu]|u[0-9a-fA-F]{4})|\\u(?![0-9a-fA-F]{4})')
-_ROW_START = re.compile(rb'(?:^|(?<=[,\[}\n]))\s*(?=\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|func)"\s*:)')
-_TEXT_FIELD = rb'"%s"\s*:\s*"(.*?)"\s*(?=,\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s)"\s*:|\}\s*,?\s*$)'
+_ROW_START = re.compile(rb'\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:')
+_PHASE = re.compile(rb'"ph"\s*:')
+_ARGS_FIRST = re.compile(rb'\{\s*"args"')
+_TEXT_FIELD = rb'"%s"\s*:\s*"(.*?)"\s*(?=,\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:|\}\s*,?\s*$)'
 _NUMBER_FIELD = rb'"%s"\s*:\s*"?(-?[0-9][0-9.eE+-]*)"?\s*[,}]'
+_FIELDS = {"text": ("ph", "name", "cat", "pid", "tid"), "number": ("pid", "tid", "ts", "dur")}
+_ARG_NAMES = {f.encode_name: f.name for f in msgspec.structs.fields(Args) if f.type is Any}
+# The last thing in the file is the begin of a row whose first key is not complete.
+_CUT_KEY = re.compile(rb'(?:\A|,)\s*(\{\s*(?:"[^"]*"?\s*)?)\Z')
+_MEMBER = re.compile(rb'\s*,?\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+# Text in place of numbers with decimals keeps their digits; NaN and Infinity are no numbers.
+_ROW_JSON = json.JSONDecoder(strict=False, parse_float=str, parse_constant=lambda _: None)
+_JSON = json.JSONDecoder(strict=False)
+_SPACE = b" \t\r\n"
+_BETWEEN = b" ,\t\r\n"
+_JOINED = 64  # leaves that one row may fall into
+_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass
@@ -43,8 +59,31 @@ def loose_json(text: bytes) -> Any:
     return None
 
 
+def loose_members(text: bytes) -> tuple[dict[str, Any], int]:
+    """Read the members of an object's inside, up to the first that is broken; also return the bytes that were read."""
+    found: dict[str, Any] = {}
+    at = 0
+    while match := _MEMBER.match(text, at):
+        value, end = first_value(text, match.end())
+        if end < 0:
+            break
+        found[str(first_value(match[1], 0)[0])] = value
+        at = end
+    return found, at
+
+
+def first_value(text: bytes, start: int) -> tuple[Any, int]:
+    """Return the JSON value at `start` and where it ends; -1 when it is broken."""
+    # latin-1 maps bytes to characters one to one, so the end that the parser returns is a byte offset.
+    try:
+        _, end = _JSON.raw_decode(text[start:].decode("latin-1"))
+    except (ValueError, RecursionError):
+        return None, -1
+    return loose_json(text[start : start + end]), start + end
+
+
 def _clean(text: bytes) -> tuple[bytes, list[str]]:
-    """Apply the repairs that are safe on a whole piece; return the text and what was done."""
+    """Apply the repairs that are safe on a whole row; return the text and what was done."""
     done = []
     try:
         text.decode("utf-8")
@@ -58,95 +97,220 @@ def _clean(text: bytes) -> tuple[bytes, list[str]]:
     return text, done
 
 
-def recover_events(text: bytes, offset: int, decoder: Any) -> tuple[list[Event], list[Note]]:
-    """Return every row of `text` that can be read, and notes on the others.
-
-    `offset` is the place of `text` in the decompressed file; `decoder` decodes a JSON array of wire events.
-    """
-    cleaned, done = _clean(text)
+def is_truncated(text: bytes) -> bool:
+    """Whether a JSON text is sound as far as it goes, and ends too early."""
+    # A number that ends in a point or a sign is malformed to the decoder, not cut.
+    text = _clean(text)[0].rstrip(b"0123456789.eE+-")
     try:
-        events: list[Event] = decoder.decode(b"[" + cleaned + b"]")
-        what = " and ".join(done) or "raw control characters"
-        return events, [Note("HP103", offset, 1, f"repaired {what}")]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    starts = [m.end() for m in _ROW_START.finditer(cleaned)]
-    events = []
-    notes: dict[str, Note] = {}
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)
+    except (UnicodeDecodeError, RecursionError):
+        return False
+    return False
 
-    def note(code: str, where: int, what: str) -> None:
-        if code in notes:
-            notes[code].count += 1
+
+def row_starts(text: bytes) -> list[int]:
+    """Return where rows may begin: at an object that begins with a key of a row and is not the value of another key.
+
+    The phase is no key of a value: where one follows a colon, two writers tore each other's rows.
+    """
+    starts = []
+    for match in _ROW_START.finditer(text):
+        before = match.start() - 1
+        while before >= 0 and text[before] in _SPACE:
+            before -= 1
+        if before < 0 or text[before] != 58 or _PHASE.search(match[0]):  # 58 is a colon
+            starts.append(match.start())
+    return starts
+
+
+def recover_events(text: bytes, offset: int, decoder: Any, *, cut: bool = False) -> tuple[list[Event], list[Note], int]:
+    """Return every row of `text` that can be read, notes on the others, and where a row begins that the end of `text` cuts.
+
+    `offset` is the place of `text` in the decompressed file; `decoder` decodes a JSON array of wire events; `cut`: the file
+    ends with `text`, so its last row may be incomplete (else the returned place is -1). What is recovered does not depend on
+    how a file was cut into pieces, as long as no cut lies inside a row.
+    """
+    return _Rescue(text, offset, decoder).run(cut=cut)
+
+
+class _Rescue:
+    """Recover the rows of one piece. Leaves are the stretches between two possible row starts."""
+
+    def __init__(self, text: bytes, offset: int, decoder: Any) -> None:
+        self.text = text
+        self.offset = offset
+        self.decoder = decoder
+        self.exact = decoder.type == list[ExactEvent]
+        self.events: list[Event] = []
+        self.notes: dict[str, Note] = {}
+
+    def run(self, *, cut: bool) -> tuple[list[Event], list[Note], int]:
+        cut_at = -1
+        key = _CUT_KEY.search(self.text) if cut else None
+        if key:
+            cut_at = key.start(1)
+            self.text = self.text[:cut_at]
+        self.bounds = [*row_starts(self.text), len(self.text)]
+        count = len(self.bounds) - 1
+        if self.text[: self.bounds[0]].strip(_BETWEEN):
+            self._note("HP102", 0, "text that is no row")
+        done = 0
+        spans = [(0, count)] if count else []
+        while spans:
+            first, last = spans.pop()
+            rows = self._whole(self._row(first, last))
+            if rows is not None:
+                self._rescue(done, first)
+                self.events += rows
+                done = last
+            elif last - first > 1:
+                middle = (first + last) // 2
+                spans += [(middle, last), (first, middle)]
+        end = self._cut_row(done, count) if cut else count
+        self._rescue(done, end)
+        return self.events, list(self.notes.values()), self.bounds[end] if end < count else cut_at
+
+    def _note(self, code: str, where: int, what: str) -> None:
+        if code in self.notes:
+            self.notes[code].count += 1
         else:
-            notes[code] = Note(code, offset + where, 1, what)
+            self.notes[code] = Note(code, self.offset + where, 1, what)
 
-    if not starts:
-        note("HP102", 0, f"{len(text)} bytes without a readable row")
-        return [], list(notes.values())
-    if cleaned[: starts[0]].strip(b" ,["):
-        note("HP102", 0, "a piece of a row")
-    for start, stop in zip(starts, [*starts[1:], len(cleaned)], strict=True):
-        row = cleaned[start:stop].rstrip().rstrip(b",").rstrip()
-        event, repaired = _recover_row(row, decoder)
+    def _row(self, first: int, last: int) -> bytes:
+        return self.text[self.bounds[first] : self.bounds[last]].rstrip(_BETWEEN)
+
+    def _phases(self, leaf: int) -> int:
+        return len(_PHASE.findall(self.text, self.bounds[leaf], self.bounds[leaf + 1]))
+
+    def _whole(self, text: bytes) -> list[Event] | None:
+        try:
+            rows: list[Event] = self.decoder.decode(b"[" + text + b"]")
+        except _FAILURES:
+            return None
+        # A row has a phase; what has none is an object from inside a row's arguments.
+        return rows if all(row.ph for row in rows) else None
+
+    def _rescue(self, first: int, last: int) -> None:
+        """Recover what can be of the broken leaves from `first` up to `last`."""
+        while first < last:
+            joined = self._join(first, last)
+            if not joined:
+                self._repair(first)
+            first += joined or 1
+
+    def _join(self, first: int, last: int) -> int:
+        """Append the row that falls into several leaves (its arguments hold objects that look like rows); return how many."""
+        phases = self._phases(first)
+        for end in range(first + 2, min(last, first + _JOINED) + 1):
+            phases += self._phases(end - 1)
+            if phases > 1:
+                break
+            text = self._row(first, end)
+            for candidate in (text, _clean(text)[0]) if phases else ():
+                rows = self._whole(candidate)
+                if rows is not None and len(rows) == 1:
+                    if candidate is not text:
+                        self._note("HP103", self.bounds[first], "repaired raw control characters")
+                    self.events += rows
+                    return end - first
+        return 0
+
+    def _repair(self, leaf: int) -> None:
+        event, repaired, rest = _recover_row(self._row(leaf, leaf + 1), self.decoder, exact=self.exact)
         if event is None:
-            note("HP102", start, "rows that could not be read")
-        else:
-            events.append(event)
-            if repaired:
-                note("HP103", start, f"repaired {repaired}")
-    return events, list(notes.values())
+            self._note("HP102", self.bounds[leaf], "rows that could not be read")
+            return
+        self.events.append(event)
+        if repaired:
+            self._note("HP103", self.bounds[leaf], f"repaired {repaired}")
+        if rest:
+            self._note("HP102", self.bounds[leaf], "text that is no row")
+
+    def _cut_row(self, first: int, last: int) -> int:
+        """Return the leaf at which the row begins that the end of the file cuts, or `last` when none is cut."""
+        leaf, phases = last, 0
+        while leaf > first and (phases := phases + self._phases(leaf - 1)) <= 1:
+            leaf -= 1
+        while leaf < last and not self._is_cut(self.bounds[leaf]):
+            leaf += 1
+        return leaf
+
+    def _is_cut(self, start: int) -> bool:
+        return first_value(self.text, start)[1] < 0 and is_truncated(b"[" + self.text[start:])
 
 
-def _recover_row(row: bytes, decoder: Any) -> tuple[Event | None, str]:
-    """Read one row; return it (or None) and what had to be repaired."""
-    attempts = ((row, ""), (_BAD_ESCAPE.sub(lambda m: b"\\" + m[0], row), "backslashes in a name"))
+def _recover_row(row: bytes, decoder: Any, *, exact: bool) -> tuple[Event | None, str, bytes]:
+    """Read one row; return it (or None), what had to be repaired, and text behind it that is no row."""
+    cleaned, done = _clean(row)
+    attempts = (
+        (row, ""),
+        (cleaned, " and ".join(done) or "raw control characters"),
+        (_BAD_ESCAPE.sub(lambda m: b"\\" + m[0], cleaned), "backslashes in a name"),
+    )
     for candidate, repaired in attempts:
         try:
             events = decoder.decode(b"[" + candidate + b"]")
-            return (events[0], repaired) if len(events) == 1 else (None, "")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            loose = _loose_event(candidate, exact=decoder.type == list[ExactEvent])
-            if loose is not None:
-                return loose, "arguments of an unexpected type"
-    return _scrape(row, exact=decoder.type == list[ExactEvent]), "unescaped quotes or backslashes"
+        except _FAILURES:
+            continue
+        return (events[0], repaired, b"") if len(events) == 1 and events[0].ph else (None, "", b"")
+    for candidate, repaired in attempts[1:]:
+        try:
+            text = candidate.decode()
+            value, end = _ROW_JSON.raw_decode(text)
+        except (ValueError, RecursionError):
+            continue
+        rest = text[end:].strip(" ,\t\r\n").encode()
+        try:
+            return decoder.decode(b"[" + text[:end].encode() + b"]")[0], "" if candidate is cleaned and not done else repaired, rest
+        except _FAILURES:
+            return _loose_event(value, exact=exact), "fields of an unexpected type", rest
+    return _scrape(cleaned, exact=exact), "unescaped quotes or backslashes", b""
 
 
 def _make(fields: dict[str, Any], *, exact: bool) -> Event:
+    for key in ("ts", "dur"):
+        if not isinstance(fields.get(key), (int, float, str)) or isinstance(fields.get(key), bool):
+            fields[key] = None
     if exact:
-        fields["ts"] = msgspec.Raw(str(fields.get("ts") or "").encode())
+        fields["ts"] = msgspec.Raw(b"" if fields["ts"] is None else str(fields["ts"]).encode())
         return ExactEvent(**fields)  # type: ignore[return-value]
     return Event(**fields)
 
 
-def _loose_event(row: bytes, *, exact: bool) -> Event | None:
-    """Read a row whose JSON is valid but whose `args` is no object."""
-    try:
-        value = json.loads(row)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
+def _loose_event(value: Any, *, exact: bool) -> Event | None:
+    """Take what can be used from a row whose JSON is valid but not all of whose fields have the expected type."""
+    if not isinstance(value, dict) or not value.get("ph"):
         return None
     fields = {k: value[k] for k in ("ph", "name", "cat", "pid", "tid", "ts", "dur") if k in value}
+    args = value.get("args")
+    if isinstance(args, dict):
+        fields["args"] = Args(**{name: args[key] for key, name in _ARG_NAMES.items() if key in args})
     return _make(fields, exact=exact)
 
 
 def _scrape(row: bytes, *, exact: bool) -> Event | None:
-    """Take the plain fields out of a row that is no JSON; a row without phase or stamp is lost."""
+    """Take the plain fields out of a row that is no JSON; None without phase or stamp, or when the text mixes two rows."""
+    if len(_PHASE.findall(row)) != 1:
+        return None
     fields: dict[str, Any] = {}
-    for key in ("ph", "name", "cat", "pid", "tid"):
-        match = re.search(_TEXT_FIELD.replace(b"%s", key.encode()), row, re.DOTALL)
-        if match:
-            fields[key] = match[1].decode("utf-8", "replace")
-    for key in ("pid", "tid", "ts", "dur"):
-        match = re.search(_NUMBER_FIELD.replace(b"%s", key.encode()), row)
-        if match:
-            fields[key] = match[1].decode()
-    if len(str(fields.get("ph", ""))) != 1 or "ts" not in fields:
+    # Writers that sort keys put the arguments first, others last: the row's own field is the one at the other end.
+    own = -1 if _ARGS_FIRST.match(row) else 0
+    for key in _FIELDS["text"]:
+        found = re.findall(_TEXT_FIELD.replace(b"%s", key.encode()), row, re.DOTALL)
+        if found:
+            fields[key] = found[own].decode("utf-8", "replace")
+    for key in _FIELDS["number"]:
+        found = re.findall(_NUMBER_FIELD.replace(b"%s", key.encode()), row)
+        if found:
+            fields[key] = found[own].decode()
+    if len(str(fields.get("ph", ""))) != 1 or "ts" not in fields or (fields["ph"] == "X" and "dur" not in fields):
         return None
     arguments: dict[str, Any] = {}
-    for key, name in (("correlation", "correlation"), ("External id", "external_id"), ("stream", "stream"), ("device", "device")):
+    for key in ("correlation", "External id", "external id", "stream", "device"):
         match = re.search(_NUMBER_FIELD.replace(b"%s", key.encode()), row)
         if match:
-            arguments[name] = match[1].decode()
+            arguments[_ARG_NAMES[key]] = match[1].decode()
     fields["args"] = Args(**arguments)
     return _make(fields, exact=exact)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 PIECE_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -26,7 +26,7 @@ class ByteSource:
         self.compressed = False
 
     def __iter__(self) -> Iterator[bytes]:
-        with open(self.path, "rb") as handle:
+        with self.path.open("rb") as handle:
             head = handle.read(2)
             handle.seek(0)
             self.compressed = head == _GZIP_MAGIC
@@ -48,13 +48,16 @@ class ByteSource:
                         self.problem, self.problem_offset = "bytes that are no gzip follow the last member", total
                     if not block or self.problem:
                         break
+                before = inflate.copy() if inside else None
                 try:
                     piece = inflate.decompress(block)
                 except zlib.error as error:
-                    self.problem, self.problem_offset = f"gzip data is damaged ({error})", total
-                    break
+                    piece = _up_to_damage(before or zlib.decompressobj(wbits=31), block)
+                    self.problem, self.problem_offset = f"gzip data is damaged ({error})", total + len(piece)
                 out += piece
                 total += len(piece)
+                if self.problem:
+                    break
                 inside, block = not inflate.eof, inflate.unused_data
                 if inflate.eof:
                     inflate = zlib.decompressobj(wbits=31)
@@ -69,6 +72,17 @@ class ByteSource:
             yield bytes(out)
 
 
+def _up_to_damage(inflate: Any, block: bytes) -> bytes:
+    """Decompress what comes before the damage; a failing call returns nothing, so the bytes go in one by one."""
+    out = bytearray()
+    try:
+        for i in range(len(block)):
+            out += inflate.decompress(block[i : i + 1])
+    except zlib.error:
+        pass
+    return bytes(out)
+
+
 def read_head(path: str | Path, size: int = 256 << 10) -> bytes:
     """Return up to `size` decompressed bytes from the start of a file."""
     source = ByteSource(path, piece_bytes=size)
@@ -77,10 +91,16 @@ def read_head(path: str | Path, size: int = 256 << 10) -> bytes:
     return b""
 
 
+def is_gzip(path: str | Path) -> bool:
+    """Tell whether a file begins as gzip does."""
+    with Path(path).open("rb") as handle:
+        return handle.read(2) == _GZIP_MAGIC
+
+
 def read_tail(path: str | Path, size: int = 64 << 10) -> bytes:
     """Return the last bytes of an uncompressed file; nothing for a gzipped one (its tail cannot be sought)."""
     path = Path(path)
-    with open(path, "rb") as handle:
+    with path.open("rb") as handle:
         if handle.read(2) == _GZIP_MAGIC:
             return b""
         handle.seek(max(0, path.stat().st_size - size))

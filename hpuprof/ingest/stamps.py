@@ -3,10 +3,13 @@
 Chrome's unit is the microsecond, with up to three decimals. A double holds such a stamp exactly enough below 2**43 µs
 (102 days; Kineto's stamps are relative to a three-month base): splitting it into whole and fraction before scaling keeps the
 error under half a nanosecond. Longer stamps with decimals are read from their text.
+
+A stamp beyond 2**62 ns (the year 2116) is no stamp: below that, differences of stamps fit into int64.
 """
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,19 @@ from hpuprof.model.trace import Ints
 
 Mask = npt.NDArray[np.bool_]
 
+_LIMIT_NS = 2**62
+_LIMIT_US = _LIMIT_NS / 1000
+_EXACT_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below
+
 
 def _floats(values: list[Any]) -> npt.NDArray[np.float64]:
     try:
-        return np.array(values, dtype=np.float64)
+        numbers = np.array(values, dtype=np.float64)
+        if numbers.ndim == 1:
+            return numbers
     except (TypeError, ValueError, OverflowError):
-        return np.array([_float(v) for v in values], dtype=np.float64)
+        pass
+    return np.array([_float(v) for v in values], dtype=np.float64)
 
 
 def _float(value: Any) -> float:
@@ -34,12 +44,19 @@ def _float(value: Any) -> float:
 def stamp_ns(values: list[Any]) -> tuple[Ints, Mask]:
     """Convert µs stamps to ns; the mask tells which were numbers. Shape of both: `(len(values),)`."""
     micros = _floats(values)
-    ok = np.isfinite(micros) & (np.abs(micros) < 9e15)
+    ok = np.isfinite(micros) & (np.abs(micros) < _LIMIT_US)
     if not ok.all():
         micros = np.where(ok, micros, 0.0)
     whole = np.floor(micros)
     ns = whole.astype(np.int64) * 1000 + np.rint((micros - whole) * 1000).astype(np.int64)
     return ns, ok
+
+
+def inexact(ns: Ints) -> bool:
+    """Whether stamps that came through a double may be off: beyond 2**43 µs, and with decimals."""
+    if not len(ns) or (ns.max() < _EXACT_NS and ns.min() > -_EXACT_NS):
+        return False
+    return bool((ns[np.abs(ns) >= _EXACT_NS] % 1000 != 0).any())
 
 
 def duration_ns(values: list[Any]) -> tuple[Ints, Mask]:
@@ -55,23 +72,27 @@ def exact_ns(raws: list[Any]) -> tuple[Ints, Mask]:
     ns = np.zeros(len(raws), dtype=np.int64)
     ok = np.ones(len(raws), dtype=bool)
     for i, raw in enumerate(raws):
-        whole, _, fraction = bytes(raw).strip(b'" ').partition(b".")
+        text = bytes(raw).strip(b'" ')
         try:
-            value = int(whole) * 1000
-            ns[i] = value + int((fraction + b"000")[:3])
-        except (ValueError, OverflowError):
-            number = _float(bytes(raw).strip(b'" ') or None)
-            ok[i] = np.isfinite(number) and abs(number) < 9e15
-            ns[i] = round(number * 1000) if ok[i] else 0
+            # Nearly every stamp has three decimals; the others (none, exponents, more digits) go the long way.
+            value = int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else round(Decimal(text.decode()) * 1000)
+            ok[i] = abs(value) < _LIMIT_NS
+        except (ValueError, InvalidOperation, OverflowError):
+            ok[i] = False
+        if ok[i]:
+            ns[i] = value
     return ns, ok
 
 
 def int_column(values: list[Any]) -> Ints:
     """Convert identifiers and sizes to int64; what is no such number becomes -1."""
     try:
-        return np.array(values, dtype=np.int64)
+        numbers = np.array(values, dtype=np.int64)
+        if numbers.ndim == 1:
+            return numbers
     except (TypeError, ValueError, OverflowError):
-        return np.array([_int64(v) for v in values], dtype=np.int64)
+        pass
+    return np.array([_int64(v) for v in values], dtype=np.int64)
 
 
 def _int64(value: Any) -> int:

@@ -1,14 +1,17 @@
 """Chrome's wire structs: the few fields that hpuprof reads of a trace event. Chrome's words stop behind `normalise`.
 
 Values are untyped on purpose: numbers arrive as strings, stamps as integers or decimals, and a wrong type in one field
-must not cost a row. Unknown fields are skipped by the decoder without building Python objects.
+must not cost a row. Times alone are typed, as `true` would pass for 1 µs; a row that fails there is read by `recover`.
+Unknown fields are skipped by the decoder without building Python objects.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
+
+Time: TypeAlias = int | float | str | None
 
 
 class Args(msgspec.Struct, gc=False):
@@ -45,8 +48,8 @@ class Event(msgspec.Struct, gc=False):
     cat: Any = ""
     pid: Any = None
     tid: Any = None
-    ts: Any = None
-    dur: Any = None
+    ts: Time = None
+    dur: Time = None
     args: Args | None = None
 
 
@@ -59,5 +62,5 @@ class ExactEvent(msgspec.Struct, gc=False):
     pid: Any = None
     tid: Any = None
     ts: msgspec.Raw = msgspec.Raw(b"")
-    dur: Any = None
+    dur: Time = None
     args: Args | None = None

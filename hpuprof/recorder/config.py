@@ -1,0 +1,110 @@
+"""What a user can set on a recorder: plain values, checked when they are given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hpuprof.errors import ConfigError
+from hpuprof.recorder.plan import ASYNC, SYNC, Schedule
+
+ACTIVITIES = ("cpu", "hpu", "cuda", "xpu", "mtia", "privateuse1")
+
+
+@dataclass(frozen=True)
+class RecordConfig:
+    """Options of a recording; see `docs/recorder.md` for what each one costs."""
+
+    activities: tuple[str, ...] | None = None
+    record_shapes: bool = False
+    with_stack: bool = False
+    profile_memory: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
+    wait: int = 1
+    warmup: int = 1
+    active: int = 3
+    repeat: int = 1
+    skip_first: int = 0
+    baseline_steps: int = 5
+    baseline_blocks: int = 3
+    asynchronous: bool = True
+    synchronous: bool = True
+    every_n_steps: int | None = None
+    max_windows: int | None = None
+    slow_step_factor: float | None = None
+    ranks: tuple[int, ...] | None = None
+    compress: bool = True
+    memory_counters: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("wait", "warmup", "repeat", "skip_first", "baseline_steps", "baseline_blocks"):
+            _check(name, getattr(self, name), 0)
+        _check("active", self.active, 1)
+        for name in ("every_n_steps", "max_windows"):
+            if getattr(self, name) is not None:
+                _check(name, getattr(self, name), 1)
+        if not (self.asynchronous or self.synchronous):
+            raise ConfigError("asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder")
+        if self.slow_step_factor is not None and self.slow_step_factor <= 1:
+            raise ConfigError(f"slow_step_factor is {self.slow_step_factor}", hint="a number above 1, such as 2.0")
+        for activity in self.activities or ():
+            if activity not in ACTIVITIES:
+                raise ConfigError(f"unknown activity {activity!r}", hint=f"one of {', '.join(ACTIVITIES)}")
+
+    def schedule(self, *, device: bool, baseline: bool = True) -> Schedule:
+        """Return the schedule. Without a device there is nothing to drain, so the synchronous window is left out if both are on."""
+        windows = tuple(kind for kind, on in ((ASYNC, self.asynchronous), (SYNC, self.synchronous and (device or not self.asynchronous))) if on)
+        blocks = self.baseline_blocks if baseline and self.baseline_steps else 0
+        return Schedule(
+            skip_first=self.skip_first,
+            wait=self.wait,
+            baseline_steps=self.baseline_steps if blocks else 0,
+            baseline_blocks=blocks,
+            warmup=self.warmup,
+            active=self.active,
+            repeat=self.repeat,
+            windows=windows,
+            every_n_steps=self.every_n_steps,
+        )
+
+    def as_metadata(self) -> dict[str, Any]:
+        """Return the options as plain JSON values."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+
+def _check(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name} is {value!r}", hint=f"a whole number of {least} or more")
+
+
+def activity_names(activities: Sequence[Any] | None) -> tuple[str, ...] | None:
+    """Return activities as lower-case names; strings and members of any ProfilerActivity enum are accepted."""
+    if activities is None:
+        return None
+    return tuple(a.lower() if isinstance(a, str) else str(getattr(a, "name", a)).lower() for a in activities)
+
+
+def refuse_habana_profile() -> None:
+    """Refuse `HABANA_PROFILE=1`: it hands Synapse's profiler to another tool. Raises ConfigError."""
+    value = os.environ.get("HABANA_PROFILE")
+    if value is not None and value not in ("", "0") and not value.startswith("profile_api"):
+        raise ConfigError(
+            f"HABANA_PROFILE={value} starts the Intel Gaudi Profiler, which owns the device's profiler; both cannot record at once",
+            hint="unset HABANA_PROFILE (or set it to profile_api_light) before torch is imported",
+        )
+
+
+def refuse_unknown(given: dict[str, Any], known: Sequence[str], *, who: str) -> None:
+    """Raise ConfigError for keywords that nobody knows, with the nearest known one."""
+    if given:
+        from difflib import get_close_matches
+
+        name = min(given)
+        close = get_close_matches(name, known, n=1)
+        raise ConfigError(f"{who} has no option {name!r}", hint=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}")
+
+
+ScheduleCallable = Callable[[int], Any]

@@ -1,0 +1,116 @@
+"""Which accelerator is there, how to drain it, what it tells of itself. Everything is looked up when recording starts.
+
+Three worlds of HPU: Habana's bridge rebinds `torch.profiler.ProfilerActivity` to an enum of its own; newer torch has
+`ProfilerActivity.HPU`; and there may be no HPU at all. Names, not enum members, are kept until the profiler is created, so
+that the order of imports never matters.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_ACCELERATORS = ("hpu", "cuda", "xpu")
+
+
+@dataclass(frozen=True)
+class Device:
+    """The accelerator of this process: hpu, cuda, xpu, or cpu for none."""
+
+    kind: str
+
+    def _module(self) -> Any:
+        import torch
+
+        return getattr(torch, self.kind, None)
+
+    def drain(self) -> None:
+        """Wait until the device has done everything that was asked of it; in HPU lazy mode flush the accumulated graph first."""
+        if self.kind == "cpu":
+            return
+        if self.kind == "hpu":
+            core = sys.modules.get("habana_frameworks.torch.core")
+            mark_step = getattr(core, "mark_step", None)
+            if mark_step is not None and os.environ.get("PT_HPU_LAZY_MODE") != "0":
+                mark_step()
+        synchronize = getattr(self._module(), "synchronize", None)
+        if synchronize is not None:
+            synchronize()
+
+    def memory(self) -> dict[str, int]:
+        """Return bytes in use: of the device, or of this process for a CPU. Empty when nothing tells."""
+        if self.kind == "cpu":
+            return _resident()
+        module = self._module()
+        try:
+            if self.kind == "hpu":
+                stats = module.memory_stats()
+                return {"allocated": int(stats["InUse"]), "limit": int(stats["Limit"])}
+            return {"allocated": int(module.memory_allocated()), "reserved": int(module.memory_reserved())}
+        except (AttributeError, KeyError, NotImplementedError, RuntimeError):
+            return {}
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, name and memory of the device."""
+        found: dict[str, Any] = {"kind": self.kind}
+        module = self._module()
+        try:
+            if self.kind != "cpu":
+                found["name"] = str(module.get_device_name())
+                found["count"] = int(module.device_count())
+                if self.kind == "hpu":
+                    found["memory_bytes"] = int(module.memory_stats()["Limit"])
+                else:
+                    found["memory_bytes"] = int(module.get_device_properties(module.current_device()).total_memory)
+        except (AttributeError, KeyError, NotImplementedError, RuntimeError):
+            pass
+        return found
+
+
+def _resident() -> dict[str, int]:
+    try:
+        return {"resident": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")}
+    except (OSError, ValueError, IndexError):
+        return {}
+
+
+def find_device() -> Device:
+    """Return the accelerator that torch can use now."""
+    import torch
+
+    for kind in _ACCELERATORS:
+        module = getattr(torch, kind, None)
+        try:
+            if module is not None and module.is_available():
+                return Device(kind)
+        except (AttributeError, RuntimeError):
+            continue
+    return Device("cpu")
+
+
+def resolve_activities(names: tuple[str, ...] | None, device: Device) -> tuple[list[Any], list[str]]:
+    """Return the members of whatever ProfilerActivity enum is bound now, and the names that nothing here can record.
+
+    Default: the CPU and the accelerator that is there.
+    """
+    import torch.profiler
+
+    enum = torch.profiler.ProfilerActivity
+    wanted = names or (("cpu",) if device.kind == "cpu" else ("cpu", device.kind))
+    try:
+        supported = {str(getattr(a, "name", a)).lower() for a in torch.profiler.supported_activities()}
+    except (AttributeError, RuntimeError):
+        supported = set()
+    native = enum.__module__.startswith("torch._C")
+    found, missing = [], []
+    for name in wanted:
+        member = next((getattr(enum, n) for n in dir(enum) if n.lower() == name), None)
+        # Habana's own enum is handled by Habana's wrapper; a native member needs torch's support.
+        if member is None or (native and supported and name not in supported):
+            missing.append(name)
+        else:
+            found.append(member)
+    return found, missing

@@ -1,0 +1,372 @@
+"""The recorder's engine: follows a plan step by step, times unprofiled blocks, runs the profiler in windows, writes files.
+
+Frameworks drive it with three calls: `step()` at the start of each step, `enter`/`leave` around named actions, and `finish()`
+at the end of the loop. It never raises into a training run: the first error disarms it, with one warning.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hpuprof.errors import HpuprofError
+from hpuprof.naming import trace_name
+from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_habana_profile
+from hpuprof.recorder.device import Device, find_device, resolve_activities
+from hpuprof.recorder.metadata import environment, host, run_mode, unprofiled, versions
+from hpuprof.recorder.plan import ASYNC, IDLE, SYNC, Phase, Slot, slots_of_callable, window_slots
+from hpuprof.recorder.writer import write_trace
+
+_SLOW_SAMPLES = 50
+
+
+@dataclass(frozen=True)
+class Who:
+    """Who records what: part of the file's name and of its metadata."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    stage: str = ""
+    action: str = ""
+    framework: str = ""
+    compiled: bool = False
+
+
+@dataclass
+class Written:
+    """A trace file that was written."""
+
+    path: str
+    bytes: int
+    window: str
+    complete: bool
+
+
+@dataclass
+class Engine:
+    """Records one loop of one rank. `dirpath`: where run directories go; `label`: the start of their names."""
+
+    config: RecordConfig
+    who: Who
+    dirpath: str
+    label: str = "hpuprof"
+    schedule: ScheduleCallable | None = None
+    on_trace_ready: Callable[[Any], None] | None = None
+    available_steps: float = float("inf")
+    hooks: Callable[[], Any] | None = None  # returns a context that stays open while a window records
+    baseline: bool = True
+    written: list[Written] = field(default_factory=list)
+    blocks: list[tuple[int, int]] = field(default_factory=list)
+    disarmed: bool = False
+    answered: bool = False  # whether the end of the run has been told
+
+    def __post_init__(self) -> None:
+        self._device: Device | None = None
+        self._slots: Iterator[Slot] | None = None
+        self._slot = IDLE
+        self._number = -1  # of the step in progress
+        self._done = False
+        self._profile: Any = None
+        self._next_action: Any = None
+        self._hooked: Any = None
+        self._counters: list[tuple[int, dict[str, int]]] = []
+        self._block_start = 0
+        self._block_steps = 0
+        self._recorded: list[int] = []
+        self._complete = False
+        self._windows = 0
+        self._unfinished = ""
+        self._walls: deque[int] = deque(maxlen=_SLOW_SAMPLES)
+        self._last_start = 0
+        self._open: dict[tuple[int, str], list[Any]] = {}
+        self._lock = threading.Lock()
+
+    # ------------------------------------------------------------------------------------------------- what a framework calls
+
+    @property
+    def recording(self) -> bool:
+        """Whether a profiler runs right now (warm-up included)."""
+        return self._profile is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will be recorded."""
+        return self._done or self.disarmed
+
+    def step(self, number: int | None = None) -> None:
+        """Begin the next step; this ends the one before. `number`: what the framework counts; default: one more than the last."""
+        if self.finished and self._profile is None:
+            return
+        self._safely(self._step, number)
+
+    def enter(self, name: str) -> None:
+        """Open a named action; cheap while nothing is recorded."""
+        if self._profile is not None:
+            self._safely(self._enter, name)
+
+    def leave(self, name: str) -> None:
+        """Close a named action, innermost first; unknown names are ignored."""
+        if self._open:
+            self._safely(self._leave, name)
+
+    def finish(self) -> None:
+        """End the loop: save what is open, tell what never completed."""
+        if self._slots is not None and not self._done:
+            self._safely(self._finish)
+        self._done = True
+
+    # ---------------------------------------------------------------------------------------------------------------- inside
+
+    def _safely(self, work: Callable[..., None], *arguments: Any) -> None:
+        try:
+            work(*arguments)
+        except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
+            self._disarm(error)
+
+    def _disarm(self, error: Exception) -> None:
+        self.disarmed = True
+        profile, self._profile = self._profile, None
+        hooked, self._hooked = self._hooked, None
+        self._open.clear()
+        for close in (lambda: profile and profile.stop(), lambda: hooked and hooked.__exit__(None, None, None)):
+            try:
+                close()
+            except Exception:  # noqa: BLE001, S110  the first error is the one to tell
+                pass
+        hint = f" ({error.hint})" if isinstance(error, HpuprofError) and error.hint else ""
+        warnings.warn(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}{hint}", RuntimeWarning, stacklevel=2)
+
+    def _begin(self) -> Iterator[Slot]:
+        refuse_habana_profile()
+        self._device = find_device()
+        if self.config.ranks is not None and self.who.rank not in self.config.ranks:
+            return iter(())
+        if self.schedule is not None:
+            return slots_of_callable(self.schedule)
+        plan = self.config.schedule(device=self._device.kind != "cpu", baseline=self.baseline)
+        fitted = plan.fitted(self.available_steps)
+        if fitted != plan:
+            warnings.warn(
+                f"hpuprof: the loop has {self.available_steps:.0f} steps, the schedule needs {plan.skip_first + plan.cycle_steps}; "
+                f"recording {len(fitted.windows)} window(s) of {fitted.active} step(s), {fitted.baseline_blocks * fitted.baseline_steps} timed step(s)",
+                stacklevel=2,
+            )
+        return fitted.slots()
+
+    def _step(self, number: int | None) -> None:
+        if self._slots is None:
+            self._slots = self._begin()
+        before = self._slot
+        self._number = self._number + 1 if number is None else number
+        self._end_block(before)
+        slot = next(self._slots, None)
+        if slot is None or (self.config.max_windows is not None and self._windows >= self.config.max_windows and self._profile is None):
+            slot = self._after_the_plan(slot)
+        self._slot = slot
+        self._drive(before, slot)
+        if slot.phase == Phase.TIMED and slot.first:
+            self._require_device().drain()
+            self._block_start, self._block_steps = time.perf_counter_ns(), 0
+
+    def _after_the_plan(self, slot: Slot | None) -> Slot:
+        """Idle, or start an extra window when the last step was slow; done when nothing can trigger one."""
+        if self.config.slow_step_factor is None or (self.config.max_windows is not None and self._windows >= self.config.max_windows):
+            self._done = self._profile is None or slot is None
+            return IDLE
+        now = time.perf_counter_ns()
+        last, self._last_start = now - self._last_start if self._last_start else 0, now
+        slow = len(self._walls) >= 10 and last > self.config.slow_step_factor * median(self._walls)
+        if last:
+            self._walls.append(last)
+        if slow:
+            self._slots = window_slots(ASYNC, self.config.warmup, self.config.active, self._windows)
+            return next(self._slots)
+        return IDLE
+
+    def _end_block(self, before: Slot) -> None:
+        if before.phase != Phase.TIMED:
+            return
+        self._block_steps += 1
+        if before.last:
+            self._require_device().drain()
+            self.blocks.append((time.perf_counter_ns() - self._block_start, self._block_steps))
+
+    def _drive(self, before: Slot, slot: Slot) -> None:
+        """Move the profiler from one step's use to the next one's."""
+        from torch.profiler import ProfilerAction
+
+        actions = {Phase.WARMUP: ProfilerAction.WARMUP, Phase.RECORD: ProfilerAction.RECORD}
+        action = actions.get(slot.phase, ProfilerAction.NONE)
+        if slot.phase == Phase.RECORD and slot.last:
+            action = ProfilerAction.RECORD_AND_SAVE
+        if self._profile is not None:
+            if self._sync_window:
+                self._require_device().drain()
+            same = slot.phase in actions and slot.window == before.window and not before.last
+            self._next_action = action if same else ProfilerAction.NONE
+            self._complete = before.phase == Phase.RECORD and before.last
+            self._profile.step_num = self._number - 1  # `step()` adds one and names the next step after it
+            self._close_actions()
+            self._profile.step()
+            if not same:
+                self._close_window()
+        if self._profile is None and slot.phase in actions:
+            self._next_action = action
+            self._open_window(slot)
+        if slot.phase == Phase.RECORD:
+            self._recorded.append(self._number)
+            self._sample_memory()
+
+    @property
+    def _sync_window(self) -> bool:
+        return self._slot.window == SYNC
+
+    def _require_device(self) -> Device:
+        if self._device is None:
+            self._device = find_device()
+        return self._device
+
+    def _open_window(self, slot: Slot) -> None:
+        import torch.profiler
+
+        device = self._require_device()
+        activities, missing = resolve_activities(self.config.activities, device)
+        if missing or device.kind == "cpu":
+            what = f"cannot record {', '.join(missing)} here" if missing else "no accelerator is available"
+            _warn_once(f"hpuprof: {what}; the trace will hold CPU rows only" if len(activities) <= 1 else f"hpuprof: {what}")
+        self._recorded, self._counters, self._complete = [], [], False
+        self._unfinished = f"{slot.cycle}-{slot.window}"
+        profile = torch.profiler.profile(
+            activities=activities,
+            schedule=lambda _: self._next_action,
+            on_trace_ready=lambda profile: self._safely(self._save, profile, slot),
+            record_shapes=self.config.record_shapes,
+            with_stack=self.config.with_stack,
+            profile_memory=self.config.profile_memory,
+            with_flops=self.config.with_flops,
+            with_modules=self.config.with_modules,
+        )
+        profile.step_num = self._number
+        profile.start()
+        self._profile = profile
+        if self.hooks is not None:
+            self._hooked = self.hooks()
+            self._hooked.__enter__()
+
+    def _close_window(self) -> None:
+        profile, self._profile = self._profile, None
+        hooked, self._hooked = self._hooked, None
+        if hooked is not None:
+            hooked.__exit__(None, None, None)
+        if profile is not None:
+            profile.stop()
+
+    def _close_actions(self) -> None:
+        """Close what is still open at a step's border: actions do not reach across steps."""
+        with self._lock:
+            opened, self._open = self._open, {}
+        for stack in opened.values():
+            for action in reversed(stack):
+                action.__exit__(None, None, None)
+
+    def _enter(self, name: str) -> None:
+        from torch.profiler import record_function
+
+        if self._sync_window:
+            self._require_device().drain()
+        action = record_function(name)
+        action.__enter__()
+        with self._lock:
+            self._open.setdefault((threading.get_ident(), name), []).append(action)
+
+    def _leave(self, name: str) -> None:
+        key = (threading.get_ident(), name)
+        with self._lock:
+            stack = self._open.get(key)
+            action = stack.pop() if stack else None
+            if stack is not None and not stack:
+                del self._open[key]
+        if action is not None:
+            if self._sync_window:
+                self._require_device().drain()
+            action.__exit__(None, None, None)
+
+    def _sample_memory(self) -> None:
+        if self.config.memory_counters:
+            values = self._require_device().memory()
+            if values:
+                self._counters.append((time.time_ns(), values))
+
+    def _save(self, profile: Any, slot: Slot) -> None:
+        """Write the window that just ended; `on_trace_ready` of the user comes instead of our file."""
+        self._windows += 1
+        self._unfinished = ""
+        if self.on_trace_ready is not None:
+            self.on_trace_ready(profile)
+            return
+        window = f"{slot.cycle}-{slot.window}"
+        run = "-".join(word for word in (self.label, self.who.stage, self.who.action, window) if word)
+        name = trace_name(host(), self.who.rank, time.time_ns(), compressed=self.config.compress)
+        target = f"{self.dirpath.rstrip('/')}/{run}/{name}"
+        with tempfile.TemporaryDirectory(prefix="hpuprof-") as folder:
+            exported = Path(folder) / "trace.json"
+            profile.export_chrome_trace(str(exported))
+            size = write_trace(exported, target, self._metadata(slot, window), self._counters)
+        self.written.append(Written(target, size, window, self._complete))
+
+    def _metadata(self, slot: Slot, window: str) -> dict[str, Any]:
+        device = self._require_device()
+        return {
+            "format": 1,
+            "rank": self.who.rank,
+            "world_size": self.who.world_size,
+            "local_rank": self.who.local_rank,
+            "host": host(),
+            "pid": os.getpid(),
+            "stage": self.who.stage,
+            "action": self.who.action,
+            "framework": self.who.framework,
+            "window": window,
+            "window_kind": slot.window,
+            "steps": self._recorded,
+            "complete": self._complete,
+            "unprofiled": unprofiled(self.blocks),
+            "mode": run_mode(device.kind, compiled=self.who.compiled),
+            "device": device.describe(),
+            "options": self.config.as_metadata(),
+            "versions": versions(),
+            "environment": environment(),
+        }
+
+    def _finish(self) -> None:
+        if self._profile is not None:
+            if self._sync_window:
+                self._require_device().drain()
+            self._close_actions()
+            recorded = len(self._recorded)
+            self._complete = self._slot.phase == Phase.RECORD and self._slot.last  # the loop's end is the last step's end
+            self._close_window()
+            if not self._complete:
+                what = f"was cut short after {recorded} of {self.config.active} steps" if recorded else "saw no step"
+                warnings.warn(f"hpuprof: the loop ended inside a window, which {what}", stacklevel=2)
+        elif not self._windows and self.schedule is None and (self.config.ranks is None or self.who.rank in self.config.ranks):
+            warnings.warn("hpuprof: the loop ended before a window began; nothing was recorded (see wait, baseline_steps, skip_first)", stacklevel=2)
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, stacklevel=3)

@@ -1,0 +1,64 @@
+"""What a recording tells of itself: versions, options, environment, device, unprofiled step times. Never a secret."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import sys
+from statistics import median
+from typing import Any
+
+from hpuprof._version import __version__
+
+_TELLING = re.compile(
+    r"^(?:PT_HPU_|PT_TB_|PT_PROFILER_|PT_PYTORCH_PROFILER_|HABANA_PROF|HLS_MODULE_ID$|PYTORCH_(?:CUDA|HIP)_ALLOC_CONF$|CUDA_LAUNCH_BLOCKING$"
+    r"|CUDA_VISIBLE_DEVICES$|HABANA_VISIBLE_|NCCL_(?:ALGO|PROTO|P2P_DISABLE|IB_DISABLE|DEBUG)$|OMP_NUM_THREADS$|MKL_NUM_THREADS$|TORCH_COMPILE_DISABLE$)"
+)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.I)
+_MAX_VALUE = 200
+
+
+def environment() -> dict[str, str]:
+    """Return the environment variables that change how a step runs; only names on the list, and none that smells of a secret."""
+    return {k: v[:_MAX_VALUE] for k, v in sorted(os.environ.items()) if _TELLING.match(k) and not _SECRET.search(k)}
+
+
+def versions() -> dict[str, str]:
+    """Return versions of what is loaded, without importing anything."""
+    found = {"hpuprof": __version__, "python": platform.python_version()}
+    for name in ("torch", "lightning", "pytorch_lightning", "habana_frameworks.torch"):
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            found[name] = str(version)
+    return found
+
+
+def host() -> str:
+    """Return this machine's name."""
+    return socket.gethostname() or "host"
+
+
+def run_mode(device: str, *, compiled: bool) -> str:
+    """Name how the model runs: lazy, eager or compile. Lazy is Habana's default up to bridge 1.20."""
+    if compiled:
+        return "compile"
+    if device == "hpu" and "habana_frameworks.torch" in sys.modules and os.environ.get("PT_HPU_LAZY_MODE", "1") != "0":
+        return "lazy"
+    return "eager"
+
+
+def unprofiled(blocks: list[tuple[int, int]]) -> dict[str, Any] | None:
+    """Summarise timed blocks of (nanoseconds, steps): time per step of each block, their median and spread. None without blocks."""
+    if not blocks:
+        return None
+    per_step = [ns // steps for ns, steps in blocks]
+    middle = int(median(per_step))
+    return {
+        "step_ns": middle,
+        "blocks_ns": per_step,
+        "steps_per_block": [steps for _, steps in blocks],
+        "spread_ns": max(per_step) - min(per_step),
+        "method": "wall clock over blocks of steps without the profiler, the device drained at both ends of each block only",
+    }

@@ -1,0 +1,81 @@
+"""`hpuprof.record`: the recorder for plain PyTorch loops, on the same engine as HPUProfiler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from types import TracebackType
+from typing import Any
+
+from hpuprof.recorder.config import RecordConfig, activity_names, refuse_habana_profile, refuse_unknown
+from hpuprof.recorder.engine import Engine, Who
+
+
+class Recording:
+    """A recording in progress. Call `step()` at the start of every step (or at its end; be consistent).
+
+    `written` lists the files; `region(name)` marks a part of a step; in the synchronous window its borders drain the device.
+    """
+
+    def __init__(self, dirpath: str | os.PathLike[str], *, label: str, config: RecordConfig, who: Who) -> None:
+        self._engine = Engine(config=config, who=who, dirpath=os.fspath(dirpath), label=label)
+
+    def __enter__(self) -> Recording:
+        self._engine.step()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._engine.finish()
+
+    def step(self) -> None:
+        """End the step in progress and begin the next."""
+        self._engine.step()
+
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Mark a part of a step by name."""
+        self._engine.enter(name)
+        try:
+            yield
+        finally:
+            self._engine.leave(name)
+
+    @property
+    def written(self) -> list[str]:
+        """Paths of the files written so far."""
+        return [w.path for w in self._engine.written]
+
+    @property
+    def unprofiled_step_ns(self) -> list[int]:
+        """Time per step of each block that ran without the profiler [ns]."""
+        return [ns // steps for ns, steps in self._engine.blocks]
+
+
+def rank_and_world() -> tuple[int, int, int]:
+    """Return global rank, world size and local rank: from torch.distributed if it runs, else from the launcher's environment."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0"))
+    number = {
+        name: int(os.environ[name]) if os.environ.get(name, "").isdigit() else default for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
+    }
+    return number["RANK"], number["WORLD_SIZE"], number["LOCAL_RANK"]
+
+
+def record(dirpath: str | os.PathLike[str], *, label: str = "hpuprof", activities: Sequence[Any] | None = None, **options: Any) -> Recording:
+    """Record a plain training loop: `with hpuprof.record("traces/") as recording: ... recording.step()`.
+
+    `dirpath`: a directory or fsspec URL; one run directory per window is made in it. `options`: those of `RecordConfig`.
+    Raises ConfigError for wrong options and for `HABANA_PROFILE=1`; once recording, errors only warn.
+    """
+    known = [f.name for f in fields(RecordConfig)]
+    refuse_unknown({k: v for k, v in options.items() if k not in known}, known, who="record")
+    refuse_habana_profile()
+    if options.get("ranks") is not None:
+        options["ranks"] = tuple(options["ranks"])
+    config = RecordConfig(activities=activity_names(activities), **options)
+    rank, world, local = rank_and_world()
+    return Recording(dirpath, label=label, config=config, who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch"))

@@ -1,0 +1,102 @@
+"""Writes one trace file: takes what the profiler exported, adds our metadata and counters, and puts it in place whole.
+
+The export is copied as a stream, never parsed: our key goes before `traceEvents` (nothing may follow it for TensorBoard's
+sake), counter rows become the first events. A file appears under its final name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hpuprof.errors import OutputError
+from hpuprof.naming import METADATA_KEY
+
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+_PIECE = 4 << 20
+
+
+def write_trace(exported: Path, target: str, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]) -> int:
+    """Move the exported trace to `target` (a path or fsspec URL; `.gz` compresses); return its size in bytes.
+
+    `counters`: (unix time in ns, values) pairs, written as Chrome counter rows on the trace's own clock. Raises OutputError.
+    """
+    remote = "://" in target and not target.startswith("file://")
+    final = Path(target.removeprefix("file://"))
+    folder = Path(tempfile.gettempdir()) if remote else final.parent
+    part = ""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, part = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=folder)
+        with os.fdopen(descriptor, "wb") as raw, open(exported, "rb") as source:
+            if target.endswith(".gz"):
+                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
+                    _copy(source, out, metadata, counters)
+            else:
+                _copy(source, raw, metadata, counters)
+        size = Path(part).stat().st_size
+        if remote:
+            _upload(part, target)
+        else:
+            Path(part).chmod(0o644)
+            Path(part).replace(final)
+            part = ""
+        return size
+    except OSError as error:
+        raise OutputError(f"{target}: the trace could not be written: {error.strerror or error}", hint="check the disk and the permissions") from error
+    finally:
+        if part:
+            with contextlib.suppress(OSError):
+                Path(part).unlink()
+
+
+def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]) -> None:
+    head = b""
+    match = None
+    while match is None:
+        piece = source.read(_PIECE)
+        if not piece:
+            break
+        head += piece
+        match = _EVENTS.search(head)
+    if match is None:
+        raise OutputError("the profiler exported no trace events", hint="record at least one step")
+    base = _BASE.search(head, 0, match.start())
+    rows = _counter_rows(counters, int(base[1]) if base else 0)
+    out.write(head[: match.start()])
+    out.write(json.dumps(METADATA_KEY).encode() + b": " + json.dumps(metadata, sort_keys=True).encode() + b",\n")
+    out.write(head[match.start() : match.end()])
+    rest = head[match.end() :]
+    if rows:
+        empty = rest.lstrip().startswith(b"]")
+        out.write(b"\n" + b",\n".join(rows) + (b"\n" if empty else b",\n"))
+    out.write(rest)
+    while piece := source.read(_PIECE):
+        out.write(piece)
+
+
+def _counter_rows(counters: list[tuple[int, dict[str, int]]], base_ns: int) -> list[bytes]:
+    rows = []
+    for when, values in counters:
+        micros, rest = divmod(when - base_ns, 1000)
+        stamp = f"{micros}.{rest:03d}"
+        rows.append(f'{{"ph": "C", "name": "memory", "pid": {os.getpid()}, "tid": 0, "ts": {stamp}, "args": {json.dumps(values)}}}'.encode())
+    return rows
+
+
+def _upload(part: str, target: str) -> None:
+    try:
+        import fsspec
+    except ModuleNotFoundError:
+        raise OutputError(f"{target}: writing to a URL needs fsspec", hint="pip install fsspec") from None
+    fs, path = fsspec.core.url_to_fs(target)
+    fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+    fs.put_file(part, path + ".part")
+    fs.mv(path + ".part", path)
