@@ -42,7 +42,7 @@ _ALL = (
     Diagnostic("HP119", "warning", "Damaged compression", "The gzip stream is damaged or ends early. What came before was read.", "Copy the file again.", lossy=True),
     Diagnostic("HP120", "info", "A candidate was left out", "A file in the directory looks like a trace by its name but holds no trace events.", "Nothing to do."),
     Diagnostic("HP121", "warning", "The device was profiled synchronously", "Every launch call outlives the device row that it launched: CUDA_LAUNCH_BLOCKING or a profiler that drains the device. Overlap of host and device was destroyed by the measurement.", "Record without forced synchronisation to see how much host and device really overlap."),
-    Diagnostic("HP122", "info", "Profiling slows steps down", "The trace does not hold the step time without the profiler; recorded steps are typically 1.4 to 3.6 times slower on the host.", "Time some steps without the profiler and compare."),
+    Diagnostic("HP122", "info", "Profiling slows steps down", "The trace does not hold the step time without the profiler; recorded steps are typically 1.4 to 3.6 times slower on the host.", "Record with HPUProfiler, which times steps without the profiler first."),
     Diagnostic("HP123", "info", "A table was cut", "Only the largest rows of the operator or kernel table are kept.", "Nothing to do; totals cover all rows."),
     Diagnostic("HP124", "info", "No step is typical", "All steps compile, warm up or lie at a border; the numbers come from untypical steps.", "Record more steps after a warm-up."),
     Diagnostic("HP125", "info", "Recordings differ in kind", "The files belong to different stages or actions; the answer speaks of one of them.", "See the table of files; analyse the others apart."),

@@ -26,6 +26,7 @@ from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.tables import DiagnosticRow, FileRow, StepRow, ThreadRow
 from hpuprof.model.trace import Trace, Trouble
+from hpuprof.naming import METADATA_KEY
 
 
 def reduce_file(file: TraceFile) -> RankPartial | FailedFile:
@@ -157,6 +158,10 @@ def _file_row(trace: Trace, file: TraceFile, steps: Steps, links: Links) -> File
     memory = first.get("totalGlobalMem")
     inside = identity_inside(trace.header)
     real = int((trace.device.kind != DeviceKind.MARKER).sum())
+    own = trace.header.get(METADATA_KEY)
+    recorded: dict[str, Any] = own if isinstance(own, dict) else {}
+    timed = recorded.get("unprofiled")
+    timed = timed if isinstance(timed, dict) else {}
     return FileRow(
         path=file.name,
         bytes=file.bytes,
@@ -179,10 +184,17 @@ def _file_row(trace: Trace, file: TraceFile, steps: Steps, links: Links) -> File
         steps_total=len(steps),
         steps_used=int(steps.used.sum()),
         linked_fraction=int((links.launch >= 0).sum()) / real if real else None,
+        window_kind=str(recorded["window_kind"]) if recorded.get("window_kind") else None,
+        unprofiled_step_ns=_whole(timed.get("step_ns")),
+        unprofiled_spread_ns=_whole(timed.get("spread_ns")),
         ignored=trace.health.ignored,
         unknown=list(trace.health.unknown),
         categories=dict(sorted(trace.categories.items())),
     )
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _diagnostics(trace: Trace, file: TraceFile, steps: Steps, links: Links, problems: list[Trouble]) -> list[DiagnosticRow]:

@@ -46,6 +46,14 @@ class FileRow(Row, frozen=True, kw_only=True):
     steps_total: Annotated[int, Meta(description="Steps found.")]
     steps_used: Annotated[int, Meta(description="Steps that enter medians.")]
     linked_fraction: Annotated[float | None, Meta(description="Share of device rows whose launch is in the trace.")]
+    window_kind: Annotated[
+        str | None,
+        Meta(
+            description="async (host and device overlap as they do) or sync (the device is drained at the borders of actions), as hpuprof's recorder wrote it."
+        ),
+    ]
+    unprofiled_step_ns: Annotated[int | None, Meta(description="Step time without the profiler, as hpuprof's recorder timed it before the window [ns].")]
+    unprofiled_spread_ns: Annotated[int | None, Meta(description="Largest less smallest of the timed blocks' step times [ns].")]
     ignored: Annotated[dict[str, int], Meta(description="Rows understood and left out, by category.")]
     unknown: Annotated[list[tuple[str, str, int]], Meta(description="Rows no rule knows: category, thread name, count.")]
     categories: Annotated[dict[str, int], Meta(description="Slices by category as written.")]

@@ -62,6 +62,8 @@ def _budget(report: Report) -> Section:
     labels = (
         ("step_time_p50", "step time, median"),
         ("step_time_p90", "step time, 90th percentile"),
+        ("unprofiled_step_time", "step time without the profiler"),
+        ("profiling_slowdown", "profiled over unprofiled"),
         ("host_working_fraction", "host working"),
         ("host_blocked_fraction", "host blocked (waiting)"),
         ("input_fraction", "fetching data"),

@@ -48,7 +48,9 @@ def number(value: float | int | None) -> str:
 
 
 def measured(value: float | int | None, unit: str) -> str:
-    """Format a value by the unit of its metric: ns, fraction, bytes or count."""
+    """Format a value by the unit of its metric: ns, fraction, ratio, bytes or count."""
+    if unit == "ratio":
+        return UNKNOWN if value is None else f"{value:.2f} ×"
     if unit == "ns":
         return duration(value)
     if unit == "fraction":

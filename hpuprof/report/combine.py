@@ -37,6 +37,9 @@ def combine(identities: Sequence[Identity], results: Sequence[RankPartial | Fail
     chosen = _chosen([who for who, _ in done])
     rank_rows = [_rank_row(who, part) for who, part in done]
     main = [(row, part) for row, (who, part) in zip(rank_rows, done, strict=True) if (who.stage, who.action) == chosen]
+    if any(part.file.window_kind == "async" for _, part in main):
+        # A synchronous window tells what each action costs; how host and device overlap, only the asynchronous one.
+        main = [(row, part) for row, part in main if part.file.window_kind != "sync"]
     steps = [s for _, part in main for s in part.steps if s.used]
     sound = bool(main) and all(part.sound for _, part in main)
     idle = _idle_by_cause((part.gap_causes, part.steps) for _, part in main)
@@ -212,6 +215,8 @@ def _run_diagnostics(
         if missing:
             shown = ", ".join(str(r) for r in missing[:8]) + (", …" if len(missing) > 8 else "")
             found.append(row("HP118", f"{len(ranks)} of {max(worlds)} ranks are here; missing: {shown}", count=len(missing)))
+    if done and all(part.file.unprofiled_step_ns is None for _, part in done):
+        found.append(row("HP122", "how long a step takes without the profiler is not in the traces"))
     kinds = {(who.stage, who.action) for who, _ in done}
     if len(kinds) > 1:
         found.append(row("HP125", f"the answer speaks of {' '.join(w for w in chosen if w) or 'the unnamed files'}", count=len(kinds) - 1))

@@ -38,8 +38,23 @@ def build_metrics(steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Se
     out = [
         metric("step_time_p50", percentile(walls, 0.5), "ns", "lower", "Median of wall_ns over the used steps."),
         metric("step_time_p90", percentile(walls, 0.9), "ns", "lower", "90th percentile (nearest rank) of wall_ns over the used steps."),
-        metric("step_time_spread", _spread(parts), "fraction", "lower", "Median absolute deviation of wall_ns over its median, within each rank of three used steps or more; the median over ranks."),
+        metric(
+            "step_time_spread",
+            _spread(parts),
+            "fraction",
+            "lower",
+            "Median absolute deviation of wall_ns over its median, within each rank of three used steps or more; the median over ranks.",
+        ),
     ]
+    timed = [p.file.unprofiled_step_ns for p in parts if p.file.unprofiled_step_ns is not None]
+    bare = percentile(np.array(timed, dtype=np.int64), 0.5)
+    out.append(
+        metric(
+            "unprofiled_step_time", bare, "ns", "lower", "Step time without the profiler, timed by the recorder before the window; the median over recordings."
+        )
+    )
+    slowdown = out[0].value / bare if bare and out[0].value is not None else None
+    out.append(metric("profiling_slowdown", slowdown, "ratio", "lower", "step_time_p50 over unprofiled_step_time: how much slower the recorded steps were."))
     for name, column, polarity, definition in _SHARES:
         values = [getattr(s, column) for s in steps]
         known = bool(values) and all(v is not None for v in values) and wall > 0

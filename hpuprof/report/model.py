@@ -39,7 +39,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="Stable name, as used in gates.")]
     value: Annotated[float | int | None, Meta(description="Value, or null when the trace does not support it.")]
-    unit: Annotated[str, Meta(description="ns, fraction, count or bytes.")]
+    unit: Annotated[str, Meta(description="ns, fraction, ratio, count or bytes.")]
     polarity: Annotated[str, Meta(description="Which direction is better: lower, higher or none.")]
     population: Annotated[str, Meta(description="What the number was taken over.")]
     definition: Annotated[str, Meta(description="How it is computed.")]
