@@ -20,7 +20,10 @@ def install() -> list[str]:
     for package in ("lightning.pytorch", "pytorch_lightning"):
         if find_spec(package.split(".", maxsplit=1)[0]) is None:
             continue
-        setup = import_module(f"{package}.trainer.setup")
+        try:
+            setup: Any = import_module(f"{package}.trainer.setup")
+        except ImportError:  # installed, but of no use here
+            continue
         original = setup._init_profiler  # noqa: SLF001
         if not getattr(original, "knows_hpu", False):
             setup._init_profiler = _wrap(original)  # noqa: SLF001

@@ -41,7 +41,7 @@ class Installed:
 
 def hpuprof_tool() -> Tool:
     """Return this checkout's own command."""
-    return Tool(HPUPROF, ((str(CHECKOUT),),), ("-m", "hpuprof", "analyze", "{trace}", "--json"), "hpuprof")
+    return Tool(HPUPROF, ((str(CHECKOUT),),), ("-P", "-m", "hpuprof", "analyze", "{trace}", "--json"), "hpuprof")
 
 
 def hta_tool() -> Tool:

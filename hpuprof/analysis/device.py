@@ -65,7 +65,8 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
     for engine, busy in times.engines.items():
         code = trace.engines.index(engine)
         of_engine = real & (device.engine == code)
-        lanes = np.unique(device.track[of_engine]).tolist()
+        # By label, so that the order of rows in the file does not show.
+        lanes = sorted(np.unique(device.track[of_engine]).tolist(), key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label))
         per_step = measure(busy, used.start, used.end)
         count = int((inside & (device.engine == code)).sum())
         out.append(

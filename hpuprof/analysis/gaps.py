@@ -85,7 +85,8 @@ def find_gaps(busy: Intervals, steps: Steps, states: dict[Cause, Intervals]) -> 
     if not len(windows):
         return Gaps(windows, {})
     idle = intersect(complement(busy, int(windows.start[0]), int(windows.end[-1])), windows)
-    left, by_cause = idle, {}
+    left = idle
+    by_cause: dict[Cause, Intervals] = {}
     for cause in Cause:
         if cause == Cause.UNKNOWN:
             by_cause[cause] = left

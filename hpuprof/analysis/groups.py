@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.model.trace import Ints
 
@@ -22,7 +21,7 @@ class Groups:
     max: Ints
 
 
-def group(keys: npt.NDArray[np.integer], values: Ints) -> Groups:
+def group(keys: Ints, values: Ints) -> Groups:
     """Group `values` by `keys` (same shape). Percentiles are observed values: the ceil(q * n)-th smallest."""
     order = np.lexsort((values, keys))
     keys, values = keys[order].astype(np.int64), values[order].astype(np.int64)
@@ -53,7 +52,7 @@ def percentile(values: Ints, q: float) -> int | None:
     return int(np.partition(values, k := int(_rank(np.array([len(values)]), q)[0]))[k])
 
 
-def clusters(keys: npt.NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def clusters(keys: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Merge overlapping intervals of the same key; return key, start, end and row count of each merged interval.
 
     Rows of one HPU kernel run on many lanes at once and count as one activation.

@@ -100,7 +100,8 @@ def _blocking_reads(trace: Trace) -> npt.NDArray[np.bool_]:
     if trace.family != "hpu" or not len(host):
         return np.zeros(len(host), dtype=bool)
     reads = np.array(["_local_scalar_dense" in n or "hpu_lazy_D2H" in n for n in trace.names], dtype=bool)
-    return reads[host.name] & (host.activity == Activity.COPY_D2H)
+    waits: npt.NDArray[np.bool_] = reads[host.name] & (host.activity == Activity.COPY_D2H)
+    return waits
 
 
 def _full_queue(trace: Trace, role: npt.NDArray[np.int8], links: Links) -> tuple[Ints, Ints, npt.NDArray[np.int8]]:

@@ -104,7 +104,7 @@ def _outermost(names: Ints, parent: Ints) -> npt.NDArray[np.bool_]:
 
 def _add_to_ancestors(values: Ints, parent: Ints) -> Ints:
     """Sum values over subtrees. Parents stand before their children, so levels are added from the deepest up."""
-    total = values.copy()
+    total: Ints = values.copy()
     depth = np.zeros(len(parent), dtype=np.int64)
     above = parent.copy()
     while (above >= 0).any():

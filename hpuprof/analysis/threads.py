@@ -19,7 +19,8 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
 
     Tracks of one OS thread (python rows, bridge rows) share a role. *Main* is the thread with the most step markers, else
     the one with most operators that is not named an autograd or worker thread. *Launch* threads enqueue device work and
-    run no operators. Synapse's own tracks have no OS thread and are *other*.
+    run no operators. Synapse's own tracks have no OS thread and are *other*; a bare Synapse Logger file names no threads at
+    all, but its tracks are the OS's.
     """
     count = len(trace.tracks)
     roles = np.zeros(count, dtype=np.int8)
@@ -38,8 +39,9 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
     runtime = per_track(host.kind == HostKind.RUNTIME)
     launches = per_track((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH))
     threads: dict[str, list[int]] = {}
+    threadless = [t.synapse and trace.form != "bare" for t in trace.tracks]
     for i in np.flatnonzero(rows).tolist():
-        if not trace.tracks[i].synapse:
+        if not threadless[i]:
             threads.setdefault(trace.tracks[i].os_thread, []).append(i)
 
     def total(of: npt.NDArray[np.int64], thread: str) -> int:
@@ -72,6 +74,6 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
             role = Role.OTHER
         roles[members] = role
     for i in np.flatnonzero(rows).tolist():
-        if trace.tracks[i].synapse:
+        if threadless[i]:
             roles[i] = Role.OTHER
     return roles

@@ -203,6 +203,8 @@ class EventStream:
             end = self._array_end(text)
             if end:
                 return self._rows(text[: end[0]]), end[1], True
+            if not full and self._may_end(text):
+                return [], 0, False
             if truncated:
                 # The boundary lies between objects inside a row's arguments.
                 for match in reversed(list(_BOUNDARY.finditer(text))[-8:]):
@@ -210,11 +212,13 @@ class EventStream:
                     if events is not None:
                         cut = match.start() + 1
                         break
-                else:
-                    if not full:
-                        return [], 0, False
         if events is None:
-            events = self._recover(text)
+            events, notes, cut_at = recover.recover_events(text, self._offset, self._decoder, cut=not full)
+            if cut_at == 0:
+                return [], 0, False
+            self._note_all(notes)
+            if cut_at > 0:
+                return events, cut_at, False
         comma = buffer.find(b",", cut)
         return events, comma + 1 if comma >= 0 else len(buffer), False
 
@@ -235,6 +239,11 @@ class EventStream:
                 if rows is not None and len(rows) == 1 and rows[0].ph:
                     return end, match.end()
         return None
+
+    def _may_end(self, text: bytes) -> bool:
+        """Whether the array may have ended behind a last row that is broken; what follows will tell."""
+        phase = text.rfind(b'"ph"')
+        return any(match.start() > phase for match in _ARRAY_END.finditer(text, max(phase, 0)))
 
     # ------------------------------------------------------------------------------------------------------ behind the events
 
@@ -282,21 +291,20 @@ class EventStream:
                 if self.log.form == "object" or (self.log.form == "array" and not events):
                     self.log.note("HP101", self._offset, 1, "the event array is not closed")
                 return events
-            events, notes, cut_at = recover.recover_events(buffer, self._offset, self._decoder, cut=True)
-            if cut_at < 0 and self.log.form == "object":
-                end = _end_by_tail(buffer)
-        if end is not None:
-            events = self._rows(buffer[: end[0]])
-            self._skip(end[1])
-            self._tail(buffer[end[1] :], iter(()))
-            return events
-        self._note_all(notes)
-        if cut_at >= 0:
-            self.log.note("HP101", self._offset + cut_at, 1, "the file ends inside a row")
-        elif self.log.form == "object":
-            self.log.note("HP101", self._offset + len(buffer), 1, "the event array is not closed")
-        self._skip(len(buffer))
-        return events
+            rescued, notes, cut_at = recover.recover_events(buffer, self._offset, self._decoder, cut=True)
+            end = _end_by_tail(buffer) if cut_at < 0 and self.log.form == "object" else None
+            if end is None:
+                self._note_all(notes)
+                if cut_at >= 0:
+                    self.log.note("HP101", self._offset + cut_at, 1, "the file ends inside a row")
+                elif self.log.form == "object":
+                    self.log.note("HP101", self._offset + len(buffer), 1, "the event array is not closed")
+                self._skip(len(buffer))
+                return rescued
+        rows = self._rows(buffer[: end[0]])
+        self._skip(end[1])
+        self._tail(buffer[end[1] :], iter(()))
+        return rows
 
 
 def _end_by_tail(text: bytes) -> tuple[int, int] | None:

@@ -90,14 +90,15 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
         kind = row.get("Event type")
         if kind not in ("BEGIN", "END"):
             if kind:
-                label = f"phase {kind}"
-                normaliser.other_phases[label] = normaliser.other_phases.get(label, 0) + 1
+                normaliser.other_phases[kind] = normaliser.other_phases.get(kind, 0) + 1
             continue
         engine = row.get("Engine") or ""
         key = engine, row.get("Name") or "", row.get("Context ID") or ""
         try:
             when = Decimal(row.get(_TIME) or "")
         except InvalidOperation:
+            when = Decimal("NaN")
+        if not when.is_finite():
             normaliser.trouble("HP112", 1, "rows without a time stamp")
             continue
         if kind == "BEGIN":

@@ -206,7 +206,7 @@ class Normaliser:
         if exact:
             return exact_ns(stamps)
         ns, ok = stamp_ns(stamps)
-        self.inexact = self.inexact or inexact(ns)
+        self.inexact = self.inexact or inexact(stamps, ns)
         return ns, ok
 
     def _count_damaged(self, start_ok: npt.NDArray[np.bool_], dur_ok: npt.NDArray[np.bool_], dur: Ints) -> None:
@@ -288,7 +288,7 @@ class Normaliser:
         family = dialects.device_family(set(cats), set(plain), set(self.thread_names.values()), set(names))
         tracks = self._tracks(family)
         host, device, engines = self._split(names, cats, tracks)
-        if not len(host) and not len(device) and not self.memory and not self.unknown:
+        if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
         activities = {Activity(v) for v in np.unique(host.activity)}
         host, device, memory, origin = self._rebase(host, device)
@@ -329,7 +329,9 @@ class Normaliser:
         )
 
     def _useless(self, path: str) -> TraceFormatError:
-        lost = [t.text + ("" if t.offset is None else f" (byte {t.offset})") for t in self.troubles.values()]
+        categories = sorted({str(list(self.cats)[code]) for code, _ in self.unknown})
+        lost = [f"unknown categories {', '.join(categories[:5])}"] if categories else []
+        lost += [t.text + ("" if t.offset is None else f" (byte {t.offset})") for t in self.troubles.values()]
         return TraceFormatError(
             f"{path}: {self.rows} rows, none of them a usable slice of a PyTorch trace" + (f": {'; '.join(lost)}" if lost else ""),
             path=path,

@@ -9,7 +9,7 @@ A stamp beyond 2**62 ns (the year 2116) is no stamp: below that, differences of 
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,11 @@ def stamp_ns(values: list[Any]) -> tuple[Ints, Mask]:
     return ns, ok
 
 
-def inexact(ns: Ints) -> bool:
-    """Whether stamps that came through a double may be off: beyond 2**43 µs, and with decimals."""
+def inexact(values: list[Any], ns: Ints) -> bool:
+    """Whether stamps that came through a double may be off: beyond 2**43 µs, and not written as integers."""
     if not len(ns) or (ns.max() < _EXACT_NS and ns.min() > -_EXACT_NS):
         return False
-    return bool((ns[np.abs(ns) >= _EXACT_NS] % 1000 != 0).any())
+    return any(type(value) is not int for value in values)
 
 
 def duration_ns(values: list[Any]) -> tuple[Ints, Mask]:
@@ -75,13 +75,18 @@ def exact_ns(raws: list[Any]) -> tuple[Ints, Mask]:
         text = bytes(raw).strip(b'" ')
         try:
             # Nearly every stamp has three decimals; the others (none, exponents, more digits) go the long way.
-            value = int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else round(Decimal(text.decode()) * 1000)
+            value = int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else _decimal_ns(text.decode())
             ok[i] = abs(value) < _LIMIT_NS
-        except (ValueError, InvalidOperation, OverflowError):
+        except (ValueError, ArithmeticError):
             ok[i] = False
         if ok[i]:
             ns[i] = value
     return ns, ok
+
+
+def _decimal_ns(text: str) -> int:
+    micros = Decimal(text)
+    return _LIMIT_NS if micros.adjusted() > 18 else round(micros * 1000)
 
 
 def int_column(values: list[Any]) -> Ints:

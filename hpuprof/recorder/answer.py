@@ -4,58 +4,82 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from hpuprof.naming import is_trace_name
 from hpuprof.recorder.engine import Engine
 
 WAIT_SECONDS = 20.0
+_UNITS = {"ns": "_ns"}  # fractions have it in their names
 METRICS = ("step_time_p50", "device_busy_fraction", "device_idle_fraction", "host_blocked_fraction", "input_fraction", "exposed_communication_fraction")
 
 
-def summary(paths: list[str]) -> str:
-    """Return the analyzer's text for local files; for remote ones, how to get it."""
-    local = [p for p in paths if "://" not in p]
-    if not local:
-        return f"hpuprof wrote {len(paths)} traces; see `hpuprof analyze`\n"
-    from hpuprof import api
-    from hpuprof.render.text import to_text
+def summary(engines: list[Engine]) -> str:
+    """Return the analyzer's text for the local files of this rank; what can be said without it for the others."""
+    paths = [w.path for engine in engines for w in engine.written]
+    local = [Path(p) for p in paths if "://" not in p]
+    if local:
+        from hpuprof import api
+        from hpuprof.render.text import to_text
 
-    return to_text(api.analyze([Path(p) for p in local], jobs=1))
+        return to_text(api.analyze(local, jobs=1))
+    lines = [line for engine in engines for line in _unprofiled(engine)]
+    if paths:
+        lines.append(f"hpuprof wrote {len(paths)} traces: {', '.join(paths)}; copy them here and run `hpuprof analyze`.")
+    return "\n".join(lines) + "\n" if lines else ""
 
 
-def print_answer(engine: Engine, *, logger: Any, step: int) -> None:
+def print_answer(engine: Engine, *, loggers: list[Any], step: int) -> None:
     """On rank 0, wait for the other ranks' files, print the answer and how to see more, and log headline metrics."""
     if engine.who.rank != min(engine.config.ranks or (0,)):
         return
-    unprofiled = sorted(ns // steps for ns, steps in engine.blocks)
-    folders = [str(Path(w.path).parent) for w in engine.written if "://" not in w.path]
-    if not folders:
-        return
-    ranks = len(engine.config.ranks) if engine.config.ranks is not None else engine.who.world_size
-    missing = _wait(folders, ranks)
-    from hpuprof import api
+    values: dict[str, float] = {}
+    lines = []
+    folders = [Path(w.path).parent for w in engine.written if "://" not in w.path]
+    if folders:
+        ranks = len(engine.config.ranks) if engine.config.ranks is not None else engine.who.world_size
+        missing = _wait(folders, ranks)
+        from hpuprof import api
 
-    report = api.analyze([Path(f) for f in folders])
-    lines = [report.headline.sentence]
-    if unprofiled:
-        middle = unprofiled[len(unprofiled) // 2]
-        lines.append(f"Without the profiler a step takes {middle / 1e6:.2f} ms (blocks: {', '.join(f'{ns / 1e6:.2f}' for ns in unprofiled)} ms).")
-    if missing:
-        lines.append(f"{missing} of {ranks} ranks had not written their traces yet.")
-    lines.append(f"More: hpuprof analyze {engine.dirpath}")
+        report = api.analyze(list(folders))
+        lines.append(report.headline.sentence)
+        if missing:
+            lines.append(f"{missing} of {ranks} ranks had not written their traces after {WAIT_SECONDS:.0f} s.")
+        values = {f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value) for name, m in report.metrics.items() if name in METRICS and m.value is not None}
+    lines += _unprofiled(engine)
+    if engine.written:
+        lines.append(f"More: hpuprof analyze {' '.join(_where(engine, folders))}")
+    if not lines:
+        return
     print("hpuprof: " + "\n  ".join(lines), flush=True)
-    if logger is not None:
-        values = {f"hpuprof/{name}": float(m.value) for name, m in report.metrics.items() if name in METRICS and m.value is not None}
-        if unprofiled:
-            values["hpuprof/unprofiled_step_time"] = float(unprofiled[len(unprofiled) // 2])
+    if engine.blocks:
+        values["hpuprof/unprofiled_step_time_ns"] = float(median(ns // steps for ns, steps in engine.blocks))
+    for logger in loggers if values else []:
         logger.log_metrics(values, step=step)
 
 
-def _wait(folders: list[str], ranks: int) -> int:
+def _unprofiled(engine: Engine) -> list[str]:
+    times = sorted(ns // steps for ns, steps in engine.blocks)
+    if not times:
+        return []
+    return [f"Without the profiler a step takes {median(times) / 1e6:.2f} ms (blocks: {', '.join(f'{ns / 1e6:.2f}' for ns in times)} ms)."]
+
+
+def _where(engine: Engine, folders: list[Path]) -> list[str]:
+    """Return what to analyse: the directory when it holds nothing but this run, else this run's own directories."""
+    try:
+        alone = {p for p in Path(engine.dirpath).iterdir() if p.is_dir() and p.name.startswith(engine.label + "-")} <= set(folders)
+    except OSError:
+        alone = True
+    return [engine.dirpath] if alone else [str(f) for f in folders]
+
+
+def _wait(folders: list[Path], ranks: int) -> int:
     """Wait until every run directory holds a file of each rank; return how many are missing after the wait."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        missing = max(ranks - sum(1 for p in Path(f).iterdir() if ".pt.trace.json" in p.name and not p.name.startswith(".")) for f in folders)
+        missing = max(ranks - sum(1 for p in f.iterdir() if is_trace_name(p.name) and not p.name.startswith(".")) for f in folders)
         if missing <= 0 or time.monotonic() > deadline:
             return max(0, missing)
         time.sleep(0.1)

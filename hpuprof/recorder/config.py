@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 from hpuprof.errors import ConfigError
 from hpuprof.recorder.plan import ASYNC, SYNC, Schedule
 
+DEFAULT_WINDOW_LIMIT = 20  # where nothing else bounds the number of files
 ACTIVITIES = ("cpu", "hpu", "cuda", "xpu", "mtia", "privateuse1")
 
 
@@ -48,8 +50,12 @@ class RecordConfig:
                 _check(name, getattr(self, name), 1)
         if not (self.asynchronous or self.synchronous):
             raise ConfigError("asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder")
-        if self.slow_step_factor is not None and self.slow_step_factor <= 1:
+        factor = self.slow_step_factor
+        if factor is not None and not (isinstance(factor, (int, float)) and isfinite(factor) and factor > 1):
             raise ConfigError(f"slow_step_factor is {self.slow_step_factor}", hint="a number above 1, such as 2.0")
+        if self.ranks is not None:
+            for rank in self.ranks:
+                _check("a rank of ranks", rank, 0)
         for activity in self.activities or ():
             if activity not in ACTIVITIES:
                 raise ConfigError(f"unknown activity {activity!r}", hint=f"one of {', '.join(ACTIVITIES)}")
@@ -70,6 +76,13 @@ class RecordConfig:
             every_n_steps=self.every_n_steps,
         )
 
+    @property
+    def window_limit(self) -> int | None:
+        """Most windows to record: `max_windows`, and a bound of our own where the plan has no end. None: the plan ends by itself."""
+        if self.max_windows is None and (self.repeat == 0 or self.slow_step_factor is not None):
+            return DEFAULT_WINDOW_LIMIT
+        return self.max_windows
+
     def as_metadata(self) -> dict[str, Any]:
         """Return the options as plain JSON values."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
@@ -84,7 +97,18 @@ def activity_names(activities: Sequence[Any] | None) -> tuple[str, ...] | None:
     """Return activities as lower-case names; strings and members of any ProfilerActivity enum are accepted."""
     if activities is None:
         return None
+    if isinstance(activities, str):
+        activities = (activities,)
     return tuple(a.lower() if isinstance(a, str) else str(getattr(a, "name", a)).lower() for a in activities)
+
+
+def rank_numbers(ranks: Any) -> tuple[int, ...] | None:
+    """Return ranks as a tuple. Raises ConfigError for what is no list."""
+    if ranks is None:
+        return None
+    if isinstance(ranks, (int, str)) or not hasattr(ranks, "__iter__"):
+        raise ConfigError(f"ranks is {ranks!r}", hint="a list of global ranks, such as [0, 7]")
+    return tuple(ranks)
 
 
 def refuse_habana_profile() -> None:

@@ -35,7 +35,7 @@ class Device:
             core = sys.modules.get("habana_frameworks.torch.core")
             mark_step = getattr(core, "mark_step", None)
             if mark_step is not None and os.environ.get("PT_HPU_LAZY_MODE") != "0":
-                mark_step()
+                mark_step()  # does nothing where there is no graph to flush
         synchronize = getattr(self._module(), "synchronize", None)
         if synchronize is not None:
             synchronize()
@@ -94,7 +94,7 @@ def find_device() -> Device:
 def resolve_activities(names: tuple[str, ...] | None, device: Device) -> tuple[list[Any], list[str]]:
     """Return the members of whatever ProfilerActivity enum is bound now, and the names that nothing here can record.
 
-    Default: the CPU and the accelerator that is there.
+    Default: the CPU and the accelerator that is there. The CPU alone when nothing else is left.
     """
     import torch.profiler
 
@@ -113,4 +113,4 @@ def resolve_activities(names: tuple[str, ...] | None, device: Device) -> tuple[l
             missing.append(name)
         else:
             found.append(member)
-    return found, missing
+    return found or [enum.CPU], missing

@@ -6,14 +6,13 @@ at the end of the loop. It never raises into a training run: the first error dis
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,24 +21,13 @@ from hpuprof.errors import HpuprofError
 from hpuprof.naming import trace_name
 from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_habana_profile
 from hpuprof.recorder.device import Device, find_device, resolve_activities
-from hpuprof.recorder.metadata import environment, host, run_mode, unprofiled, versions
+from hpuprof.recorder.metadata import Who, environment, host, run_mode, unprofiled, versions
 from hpuprof.recorder.plan import ASYNC, IDLE, SYNC, Phase, Slot, slots_of_callable, window_slots
-from hpuprof.recorder.writer import write_trace
+from hpuprof.recorder.writer import run_directory, write_trace
 
 _SLOW_SAMPLES = 50
-
-
-@dataclass(frozen=True)
-class Who:
-    """Who records what: part of the file's name and of its metadata."""
-
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
-    stage: str = ""
-    action: str = ""
-    framework: str = ""
-    compiled: bool = False
+_ENOUGH_SAMPLES = 10
+_PROFILED = (Phase.WARMUP, Phase.RECORD)
 
 
 @dataclass
@@ -65,10 +53,10 @@ class Engine:
     available_steps: float = float("inf")
     hooks: Callable[[], Any] | None = None  # returns a context that stays open while a window records
     baseline: bool = True
+    windows: bool = True  # off: only time blocks
     written: list[Written] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)
     disarmed: bool = False
-    answered: bool = False  # whether the end of the run has been told
 
     def __post_init__(self) -> None:
         self._device: Device | None = None
@@ -85,7 +73,9 @@ class Engine:
         self._recorded: list[int] = []
         self._complete = False
         self._windows = 0
-        self._unfinished = ""
+        self._failed: Exception | None = None  # what went wrong inside torch's own calls
+        self._paused_at = 0
+        self._paused_in: list[int] = []
         self._walls: deque[int] = deque(maxlen=_SLOW_SAMPLES)
         self._last_start = 0
         self._open: dict[tuple[int, str], list[Any]] = {}
@@ -119,6 +109,16 @@ class Engine:
         if self._open:
             self._safely(self._leave, name)
 
+    def pause(self) -> None:
+        """Leave the loop for something else (validation): timed blocks do not count it, a recorded step tells of it."""
+        if not self._paused_at and (self._slot.phase == Phase.TIMED or self._profile is not None):
+            self._safely(self._pause)
+
+    def resume(self) -> None:
+        """Come back to the loop; without a pause nothing happens."""
+        if self._paused_at:
+            self._safely(self._resume)
+
     def finish(self) -> None:
         """End the loop: save what is open, tell what never completed."""
         if self._slots is not None and not self._done:
@@ -134,11 +134,9 @@ class Engine:
             self._disarm(error)
 
     def _disarm(self, error: Exception) -> None:
-        self.disarmed = True
-        profile, self._profile = self._profile, None
-        hooked, self._hooked = self._hooked, None
-        self._open.clear()
-        for close in (lambda: profile and profile.stop(), lambda: hooked and hooked.__exit__(None, None, None)):
+        self.disarmed = self._done = True
+        self.on_trace_ready = _drop  # what is open is closed, but no longer kept
+        for close in (self._close_actions, self._close_window):
             try:
                 close()
             except Exception:  # noqa: BLE001, S110  the first error is the one to tell
@@ -150,14 +148,17 @@ class Engine:
         refuse_habana_profile()
         self._device = find_device()
         if self.config.ranks is not None and self.who.rank not in self.config.ranks:
+            self._done = True
             return iter(())
-        if self.schedule is not None:
+        if self.schedule is not None and self.windows:
             return slots_of_callable(self.schedule)
         plan = self.config.schedule(device=self._device.kind != "cpu", baseline=self.baseline)
+        if not self.windows:
+            plan = replace(plan, windows=(), repeat=1)
         fitted = plan.fitted(self.available_steps)
         if fitted != plan:
             warnings.warn(
-                f"hpuprof: the loop has {self.available_steps:.0f} steps, the schedule needs {plan.skip_first + plan.cycle_steps}; "
+                f"hpuprof: the {self._loop} has {self.available_steps:.0f} steps, the schedule needs {plan.skip_first + plan.cycle_steps}; "
                 f"recording {len(fitted.windows)} window(s) of {fitted.active} step(s), {fitted.baseline_blocks * fitted.baseline_steps} timed step(s)",
                 stacklevel=2,
             )
@@ -167,31 +168,51 @@ class Engine:
         if self._slots is None:
             self._slots = self._begin()
         before = self._slot
+        self._resume()
         self._number = self._number + 1 if number is None else number
         self._end_block(before)
         slot = next(self._slots, None)
-        if slot is None or (self.config.max_windows is not None and self._windows >= self.config.max_windows and self._profile is None):
-            slot = self._after_the_plan(slot)
+        self._end_window(before, slot)
+        limit = self.config.window_limit
+        if self._profile is None and limit is not None and self._windows >= limit:
+            slot, self._done = IDLE, True
+        elif slot is None:
+            slot = self._after_the_plan()
         self._slot = slot
-        self._drive(before, slot)
+        self._begin_window(slot)
         if slot.phase == Phase.TIMED and slot.first:
             self._require_device().drain()
             self._block_start, self._block_steps = time.perf_counter_ns(), 0
 
-    def _after_the_plan(self, slot: Slot | None) -> Slot:
+    def _after_the_plan(self) -> Slot:
         """Idle, or start an extra window when the last step was slow; done when nothing can trigger one."""
-        if self.config.slow_step_factor is None or (self.config.max_windows is not None and self._windows >= self.config.max_windows):
-            self._done = self._profile is None or slot is None
+        if self.config.slow_step_factor is None:
+            self._done = True
             return IDLE
         now = time.perf_counter_ns()
         last, self._last_start = now - self._last_start if self._last_start else 0, now
-        slow = len(self._walls) >= 10 and last > self.config.slow_step_factor * median(self._walls)
-        if last:
-            self._walls.append(last)
-        if slow:
+        if last and len(self._walls) >= _ENOUGH_SAMPLES and last > self.config.slow_step_factor * median(self._walls):
+            self._last_start = 0  # steps of the window are slower, and are not compared
             self._slots = window_slots(ASYNC, self.config.warmup, self.config.active, self._windows)
             return next(self._slots)
+        if last:
+            self._walls.append(last)
         return IDLE
+
+    def _pause(self) -> None:
+        if self._slot.phase == Phase.TIMED:
+            self._require_device().drain()
+        elif self._slot.phase == Phase.RECORD:
+            self._paused_in.append(self._number)
+        self._paused_at = time.perf_counter_ns()
+
+    def _resume(self) -> None:
+        if not self._paused_at:
+            return
+        if self._slot.phase == Phase.TIMED:
+            self._require_device().drain()
+            self._block_start += time.perf_counter_ns() - self._paused_at
+        self._paused_at = 0
 
     def _end_block(self, before: Slot) -> None:
         if before.phase != Phase.TIMED:
@@ -201,27 +222,25 @@ class Engine:
             self._require_device().drain()
             self.blocks.append((time.perf_counter_ns() - self._block_start, self._block_steps))
 
-    def _drive(self, before: Slot, slot: Slot) -> None:
-        """Move the profiler from one step's use to the next one's."""
-        from torch.profiler import ProfilerAction
+    def _end_window(self, before: Slot, slot: Slot | None) -> None:
+        """End the step before in the profiler that runs, and the window with it when the next step is not part of it."""
+        if self._profile is None:
+            return
+        if self._sync_window:
+            self._require_device().drain()
+        same = slot is not None and slot.phase in _PROFILED and slot.window == before.window and not before.last
+        self._next_action = _action(slot) if same else _action(IDLE)
+        self._complete = before.phase == Phase.RECORD and before.last
+        if before.phase == Phase.RECORD and not same:
+            self._sample_memory()
+        self._close_actions()
+        self._profile.step_num = self._number - 1  # `step()` adds one and names the next step after it
+        self._profile.step()
+        if not same:
+            self._close_window()
 
-        actions = {Phase.WARMUP: ProfilerAction.WARMUP, Phase.RECORD: ProfilerAction.RECORD}
-        action = actions.get(slot.phase, ProfilerAction.NONE)
-        if slot.phase == Phase.RECORD and slot.last:
-            action = ProfilerAction.RECORD_AND_SAVE
-        if self._profile is not None:
-            if self._sync_window:
-                self._require_device().drain()
-            same = slot.phase in actions and slot.window == before.window and not before.last
-            self._next_action = action if same else ProfilerAction.NONE
-            self._complete = before.phase == Phase.RECORD and before.last
-            self._profile.step_num = self._number - 1  # `step()` adds one and names the next step after it
-            self._close_actions()
-            self._profile.step()
-            if not same:
-                self._close_window()
-        if self._profile is None and slot.phase in actions:
-            self._next_action = action
+    def _begin_window(self, slot: Slot) -> None:
+        if self._profile is None and slot.phase in _PROFILED:
             self._open_window(slot)
         if slot.phase == Phase.RECORD:
             self._recorded.append(self._number)
@@ -241,15 +260,17 @@ class Engine:
 
         device = self._require_device()
         activities, missing = resolve_activities(self.config.activities, device)
-        if missing or device.kind == "cpu":
+        if missing or (device.kind == "cpu" and self.config.activities is None):
             what = f"cannot record {', '.join(missing)} here" if missing else "no accelerator is available"
             _warn_once(f"hpuprof: {what}; the trace will hold CPU rows only" if len(activities) <= 1 else f"hpuprof: {what}")
-        self._recorded, self._counters, self._complete = [], [], False
-        self._unfinished = f"{slot.cycle}-{slot.window}"
+        self._recorded, self._counters, self._paused_in, self._complete = [], [], [], False
+        self._next_action = _action(slot)
+        if slot.window == SYNC:
+            device.drain()  # what was asked for before the window does not belong to it
         profile = torch.profiler.profile(
             activities=activities,
             schedule=lambda _: self._next_action,
-            on_trace_ready=lambda profile: self._safely(self._save, profile, slot),
+            on_trace_ready=lambda profile: self._keep(profile, slot),
             record_shapes=self.config.record_shapes,
             with_stack=self.config.with_stack,
             profile_memory=self.config.profile_memory,
@@ -266,10 +287,22 @@ class Engine:
     def _close_window(self) -> None:
         profile, self._profile = self._profile, None
         hooked, self._hooked = self._hooked, None
-        if hooked is not None:
-            hooked.__exit__(None, None, None)
-        if profile is not None:
-            profile.stop()
+        try:
+            if hooked is not None:
+                hooked.__exit__(None, None, None)
+        finally:
+            if profile is not None:
+                profile.stop()
+        error, self._failed = self._failed, None
+        if error is not None:
+            raise error
+
+    def _keep(self, profile: Any, slot: Slot) -> None:
+        """Save; called from inside the profiler, which must come to its own end before an error can be dealt with."""
+        try:
+            self._save(profile, slot)
+        except Exception as error:  # noqa: BLE001  raised again as soon as the profiler is closed
+            self._failed = error
 
     def _close_actions(self) -> None:
         """Close what is still open at a step's border: actions do not reach across steps."""
@@ -310,14 +343,13 @@ class Engine:
     def _save(self, profile: Any, slot: Slot) -> None:
         """Write the window that just ended; `on_trace_ready` of the user comes instead of our file."""
         self._windows += 1
-        self._unfinished = ""
         if self.on_trace_ready is not None:
             self.on_trace_ready(profile)
             return
         window = f"{slot.cycle}-{slot.window}"
         run = "-".join(word for word in (self.label, self.who.stage, self.who.action, window) if word)
         name = trace_name(host(), self.who.rank, time.time_ns(), compressed=self.config.compress)
-        target = f"{self.dirpath.rstrip('/')}/{run}/{name}"
+        target = f"{run_directory(self.dirpath.rstrip('/') + '/' + run, self.who.rank)}/{name}"
         with tempfile.TemporaryDirectory(prefix="hpuprof-") as folder:
             exported = Path(folder) / "trace.json"
             profile.export_chrome_trace(str(exported))
@@ -328,17 +360,11 @@ class Engine:
         device = self._require_device()
         return {
             "format": 1,
-            "rank": self.who.rank,
-            "world_size": self.who.world_size,
-            "local_rank": self.who.local_rank,
-            "host": host(),
-            "pid": os.getpid(),
-            "stage": self.who.stage,
-            "action": self.who.action,
-            "framework": self.who.framework,
+            **self.who.as_metadata(),
             "window": window,
             "window_kind": slot.window,
             "steps": self._recorded,
+            "steps_with_validation": self._paused_in,
             "complete": self._complete,
             "unprofiled": unprofiled(self.blocks),
             "mode": run_mode(device.kind, compiled=self.who.compiled),
@@ -349,18 +375,43 @@ class Engine:
         }
 
     def _finish(self) -> None:
-        if self._profile is not None:
-            if self._sync_window:
-                self._require_device().drain()
-            self._close_actions()
-            recorded = len(self._recorded)
-            self._complete = self._slot.phase == Phase.RECORD and self._slot.last  # the loop's end is the last step's end
-            self._close_window()
-            if not self._complete:
-                what = f"was cut short after {recorded} of {self.config.active} steps" if recorded else "saw no step"
-                warnings.warn(f"hpuprof: the loop ended inside a window, which {what}", stacklevel=2)
-        elif not self._windows and self.schedule is None and (self.config.ranks is None or self.who.rank in self.config.ranks):
-            warnings.warn("hpuprof: the loop ended before a window began; nothing was recorded (see wait, baseline_steps, skip_first)", stacklevel=2)
+        if self._profile is None:
+            if not self._windows and self.windows:
+                self._tell(f"the {self._loop} ended before a window began; nothing was recorded (see wait, baseline_steps, skip_first)")
+            return
+        if self._sync_window:
+            self._require_device().drain()
+        if self._slot.phase == Phase.RECORD:
+            self._sample_memory()
+        self._close_actions()
+        self._complete = self._slot.phase == Phase.RECORD and self._slot.last  # the loop's end is the last step's end
+        recorded = len(self._recorded)
+        self._close_window()
+        if not self._complete:
+            what = f"was cut short after {recorded} step(s)" if recorded else "had recorded no step yet; nothing was kept of it"
+            self._tell(f"the {self._loop} ended inside a window, which {what}")
+
+    @property
+    def _loop(self) -> str:
+        return f"{self.who.action} loop of {self.who.stage}" if self.who.action else "loop"
+
+    def _tell(self, text: str) -> None:
+        warnings.warn(f"hpuprof: {text}", stacklevel=2)
+
+
+def _action(slot: Slot | None) -> Any:
+    """Return what torch's profiler is to do in a step; looked up late, as everything of torch is."""
+    from torch.profiler import ProfilerAction
+
+    if slot is None or slot.phase not in _PROFILED:
+        return ProfilerAction.NONE
+    if slot.phase == Phase.WARMUP:
+        return ProfilerAction.WARMUP
+    return ProfilerAction.RECORD_AND_SAVE if slot.last else ProfilerAction.RECORD
+
+
+def _drop(_: Any) -> None:
+    """Keep nothing."""
 
 
 _warned: set[str] = set()

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
-import sys
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any
 
-from hpuprof.errors import ConfigError, HpuprofError, MissingDependencyError
+from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.recorder import answer
-from hpuprof.recorder.config import RecordConfig, activity_names, refuse_habana_profile, refuse_unknown
-from hpuprof.recorder.engine import Engine, Who
+from hpuprof.recorder.config import RecordConfig, activity_names, rank_numbers, refuse_habana_profile, refuse_unknown
+from hpuprof.recorder.engine import Engine
+from hpuprof.recorder.metadata import Who
 from hpuprof.recorder.plain import rank_and_world
 
 PREFIX = "[pl][profile]"
-_STEP_ACTION = re.compile(r"(?:^|\.)(training_step|validation_step|test_step|predict_step)$")
+_EVAL_STEP = re.compile(r"\[Strategy\]\w+\.(validation|test|predict)_step$")
 _LOOP_END = re.compile(r"\.on_(train|validation|test|predict)_end$")
-_EVAL_LOOP = {"validation_step": "validation", "test_step": "test", "predict_step": "predict"}
 _TRAINING = "training_step"
 _SORT_KEYS = {"hpu_time", "hpu_time_total", "self_hpu_time_total", "device_time", "device_time_total", "self_device_time_total"}
 
 
 def _bases() -> tuple[type, ...]:
-    """Return Lightning's profiler classes: of whichever package is there, of both when both are in use."""
-    names = [n for n in ("lightning.pytorch", "pytorch_lightning") if find_spec(n.split(".", maxsplit=1)[0]) is not None]
-    loaded = [n for n in names if n in sys.modules]
-    wanted = loaded or names[:1]
-    if not wanted:
-        raise MissingDependencyError("HPUProfiler needs lightning or pytorch_lightning", hint="pip install 'hpuprof[record]'")
+    """Return the profiler classes of all Lightning packages that are installed, so that the order of imports never matters."""
     from importlib import import_module
 
-    return tuple(import_module(f"{name}.profilers.pytorch").PyTorchProfiler for name in wanted)
+    found, errors = [], []
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        if find_spec(name.split(".", maxsplit=1)[0]) is None:
+            continue
+        try:
+            found.append(import_module(f"{name}.profilers.pytorch").PyTorchProfiler)
+        except ImportError as error:  # such as an old one that needs the pkg_resources of setuptools below 82
+            errors.append(f"{name}: {error}")
+    if not found:
+        what = f" ({'; '.join(errors)})" if errors else ""
+        raise MissingDependencyError(f"HPUProfiler needs lightning or pytorch_lightning{what}", hint="pip install 'hpuprof[record]'")
+    return tuple(found)
 
 
 _Base: Any = _bases()
@@ -52,7 +58,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         dirpath: directory or fsspec URL; default: the trainer's log directory.
         filename: start of the names of run directories; default `hpuprof`.
         group_by_input_shapes: accepted for compatibility; `hpuprof analyze` groups shapes when `record_shapes` is on.
-        export_to_chrome: write trace files; off, only the unprofiled step times are measured and `on_trace_ready` is called.
+        export_to_chrome: write trace files; off, nothing is recorded and only the unprofiled step times are measured, unless `on_trace_ready` is given.
         row_limit: accepted for compatibility.
         sort_by_key: accepted for compatibility; must be one of AVAILABLE_SORT_KEYS.
         record_module_names: name the modules in the trace, while a window records and no longer.
@@ -103,52 +109,47 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         **profiler_kwargs: Any,
     ) -> None:
         given = locals()
-        options: dict[str, Any] = {f.name: given[f.name] for f in fields(RecordConfig)}
-        refuse_unknown(profiler_kwargs, [*options, "dirpath", "filename", "schedule", "on_trace_ready", "analyze", "record_module_names"], who="HPUProfiler")
+        super().__init__(dirpath=dirpath, filename=filename, export_to_chrome=export_to_chrome, row_limit=row_limit, record_module_names=record_module_names)
+        self._engines: dict[str, Engine] = {}
+        self._current: Engine | None = None
+        self._off = False  # something went wrong that no engine could answer for
+        self._told = False
+        self._given_dirpath = dirpath
+        refuse_unknown(profiler_kwargs, [name for name in given if name not in ("self", "profiler_kwargs", "__class__")], who="HPUProfiler")
         refuse_habana_profile()
         if sort_by_key is not None and sort_by_key not in self.AVAILABLE_SORT_KEYS:
             raise ConfigError(f"sort_by_key is {sort_by_key!r}", hint=f"one of {', '.join(sorted(self.AVAILABLE_SORT_KEYS))}")
         if schedule is not None and not callable(schedule):
             raise ConfigError(f"schedule is {schedule!r}, not callable", hint="give torch.profiler.schedule(...), or wait, warmup, active and repeat")
-        options["activities"] = activity_names(activities)
-        options["ranks"] = tuple(ranks) if ranks is not None else None
+        options: dict[str, Any] = {f.name: given[f.name] for f in fields(RecordConfig)}
+        options |= {"activities": activity_names(activities), "ranks": rank_numbers(ranks)}
         self._config = RecordConfig(**options)
-        super().__init__(
-            dirpath=dirpath,
-            filename=filename,
-            export_to_chrome=export_to_chrome,
-            row_limit=row_limit,
-            sort_by_key=sort_by_key,
-            record_module_names=record_module_names,
-        )
+        if sort_by_key is not None:
+            self._sort_by_key = sort_by_key
         self._group_by_input_shapes = group_by_input_shapes
         self._user_schedule = schedule
         self._user_on_trace_ready = on_trace_ready
         self._analyze = analyze
-        self._log_dir: str | None = None
-        self._engines: dict[str, Engine] = {}
-        self._current: Engine | None = None
 
     # ---------------------------------------------------------------------------------------------------- Lightning's seams
 
     def setup(self, stage: Any, local_rank: int | None = None, log_dir: str | None = None) -> None:
         """Begin a stage (fit, validate, test, predict): forget the recordings of the stage before."""
+        self._finish()
+        self._engines, self._off, self._told = {}, False, False
+        self.dirpath = self._given_dirpath  # each trainer has a log directory of its own
         super().setup(stage=getattr(stage, "value", stage), local_rank=local_rank, log_dir=log_dir)
-        self._log_dir = log_dir
-        self._engines, self._current = {}, None
 
     def start(self, action_name: str) -> None:
         """Begin an action; the start of a batch begins a step."""
-        if action_name == "run_training_batch":
-            self._begin_step(_TRAINING)
-        elif action_name.endswith("_step"):
-            match = _STEP_ACTION.search(action_name)
-            if match and match[1] in _EVAL_LOOP and not self._sanity_checking:
-                self._begin_step(match[1])
-        elif action_name.endswith("_end"):
-            match = _LOOP_END.search(action_name)
-            if match:
-                self._end_loop(match[1])
+        if self._off:
+            return
+        try:
+            self._follow(action_name)
+        except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
+            self._off, self._current = True, None
+            self._finish()
+            warnings.warn(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
         if self._current is not None:
             self._current.enter(PREFIX + action_name)
 
@@ -156,18 +157,38 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         """End an action; an action that was never started is ignored."""
         if self._current is not None:
             self._current.leave(PREFIX + action_name)
+        if action_name.endswith(".on_fit_end") and action_name.startswith("[LightningModule]"):
+            self._answer()  # now, while the loggers still write
+
+    @contextmanager
+    def profile(self, action_name: str) -> Iterator[str]:
+        """Record the block as an action. An error that ends a loop also ends its recording: what is there is saved."""
+        self.start(action_name)
+        try:
+            yield action_name
+        except StopIteration:
+            raise  # ends a loop that takes its batches itself
+        except BaseException:
+            if action_name == "run_training_epoch" or _EVAL_STEP.match(action_name):
+                self._finish()
+            raise
+        finally:
+            self.stop(action_name)
 
     def summary(self) -> str:
         """Return what `hpuprof analyze` says of this rank's files of the stage, host and device time per operator included."""
-        paths = [w.path for engine in self._engines.values() for w in engine.written]
-        if not paths:
-            return ""
-        return answer.summary(paths)
+        return answer.summary(list(self._engines.values()))
 
     def describe(self) -> None:
-        """Write or log the summary; at the end of fit, rank 0 answers for all ranks."""
+        """Write or log the summary; at the end of fit, rank 0 answers for all ranks. Neither can make a run fail."""
         self._finish()
-        super().describe()
+        self._answer()
+        try:
+            if self.filename or (self._analyze and self._local_rank in (None, 0)):
+                super().describe()
+        except Exception as error:  # noqa: BLE001  the run is over and well
+            warnings.warn(f"hpuprof could not describe what it recorded: {error}", stacklevel=2)
+        self.teardown(self._stage)
 
     def teardown(self, stage: str | None) -> None:
         """End the recording of a stage. The instance can be used again."""
@@ -179,14 +200,43 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         state |= {"_engines": {}, "_current": None, "_lightning_module": None, "_output_file": None, "_write_stream": None}
         # The base class keeps closures of torch's schedule, which do not cross process borders and are not used here.
         state |= {"_schedule": None, "_profiler_kwargs": {}}
+        for name, otherwise in (("_user_schedule", "wait, warmup, active and repeat"), ("_user_on_trace_ready", "our own files")):
+            try:
+                pickle.dumps(state[name])
+            except (pickle.PicklingError, AttributeError, TypeError):
+                warnings.warn(f"hpuprof: the given {name.removeprefix('_user_')} cannot be sent to another process; {otherwise} are used there", stacklevel=2)
+                state[name] = None
         return state
 
     # ---------------------------------------------------------------------------------------------------------------- inside
 
+    def _follow(self, action_name: str) -> None:
+        """Drive the engines by what Lightning begins."""
+        if action_name == "run_training_batch":
+            self._begin_step(_TRAINING)
+        elif action_name.endswith("_step"):
+            match = _EVAL_STEP.match(action_name)
+            if match and not self._sanity_checking:
+                self._begin_step(f"{match[1]}_step")
+        elif action_name.endswith("_end"):
+            match = _LOOP_END.search(action_name)
+            if match:
+                self._end_loop(match[1])
+        elif action_name.endswith(".train_dataloader_next"):
+            if _TRAINING in self._engines:
+                self._engines[_TRAINING].resume()
+        elif action_name.endswith(".on_validation_start"):
+            if _TRAINING in self._engines:
+                self._engines[_TRAINING].pause()
+        elif action_name.endswith(".on_exception"):
+            self._finish()
+
     @property
     def _trainer(self) -> Any:
-        module = getattr(self, "_lightning_module", None)
-        return getattr(module, "_trainer", None) if module is not None else None
+        try:
+            return getattr(self._lightning_module, "_trainer", None)
+        except ReferenceError:  # Lightning gives a weak reference
+            return None
 
     @property
     def _sanity_checking(self) -> bool:
@@ -197,7 +247,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         if engine is None:
             engine = self._engines[action] = self._engine(action)
         if self._current is not engine:
-            if self._current is not None and self._current.recording:
+            if engine.finished or (self._current is not None and self._current.recording):
                 return  # validation inside an open training window belongs to that window
             self._current = engine
         engine.step(self._number(action))
@@ -214,17 +264,20 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
 
     def _engine(self, action: str) -> Engine:
         rank, world, local = self._place()
-        stage = getattr(self._stage, "value", self._stage) or ""
+        stage = str(self._stage or "")
+        keeps = self._export_to_chrome or self._user_on_trace_ready is not None
         return Engine(
             config=self._config,
-            who=Who(rank, world, local, str(stage), action, framework="lightning", compiled=self._compiled()),
-            dirpath=os.fspath(self.dirpath or self._log_dir or "."),
+            who=Who(rank, world, local, stage, action, framework="lightning", compiled=self._compiled()),
+            dirpath=os.fspath(self.dirpath or "."),
             label=self.filename or "hpuprof",
             schedule=self._user_schedule,
-            on_trace_ready=self._user_on_trace_ready if self._user_on_trace_ready or self._export_to_chrome else _drop,
+            on_trace_ready=self._user_on_trace_ready,
             available_steps=self._available(action),
             hooks=self._hooks,
-            baseline=action == _TRAINING,
+            # The validation loops of a fit come again, with training between them: nothing there is a block of like steps.
+            baseline=action == _TRAINING or stage != "fit",
+            windows=keeps,
         )
 
     def _place(self) -> tuple[int, int, int]:
@@ -260,43 +313,38 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         except (AttributeError, TypeError, ValueError):
             return float("inf")
 
-    @property
-    def _stage_name(self) -> str:
-        return str(getattr(self._stage, "value", self._stage) or "")
-
     def _hooks(self) -> AbstractContextManager[Any]:
         from contextlib import nullcontext
-
-        module = getattr(self, "_lightning_module", None)
-        if not self._record_module_names or module is None:
-            return nullcontext()
         from importlib import import_module
 
+        module = self._lightning_module
+        if not self._record_module_names or module is None:
+            return nullcontext()
         register: AbstractContextManager[Any] = import_module(_Base[0].__module__).RegisterRecordFunction(module)
         return register
 
     def _end_loop(self, which: str) -> None:
         action = _TRAINING if which == "train" else f"{which}_step"
         engine = self._engines.get(action)
-        if engine is None or (which != "train" and not engine.recording and self._stage_name == "fit"):
+        if engine is None or (which != "train" and not engine.recording and self._stage == "fit"):
             return  # validation loops of a fit come again, but a window never reaches over the end of one
         engine.finish()
         if self._current is engine:
             self._current = None
 
     def _finish(self) -> None:
+        self._current = None
         for engine in self._engines.values():
             engine.finish()
-        self._current = None
+
+    def _answer(self) -> None:
         training = self._engines.get(_TRAINING)
-        if not self._analyze or training is None or not training.written or training.answered:
+        if not self._analyze or self._told or training is None:
             return
-        training.answered = True
+        self._told = True
+        self._finish()
+        trainer = self._trainer
         try:
-            answer.print_answer(training, logger=getattr(self._trainer, "logger", None), step=int(getattr(self._trainer, "global_step", 0) or 0))
-        except (HpuprofError, OSError) as error:
+            answer.print_answer(training, loggers=list(getattr(trainer, "loggers", None) or []), step=int(getattr(trainer, "global_step", 0) or 0))
+        except Exception as error:  # noqa: BLE001  the run is over and well
             warnings.warn(f"hpuprof could not analyse what it recorded: {error}", stacklevel=2)
-
-
-def _drop(_: Any) -> None:
-    """Stand in for an exporter when nothing is to be exported."""

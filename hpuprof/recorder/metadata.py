@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 import sys
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -16,8 +17,34 @@ _TELLING = re.compile(
     r"^(?:PT_HPU_|PT_TB_|PT_PROFILER_|PT_PYTORCH_PROFILER_|HABANA_PROF|HLS_MODULE_ID$|PYTORCH_(?:CUDA|HIP)_ALLOC_CONF$|CUDA_LAUNCH_BLOCKING$"
     r"|CUDA_VISIBLE_DEVICES$|HABANA_VISIBLE_|NCCL_(?:ALGO|PROTO|P2P_DISABLE|IB_DISABLE|DEBUG)$|OMP_NUM_THREADS$|MKL_NUM_THREADS$|TORCH_COMPILE_DISABLE$)"
 )
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.I)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
 _MAX_VALUE = 200
+
+
+@dataclass(frozen=True)
+class Who:
+    """Who records what: part of the file's name and of its metadata."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    stage: str = ""
+    action: str = ""
+    framework: str = ""
+    compiled: bool = False
+
+    def as_metadata(self) -> dict[str, Any]:
+        """Return what tells this process from all others, as plain JSON values."""
+        return {
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "local_rank": self.local_rank,
+            "host": host(),
+            "pid": os.getpid(),
+            "stage": self.stage,
+            "action": self.action,
+            "framework": self.framework,
+        }
 
 
 def environment() -> dict[str, str]:
@@ -40,13 +67,19 @@ def host() -> str:
     return socket.gethostname() or "host"
 
 
-def run_mode(device: str, *, compiled: bool) -> str:
-    """Name how the model runs: lazy, eager or compile. Lazy is Habana's default up to bridge 1.20."""
+def run_mode(device: str, *, compiled: bool) -> str | None:
+    """Name how the model runs: lazy, eager or compile. None where Habana's default is not known: it was lazy up to 1.20 and is eager since."""
     if compiled:
         return "compile"
-    if device == "hpu" and "habana_frameworks.torch" in sys.modules and os.environ.get("PT_HPU_LAZY_MODE", "1") != "0":
-        return "lazy"
-    return "eager"
+    if device != "hpu":
+        return "eager"
+    asked = os.environ.get("PT_HPU_LAZY_MODE")
+    if asked is not None:
+        return "eager" if asked == "0" else "lazy"
+    try:
+        return "lazy" if sys.modules["habana_frameworks.torch.utils.internal"].is_lazy() else "eager"
+    except (KeyError, AttributeError):
+        return None
 
 
 def unprofiled(blocks: list[tuple[int, int]]) -> dict[str, Any] | None:

@@ -9,8 +9,9 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
-from hpuprof.recorder.config import RecordConfig, activity_names, refuse_habana_profile, refuse_unknown
-from hpuprof.recorder.engine import Engine, Who
+from hpuprof.recorder.config import RecordConfig, activity_names, rank_numbers, refuse_habana_profile, refuse_unknown
+from hpuprof.recorder.engine import Engine
+from hpuprof.recorder.metadata import Who
 
 
 class Recording:
@@ -74,8 +75,7 @@ def record(dirpath: str | os.PathLike[str], *, label: str = "hpuprof", activitie
     known = [f.name for f in fields(RecordConfig)]
     refuse_unknown({k: v for k, v in options.items() if k not in known}, known, who="record")
     refuse_habana_profile()
-    if options.get("ranks") is not None:
-        options["ranks"] = tuple(options["ranks"])
+    options["ranks"] = rank_numbers(options.get("ranks"))
     config = RecordConfig(activities=activity_names(activities), **options)
     rank, world, local = rank_and_world()
     return Recording(dirpath, label=label, config=config, who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -61,8 +61,6 @@ class Schedule:
         The last step ends with the loop. Loops too short for one recorded step keep the schedule as it is; whoever runs it will
         say that no window completed.
         """
-        from dataclasses import replace
-
         plan = self
         while plan.skip_first + plan.cycle_steps > available:
             if plan.baseline_steps > 1:
@@ -113,7 +111,7 @@ def slots_of_callable(schedule: Callable[[int], Any], window: str = ASYNC) -> It
     while True:
         action = getattr(schedule(step), "name", "NONE")
         if action in ("RECORD", "RECORD_AND_SAVE"):
-            yield Slot(Phase.RECORD, first=before not in ("RECORD",), last=action == "RECORD_AND_SAVE", window=window, cycle=cycle)
+            yield Slot(Phase.RECORD, first=before != "RECORD", last=action == "RECORD_AND_SAVE", window=window, cycle=cycle)
             cycle += action == "RECORD_AND_SAVE"
         elif action == "WARMUP":
             yield Slot(Phase.WARMUP, first=before != "WARMUP", window=window, cycle=cycle)

@@ -16,11 +16,26 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hpuprof.errors import OutputError
-from hpuprof.naming import METADATA_KEY
+from hpuprof.naming import METADATA_KEY, is_trace_name
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 _PIECE = 4 << 20
+_TAIL = 64
+
+
+def run_directory(folder: str, rank: int) -> str:
+    """Return the run directory, or its name with a number when this rank has written into it before: a run directory is one run.
+
+    Every rank finds the same number without asking the others. URLs are not looked into; file names differ by their time.
+    """
+    if "://" in folder:
+        return folder
+    number, free = 1, Path(folder)
+    while free.is_dir() and any(is_trace_name(p.name) and f"_{rank}." in p.name and not p.name.startswith(".") for p in free.iterdir()):
+        number += 1
+        free = Path(f"{folder}-{number}")
+    return str(free)
 
 
 def write_trace(exported: Path, target: str, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]) -> int:
@@ -35,7 +50,7 @@ def write_trace(exported: Path, target: str, metadata: dict[str, Any], counters:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, part = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=folder)
-        with os.fdopen(descriptor, "wb") as raw, open(exported, "rb") as source:
+        with os.fdopen(descriptor, "wb") as raw, exported.open("rb") as source:
             if target.endswith(".gz"):
                 with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
                     _copy(source, out, metadata, counters)
@@ -78,8 +93,12 @@ def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], counters: list[t
         empty = rest.lstrip().startswith(b"]")
         out.write(b"\n" + b",\n".join(rows) + (b"\n" if empty else b",\n"))
     out.write(rest)
+    tail = rest[-_TAIL:]
     while piece := source.read(_PIECE):
         out.write(piece)
+        tail = (tail + piece)[-_TAIL:]
+    if not tail.rstrip().endswith(b"}"):  # the profiler does not tell when the disk fills up
+        raise OutputError("the profiler's export is cut short", hint="check the space where temporary files go (TMPDIR)")
 
 
 def _counter_rows(counters: list[tuple[int, dict[str, int]]], base_ns: int) -> list[bytes]:

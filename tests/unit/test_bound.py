@@ -1,0 +1,51 @@
+"""What bounds a step: the decision table."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpuprof.analysis.bound import DEVICE_BUSY, EXPOSED_COMMUNICATION, Bound, decide
+from hpuprof.model.schema import Cause
+
+C = Cause
+
+
+@pytest.mark.parametrize(
+    ("busy", "exposed", "idle", "sound", "bound", "top"),
+    [
+        # Device rows that allow no conclusion come first.
+        (None, 0.0, {}, True, "unknown", None),
+        (0.99, 0.0, {C.PYTHON: 0.01}, False, "unknown", None),
+        (0.50, 0.30, {C.PYTHON: 0.5}, False, "unknown", None),
+        # Exposed communication before a busy device.
+        (0.95, 0.25, {C.PYTHON: 0.05}, True, "communication", C.PYTHON),
+        (0.95, 0.24, {C.PYTHON: 0.05}, True, "device", C.PYTHON),
+        (1.00, 0.0, {}, True, "device", None),
+        (0.85, 0.0, {C.DATA_LOADER: 0.15}, True, "device", C.DATA_LOADER),
+        # Below, half of the idle time decides.
+        (0.84, 0.0, {C.DATA_LOADER: 0.16}, True, "input", C.DATA_LOADER),
+        (0.40, 0.0, {C.DATA_LOADER: 0.30, C.OPERATOR_LAUNCH: 0.30}, True, "input", C.DATA_LOADER),
+        (0.40, 0.0, {C.DATA_LOADER: 0.29, C.OPERATOR_LAUNCH: 0.31}, True, "host", C.OPERATOR_LAUNCH),
+        (0.40, 0.0, {C.COLLECTIVE: 0.40, C.PYTHON: 0.20}, True, "communication", C.COLLECTIVE),
+        (0.40, 0.0, {C.PYTHON: 0.20, C.OPTIMIZER: 0.20, C.DATA_LOADER: 0.20}, True, "host", C.DATA_LOADER),
+        *((0.40, 0.0, {c: 0.60}, True, "host", c) for c in (C.COMPILATION, C.BLOCKING_READ, C.H2D_COPY, C.ALLOCATION, C.SYNCHRONISE)),
+        *((0.40, 0.0, {c: 0.60}, True, "host", c) for c in (C.OPTIMIZER, C.CALLBACK, C.OPERATOR_LAUNCH, C.PYTHON)),
+        # Neither the device's own latency nor the unknown makes a host-bound step.
+        (0.40, 0.0, {C.DEVICE_LATENCY: 0.60}, True, "mixed", C.DEVICE_LATENCY),
+        (0.40, 0.0, {C.UNKNOWN: 0.60}, True, "mixed", C.UNKNOWN),
+        (0.40, 0.0, {C.DATA_LOADER: 0.20, C.COLLECTIVE: 0.20, C.PYTHON: 0.20}, True, "mixed", C.COLLECTIVE),
+        (0.40, 0.0, {}, True, "mixed", None),
+    ],
+)
+def test_decisions(busy: float | None, exposed: float, idle: dict[Cause, float], sound: bool, bound: str, top: Cause | None):
+    found = decide(busy, exposed, idle, sound=sound)
+    assert (found.kind, found.top_cause) == (bound, top)
+    assert found.top_cause_fraction == (idle[top] if top is not None else None)
+
+
+def test_thresholds_are_the_documented_ones():
+    assert (DEVICE_BUSY, EXPOSED_COMMUNICATION) == (0.85, 0.25)
+
+
+def test_causes_without_time_are_not_named():
+    assert decide(0.9, 0.0, {C.PYTHON: 0.0}, sound=True) == Bound("device", None, None)

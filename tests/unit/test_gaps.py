@@ -1,0 +1,147 @@
+"""Device idle time by cause: each cause, their order, and that every nanosecond has exactly one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builder import AUTOGRAD, MAIN, TraceBuilder
+
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.schema import Cause
+
+
+def causes(part: RankPartial, step: int = 0) -> dict[str, int]:
+    """Idle time of a step by cause [µs]; checks that the causes sum to the idle time."""
+    found = {g.cause: g.idle_ns for g in part.gap_causes if g.step == step}
+    assert sum(found.values()) == part.steps[step].device_idle_ns
+    return {c: ns // 1000 for c, ns in found.items()}
+
+
+def idle_during(*rows: tuple[str, str]) -> TraceBuilder:
+    """A step of 100 µs whose device is busy in 0..20 and 80..100, with host rows from 30 to 60 in between."""
+    b = TraceBuilder().step(0, 0, 100).device("k", 0, 20).device("k", 80, 20)
+    for name, cat in rows:
+        b.host(name, 30, 30, cat=cat)
+    return b
+
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize(
+    ("name", "cat", "cause"),
+    [
+        ("cuModuleLoadData", "cuda_driver", "compilation"),
+        ("_compile.compile_inner (dynamo_timed)", "cpu_op", "compilation"),
+        ("aten::item", "cpu_op", "blocking_read"),
+        ("nccl:all_reduce", "user_annotation", "collective"),
+        ("c10d::allreduce_", "cpu_op", "collective"),
+        ("[pl][profile][Strategy]SingleDeviceStrategy.batch_to_device", "user_annotation", "h2d_copy"),
+        ("cudaFree", "cuda_runtime", "allocation"),
+        ("cudaDeviceSynchronize", "cuda_runtime", "synchronise"),
+        (LOADER, "user_annotation", "data_loader"),
+        ("Optimizer.step#SGD.step", "user_annotation", "optimizer"),
+        ("[pl][profile][Callback]ModelCheckpoint.on_train_batch_end", "user_annotation", "callback"),
+        ("aten::add", "cpu_op", "operator_launch"),
+        ("cudaLaunchKernel", "cuda_runtime", "operator_launch"),
+        ("forward", "user_annotation", None),
+        ("model.py(7): forward", "python_function", None),
+    ],
+)
+def test_each_cause(tmp_path: Path, name: str, cat: str, cause: str | None):
+    # Whatever the row does not explain lies inside ProfilerStep: Python.
+    assert causes(idle_during((name, cat)).reduce(tmp_path)) == ({cause: 30, "python": 30} if cause else {"python": 60})
+
+
+def test_outside_of_everything_the_cause_is_unknown(tmp_path: Path):
+    b = TraceBuilder().host("aten::add", 0, 10).device("k", 10, 20).device("k", 60, 20).host("aten::add", 80, 20)
+    assert causes(b.reduce(tmp_path)) == {"operator_launch": 30, "unknown": 30}
+
+
+def test_launched_work_that_has_not_started_is_the_devices_own_latency(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 100).kernel("k", 30, 20, launch=5, call_dur=5).kernel("k", 60, 20, launch=12, call_dur=5)
+    # Idle 0..30: the first kernel is queued from 10, its call covers 5..10. Idle 50..60: the second one is queued. Then nothing.
+    assert causes(b.reduce(tmp_path)) == {"device_latency": 30, "operator_launch": 5, "python": 25}
+
+
+ROWS = {
+    Cause.COMPILATION: ("cuModuleLoadData", "cuda_driver"),
+    Cause.BLOCKING_READ: ("aten::item", "cpu_op"),
+    Cause.COLLECTIVE: ("nccl:all_reduce", "user_annotation"),
+    Cause.H2D_COPY: ("[pl][profile][Strategy]S.batch_to_device", "user_annotation"),
+    Cause.ALLOCATION: ("cudaFree", "cuda_runtime"),
+    Cause.SYNCHRONISE: ("cudaDeviceSynchronize", "cuda_runtime"),
+    Cause.DATA_LOADER: (LOADER, "user_annotation"),
+    Cause.OPTIMIZER: ("Optimizer.step#SGD.step", "user_annotation"),
+    Cause.CALLBACK: ("[pl][profile][Callback]C.on_train_batch_end", "user_annotation"),
+    Cause.OPERATOR_LAUNCH: ("aten::add", "cpu_op"),
+    Cause.PYTHON: ("forward", "user_annotation"),
+}
+
+
+@pytest.mark.parametrize(("winner", "loser"), list(zip(list(ROWS)[:-1], list(ROWS)[1:], strict=True)), ids=lambda c: c.name.lower())
+def test_the_more_specific_cause_wins(tmp_path: Path, winner: Cause, loser: Cause):
+    assert winner < loser
+    found = causes(idle_during(ROWS[loser], ROWS[winner]).reduce(tmp_path))
+    assert found == {winner.name.lower(): 30, "python": 30}
+
+
+def test_causes_partition_a_gap(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 100).device("k", 0, 10).device("k", 90, 10)
+    b.host("Optimizer.step#SGD.step", 10, 60, cat="user_annotation").host("aten::add", 20, 60).host("aten::item", 30, 10)
+    assert causes(b.reduce(tmp_path)) == {"blocking_read": 10, "optimizer": 50, "operator_launch": 10, "python": 10}
+
+
+def test_idle_time_is_cut_at_steps(tmp_path: Path):
+    part = TraceBuilder().steps(2, 100).device("k", 0, 60).device("k", 150, 50).host(LOADER, 80, 50, cat="user_annotation").reduce(tmp_path)
+    assert causes(part, 0) == {"data_loader": 20, "python": 20}
+    assert causes(part, 1) == {"data_loader": 30, "python": 20}
+
+
+def test_lightnings_closure_runs_inside_the_optimizer_and_is_not_the_optimizers(tmp_path: Path):
+    b = idle_during(("Optimizer.step#SGD.step", "user_annotation")).annotation("[pl][profile][Strategy]S.training_step", 35, 20)
+    assert causes(b.reduce(tmp_path)) == {"optimizer": 10, "python": 50}
+
+
+def test_the_copy_operator_around_an_upload_belongs_to_it(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 100).host("aten::to", 20, 40).host("aten::copy_", 25, 30)
+    b.kernel("Memcpy HtoD (Pageable -> Device)", 50, 5, launch=30, call="cudaMemcpyAsync", call_dur=25, cat="gpu_memcpy").device("k", 90, 10)
+    # Idle 0..50 and 55..90, of which aten::to covers 20..60.
+    assert causes(b.reduce(tmp_path)) == {"h2d_copy": 35, "python": 50}
+
+
+def test_a_copy_operator_without_an_upload_is_a_launch(tmp_path: Path):
+    assert causes(idle_during(("aten::to", "cpu_op")).reduce(tmp_path)) == {"operator_launch": 30, "python": 30}
+
+
+def test_work_on_other_threads_does_not_explain_idle_time(tmp_path: Path):
+    b = idle_during().host("cudaDeviceSynchronize", 30, 30, cat="cuda_runtime", thread=(100, 102)).host("aten::add", 30, 30, thread=(100, 102))
+    assert causes(b.reduce(tmp_path)) == {"python": 60}
+
+
+def test_the_autograd_thread_launches_too(tmp_path: Path):
+    b = idle_during().thread("pt_autograd_0", AUTOGRAD).host("MmBackward0", 30, 30, thread=AUTOGRAD)
+    assert causes(b.reduce(tmp_path)) == {"operator_launch": 30, "python": 30}
+
+
+def test_lazy_accumulation_and_reads_on_hpu(tmp_path: Path):
+    b = TraceBuilder().thread("python3", MAIN).step(0, 0, 100).lane("gemm", 80, 20)
+    b.host("add_hpu_lazy", 10, 20, cat="privateuse1_runtime").host("_local_scalar_dense_hpu_lazy", 40, 30, cat="privateuse1_runtime")
+    assert causes(b.reduce(tmp_path)) == {"blocking_read": 30, "operator_launch": 20, "python": 30}
+
+
+def test_the_longest_gaps(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 200).device("k", 20, 30).device("k", 100, 90)
+    b.host("aten::add", 0, 15).host("aten::linear", 52, 36).host("aten::addmm", 60, 20)
+    gaps = [(g.start_ns, g.dur_ns, g.cause, g.cause_fraction, g.host_row) for g in b.reduce(tmp_path).gaps]
+    assert gaps == [
+        (50_000, 50_000, "operator_launch", 0.72, "aten::addmm"),
+        (0, 20_000, "operator_launch", 0.75, "aten::add"),
+        (190_000, 10_000, "python", 1.0, "ProfilerStep#0"),
+    ]
+
+
+def test_a_gap_over_a_step_border_is_two(tmp_path: Path):
+    part = TraceBuilder().steps(2, 100).device("k", 0, 60).device("k", 150, 50).reduce(tmp_path)
+    assert [(g.step, g.start_ns, g.dur_ns) for g in part.gaps] == [(1, 100_000, 50_000), (0, 60_000, 40_000)]

@@ -1,0 +1,97 @@
+"""From wire events to the model: pairing of B and E, tracks, stamps, strays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builder import TraceBuilder
+
+from hpuprof.errors import TraceFormatError
+from hpuprof.model.trace import Trace
+
+
+def paired(tmp_path: Path, *rows: tuple[str, str | None, float], **more: object) -> Trace:
+    builder = TraceBuilder().host("anchor", 0, 1)
+    for phase, name, ts in rows:
+        builder.event(ph=phase, ts=ts, **{"cat": "cpu_op", "pid": 1, "tid": 1, **({} if name is None else {"name": name}), **more})
+    return builder.trace(tmp_path)
+
+
+def slices(trace: Trace) -> list[tuple[str, int, int]]:
+    host = trace.host
+    found = [(trace.names[n], s // 1000, d // 1000) for n, s, d in zip(host.name.tolist(), host.start.tolist(), host.dur.tolist(), strict=True)]
+    return [row for row in found if row[0] != "anchor"]
+
+
+def lost(trace: Trace) -> dict[str, int]:
+    return {t.text: t.count for t in trace.health.troubles if t.code == "HP111"}
+
+
+BEGIN, END = "begin rows without an end", "end rows without a begin"
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected", "troubles"),
+    [
+        ([("B", "a", 1), ("E", "a", 5)], [("a", 1, 4)], {}),
+        ([("B", "a", 1), ("B", "a", 2), ("E", "a", 3), ("E", "a", 9)], [("a", 1, 8), ("a", 2, 1)], {}),
+        ([("B", "a", 1), ("B", "b", 2), ("E", "b", 3), ("B", "b", 4), ("E", "b", 6), ("E", "a", 9)], [("a", 1, 8), ("b", 2, 1), ("b", 4, 2)], {}),
+        ([("E", "a", 9), ("B", "a", 1)], [("a", 1, 8)], {}),
+        ([("B", "a", 1), ("E", "a", 5), ("B", "a", 5), ("E", "a", 9)], [("a", 1, 4), ("a", 5, 4)], {}),
+        ([("B", "a", 5), ("E", "a", 5)], [("a", 5, 0)], {}),
+        ([("B", "a", 1), ("E", None, 5)], [("a", 1, 4)], {}),
+        ([("E", "a", 1), ("B", "b", 2), ("E", "b", 3)], [("b", 2, 1)], {END: 1}),
+        ([("B", "b", 2), ("E", "b", 3), ("B", "a", 4)], [("b", 2, 1)], {BEGIN: 1}),
+        ([("B", "a", 1), ("B", "b", 2), ("E", "a", 9)], [("a", 1, 8)], {BEGIN: 1}),
+        ([("B", "a", 1), ("B", "b", 2), ("E", "a", 5), ("E", "b", 9)], [("a", 1, 4)], {BEGIN: 1, END: 1}),
+        ([("E", None, 1)], [], {END: 1}),
+    ],
+)
+def test_begin_and_end_rows_become_slices(rows, expected, troubles, tmp_path: Path):
+    trace = paired(tmp_path, *rows)
+    assert (slices(trace), lost(trace)) == (expected, troubles)
+
+
+def test_begin_and_end_pair_only_on_one_track(tmp_path: Path):
+    builder = TraceBuilder().host("anchor", 0, 1)
+    for phase, pid, ts in (("B", 1, 1), ("B", "2", 2), ("E", 2, 3), ("E", "1", 9)):
+        builder.event(ph=phase, cat="cpu_op", name="a", pid=pid, tid=1, ts=ts)
+    trace = builder.trace(tmp_path)
+    assert slices(trace) == [("a", 1, 8), ("a", 2, 1)]
+    assert len({trace.tracks[t].pid for t in trace.host.track.tolist()}) == 3
+
+
+def test_a_begin_row_without_a_stamp_is_counted(tmp_path: Path):
+    trace = paired(tmp_path, ("B", "a", 1), ("E", "a", None))
+    assert {(t.code, t.text): t.count for t in trace.health.troubles} == {("HP111", BEGIN): 1, ("HP112", "rows without a time stamp"): 1}
+
+
+def test_absolute_stamps_with_decimals_are_exact_even_when_the_first_such_row_comes_late(tmp_path: Path):
+    rows = ",".join(f'{{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":{1_714_000_000_000_000 + i},"dur":1}}' for i in range(30_000))
+    rows += ',{"ph":"X","cat":"cpu_op","name":"z","pid":1,"tid":1,"ts":1714000000040000.123,"dur":0.001}'
+    (tmp_path / "t.json").write_text(f'{{"traceEvents":[{rows}]}}')
+    from hpuprof.ingest.read import read_trace
+
+    trace = read_trace(tmp_path / "t.json")
+    assert trace.origin_ns == 1_714_000_000_000_000_000
+    assert (int(trace.host.start[-1]), int(trace.host.dur[-1]), len(trace.host)) == (40_000_123, 1, 30_001)
+
+
+def test_rows_are_sorted_and_time_counts_from_the_first(tmp_path: Path):
+    trace = TraceBuilder().host("late", 50, 1).host("inner", 10, 2).host("outer", 10, 9).trace(tmp_path)
+    assert [trace.names[n] for n in trace.host.name] == ["outer", "inner", "late"]
+    assert (trace.host.start.tolist(), trace.origin_ns) == ([0, 0, 40_000], 10_000)
+
+
+def test_of_two_groups_of_rows_days_apart_one_is_kept(tmp_path: Path):
+    trace = TraceBuilder().host("a", 0, 1).host("b", 5, 1).host("far", 4e11, 1).host("far", 5e11, 1).trace(tmp_path)
+    assert [trace.names[n] for n in trace.host.name] == ["a", "b"]
+    assert [(t.code, t.count) for t in trace.health.troubles] == [("HP112", 2)]
+
+
+def test_a_trace_none_of_whose_rows_is_usable_is_refused_with_the_reason(tmp_path: Path):
+    with pytest.raises(TraceFormatError, match="rows with a negative duration"):
+        TraceBuilder().host("a", 0, -1).trace(tmp_path)
+    with pytest.raises(TraceFormatError, match="unknown categories v8"):
+        TraceBuilder().host("a", 0, 1, cat="v8").trace(tmp_path)

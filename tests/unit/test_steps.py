@@ -1,0 +1,134 @@
+"""Where steps come from, and which of them are left out of medians."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builder import TraceBuilder
+
+from hpuprof.model.partial import RankPartial
+
+BATCH = "[pl][profile]run_training_batch"
+
+
+def steps_of(part: RankPartial) -> list[tuple[str, int, int, str]]:
+    """Label, start, wall [µs] and reason of each step."""
+    return [(s.label, s.start_ns // 1000, s.wall_ns // 1000, s.excluded) for s in part.steps]
+
+
+def with_steps(*walls: float, names: str = "ProfilerStep#{}") -> TraceBuilder:
+    """Steps of the given lengths, back to back, with one operator in each."""
+    builder, start = TraceBuilder(), 0.0
+    for i, wall in enumerate(walls):
+        builder.annotation(names.format(i), start, wall).host("aten::add", start + 1, 2)
+        start += wall
+    return builder
+
+
+def test_profiler_steps(tmp_path: Path):
+    part = with_steps(100, 110, 120).reduce(tmp_path)
+    assert steps_of(part) == [("ProfilerStep#0", 0, 100, ""), ("ProfilerStep#1", 100, 110, ""), ("ProfilerStep#2", 210, 120, "")]
+    assert (part.file.step_source, part.file.step_name) == ("profiler_step", "ProfilerStep#")
+
+
+def test_profiler_steps_that_overlap_are_cut_at_the_next_one(tmp_path: Path):
+    part = TraceBuilder().step(1, 0, 105).step(2, 100, 100).step(3, 200, 90).reduce(tmp_path)
+    assert [(s.start_ns, s.wall_ns) for s in part.steps] == [(0, 100_000), (100_000, 100_000), (200_000, 90_000)]
+
+
+def test_gaps_between_profiler_steps_belong_to_no_step(tmp_path: Path):
+    part = TraceBuilder().step(1, 0, 80).step(2, 100, 80).reduce(tmp_path)
+    assert [(s.start_ns, s.wall_ns) for s in part.steps] == [(0, 80_000), (100_000, 80_000)]
+
+
+def test_lightning_steps_run_from_batch_to_batch_whatever_profiler_step_says(tmp_path: Path):
+    # As recorded: ProfilerStep runs from forward to forward, its numbers read 2, 1, 2, 3; loading lies between the batches.
+    b = TraceBuilder()
+    for i, (number, begin, end) in enumerate([(2, 0, 50), (1, 50, 150), (2, 150, 250), (3, 250, 350)]):
+        b.step(number, begin, end - begin).annotation(BATCH, 100 * i + 10, 60)
+        b.annotation("[pl][profile][_TrainingEpochLoop].train_dataloader_next", 100 * i + 75, 20)
+    part = b.reduce(tmp_path)
+    assert steps_of(part) == [("batch 0", 10, 100, "first"), ("batch 1", 110, 100, ""), ("batch 2", 210, 100, ""), ("batch 3", 310, 60, "last")]
+    assert (part.file.step_source, part.file.step_name) == ("lightning", BATCH)
+
+
+def test_lightning_validation_batches(tmp_path: Path):
+    name = "[pl][profile][Strategy]SingleDeviceStrategy.validation_step"
+    part = TraceBuilder().step(3, 0, 95).step(4, 95, 90).annotation(name, 20, 50).annotation(name, 120, 60).reduce(tmp_path)
+    assert steps_of(part) == [("batch 0", 20, 100, ""), ("batch 1", 120, 60, "last")]
+
+
+def test_an_annotation_that_repeats(tmp_path: Path):
+    b = TraceBuilder()
+    for i in range(4):
+        b.annotation(f"## iteration {i} ##", 100 * i, 90).annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 100 * i + 1, 80)
+    part = b.reduce(tmp_path)
+    assert steps_of(part) == [(f"## iteration {i} ##", 100 * i, w, e) for i, (w, e) in enumerate([(100, "first"), (100, ""), (100, ""), (90, "last")])]
+    assert (part.file.step_source, part.file.step_name) == ("annotation", "## iteration # ##")
+    assert "HP109" in {d.code for d in part.diagnostics}
+
+
+def test_an_annotation_that_covers_little_or_comes_twice_is_no_step(tmp_path: Path):
+    b = TraceBuilder().host("aten::add", 0, 5).host("aten::add", 1000, 5)
+    for i in range(4):
+        b.annotation("checkpoint", 10 * i, 5)
+    assert b.annotation("epoch", 0, 400).annotation("epoch", 500, 400).reduce(tmp_path).file.step_source == "whole_trace"
+
+
+def test_the_period_of_the_operators(tmp_path: Path):
+    b = TraceBuilder()
+    for i in range(5):
+        for j, name in enumerate(["aten::linear", "aten::relu", "aten::mse_loss", "aten::add_"]):
+            b.host(name, 100 * i + 15 * j, 10)
+    part = b.reduce(tmp_path)
+    # A period begins after the longest pause: at aten::linear.
+    assert [(s.start_ns, s.wall_ns) for s in part.steps] == [(100_000 * i, 100_000) for i in range(4)] + [(400_000, 55_000)]
+    assert (part.file.step_source, part.file.step_name) == ("operator_period", "aten::linear")
+
+
+def test_the_whole_trace(tmp_path: Path):
+    part = TraceBuilder().host("aten::add", 10, 5).host("aten::mul", 90, 10).reduce(tmp_path)
+    assert steps_of(part) == [("whole trace", 0, 90, "")]
+    assert {d.code for d in part.diagnostics} >= {"HP109", "HP110"}
+
+
+@pytest.mark.parametrize(
+    ("walls", "excluded"),
+    [
+        ([100], [""]),
+        ([100, 100, 100], ["", "", ""]),
+        ([100, 100, 100, 100], ["first", "", "", ""]),
+        ([100, 100, 100, 100, 100], ["first", "", "", "", "last"]),
+        ([100, 300, 101, 100, 99, 100, 100], ["first", "warm-up", "", "", "", "", "last"]),
+        # What follows the long step is not even, so it counts as an outlier.
+        ([100, 300, 200, 100, 101, 99, 100, 100], ["first", "outlier", "outlier", "", "", "", "", "last"]),
+        ([100, 140, 101, 100, 99, 100, 100], ["first", "outlier", "", "", "", "", "last"]),
+        ([100, 100, 101, 300, 99, 100, 100], ["first", "", "", "outlier", "", "", "last"]),
+        # Far from the median by spread, but not by a fifth of it: kept.
+        ([100, 100, 100, 115, 100, 100, 100], ["first", "", "", "", "", "", "last"]),
+    ],
+)
+def test_exclusions(tmp_path: Path, walls: list[float], excluded: list[str]):
+    part = with_steps(*walls).reduce(tmp_path)
+    assert [s.excluded for s in part.steps] == excluded
+    assert (part.file.steps_total, part.file.steps_used) == (len(walls), excluded.count(""))
+
+
+def test_steps_that_compile(tmp_path: Path):
+    b = with_steps(100, 100, 100, 100, 100, 100)
+    b.host("cuModuleLoadData", 10, 3, cat="cuda_driver").host("cuModuleLoadData", 210, 1, cat="cuda_driver")
+    part = b.reduce(tmp_path)
+    assert [(s.excluded, s.compile_ns) for s in part.steps] == [("compiling", 3000), ("", 0), ("", 1000), ("", 0), ("", 0), ("last", 0)]
+
+
+def test_when_every_step_has_a_reason_the_ones_that_do_not_compile_are_used(tmp_path: Path):
+    b = TraceBuilder().annotation(BATCH, 0, 90).annotation(BATCH, 100, 90).host("cuModuleLoadData", 10, 30, cat="cuda_driver")
+    part = b.reduce(tmp_path)
+    assert [s.excluded for s in part.steps] == ["compiling", ""]
+    assert "HP124" in {d.code for d in part.diagnostics}
+
+
+def test_no_number_depends_on_the_step_numbers(tmp_path: Path):
+    part = TraceBuilder().step(7, 0, 100).step(7, 100, 100).step(1, 200, 100).reduce(tmp_path)
+    assert steps_of(part) == [("ProfilerStep#7", 0, 100, ""), ("ProfilerStep#7", 100, 100, ""), ("ProfilerStep#1", 200, 100, "")]
