@@ -22,15 +22,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("trace", type=Path, help="a trace file, or a folder with one file for each rank")
     made.add_argument("--python-hta", type=Path, metavar="PATH", help="the interpreter that has traceinsight")
-    made.add_argument(
-        "--python-tb", type=Path, metavar="PATH", help="the interpreter that has torch-tb-profiler"
-    )
-    made.add_argument(
-        "--all-steps", action="store_true", help="keep HTA from dropping the last profiler step"
-    )
-    made.add_argument(
-        "--exact", action="store_true", help="keep HTA from rounding stamps to whole microseconds"
-    )
+    made.add_argument("--python-tb", type=Path, metavar="PATH", help="the interpreter that has torch-tb-profiler")
+    made.add_argument("--all-steps", action="store_true", help="keep HTA from dropping the last profiler step")
+    made.add_argument("--exact", action="store_true", help="keep HTA from rounding stamps to whole microseconds")
     made.add_argument("--out", type=Path, required=True)
     return made
 

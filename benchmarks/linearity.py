@@ -19,21 +19,15 @@ Series = list[tuple[cases.Made, list[measure.Run]]]
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument(
-        "--work", type=Path, help="keep traces and the environment here (default: a temporary folder)"
-    )
+    made.add_argument("--work", type=Path, help="keep traces and the environment here (default: a temporary folder)")
     made.add_argument("--dialect", choices=("cuda", "hpu_g1", "hpu_g3"), default="cuda")
     made.add_argument("--stacks", action="store_true", help="with python_function rows")
-    made.add_argument(
-        "--sizes", nargs="+", type=int, default=[25, 50, 100, 200], metavar="MB", help="at 10 steps"
-    )
+    made.add_argument("--sizes", nargs="+", type=int, default=[25, 50, 100, 200], metavar="MB", help="at 10 steps")
     made.add_argument("--steps", nargs="+", type=int, default=[10, 30, 100], metavar="N", help="at 100 MB")
     made.add_argument("--repeats", type=int, default=3)
     made.add_argument("--tool", choices=("hpuprof", "hta", "tb"), default="hpuprof")
     made.add_argument("--no-install", dest="install", action="store_false")
-    made.add_argument(
-        "--python-hpuprof", "--python", dest="python", type=Path, help="the interpreter of the tool"
-    )
+    made.add_argument("--python-hpuprof", "--python", dest="python", type=Path, help="the interpreter of the tool")
     made.add_argument("--json", type=Path, help="where to write every run")
     return made
 
@@ -88,10 +82,7 @@ def main() -> None:
         print(table(f"{tool.name}: against rows, 10 steps", rows))
         print(table(f"{tool.name}: against steps, 100 MB", steps))
         if options.json:
-            kept = [
-                {"case": made.case.label, "rows": made.rows, "cpu_s": [run.cpu_s for run in runs]}
-                for made, runs in (*rows, *steps)
-            ]
+            kept = [{"case": made.case.label, "rows": made.rows, "cpu_s": [run.cpu_s for run in runs]} for made, runs in (*rows, *steps)]
             stored = {"machine": machine.describe(), "version": ready.version, "series": kept}
             options.json.write_text(json.dumps(stored, indent=1) + "\n")
 

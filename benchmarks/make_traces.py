@@ -14,16 +14,10 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--dialect", choices=DIALECTS, default="cuda")
-    made.add_argument(
-        "--size-mb", type=float, default=200, help="size of the uncompressed JSON, in 10^6 bytes"
-    )
+    made.add_argument("--size-mb", type=float, default=200, help="size of the uncompressed JSON, in 10^6 bytes")
     made.add_argument("--steps", type=int, default=10)
-    made.add_argument(
-        "--stacks", action=argparse.BooleanOptionalAction, default=False, help="python_function rows"
-    )
-    made.add_argument(
-        "--integer-us", action="store_true", help="whole microseconds, as torch before 2.4 wrote them"
-    )
+    made.add_argument("--stacks", action=argparse.BooleanOptionalAction, default=False, help="python_function rows")
+    made.add_argument("--integer-us", action="store_true", help="whole microseconds, as torch before 2.4 wrote them")
     made.add_argument("--rank", type=int, default=0)
     made.add_argument("--world-size", type=int, default=8)
     made.add_argument("--seed", type=int, default=1)

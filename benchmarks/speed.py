@@ -35,31 +35,19 @@ class Outcome:
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument(
-        "--work", type=Path, help="keep traces and environments here (default: a temporary folder)"
-    )
+    made.add_argument("--work", type=Path, help="keep traces and environments here (default: a temporary folder)")
     made.add_argument("--dialects", nargs="+", choices=("cuda", "hpu_g1", "hpu_g3"), default=["cuda"])
     made.add_argument("--sizes", nargs="+", type=int, default=[200], metavar="MB")
     made.add_argument("--steps", nargs="+", type=int, default=[10, 100], metavar="N")
     made.add_argument("--stacks", choices=("no", "yes", "both"), default="both")
     made.add_argument("--full", action="store_true", help="add 1000 MB and the HPU dialects; takes hours")
-    made.add_argument(
-        "--tools", nargs="+", choices=("hpuprof", "hta", "tb"), default=["hpuprof", "hta", "tb"]
-    )
-    made.add_argument(
-        "--tracelens", type=Path, metavar="CHECKOUT", help="add TraceLens from this git checkout"
-    )
+    made.add_argument("--tools", nargs="+", choices=("hpuprof", "hta", "tb"), default=["hpuprof", "hta", "tb"])
+    made.add_argument("--tracelens", type=Path, metavar="CHECKOUT", help="add TraceLens from this git checkout")
     made.add_argument("--repeats", type=int, default=3)
-    made.add_argument(
-        "--timeout", type=float, default=1800, help="seconds after which a run counts as failed"
-    )
-    made.add_argument(
-        "--no-install", dest="install", action="store_false", help="use the environments as they are"
-    )
+    made.add_argument("--timeout", type=float, default=1800, help="seconds after which a run counts as failed")
+    made.add_argument("--no-install", dest="install", action="store_false", help="use the environments as they are")
     for name in ("hpuprof", "hta", "tb", "tracelens"):
-        made.add_argument(
-            f"--python-{name}", type=Path, metavar="PATH", help=f"the interpreter that has {name}"
-        )
+        made.add_argument(f"--python-{name}", type=Path, metavar="PATH", help=f"the interpreter that has {name}")
     made.add_argument("--json", type=Path, help="where to write every run (default: speed.json under --work)")
     return made
 
@@ -96,9 +84,7 @@ def failure_of(tool: tools.Tool, runs: list[measure.Run]) -> str:
     return ""
 
 
-def run_case(
-    made: cases.Made, ready: list[tools.Installed], options: argparse.Namespace, work: Path
-) -> list[Outcome]:
+def run_case(made: cases.Made, ready: list[tools.Installed], options: argparse.Namespace, work: Path) -> list[Outcome]:
     """Run every tool on one file, in turns, so that a slow spell of the machine meets all of them."""
     cases.warm(made.path)
     collected: dict[str, list[measure.Run]] = {one.tool.name: [] for one in ready}
@@ -139,9 +125,7 @@ def _cells(outcome: Outcome, base: Outcome | None) -> list[str]:
 
 def table(outcomes: list[Outcome]) -> str:
     """Return the medians and their ratios to hpuprof as Markdown, one table a file."""
-    head = (
-        "| tool | wall s | CPU s | peak MB | wall / hpuprof | CPU / hpuprof | memory / hpuprof | failure |\n"
-    )
+    head = "| tool | wall s | CPU s | peak MB | wall / hpuprof | CPU / hpuprof | memory / hpuprof | failure |\n"
     rule = "|---|---:|---:|---:|---:|---:|---:|---|\n"
     parts = []
     for made, group in itertools.groupby(outcomes, key=lambda outcome: outcome.made):

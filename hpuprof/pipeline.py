@@ -11,7 +11,7 @@ from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overla
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
 from hpuprof.analysis.host import HostTime, host_time
 from hpuprof.analysis.intel import intel_row
-from hpuprof.analysis.links import Links, link
+from hpuprof.analysis.links import Links, launch_calls, link
 from hpuprof.analysis.memory import memory_rows
 from hpuprof.analysis.operators import kernel_rows, launch_rows, operator_rows
 from hpuprof.analysis.population import degenerate, synchronous
@@ -23,7 +23,7 @@ from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import Intervals, complement, intersect, measure
 from hpuprof.model.partial import FailedFile, RankPartial
-from hpuprof.model.schema import BLOCKED_KINDS, Activity, Cause, DeviceKind, HostKind, Role
+from hpuprof.model.schema import BLOCKED_KINDS, Cause, DeviceKind, Role
 from hpuprof.model.tables import DiagnosticRow, FileRow, StepRow, ThreadRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
@@ -96,7 +96,7 @@ def _step_rows(trace: Trace, steps: Steps, hosts: HostTime, device: DeviceTime, 
     working = wall - blocked
     unblocked = complement(hosts.blocked, int(low[0]), int(high[-1])) if count else hosts.blocked
     both = measure(intersect(device.busy, unblocked), low, high)
-    launch = (trace.host.kind == HostKind.RUNTIME) & ((trace.host.activity == Activity.LAUNCH) | (trace.host.activity == Activity.GRAPH_LAUNCH))
+    launch = launch_calls(trace)
     columns: dict[str, list[Any]] = {
         "host_working_ns": working.tolist() if host_known else [None] * count,
         "host_blocked_ns": host(hosts.blocked),

@@ -32,7 +32,7 @@ def real_traces() -> Path:
 def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Settings of the machine must not reach a test."""
     for name in list(os.environ):
-        if name.startswith("HPUPROF_") and name != "HPUPROF_REAL_TRACES":
+        if name.startswith("HPUPROF_") and name not in ("HPUPROF_REAL_TRACES", "HPUPROF_UPDATE_GOLDEN_FILES"):
             monkeypatch.delenv(name)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)

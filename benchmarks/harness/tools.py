@@ -47,18 +47,14 @@ def hpuprof_tool() -> Tool:
 def hta_tool() -> Tool:
     """Return HTA, which lives under the name `traceinsight`."""
     script = str(HERE / "peers" / "hta_run.py")
-    return Tool(
-        "HTA", (("traceinsight==0.6.1",),), (script, "{trace}"), "traceinsight", reports_device_rows=True
-    )
+    return Tool("HTA", (("traceinsight==0.6.1",),), (script, "{trace}"), "traceinsight", reports_device_rows=True)
 
 
 def tb_tool() -> Tool:
     """Return torch-tb-profiler without torch, which its loader does not need."""
     script = str(HERE / "peers" / "tb_run.py")
     needs = ("torch-tb-profiler==0.4.3", "tensorboard>=2.21", "pandas<4")
-    return Tool(
-        "torch-tb-profiler", (needs,), (script, "{trace}"), "torch-tb-profiler", reports_device_rows=True
-    )
+    return Tool("torch-tb-profiler", (needs,), (script, "{trace}"), "torch-tb-profiler", reports_device_rows=True)
 
 
 def tracelens_tool(checkout: Path) -> Tool:
@@ -71,17 +67,11 @@ def tracelens_tool(checkout: Path) -> Tool:
 
 def quiet_environment() -> dict[str, str]:
     """Return this environment without the paths that would mix the tools' packages."""
-    return {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-    }
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
 
 def _pip(python: Path, arguments: tuple[str, ...]) -> None:
-    subprocess.run(
-        [str(python), "-m", "pip", "install", "-q", *arguments], check=True, env=quiet_environment()
-    )
+    subprocess.run([str(python), "-m", "pip", "install", "-q", *arguments], check=True, env=quiet_environment())
 
 
 def _environment(tool: Tool, folder: Path, *, install: bool) -> Path:
@@ -104,15 +94,11 @@ def _environment(tool: Tool, folder: Path, *, install: bool) -> Path:
 
 def _version(tool: Tool, python: Path) -> str:
     code = f"import importlib.metadata as m; print(m.version({tool.distribution!r}))"
-    asked = subprocess.run(
-        [str(python), "-c", code], capture_output=True, text=True, env=quiet_environment(), check=False
-    )
+    asked = subprocess.run([str(python), "-c", code], capture_output=True, text=True, env=quiet_environment(), check=False)
     return asked.stdout.strip() or "not installed"
 
 
-def prepare(
-    tools: list[Tool], work: Path, interpreters: Mapping[str, Path], *, install: bool
-) -> list[Installed]:
+def prepare(tools: list[Tool], work: Path, interpreters: Mapping[str, Path], *, install: bool) -> list[Installed]:
     """Return each tool with an interpreter: the one given for it, or a virtual environment under `work`."""
     ready = []
     for tool in tools:

@@ -88,9 +88,7 @@ class Hpu:
 
     def _wait(self, thread: Thread) -> None:
         start = thread.now
-        self._synapse(
-            "synchronizeStream (accel0)", thread, max(self._jitter.take(2000), self._free + 1000 - start)
-        )
+        self._synapse("synchronizeStream (accel0)", thread, max(self._jitter.take(2000), self._free + 1000 - start))
         self._logger("synEventSynchronize", start, thread.now)
 
     def _copy(self, kernel: Kernel, thread: Thread, host: Host) -> None:
@@ -103,9 +101,7 @@ class Hpu:
         name = "memcpy_" + kernel.kind.upper()
         cat = "Memcpy" if self._generation == 1 else "gpu_memcpy"
         for lane in range(2):
-            row = self._style.complete(
-                cat, name, 0, _DMA + lane, self._free, dur, self._engine_args("DMA", 0, 0)
-            )
+            row = self._style.complete(cat, name, 0, _DMA + lane, self._free, dur, self._engine_args("DMA", 0, 0))
             self.rows.append(row)
         self._free += dur
 
@@ -150,9 +146,7 @@ class Hpu:
         if self._generation == 1:
             self._pair(name, _BRIDGE_PID, tid, start, end, (), ())
         else:
-            self.rows.append(
-                self._style.complete("privateuse1_runtime", name, PID, tid, start, end - start, ())
-            )
+            self.rows.append(self._style.complete("privateuse1_runtime", name, PID, tid, start, end - start, ()))
 
     def _logger(self, name: str, start: int, end: int) -> None:
         if self._generation == 1:

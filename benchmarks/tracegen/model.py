@@ -171,9 +171,7 @@ def _attention() -> Op:
 
 def _pointwise(name: str, grad_name: str, us: float) -> Op:
     grad = _backward(grad_name, op("aten::mul", [[ROWS, HIDDEN], [ROWS, HIDDEN]], launch("elementwise", us)))
-    return op(
-        name, [[BATCH, TOKENS, HIDDEN], [BATCH, TOKENS, HIDDEN], []], launch("elementwise", us), grad=grad
-    )
+    return op(name, [[BATCH, TOKENS, HIDDEN], [BATCH, TOKENS, HIDDEN], []], launch("elementwise", us), grad=grad)
 
 
 def _split() -> Op:
@@ -188,9 +186,7 @@ def _module(name: str, body: Op, *, functional: str) -> Frame:
     called = Frame(f"torch/nn/functional.py(2421): {functional}", (body,))
     forward = Frame(f"torch/nn/modules/{name.lower()}.py(124): forward", (*looked_up, called))
     inner = Frame("torch/nn/modules/module.py(1747): _call_impl", (forward,))
-    return Frame(
-        f"nn.Module: {name}", (Frame("torch/nn/modules/module.py(1736): _wrapped_call_impl", (inner,)),)
-    )
+    return Frame(f"nn.Module: {name}", (Frame("torch/nn/modules/module.py(1736): _wrapped_call_impl", (inner,)),))
 
 
 @cache
@@ -205,9 +201,7 @@ def layer(index: int) -> Frame:
         _attention(),
         op("aten::contiguous", [[BATCH, 16, TOKENS, 64], []], launch("copy", 13), inputs="0"),
         _module("Linear", _linear(HIDDEN, HIDDEN, 44), functional="linear"),
-        _module(
-            "Dropout", _pointwise("aten::native_dropout", "NativeDropoutBackward0", 11), functional="dropout"
-        ),
+        _module("Dropout", _pointwise("aten::native_dropout", "NativeDropoutBackward0", 11), functional="dropout"),
         residual,
     )
     mlp: tuple[Node, ...] = (
@@ -215,9 +209,7 @@ def layer(index: int) -> Frame:
         _module("Linear", _linear(HIDDEN, INNER, 152), functional="linear"),
         _module("GELU", _pointwise("aten::gelu", "GeluBackward0", 31), functional="gelu"),
         _module("Linear", _linear(INNER, HIDDEN, 149), functional="linear"),
-        _module(
-            "Dropout", _pointwise("aten::native_dropout", "NativeDropoutBackward0", 11), functional="dropout"
-        ),
+        _module("Dropout", _pointwise("aten::native_dropout", "NativeDropoutBackward0", 11), functional="dropout"),
         residual,
     )
     blocks = (
@@ -253,9 +245,7 @@ def loss() -> Frame:
 @cache
 def load_batch() -> tuple[Op, ...]:
     """Return what the data loader does on the host."""
-    pick = op(
-        "aten::select", [[TOKENS], [], []], op("aten::as_strided", [[TOKENS], [], [], []], inputs="[1]")
-    )
+    pick = op("aten::select", [[TOKENS], [], []], op("aten::as_strided", [[TOKENS], [], [], []], inputs="[1]"))
     stack = op("aten::stack", [[], []], op("aten::cat", [[], []]), inputs="0")
     return (*[pick] * (2 * BATCH), stack, stack)
 
@@ -272,9 +262,7 @@ def move_batch() -> Op:
 def reduce_gradients() -> Op:
     """Return one bucket's all-reduce, as DistributedDataParallel issues it during backward."""
     bucket = [[12_595_200]]
-    comms = op(
-        "record_param_comms", [*bucket, [], [], [], []], STREAM_WAIT, CAPTURING, ALLREDUCE, RECORD, inputs="0"
-    )
+    comms = op("record_param_comms", [*bucket, [], [], [], []], STREAM_WAIT, CAPTURING, ALLREDUCE, RECORD, inputs="0")
     return op("c10d::allreduce_", [*bucket, [], [], []], RECORD, comms, inputs="-1")
 
 

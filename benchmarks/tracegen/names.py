@@ -13,10 +13,7 @@ _TYPES = ("c10::BFloat16", "float", "c10::Half", "double")
 def _gemm(i: int) -> str:
     tile = ("128x128x64", "128x256x64", "64x256x64", "256x128x64", "64x128x64", "128x64x64")[i % 6]
     order = ("tn", "nn", "nt")[i // 6 % 3]
-    return (
-        f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_{order}_n_tilesize{tile}_warpgroupsize{1 + i % 2}x1x1_"
-        f"bias_bf16_execute_segment_k_off_kernel__5x_cublas_{i}"
-    )
+    return f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_{order}_n_tilesize{tile}_warpgroupsize{1 + i % 2}x1x1_bias_bf16_execute_segment_k_off_kernel__5x_cublas_{i}"
 
 
 def _elementwise(i: int) -> str:
@@ -38,9 +35,7 @@ def _norm(i: int) -> str:
 
 
 def _flash(i: int) -> str:
-    traits = (
-        f"Flash_fwd_kernel_traits<{64 + 32 * (i % 3)}, 128, 128, 4, false, false, cutlass::bfloat16_t, {i}>"
-    )
+    traits = f"Flash_fwd_kernel_traits<{64 + 32 * (i % 3)}, 128, 128, 4, false, false, cutlass::bfloat16_t, {i}>"
     return f"void pytorch_flash::flash_fwd_kernel<{traits}, false, true>(pytorch_flash::Flash_params)"
 
 

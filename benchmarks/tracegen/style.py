@@ -81,18 +81,12 @@ class Kineto:
 
     def edge(self, phase: str, cat: str, name: str, pid: int, tid: int, at: int, args: Pairs) -> str:
         """Return a `B` or `E` row; Kineto itself writes none."""
-        return (
-            f'  {{\n    "ph": "{phase}", "cat": "{cat}", "name": "{name}", "pid": {pid}, "tid": {tid},\n'
-            f'    "ts": {self._us(at)}{self._args(args)}\n  }}'
-        )
+        return f'  {{\n    "ph": "{phase}", "cat": "{cat}", "name": "{name}", "pid": {pid}, "tid": {tid},\n    "ts": {self._us(at)}{self._args(args)}\n  }}'
 
     def flow(self, phase: str, cat: str, flow_id: int, pid: int, tid: int, at: int) -> str:
         """Return an `s` or `f` row."""
         bind = ', "bp": "e"' if phase == "f" else ""
-        return (
-            f'  {{\n    "ph": "{phase}", "id": {flow_id}, "pid": {pid}, "tid": {tid}, "ts": {self._us(at)},\n'
-            f'    "cat": "{cat}", "name": "{cat}"{bind}\n  }}'
-        )
+        return f'  {{\n    "ph": "{phase}", "id": {flow_id}, "pid": {pid}, "tid": {tid}, "ts": {self._us(at)},\n    "cat": "{cat}", "name": "{cat}"{bind}\n  }}'
 
     def meta(self, kind: str, pid: int, tid: int, at: int, key: str, value: object) -> str:
         """Return an `M` row."""
@@ -129,32 +123,20 @@ class Habana:
 
     def complete(self, cat: str, name: str, pid: Id, tid: Id, start: int, dur: int, args: Pairs) -> str:
         """Return an `X` row."""
-        return (
-            f'{{{self._args(args)}"cat":"{cat}","dur":{self._us(dur)},"name":"{name}","ph":"X",'
-            f'"pid":{pid},"tid":{tid},"ts":{self._us(start)}}}'
-        )
+        return f'{{{self._args(args)}"cat":"{cat}","dur":{self._us(dur)},"name":"{name}","ph":"X","pid":{pid},"tid":{tid},"ts":{self._us(start)}}}'
 
     def edge(self, phase: str, cat: str, name: str, pid: int, tid: int, at: int, args: Pairs) -> str:
         """Return a `B` or `E` row."""
-        return (
-            f'{{{self._args(args)}"cat":"{cat}","name":"{name}","ph":"{phase}",'
-            f'"pid":{pid},"tid":{tid},"ts":{self._us(at)}}}'
-        )
+        return f'{{{self._args(args)}"cat":"{cat}","name":"{name}","ph":"{phase}","pid":{pid},"tid":{tid},"ts":{self._us(at)}}}'
 
     def flow(self, phase: str, cat: str, flow_id: int, pid: int, tid: int, at: int) -> str:
         """Return an `s` or `f` row."""
         bind = '"bp":"e",' if phase == "f" else ""
-        return (
-            f'{{{bind}"cat":"{cat}","id":{flow_id},"name":"{cat}","ph":"{phase}",'
-            f'"pid":{pid},"tid":{tid},"ts":{self._us(at)}}}'
-        )
+        return f'{{{bind}"cat":"{cat}","id":{flow_id},"name":"{cat}","ph":"{phase}","pid":{pid},"tid":{tid},"ts":{self._us(at)}}}'
 
     def meta(self, kind: str, pid: int, tid: int, at: int, key: str, value: object) -> str:
         """Return an `M` row."""
-        return (
-            f'{{"args":{{"{key}":{json.dumps(value)}}},"name":"{kind}","ph":"M",'
-            f'"pid":{pid},"tid":{tid},"ts":{self._us(at)}}}'
-        )
+        return f'{{"args":{{"{key}":{json.dumps(value)}}},"name":"{kind}","ph":"M","pid":{pid},"tid":{tid},"ts":{self._us(at)}}}'
 
     def head(self, fields: dict[str, object]) -> str:
         """Return the opening of the file."""

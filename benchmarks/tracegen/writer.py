@@ -144,9 +144,7 @@ def _opening_rows(spec: Spec, recording: Recording) -> list[str]:
 
 def _closing_rows(recording: Recording) -> list[str]:
     style, end = recording.style, recording.host.main.now + 100_000
-    span = style.complete(
-        "Trace", "PyTorch Profiler (0)", *_SPANS, _START_NS, end - _START_NS, (("Op count", 0),)
-    )
+    span = style.complete("Trace", "PyTorch Profiler (0)", *_SPANS, _START_NS, end - _START_NS, (("Op count", 0),))
     return [span]
 
 

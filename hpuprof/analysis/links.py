@@ -135,6 +135,29 @@ class Links:
         return result
 
 
+def launch_calls(trace: Trace) -> NestIndex:
+    """Return the host rows that launch device work, each launch once, in order of start.
+
+    Habana's stack draws one launch on several layers (bridge, Synapse Logger, Synapse): a launch inside another one of the same
+    thread is part of it, and Synapse's own tracks count only where no thread's launches are drawn.
+    """
+    host = trace.host
+    rows = np.flatnonzero((host.kind == HostKind.RUNTIME) & ((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH)))
+    synapse = np.array([t.synapse for t in trace.tracks] or [False], dtype=bool)
+    if synapse.any() and not synapse[host.track[rows]].all():
+        rows = rows[~synapse[host.track[rows]]]
+    if not len(rows):
+        return rows
+    threads = {t.os_thread: i for i, t in enumerate(trace.tracks)}
+    thread = np.array([threads[t.os_thread] for t in trace.tracks], dtype=np.int64)[host.track[rows]]
+    order = np.argsort(thread, kind="stable")
+    span = int(host.end[rows].max()) + 1
+    begin = thread[order] * span + host.start[rows][order]
+    reach = np.maximum.accumulate(thread[order] * span + host.end[rows][order])
+    outer = np.append([True], begin[1:] >= reach[:-1])
+    return np.sort(rows[order[outer]])
+
+
 def link(trace: Trace) -> Links:
     """Join device rows to the calls that carry the same correlation id."""
     host, device = trace.host, trace.device

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.groups import clusters, group, percentile
-from hpuprof.analysis.links import Links
+from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import Intervals
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
@@ -195,9 +195,10 @@ def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRo
     depth, points = _queue(trace, links, steps)
 
     def row(name: str, members: npt.NDArray[np.int64], *, everything: bool) -> LaunchRow:
-        start = first_start[members]
+        called = calls if everything else members
+        start = first_start[called]
         has = start >= 0
-        latency = np.maximum(start[has] - host.end[members[has]], 0)
+        latency = np.maximum(start[has] - host.end[called[has]], 0)
         mine = short if everything else short[np.isin(links.launch[plain], members)]
         return LaunchRow(
             call=name,
@@ -215,7 +216,8 @@ def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRo
 
     names = host.name[calls]
     groups = sorted(np.unique(names).tolist(), key=lambda n: (-int((names == n).sum()), trace.names[n]))
-    return [row("(all)", calls, everything=True)] + [row(trace.names[n], calls[names == n], everything=False) for n in groups], points
+    outermost = np.intersect1d(launch_calls(trace), calls)
+    return [row("(all)", outermost, everything=True)] + [row(trace.names[n], calls[names == n], everything=False) for n in groups], points
 
 
 def _queue(trace: Trace, links: Links, steps: Steps) -> tuple[tuple[float, int] | None, list[QueuePoint]]:

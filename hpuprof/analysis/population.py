@@ -14,6 +14,7 @@ ONE_ROW_SHARE = 0.5
 ONE_ROW_SHARE_OF_ONE_STEP = 0.9  # within one step a long collective or upload may well hold half of the time
 STEP_SHARE = 0.5
 REPLAY_SHARE = 0.5
+MIN_ROWS = 4  # of fewer rows one may well hold most of the time
 
 
 def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> list[Trouble]:
@@ -41,7 +42,7 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
     longest = int(inside[real].max(initial=0))
     total = int(per_step.sum())
     limit = ONE_ROW_SHARE if len(used) >= 2 else ONE_ROW_SHARE_OF_ONE_STEP
-    if int(real.sum()) >= 4 and total and longest > limit * total:
+    if int(real.sum()) >= MIN_ROWS and total and longest > limit * total:
         name = trace.names[int(device.name[np.flatnonzero(real)[np.argmax(inside[real])]])]
         found.append(Trouble("HP107", 1, f"one row, {name[:80]}, holds {longest / total:.0%} of the device time of the used steps"))
     host = trace.host

@@ -20,6 +20,7 @@ _NOT_A_STEP = re.compile(r"^(?:enumerate\(DataLoader\)|nccl:|gloo:|mpi:|hccl:|uc
 _DIGITS = re.compile(r"\d+")
 _COMPILE_SHARE = 0.02  # of the step's wall time; a steady step compiles nothing
 _WARM_UP_RATIO = 1.5  # of the median of later steps
+_EVEN_SHARE = 0.25  # median absolute deviation over median up to which steps are even
 _OUTLIER_MADS = 6.0
 _OUTLIER_SHARE = 0.2  # an outlier also differs from the median by this share
 
@@ -227,7 +228,7 @@ def _mark_warm_up(wall: Ints, excluded: list[str]) -> None:
     open_steps = [i for i, reason in enumerate(excluded) if not reason]
     while len(open_steps) >= 4:
         first, rest = open_steps[0], open_steps[1:]
-        if wall[first] <= _WARM_UP_RATIO * np.median(wall[rest]) or np.ptp(wall[rest]) > 0.5 * np.median(wall[rest]):
+        if wall[first] <= _WARM_UP_RATIO * np.median(wall[rest]) or np.median(np.abs(wall[rest] - np.median(wall[rest]))) > _EVEN_SHARE * np.median(wall[rest]):
             return
         excluded[first] = "warm-up"
         open_steps = rest

@@ -271,7 +271,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
     ActivityRule(
         "graph-launch-call",
         (_R,),
-        re.compile(r"^(?:cuda|hip|cu)GraphLaunch|^ExecuteCachedGraph|^cudaGraphExec"),
+        re.compile(r"^(?:cuda|hip|cu)GraphLaunch|^ExecuteCachedGraph"),
         Activity.GRAPH_LAUNCH,
         "cudaGraphLaunch",
         "CUDA and HIP graphs; HPU Graph replay in the bridge",
@@ -288,7 +288,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "launch-call",
         (_R,),
         re.compile(
-            r"^(?:cuda|hip)(?:Ext)?(?:ModuleLaunch|Launch)|^cuLaunch|^synLaunch|^enqueueWithExternalEvents|^LaunchSyncTensorsGraph|^LaunchRecipeTask"
+            r"^(?:cuda|hip)(?:Ext)?(?:ModuleLaunch|Launch)(?!HostFunc)|^cuLaunch(?!HostFunc)|^synLaunch|^enqueueWithExternalEvents|^LaunchSyncTensorsGraph|^LaunchRecipeTask"
             r"|^launch_recipe|^(?:launch|Launch|run)$|^scal_stream_submit|^runFunction|^urEnqueueKernelLaunch|^zeCommandListAppendLaunchKernel"
             r"|^piEnqueueKernelLaunch|^LazyLaunch"
         ),
@@ -334,7 +334,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "data-loader",
         (_O, _A),
         re.compile(
-            r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[DataModule\]",
+            r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[LightningDataModule\]\S*_dataloader$",
             re.IGNORECASE,
         ),
         Activity.DATA_LOADER,

@@ -27,6 +27,8 @@ _FOLDER_RANK = re.compile(r"(?:global[-_. ]?)?rank[-_. ]?(?P<rank>\d{1,9})", re.
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
 
+AGAIN = "@"  # stands between a window's name and the number of its repetition
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -215,6 +217,13 @@ def _folder_rank(name: str) -> int | None:
     return int(found[0]["rank"]) if found else None
 
 
+def _conflict_hint(first: TraceFile, second: TraceFile) -> str:
+    folder = Path(first.path).parent
+    if folder != Path(second.path).parent:
+        return f"they lie in different directories; if these are different runs, analyse one at a time, such as {folder}; if not, choose --rank-from"
+    return "analyse one run at a time, or choose --rank-from name or --rank-from order"
+
+
 def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Identity]:
     """Number the recordings of one rank by the time in their names; what cannot be told apart is a conflict."""
     groups: dict[tuple[int, str, str], list[int]] = defaultdict(list)
@@ -227,7 +236,16 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
         for i in members:
             if identities[i].window:
                 named[identities[i].window].append(i)
-        clash = next((m for m in named.values() if len(m) > 1), None)
+        clash = None
+        for window, same in named.items():
+            if None in (times := {files[i].parts.span for i in same}) or len(times) < len(same) or len({files[i].parts.worker for i in same}) > 1:
+                clash = clash or (same if len(same) > 1 else None)
+                continue
+            # One process recorded this window again, at another time: runs that share a directory.
+            for repetition, i in enumerate(sorted(same, key=lambda i: files[i].parts.span or 0)):
+                if repetition:
+                    note = "; repeated: time in the name"
+                    out[i] = replace(identities[i], window=f"{window}{AGAIN}{repetition}", provenance=identities[i].provenance + note)
         spans = {files[i].parts.span for i in unnamed}
         writers = {(Path(files[i].path).parent, files[i].parts.worker) for i in unnamed}
         if clash is None and len(members) > 1 and unnamed and (None in spans or len(spans) < len(unnamed) or len(writers) > 1):
@@ -238,7 +256,7 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
                 f"{first.name} and {second.name} both claim rank {identities[clash[0]].rank} "
                 f"({identities[clash[0]].provenance.split(';')[0]}; {identities[clash[1]].provenance.split(';')[0]})",
                 paths=(first.name, second.name),
-                hint="analyse one run at a time, or choose --rank-from name or --rank-from order",
+                hint=_conflict_hint(first, second),
             )
         free = (str(number) for number in count() if str(number) not in named)
         for number, i in zip(free, sorted(unnamed, key=lambda i: files[i].parts.span or 0), strict=False):

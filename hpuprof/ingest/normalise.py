@@ -254,6 +254,7 @@ class Normaliser:
     def _begin_end(self, event: Event, ts: int) -> None:
         name = event.name if isinstance(event.name, str) else "" if event.name is None else str(event.name)
         category = event.cat if isinstance(event.cat, str) and event.cat else "foo" if name.startswith("call:") else str(event.cat)
+        name = dialects.call_name(name)
         code = int(self._category_codes([category])[0])
         track = int(self.tracks.codes([(event.pid, event.tid)])[0])
         self.open_close.append((track, ts, event.ph == "B", self.names[name], code))

@@ -124,7 +124,7 @@ class StepRow(Row, frozen=True, kw_only=True):
     overlap_degree: Annotated[float | None, Meta(description="host_device_overlap_ns over the smaller of host_working_ns and device_busy_ns.")]
     input_ns: Annotated[int | None, Meta(description="Time the main thread spent fetching the next batch [ns].")]
     compile_ns: Annotated[int, Meta(description="Union of compilation rows on any thread [ns].")]
-    launches: Annotated[int, Meta(description="Launch calls, graph launches included.")]
+    launches: Annotated[int, Meta(description="Launch calls, graph launches included; a launch drawn inside another one counts once.")]
     device_rows: Annotated[int | None, Meta(description="Device rows that start inside the step, markers excluded.")]
 
 
@@ -219,7 +219,7 @@ class KernelRow(Row, frozen=True, kw_only=True):
 class LaunchRow(Row, frozen=True, kw_only=True):
     """Launch calls over the used steps."""
 
-    call: Annotated[str, Meta(description="Name of the call; `(all)` for all of them.")]
+    call: Annotated[str, Meta(description="Name of the call; `(all)` for all of them, a call inside another one counted once.")]
     count: Annotated[int, Meta(description="Calls.")]
     count_per_step: Annotated[float, Meta(description="Calls over used steps.")]
     host_p50_ns: Annotated[int, Meta(description="Median duration of the call [ns].")]

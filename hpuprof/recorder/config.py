@@ -52,7 +52,7 @@ class RecordConfig:
             raise ConfigError("asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder")
         factor = self.slow_step_factor
         if factor is not None and not (isinstance(factor, (int, float)) and isfinite(factor) and factor > 1):
-            raise ConfigError(f"slow_step_factor is {self.slow_step_factor}", hint="a number above 1, such as 2.0")
+            raise ConfigError(f"slow_step_factor is {factor!r}", hint="a number above 1, such as 2.0")
         if self.ranks is not None:
             for rank in self.ranks:
                 _check("a rank of ranks", rank, 0)

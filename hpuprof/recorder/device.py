@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 _ACCELERATORS = ("hpu", "cuda", "xpu")
+# What torch raises for what a device cannot tell; AssertionError when it was built without it.
+_UNKNOWN = (AssertionError, AttributeError, KeyError, NotImplementedError, RuntimeError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Device:
                 stats = module.memory_stats()
                 return {"allocated": int(stats["InUse"]), "limit": int(stats["Limit"])}
             return {"allocated": int(module.memory_allocated()), "reserved": int(module.memory_reserved())}
-        except (AttributeError, KeyError, NotImplementedError, RuntimeError):
+        except _UNKNOWN:
             return {}
 
     def describe(self) -> dict[str, Any]:
@@ -65,7 +67,7 @@ class Device:
                     found["memory_bytes"] = int(module.memory_stats()["Limit"])
                 else:
                     found["memory_bytes"] = int(module.get_device_properties(module.current_device()).total_memory)
-        except (AttributeError, KeyError, NotImplementedError, RuntimeError):
+        except _UNKNOWN:
             pass
         return found
 
@@ -86,7 +88,7 @@ def find_device() -> Device:
         try:
             if module is not None and module.is_available():
                 return Device(kind)
-        except (AttributeError, RuntimeError):
+        except _UNKNOWN:
             continue
     return Device("cpu")
 

@@ -11,7 +11,7 @@ import msgspec
 from hpuprof.analysis.bound import Bound, decide
 from hpuprof.analysis.groups import percentile
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.ingest.discover import Identity, Skipped
+from hpuprof.ingest.discover import AGAIN, Identity, Skipped
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
@@ -217,6 +217,9 @@ def _run_diagnostics(
             found.append(row("HP118", f"{len(ranks)} of {max(worlds)} ranks are here; missing: {shown}", count=len(missing)))
     if done and all(part.file.unprofiled_step_ns is None for _, part in done):
         found.append(row("HP122", "how long a step takes without the profiler is not in the traces"))
+    again = [who for who, _ in done if AGAIN in who.window]
+    if again:
+        found.append(row("HP127", f"{len(again)} files repeat a window of their rank", count=len(again)))
     kinds = {(who.stage, who.action) for who, _ in done}
     if len(kinds) > 1:
         found.append(row("HP125", f"the answer speaks of {' '.join(w for w in chosen if w) or 'the unnamed files'}", count=len(kinds) - 1))

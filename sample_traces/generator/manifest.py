@@ -15,7 +15,8 @@ DEFINITIONS: dict[str, str] = {
     "steps_total": (
         "Number of steps. Traces with [pl][profile]run_training_batch rows: one for each such row, from "
         "its start to the start of the "
-        "next; the last ends where its own row ends. Other traces: one for each ProfilerStep#N row, from "
+        "next; the last ends where its own row ends. Lightning traces without such rows: the same of "
+        "validation_step, test_step or predict_step rows. Other traces: one for each ProfilerStep#N row, from "
         "its start to its end."
     ),
     "step_source": "The rule that gave the steps: lightning or profiler_step; null if the format has none.",

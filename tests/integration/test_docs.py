@@ -60,7 +60,9 @@ def test_readme_console_blocks_show_what_the_commands_print():
             if not expected.strip():
                 continue
             environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
-            done = subprocess.run([sys.executable, "-m", "hpuprof", *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True, env=environment, check=True)
+            done = subprocess.run(
+                [sys.executable, "-m", "hpuprof", *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True, env=environment, check=True
+            )
             for part in expected.split("...\n"):
                 assert part.strip("\n") in done.stdout, command
             shown += 1

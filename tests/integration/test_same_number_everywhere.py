@@ -49,7 +49,11 @@ def test_metrics_follow_from_the_step_table(samples, sample):
     report = hpuprof.analyze(samples / sample)
     steps = report.steps[report.steps["used"]]
     wall = steps["wall_ns"].sum()
-    for name, column in (("device_busy_fraction", "device_busy_ns"), ("host_blocked_fraction", "host_blocked_ns"), ("exposed_copy_fraction", "exposed_copy_ns")):
+    for name, column in (
+        ("device_busy_fraction", "device_busy_ns"),
+        ("host_blocked_fraction", "host_blocked_ns"),
+        ("exposed_copy_fraction", "exposed_copy_ns"),
+    ):
         value = report.metrics[name].value
         if value is None:
             assert steps[column].isna().all()

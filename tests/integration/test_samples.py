@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,7 @@ def test_recorded_samples(name: str):
     files = {Path(f.path).name: f for f in report.data.files}
     for file, expected in SAMPLES[name]["expected"]["per_file"].items():
         row = files[file]
-        # The manifest counts the ProfilerStep# rows of an evaluation file; they run from one batch's end to the next one's end,
-        # so hpuprof takes the batches themselves. There are as many.
-        source = "lightning" if row.action == "validation_step" else expected["step_source"]
-        assert (row.steps_total, row.step_source, row.rows) == (expected["steps_total"], source, expected["rows_total"])
+        assert (row.steps_total, row.step_source, row.rows) == (expected["steps_total"], expected["step_source"], expected["rows_total"])
         slices = {c: n for c, n in expected["rows_per_category"].items() if c in row.categories}
         assert row.categories == slices
         assert row.device_rows == 0
@@ -136,7 +134,7 @@ def test_lightning_steps_run_from_batch_to_batch_although_profiler_steps_repeat(
     batches = sorted(r["ts"] for r in rows if r.get("name") == "[pl][profile]run_training_batch")
     steps = [s for s in report_of(name).data.steps if s.action == "training_step"]
     assert [s.label for s in steps] == [f"batch {i}" for i in range(5)]
-    assert [s.wall_ns for s in steps[:-1]] == pytest.approx([1000 * (b - a) for a, b in zip(batches, batches[1:], strict=False)], abs=2)
+    assert [s.wall_ns for s in steps[:-1]] == pytest.approx([1000 * (b - a) for a, b in pairwise(batches)], abs=2)
 
 
 def test_hardware_csv():
@@ -145,7 +143,9 @@ def test_hardware_csv():
     [file] = report.data.files
     assert (file.form, file.step_source, file.span_ns) == ("csv", "whole_trace", expected["window_ns"])
     assert sum(e.rows for e in report.data.engines if not e.lane) == expected["activity_slices"]
-    found = {c: getattr(step, c) for c in ("device_busy_ns", "compute_busy_ns", "communication_busy_ns", "copy_busy_ns", "exposed_communication_ns", "compile_ns")}
+    found = {
+        c: getattr(step, c) for c in ("device_busy_ns", "compute_busy_ns", "communication_busy_ns", "copy_busy_ns", "exposed_communication_ns", "compile_ns")
+    }
     assert found == {c: expected[c] for c in found}
     busy = {e.engine: e.busy_ns for e in report.data.engines if not e.lane}
     assert busy == {"MME": expected["mme_ns"], "TPC": expected["tpc_ns"], "DMA": expected["dma_ns"]}

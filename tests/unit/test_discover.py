@@ -94,6 +94,11 @@ def test_windows_without_a_number_take_one_that_is_free(tmp_path: Path):
     assert windows(tmp_path) == {"h_0.1.pt.trace.json": "0", "h_0.2.pt.trace.json": "1"}
 
 
+def test_a_window_recorded_again_by_the_same_process_is_a_repetition_in_order_of_time(tmp_path: Path):
+    put(tmp_path, "run/h_0.2.pt.trace.json", "run-2/h_0.10.pt.trace.json", hpuprof={"rank": 0, "window": "0-async"})
+    assert windows(tmp_path) == {"run/h_0.2.pt.trace.json": "0-async", "run-2/h_0.10.pt.trace.json": "0-async@1"}
+
+
 @pytest.mark.parametrize(
     ("names", "header"),
     [
@@ -102,7 +107,7 @@ def test_windows_without_a_number_take_one_that_is_free(tmp_path: Path):
         (["host_1.7.pt.trace.json", "host_2.8.pt.trace.json"], {"distributedInfo": {"rank": 0}}),
         (["x/trace.json", "y/trace.json"], {}),
         (["rank0.json", "rank0.json.gz"], {}),
-        (["h_0.1.pt.trace.json", "h_0.2.pt.trace.json"], {"hpuprof": {"rank": 0, "window": 4}}),
+        (["h_0.json", "h_1.json"], {"hpuprof": {"rank": 0, "window": 4}}),
     ],
 )
 def test_two_files_of_one_rank_conflict_and_the_order_of_names_resolves_it(names: list[str], header: dict[str, object], tmp_path: Path):
