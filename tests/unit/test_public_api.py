@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import msgspec
 import pytest
@@ -31,7 +32,12 @@ def test_analysis_needs_neither_torch_nor_pandas(samples):
 
 
 def test_every_public_name_resolves():
-    assert all(getattr(hpuprof, name) is not None for name in hpuprof.__all__)
+    for name in hpuprof.__all__:
+        if name == "HPUProfiler" and find_spec("lightning") is None:
+            with pytest.raises(hpuprof.MissingDependencyError, match="needs lightning"):
+                getattr(hpuprof, name)
+        else:
+            assert getattr(hpuprof, name) is not None
     assert dir(hpuprof) == sorted(hpuprof.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = hpuprof.no_such_name
