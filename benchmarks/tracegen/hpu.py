@@ -67,7 +67,7 @@ class Hpu:
     def close_note(self, note: Note) -> None:
         """Write nothing: HPU traces have no device-side annotations."""
 
-    def mark_step(self, thread: Thread, host: Host) -> None:
+    def mark_step(self, thread: Thread, host: Host) -> None:  # noqa: ARG002
         """Launch everything that was collected."""
         if not self._pending:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from shlex import quote
 from statistics import median
 from typing import Any
 
@@ -11,6 +12,7 @@ from hpuprof.naming import is_trace_name
 from hpuprof.recorder.engine import Engine
 
 WAIT_SECONDS = 20.0
+ANSWER_BYTES = 64 << 20  # of trace files as they are on disk; more would hold up the end of the fit
 _UNITS = {"ns": "_ns"}  # fractions have it in their names
 METRICS = ("step_time_p50", "device_busy_fraction", "device_idle_fraction", "host_blocked_fraction", "input_fraction", "exposed_communication_fraction")
 
@@ -26,7 +28,7 @@ def summary(engines: list[Engine]) -> str:
         return to_text(api.analyze(local, jobs=1))
     lines = [line for engine in engines for line in _unprofiled(engine)]
     if paths:
-        lines.append(f"hpuprof wrote {len(paths)} traces: {', '.join(paths)}; copy them here and run `hpuprof analyze`.")
+        lines.append(f"hpuprof wrote {len(paths)} traces: {', '.join(paths)}; copy them to a disk and run `hpuprof analyze`.")
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -42,14 +44,21 @@ def print_answer(engine: Engine, *, loggers: list[Any], step: int) -> None:
         missing = _wait(folders, ranks)
         from hpuprof import api
 
-        report = api.analyze(list(folders))
+        mine = [Path(w.path) for w in engine.written]
+        large = sum(f.stat().st_size for folder in folders for f in folder.iterdir()) > ANSWER_BYTES
+        # In this process: a worker process would run the user's script again, or inherit the device.
+        report = api.analyze(mine if large else list(folders), jobs=1)
         lines.append(report.headline.sentence)
+        if large and ranks > 1:
+            lines.append(f"That is rank {engine.who.rank} alone: the traces of all ranks are large.")
         if missing:
             lines.append(f"{missing} of {ranks} ranks had not written their traces after {WAIT_SECONDS:.0f} s.")
         values = {f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value) for name, m in report.metrics.items() if name in METRICS and m.value is not None}
     lines += _unprofiled(engine)
-    if engine.written:
-        lines.append(f"More: hpuprof analyze {' '.join(_where(engine, folders))}")
+    if folders:
+        lines.append(f"More: hpuprof analyze {' '.join(quote(f) for f in _where(engine, folders))}")
+    elif engine.written:
+        lines.append(f"The traces are in {engine.dirpath}; copy them to a disk and run `hpuprof analyze`.")
     if not lines:
         return
     print("hpuprof: " + "\n  ".join(lines), flush=True)

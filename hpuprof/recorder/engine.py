@@ -202,6 +202,10 @@ class Engine:
     def _pause(self) -> None:
         if self._slot.phase == Phase.TIMED:
             self._require_device().drain()
+        elif self._slot.phase == Phase.RECORD and self._slot.last:
+            self._end_window(self._slot, None)  # the last step is over: nothing else needs to be in its window
+            self._slot = IDLE
+            return
         elif self._slot.phase == Phase.RECORD:
             self._paused_in.append(self._number)
         self._paused_at = time.perf_counter_ns()

@@ -150,13 +150,15 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             self._off, self._current = True, None
             self._finish()
             warnings.warn(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
-        if self._current is not None:
-            self._current.enter(PREFIX + action_name)
+        current = self._current  # other threads' actions come here too
+        if current is not None:
+            current.enter(PREFIX + action_name)
 
     def stop(self, action_name: str) -> None:
         """End an action; an action that was never started is ignored."""
-        if self._current is not None:
-            self._current.leave(PREFIX + action_name)
+        current = self._current
+        if current is not None:
+            current.leave(PREFIX + action_name)
         if action_name.endswith(".on_fit_end") and action_name.startswith("[LightningModule]"):
             self._answer()  # now, while the loggers still write
 
@@ -228,6 +230,9 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         elif action_name.endswith(".on_validation_start"):
             if _TRAINING in self._engines:
                 self._engines[_TRAINING].pause()
+        elif action_name.endswith(".on_train_start"):
+            if _TRAINING in self._engines and self._engines[_TRAINING].finished:
+                del self._engines[_TRAINING]  # that was a tuner's loop, inside the fit and before its own
         elif action_name.endswith(".on_exception"):
             self._finish()
 

@@ -61,5 +61,5 @@ def test_metrics_follow_from_the_step_table(samples, sample):
             assert value == steps[column].sum() / wall
     causes = report.gap_causes.groupby(["rank", "step"])["idle_ns"].sum()
     for step in report.steps.itertuples():
-        if step.device_idle_ns is not None and step.device_idle_ns == step.device_idle_ns:  # noqa: PLR0124
+        if step.device_idle_ns is not None and step.device_idle_ns == step.device_idle_ns:
             assert causes.get((step.rank, step.step), 0) == step.device_idle_ns
