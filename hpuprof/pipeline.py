@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
 from hpuprof.analysis.host import HostTime, host_time
@@ -68,6 +69,7 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
         threads=_thread_rows(trace, roles, hosts, steps),
         engines=engine_rows(trace, device, steps),
         overlaps=overlap_rows(device, steps),
+        actions=action_rows(trace, device.busy, steps),
         operators=operators,
         kernels=kernels,
         launches=launches,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from hpuprof.model.tables import (
+    ActionRow,
     DiagnosticRow,
     EngineRow,
     FileRow,
@@ -39,6 +40,7 @@ class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
     threads: list[ThreadRow]
     engines: list[EngineRow]
     overlaps: list[OverlapRow]
+    actions: list[ActionRow]
     operators: list[OperatorRow]
     kernels: list[KernelRow]
     launches: list[LaunchRow]

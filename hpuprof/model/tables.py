@@ -178,6 +178,23 @@ class OverlapRow(Row, frozen=True, kw_only=True):
     fraction_of_b: Annotated[float | None, Meta(description="Share of b's busy time.")]
 
 
+class ActionRow(Row, frozen=True, kw_only=True):
+    """One named part of a step: a Lightning action, a user's annotation, or a module. Parts nest, so rows do not add up."""
+
+    name: Annotated[str, Meta(description="Name as recorded.")]
+    kind: Annotated[str, Meta(description="action (Lightning), annotation, or module.")]
+    count: Annotated[int, Meta(description="Spans that start inside used steps.")]
+    count_per_step: Annotated[float, Meta(description="Spans over used steps.")]
+    host_total_ns: Annotated[int, Meta(description="Sum of span lengths [ns].")]
+    host_total_per_step_ns: Annotated[float, Meta(description="host_total_ns over used steps [ns].")]
+    host_p50_ns: Annotated[int, Meta(description="Median span [ns].")]
+    host_p90_ns: Annotated[int, Meta(description="90th percentile of spans [ns].")]
+    device_busy_ns: Annotated[
+        int | None, Meta(description="Device busy time inside the spans [ns]: the part's own work in a synchronous window, whatever ran meanwhile otherwise.")
+    ]
+    device_busy_per_step_ns: Annotated[float | None, Meta(description="device_busy_ns over used steps [ns].")]
+
+
 class OperatorRow(Row, frozen=True, kw_only=True):
     """One framework operator."""
 

@@ -59,6 +59,7 @@ class Engine:
     disarmed: bool = False
 
     def __post_init__(self) -> None:
+        self._began_ns = time.time_ns()
         self._device: Device | None = None
         self._slots: Iterator[Slot] | None = None
         self._slot = IDLE
@@ -66,6 +67,7 @@ class Engine:
         self._done = False
         self._profile: Any = None
         self._next_action: Any = None
+        self._ending = False
         self._hooked: Any = None
         self._counters: list[tuple[int, dict[str, int]]] = []
         self._block_start = 0
@@ -239,6 +241,7 @@ class Engine:
             self._sample_memory()
         self._close_actions()
         self._profile.step_num = self._number - 1  # `step()` adds one and names the next step after it
+        self._ending = not same
         self._profile.step()
         if not same:
             self._close_window()
@@ -268,12 +271,12 @@ class Engine:
             what = f"cannot record {', '.join(missing)} here" if missing else "no accelerator is available"
             _warn_once(f"hpuprof: {what}; the trace will hold CPU rows only" if len(activities) <= 1 else f"hpuprof: {what}")
         self._recorded, self._counters, self._paused_in, self._complete = [], [], [], False
-        self._next_action = _action(slot)
+        self._next_action, self._ending = _action(slot), False
         if slot.window == SYNC:
             device.drain()  # what was asked for before the window does not belong to it
         profile = torch.profiler.profile(
             activities=activities,
-            schedule=lambda _: self._next_action,
+            schedule=self._asked,
             on_trace_ready=lambda profile: self._keep(profile, slot),
             record_shapes=self.config.record_shapes,
             with_stack=self.config.with_stack,
@@ -287,6 +290,12 @@ class Engine:
         if self.hooks is not None:
             self._hooked = self.hooks()
             self._hooked.__enter__()
+
+    def _asked(self, _: int) -> Any:
+        """Tell torch's profiler what comes. It asks when the last step's row is closed and before it stops: time to wait for the device's last rows."""
+        if self._ending:
+            self._require_device().drain()
+        return self._next_action
 
     def _close_window(self) -> None:
         profile, self._profile = self._profile, None
@@ -353,7 +362,7 @@ class Engine:
         window = f"{slot.cycle}-{slot.window}"
         run = "-".join(word for word in (self.label, self.who.stage, self.who.action, window) if word)
         name = trace_name(host(), self.who.rank, time.time_ns(), compressed=self.config.compress)
-        target = f"{run_directory(self.dirpath.rstrip('/') + '/' + run, self.who.rank)}/{name}"
+        target = f"{run_directory(self.dirpath.rstrip('/') + '/' + run, self.who.rank, self._began_ns)}/{name}"
         with tempfile.TemporaryDirectory(prefix="hpuprof-") as folder:
             exported = Path(folder) / "trace.json"
             profile.export_chrome_trace(str(exported))
@@ -383,17 +392,18 @@ class Engine:
             if not self._windows and self.windows:
                 self._tell(f"the {self._loop} ended before a window began; nothing was recorded (see wait, baseline_steps, skip_first)")
             return
-        if self._sync_window:
-            self._require_device().drain()
+        if self._slot.phase == Phase.RECORD and self._slot.last:
+            self._end_window(self._slot, None)  # the loop's end is the last step's end
+            return
+        self._require_device().drain()
         if self._slot.phase == Phase.RECORD:
             self._sample_memory()
         self._close_actions()
-        self._complete = self._slot.phase == Phase.RECORD and self._slot.last  # the loop's end is the last step's end
+        self._complete = False
         recorded = len(self._recorded)
         self._close_window()
-        if not self._complete:
-            what = f"was cut short after {recorded} step(s)" if recorded else "had recorded no step yet; nothing was kept of it"
-            self._tell(f"the {self._loop} ended inside a window, which {what}")
+        what = f"was cut short after {recorded} step(s)" if recorded else "had recorded no step yet; nothing was kept of it"
+        self._tell(f"the {self._loop} ended inside a window, which {what}")
 
     @property
     def _loop(self) -> str:

@@ -16,26 +16,35 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hpuprof.errors import OutputError
-from hpuprof.naming import METADATA_KEY, is_trace_name
+from hpuprof.naming import METADATA_KEY, is_trace_name, parse_name
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 _PIECE = 4 << 20
 _TAIL = 64
+_CLOCKS_NS = 60_000_000_000
 
 
-def run_directory(folder: str, rank: int) -> str:
-    """Return the run directory, or its name with a number when this rank has written into it before: a run directory is one run.
+def run_directory(folder: str, rank: int, began_ns: int) -> str:
+    """Return the run directory, or its name with a number where an earlier run has written: a run directory is one run.
 
-    Every rank finds the same number without asking the others. URLs are not looked into; file names differ by their time.
+    `began_ns`: when this run began. Every rank finds the same number without asking the others: its own file is there already, or files
+    of other ranks that are older than this run, with room for clocks that differ. URLs are not looked into; their files differ by time.
     """
     if "://" in folder:
         return folder
     number, free = 1, Path(folder)
-    while free.is_dir() and any(is_trace_name(p.name) and f"_{rank}." in p.name and not p.name.startswith(".") for p in free.iterdir()):
+    while free.is_dir() and any(_earlier(p.name, rank, began_ns) for p in free.iterdir()):
         number += 1
         free = Path(f"{folder}-{number}")
     return str(free)
+
+
+def _earlier(name: str, rank: int, began_ns: int) -> bool:
+    if name.startswith(".") or not is_trace_name(name):
+        return False
+    parts = parse_name(name)
+    return parts.number == rank or (parts.span is not None and parts.span < began_ns - _CLOCKS_NS)
 
 
 def write_trace(exported: Path, target: str, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]) -> int:

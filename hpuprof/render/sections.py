@@ -34,7 +34,15 @@ def sections(report: Report) -> list[Section]:
     lead = _lead(data)
     found = [_budget(report), _causes(report), _ranks(data), _files(data)]
     if lead:
-        found += [_gaps(data, lead), _operators(data, lead), _kernels(data, lead), _engines(data, lead), _overlaps(data, lead), _precision(data, lead)]
+        found += [
+            _gaps(data, lead),
+            _actions(data, lead),
+            _operators(data, lead),
+            _kernels(data, lead),
+            _engines(data, lead),
+            _overlaps(data, lead),
+            _precision(data, lead),
+        ]
         found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), _intel(data)]
     return [section for section in found if section and section.rows]
 
@@ -131,6 +139,21 @@ def _gaps(data: ReportData, lead: RankRow) -> Section:
         for g in gaps
     )
     return Section(f"Longest device idle gaps{_whose(data, lead)}", ("step", "at", "length", "cause", "host row"), rows, "rrrll")
+
+
+def _actions(data: ReportData, lead: RankRow) -> Section:
+    # What an action costs on the device shows in a synchronous window only.
+    drained = next((f for f in data.files if f.window_kind == "sync" and (f.rank, f.stage, f.action) == (lead.rank, lead.stage, lead.action)), None)
+    whose = next(
+        (r for r in data.ranks if drained and (r.rank, r.stage, r.action, r.window) == (drained.rank, drained.stage, drained.action, drained.window)), lead
+    )
+    rows = tuple(
+        (clean(a.name).removeprefix("[pl][profile]"), number(a.count_per_step), duration(a.host_total_per_step_ns), duration(a.device_busy_per_step_ns))
+        for a in _of(data.actions, whose)[:TOP]
+    )
+    note = "From the synchronous window: an action's span covers its device work." if whose is not lead else ""
+    header = ("name", "count", "host span", "device busy meanwhile")
+    return Section(f"Actions, annotations and modules, per step{_whose(data, lead)}", header, rows, "lrrr", note)
 
 
 def _operators(data: ReportData, lead: RankRow) -> Section:

@@ -19,7 +19,22 @@ from hpuprof.report.findings import find
 from hpuprof.report.metrics import build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, Headline, ReportData
 
-_PER_FILE = ("steps", "gap_causes", "gaps", "threads", "engines", "overlaps", "operators", "kernels", "launches", "queue", "memory", "precision", "intel")
+_PER_FILE = (
+    "steps",
+    "gap_causes",
+    "gaps",
+    "threads",
+    "engines",
+    "overlaps",
+    "actions",
+    "operators",
+    "kernels",
+    "launches",
+    "queue",
+    "memory",
+    "precision",
+    "intel",
+)
 _R = TypeVar("_R", bound=Row)
 _ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
 _STAGES = ("fit", "", "validate", "test", "predict")

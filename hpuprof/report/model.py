@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from hpuprof.errors import UsageError
 from hpuprof.model.tables import (
+    ActionRow,
     DiagnosticRow,
     EngineRow,
     FileRow,
@@ -82,6 +83,7 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     threads: list[ThreadRow]
     engines: list[EngineRow]
     overlaps: list[OverlapRow]
+    actions: list[ActionRow]
     operators: list[OperatorRow]
     kernels: list[KernelRow]
     launches: list[LaunchRow]
@@ -101,6 +103,7 @@ TABLES: tuple[str, ...] = (
     "threads",
     "engines",
     "overlaps",
+    "actions",
     "operators",
     "kernels",
     "launches",

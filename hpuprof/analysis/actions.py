@@ -1,0 +1,57 @@
+"""Named parts of a step: Lightning actions, user annotations and modules, with host time and what the device did meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpuprof.analysis.groups import group
+from hpuprof.analysis.operators import MAX_ROWS, starts_in
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import Intervals, measure
+from hpuprof.model.schema import Activity, HostKind
+from hpuprof.model.tables import ActionRow
+from hpuprof.model.trace import Trace
+
+_MODULE = ("[pl][module]", "nn.Module: ")
+_ACTION = "[pl][profile]"
+
+
+def action_rows(trace: Trace, busy: Intervals, steps: Steps) -> list[ActionRow]:
+    """Summarise annotations and module frames by name, the longest first.
+
+    The device column is the device's busy time inside the spans. In a synchronous recording that is the part's own device work; in
+    an asynchronous one, whatever ran meanwhile.
+    """
+    host = trace.host
+    modules = np.array([n.startswith(_MODULE) for n in trace.names] or [False], dtype=bool)
+    named = (host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP)
+    named |= (host.kind == HostKind.PYTHON) & modules[host.name] if len(host) else named
+    rows = np.flatnonzero(named & starts_in(steps.used_windows(), host.start))
+    if not len(rows):
+        return []
+    names = host.name[rows].astype(np.int64)
+    stats = group(names, host.dur[rows])
+    during = np.bincount(names, weights=measure(busy, host.start[rows], host.end[rows]), minlength=len(trace.names)).astype(np.int64)
+    used = int(steps.used.sum())
+    alphabetical = np.array([trace.names[int(code)] for code in stats.key])
+    out = []
+    for i in np.lexsort((alphabetical, -stats.total))[:MAX_ROWS].tolist():
+        code = int(stats.key[i])
+        name = trace.names[code]
+        kind = "module" if modules[code] else "action" if name.startswith(_ACTION) else "annotation"
+        device_ns = int(during[code]) if len(busy) else None
+        out.append(
+            ActionRow(
+                name=name,
+                kind=kind,
+                count=int(stats.count[i]),
+                count_per_step=int(stats.count[i]) / used,
+                host_total_ns=int(stats.total[i]),
+                host_total_per_step_ns=int(stats.total[i]) / used,
+                host_p50_ns=int(stats.p50[i]),
+                host_p90_ns=int(stats.p90[i]),
+                device_busy_ns=device_ns,
+                device_busy_per_step_ns=None if device_ns is None else device_ns / used,
+            )
+        )
+    return out

@@ -1,0 +1,16 @@
+"""Marks of the recorder's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: starts several processes; takes some seconds")
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launchers and vendors leave variables behind."""
+    for name in ("HABANA_PROFILE", "RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "PT_HPU_LAZY_MODE"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,0 +1,125 @@
+"""Several ranks, launched by Lightning and by torchrun, on one node and on two; ranks that die."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="recording needs torch")
+pytest.importorskip("lightning.pytorch", reason="recording with a Trainer needs lightning")
+
+from recorder.fits import files, read, script, start, steps
+
+import hpuprof
+
+pytestmark = pytest.mark.slow
+DDP = """
+import os, signal, sys
+from pathlib import Path
+from recorder.fits import Tiny, loader, trainer
+from hpuprof import HPUProfiler
+from hpuprof.recorder import answer, engine
+
+devices, nodes, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+last = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 1
+answer.WAIT_SECONDS = 15.0 if how == "all" else 1.0
+write = engine.write_trace
+
+def killed(exported, target, metadata, counters):
+    folder = Path(target).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f".{Path(target).name}.x.part").write_bytes(b"half")  # as far as the writer had come
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if how == "killed" and last:
+    engine.write_trace = killed
+profiler = None if how == "silent" and last else HPUProfiler(Path("traces"), wait=1, baseline_steps=2)
+loop = trainer(profiler, Path("."), devices=devices, num_nodes=nodes, strategy="ddp")
+loop.fit(Tiny(), loader(128))
+print("trained", loop.global_rank, loop.global_step, flush=True)
+"""
+TORCHRUN = ("-m", "torch.distributed.run")
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+
+
+def told(root: Path) -> list[tuple[int, int, int]]:
+    """Rank, world size and local rank of each file, checked against its name and against torch's own word."""
+    found = []
+    for path in files(root):
+        trace = read(path)
+        ours = trace["hpuprof"]
+        assert path.name.split(".")[0].rsplit("_", 1)[1] == str(ours["rank"])
+        assert trace["distributedInfo"]["rank"] == ours["rank"]
+        assert ours["steps"] == [8, 9, 10] == [n for n, _, _ in steps(trace)]
+        assert path.parent.name == "hpuprof-fit-training_step-0-async"
+        found.append((ours["rank"], ours["world_size"], ours["local_rank"]))
+    return sorted(found)
+
+
+def merged(root: Path, ranks: int, out: str) -> None:
+    """The analyzer takes them for one run, and rank 0 has said so."""
+    assert hpuprof.load(root / "traces").ranks == list(range(ranks))
+    report = hpuprof.analyze(root / "traces", jobs=1)
+    assert report.headline.sentence
+    assert out.count("More: hpuprof analyze") == 1
+    assert "had not written" not in out
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def test_two_ranks_launched_by_lightning(tmp_path: Path) -> None:
+    out = script(tmp_path, DDP, "2", "1", "all", **LOOPBACK).stdout
+    assert told(tmp_path) == [(0, 2, 0), (1, 2, 1)]
+    merged(tmp_path, 2, out)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_launched_by_torchrun(tmp_path: Path, ranks: int) -> None:
+    launcher = (*TORCHRUN, "--standalone", f"--nproc-per-node={ranks}")
+    out = script(tmp_path, DDP, str(ranks), "1", "all", launcher=launcher, **LOOPBACK).stdout
+    assert told(tmp_path) == [(rank, ranks, rank) for rank in range(ranks)]
+    merged(tmp_path, ranks, out)
+
+
+def test_two_nodes_with_equal_local_ranks(tmp_path: Path) -> None:
+    port = free_port()
+    nodes = [
+        start(
+            tmp_path,
+            DDP,
+            *("1", "2", "all"),
+            launcher=(*TORCHRUN, "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"),
+            **LOOPBACK,
+        )
+        for node in range(2)
+    ]
+    outs = [node.communicate(timeout=60) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], outs
+    assert told(tmp_path) == [(0, 2, 0), (1, 2, 0)]
+    merged(tmp_path, 2, outs[0][0] + outs[1][0])
+
+
+def test_a_killed_rank_leaves_no_half_file_and_hangs_nobody(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    done = start(tmp_path, DDP, "2", "1", "killed", launcher=(*TORCHRUN, "--standalone", "--nproc-per-node=2"), **LOOPBACK)
+    out, err = done.communicate(timeout=60)
+    assert done.returncode != 0
+    assert "Signal 9" in err or "SIGKILL" in err
+    assert time.monotonic() - begin < 50
+    assert {read(p)["hpuprof"]["rank"] for p in files(tmp_path) if not p.name.startswith(".")} <= {0}
+    assert [p.suffix for p in tmp_path.rglob("*_1.*")] == [".part"]
+    assert "trained" not in out
+
+
+def test_rank_0_does_not_wait_for_ever(tmp_path: Path) -> None:
+    out = script(tmp_path, DDP, "2", "1", "silent", **LOOPBACK).stdout
+    assert "1 of 2 ranks had not written their traces after 1 s" in out
+    assert sorted(line for line in out.splitlines() if line.startswith("trained")) == ["trained 0 25", "trained 1 25"]
+    assert [rank for rank, _, _ in told(tmp_path)] == [0]

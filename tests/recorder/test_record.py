@@ -1,0 +1,96 @@
+"""Plain loops: the same machinery without a Trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="recording needs torch")
+pytest.importorskip("lightning.pytorch", reason="the fits of these tests need lightning")
+
+from recorder.fits import QUIET, files, only, read, script, spans, steps  # noqa: E402
+
+import hpuprof  # noqa: E402
+from hpuprof import ConfigError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(*QUIET)
+
+
+def loop(recording: hpuprof.Recording, number: int) -> None:
+    for _ in range(number):
+        with recording.region("forward"), recording.region("inner"):
+            torch.ones(4, 4).mm(torch.ones(4, 4))
+        recording.step()
+
+
+def test_a_plain_loop(tmp_path: Path) -> None:
+    with hpuprof.record(tmp_path / "traces", label="mine") as recording:
+        loop(recording, 25)
+    (path,) = files(tmp_path)
+    assert recording.written == [str(path)]
+    assert path.parent.name == "mine-0-async"
+    trace = read(path)
+    ours = trace["hpuprof"]
+    assert (ours["rank"], ours["framework"], ours["steps"], ours["complete"]) == (0, "pytorch", [17, 18, 19], True)
+    assert len(recording.unprofiled_step_ns) == 3 == len(ours["unprofiled"]["blocks_ns"])
+    for _, start, end in steps(trace):
+        rows = [r for r in spans(trace, "forward") if start <= r[1] and r[2] <= end]
+        assert len(rows) == 1
+    assert hpuprof.analyze(tmp_path).headline.sentence
+
+
+def test_an_error_ends_the_recording(tmp_path: Path) -> None:
+    def fails() -> None:
+        with hpuprof.record(tmp_path, wait=0, baseline_blocks=0, active=9) as recording:
+            loop(recording, 2)
+            raise ValueError("mine")
+
+    with pytest.warns(UserWarning, match="cut short after 2 step"), pytest.raises(ValueError, match="mine"):
+        fails()
+    assert only(tmp_path)["hpuprof"]["complete"] is False
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_wrong_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="record has no option 'actve'") as error:
+        hpuprof.record(tmp_path, actve=3)
+    assert error.value.hint == "did you mean 'active'?"
+    with pytest.raises(ConfigError, match="ranks is 3"):
+        hpuprof.record(tmp_path, ranks=3)
+    monkeypatch.setenv("HABANA_PROFILE", "1")
+    with pytest.raises(ConfigError, match="HABANA_PROFILE"):
+        hpuprof.record(tmp_path)
+
+
+def test_ranks_of_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with hpuprof.record(tmp_path, wait=0, baseline_blocks=0, active=1) as recording:
+        loop(recording, 4)
+    ours = only(tmp_path)["hpuprof"]
+    assert (ours["rank"], ours["world_size"], ours["local_rank"]) == (5, 8, 1)
+    assert "_5." in files(tmp_path)[0].name
+
+
+def test_repeated_recordings_never_share_a_run_directory(tmp_path: Path) -> None:
+    for _ in range(2):
+        with hpuprof.record(tmp_path, wait=0, baseline_blocks=0, active=1, repeat=2) as recording:
+            loop(recording, 6)
+    assert [p.parent.name for p in files(tmp_path)] == ["hpuprof-0-async", "hpuprof-1-async", "hpuprof-0-async-2", "hpuprof-1-async-2"]
+
+
+@pytest.mark.slow
+def test_without_lightning(tmp_path: Path) -> None:
+    text = """
+import sys
+sys.modules["lightning"] = sys.modules["pytorch_lightning"] = None
+import hpuprof, torch
+with hpuprof.record("traces", wait=0, baseline_blocks=0) as recording:
+    for _ in range(6):
+        torch.ones(2).add(1)
+        recording.step()
+assert len(recording.written) == 1
+"""
+    script(tmp_path, text)
+    assert len(files(tmp_path)) == 1
