@@ -82,7 +82,10 @@ def main() -> None:
         print(table(f"{tool.name}: against rows, 10 steps", rows))
         print(table(f"{tool.name}: against steps, 100 MB", steps))
         if options.json:
-            kept = [{"case": made.case.label, "rows": made.rows, "cpu_s": [run.cpu_s for run in runs]} for made, runs in (*rows, *steps)]
+            kept = [
+                {"case": made.case.label, "rows": made.rows, "cpu_s": [run.cpu_s for run in runs]}
+                for made, runs in (*rows, *steps)
+            ]
             stored = {"machine": machine.describe(), "version": ready.version, "series": kept}
             options.json.write_text(json.dumps(stored, indent=1) + "\n")
 

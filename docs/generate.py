@@ -21,11 +21,26 @@ def columns() -> str:
     from hpuprof.report.model import TABLES, ReportData
 
     hints = get_type_hints(ReportData, include_extras=True)
-    lines = [NOTE, "# Columns", "", "Every table of a report (`report.NAME` in Python, a list of the same name in JSON)."]
-    lines += ["Times are int64 nanoseconds, fractions lie between 0 and 1, `null` means that the trace does not support the number.", ""]
+    lines = [
+        NOTE,
+        "# Columns",
+        "",
+        "Every table of a report (`report.NAME` in Python, a list of the same name in JSON).",
+    ]
+    lines += [
+        "Times are int64 nanoseconds, fractions lie between 0 and 1, `null` means that the trace does not support the number.",
+        "",
+    ]
     for name in TABLES:
         row = get_args(hints[name])[0]
-        lines += [f"## {name}", "", row.__doc__.strip().split("\n\n")[0].replace("\n    ", " "), "", "| column | type | meaning |", "| --- | --- | --- |"]
+        lines += [
+            f"## {name}",
+            "",
+            row.__doc__.strip().split("\n\n")[0].replace("\n    ", " "),
+            "",
+            "| column | type | meaning |",
+            "| --- | --- | --- |",
+        ]
         for column, hint in get_type_hints(row, include_extras=True).items():
             meaning, kind = _described(hint)
             lines.append(f"| `{column}` | {kind} | {meaning} |")
@@ -50,7 +65,10 @@ def codes() -> str:
     from hpuprof.report.explain import all_codes
 
     lines = [NOTE, "# Findings and diagnostics", "", "`hpuprof explain CODE` prints the same."]
-    for prefix, title in (("HP1", "Diagnostics: what a trace could not say, and what was lost"), ("HP2", "Findings: what is worth acting on")):
+    for prefix, title in (
+        ("HP1", "Diagnostics: what a trace could not say, and what was lost"),
+        ("HP2", "Findings: what is worth acting on"),
+    ):
         lines += ["", f"## {title}"]
         for entry in all_codes():
             if entry["code"].startswith(prefix):
@@ -100,7 +118,9 @@ def cli() -> str:
 
     for field in fields(AnalyzeOptions):
         name = field.name
-        lines.append(f"| `--{name.replace('_', '-')}` | `HPUPROF_{name.upper()}` | `{name.replace('_', '-')}` | `{json.dumps(field.default)}` |")
+        lines.append(
+            f"| `--{name.replace('_', '-')}` | `HPUPROF_{name.upper()}` | `{name.replace('_', '-')}` | `{json.dumps(field.default)}` |"
+        )
     lines += ["", "`NO_COLOR`, `FORCE_COLOR` and `COLUMNS` are honoured; `HPUPROF_DEBUG=1` shows tracebacks of bugs."]
     return "\n".join(lines) + "\n"
 
@@ -116,7 +136,12 @@ def schema() -> str:
     return json.dumps(build(), indent=1) + "\n"
 
 
-DOCUMENTS = {"docs/columns.md": columns, "docs/codes.md": codes, "docs/cli.md": cli, "hpuprof/report/report.schema.json": schema}
+DOCUMENTS = {
+    "docs/columns.md": columns,
+    "docs/codes.md": codes,
+    "docs/cli.md": cli,
+    "hpuprof/report/report.schema.json": schema,
+}
 
 
 def main() -> int:

@@ -130,4 +130,6 @@ def read_report(path: Source) -> Report:
     try:
         return loads(Path(path).read_bytes(), name=str(path))
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}", hint="give a report written with -o report.json") from error
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror or error}", hint="give a report written with -o report.json"
+        ) from error

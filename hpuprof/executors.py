@@ -21,7 +21,9 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def map_ordered(work: Callable[[T], R], items: Sequence[T], *, jobs: int = 0, executor: Executor | None = None) -> Iterator[R]:
+def map_ordered(
+    work: Callable[[T], R], items: Sequence[T], *, jobs: int = 0, executor: Executor | None = None
+) -> Iterator[R]:
     """Yield `work(item)` for each item, in order. `jobs`: processes, 0 for one per core; one item or one job runs right here.
 
     A worker process that dies (out of memory, killed) does not take the run with it: what it left undone runs here.

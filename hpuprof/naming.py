@@ -15,11 +15,18 @@ SUFFIXES = (".json", ".json.gz", ".csv")
 _PLUGIN = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _STEM = re.compile(r"\.(?:json|csv|pt|trace|gz)\b")
 # `worker-3_4242` is process 4242 on a host called worker-3; `local_rank3` is no global rank.
-_RANK = re.compile(r"(?:^|[^a-zA-Z])(?:(?<!local[-_. ])rank[-_. ]?(?P<rank>\d+)|worker[-_. ]?(?P<worker>\d+)(?!\d|_\d+(?:\.|$)))(?!\d)", re.IGNORECASE)
+_RANK = re.compile(
+    r"(?:^|[^a-zA-Z])(?:(?<!local[-_. ])rank[-_. ]?(?P<rank>\d+)|worker[-_. ]?(?P<worker>\d+)(?!\d|_\d+(?:\.|$)))(?!\d)",
+    re.IGNORECASE,
+)
 _NAMED_LOCAL_RANK = re.compile(r"local[-_. ]?rank[-_. ]?(?P<rank>\d+)", re.IGNORECASE)
 _HOST_NUMBER = re.compile(r"^(?P<host>.+)_(?P<number>\d+)$")
-_STAGE = re.compile(r"^(?:TrainerFn\.)?(?P<stage>fit(?:ting)?|validat(?:e|ing)|test(?:ing)?|predict(?:ing)?)-", re.IGNORECASE)
-_ACTION = re.compile(r"(?:\[Strategy\]|_Strategy_)(?P<strategy>\w+?)[._](?P<action>(?:training|validation|test|predict)_step)")
+_STAGE = re.compile(
+    r"^(?:TrainerFn\.)?(?P<stage>fit(?:ting)?|validat(?:e|ing)|test(?:ing)?|predict(?:ing)?)-", re.IGNORECASE
+)
+_ACTION = re.compile(
+    r"(?:\[Strategy\]|_Strategy_)(?P<strategy>\w+?)[._](?P<action>(?:training|validation|test|predict)_step)"
+)
 _LOCAL_RANK = re.compile(r"-(?P<rank>\d+)-(?=\[Strategy\]|_Strategy_)")
 _STAGES = {"fitting": "fit", "validating": "validate", "testing": "test", "predicting": "predict"}
 

@@ -62,7 +62,9 @@ def _convert(name: str, value: Any, default: Any, where: str) -> Any:
         raise ConfigError(f"{where}: {name} = {value!r} is not valid", hint=f"the default is {default!r}") from None
 
 
-def resolve_options(*, environ: Mapping[str, str] | None = None, folder: Path | None = None, **arguments: Any) -> AnalyzeOptions:
+def resolve_options(
+    *, environ: Mapping[str, str] | None = None, folder: Path | None = None, **arguments: Any
+) -> AnalyzeOptions:
     """Combine arguments (None: not given), environment, pyproject.toml and defaults. Raises ConfigError on bad values."""
     environ = os.environ if environ is None else environ
     table = _pyproject(folder or Path.cwd())

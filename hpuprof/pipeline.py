@@ -81,7 +81,14 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
     )
 
 
-def _step_rows(trace: Trace, steps: Steps, hosts: HostTime, device: DeviceTime, states: dict[Cause, Intervals], compiling: Intervals) -> list[StepRow]:
+def _step_rows(
+    trace: Trace,
+    steps: Steps,
+    hosts: HostTime,
+    device: DeviceTime,
+    states: dict[Cause, Intervals],
+    compiling: Intervals,
+) -> list[StepRow]:
     low, high = steps.start, steps.end
     wall = steps.wall
     count = len(steps)
@@ -113,12 +120,15 @@ def _step_rows(trace: Trace, steps: Steps, hosts: HostTime, device: DeviceTime, 
         "exposed_copy_ns": dev(device.exposed_copy),
         "host_device_overlap_ns": both.tolist() if host_known and device_known else [None] * count,
         "overlap_degree": [
-            _ratio(b, min(w, d)) if host_known and device_known else None for b, w, d in zip(both.tolist(), working.tolist(), busy.tolist(), strict=True)
+            _ratio(b, min(w, d)) if host_known and device_known else None
+            for b, w, d in zip(both.tolist(), working.tolist(), busy.tolist(), strict=True)
         ],
         "input_ns": host(states[Cause.DATA_LOADER]),
         "compile_ns": measure(compiling, low, high).tolist(),
         "launches": _count(trace.host.start[launch], low, high),
-        "device_rows": _count(trace.device.start[trace.device.kind != DeviceKind.MARKER], low, high) if device_known else [None] * count,
+        "device_rows": _count(trace.device.start[trace.device.kind != DeviceKind.MARKER], low, high)
+        if device_known
+        else [None] * count,
     }
     return [
         StepRow(
@@ -149,8 +159,12 @@ def _thread_rows(trace: Trace, roles: npt.NDArray[np.int8], hosts: HostTime, ste
     out = []
     for role, (traced, blocked) in sorted(hosts.by_role.items()):
         threads = {trace.tracks[i].os_thread for i in np.flatnonzero(roles == role).tolist()}
-        medians = [int(np.median(measure(part, used.start, used.end))) if len(used) else 0 for part in (traced, blocked)]
-        out.append(ThreadRow(role=Role(role).name.lower(), threads=len(threads), traced_ns=medians[0], blocked_ns=medians[1]))
+        medians = [
+            int(np.median(measure(part, used.start, used.end))) if len(used) else 0 for part in (traced, blocked)
+        ]
+        out.append(
+            ThreadRow(role=Role(role).name.lower(), threads=len(threads), traced_ns=medians[0], blocked_ns=medians[1])
+        )
     return out
 
 
@@ -199,16 +213,19 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _diagnostics(trace: Trace, file: TraceFile, steps: Steps, links: Links, problems: list[Trouble]) -> list[DiagnosticRow]:
+def _diagnostics(
+    trace: Trace, file: TraceFile, steps: Steps, links: Links, problems: list[Trouble]
+) -> list[DiagnosticRow]:
     found = [*trace.health.troubles, *problems]
     if trace.health.unknown:
         total = sum(n for _, _, n in trace.health.unknown)
         kinds = ", ".join(sorted({f"{c} on {t}" for c, t, _ in trace.health.unknown})[:3])
         found.append(Trouble("HP104", total, f"rows that no rule knows: {kinds}"))
     if steps.source not in ("lightning", "profiler_step"):
-        how = {"annotation": f"the annotation {steps.name!r}", "operator_period": f"the operators' period, from {steps.name!r} on"}.get(
-            steps.source, "the whole trace as one step"
-        )
+        how = {
+            "annotation": f"the annotation {steps.name!r}",
+            "operator_period": f"the operators' period, from {steps.name!r} on",
+        }.get(steps.source, "the whole trace as one step")
         found.append(Trouble("HP109", 1, f"no step markers; steps are {how}"))
     used = int(steps.used.sum())
     if used < 3:
@@ -220,10 +237,22 @@ def _diagnostics(trace: Trace, file: TraceFile, steps: Steps, links: Links, prob
     real = trace.device.kind != DeviceKind.MARKER
     loose = int((real & (links.launch < 0)).sum())
     if loose:
-        found.append(Trouble("HP116", loose, f"{loose:,} of {int(real.sum()):,} device rows have no launch in the trace"))
+        found.append(
+            Trouble("HP116", loose, f"{loose:,} of {int(real.sum()):,} device rows have no launch in the trace")
+        )
     devices = {trace.tracks[t].pid for t in np.unique(trace.device.track[real]).tolist()}
     if len(devices) > 1:
         found.append(Trouble("HP117", len(devices), f"device rows of {len(devices)} devices"))
     if synchronous(trace, links):
         found.append(Trouble("HP121", 1, "launch calls outlive the device rows they launch"))
-    return [DiagnosticRow(code=t.code, severity=DIAGNOSTICS[t.code].severity, path=file.name, count=t.count, text=t.text, offset=t.offset) for t in found]
+    return [
+        DiagnosticRow(
+            code=t.code,
+            severity=DIAGNOSTICS[t.code].severity,
+            path=file.name,
+            count=t.count,
+            text=t.text,
+            offset=t.offset,
+        )
+        for t in found
+    ]

@@ -31,7 +31,9 @@ class TraceBuilder:
         self.events.append(fields)
         return self
 
-    def host(self, name: str, start: float, dur: float, *, cat: str = "cpu_op", thread: tuple[Any, Any] = MAIN, **args: Any) -> TraceBuilder:
+    def host(
+        self, name: str, start: float, dur: float, *, cat: str = "cpu_op", thread: tuple[Any, Any] = MAIN, **args: Any
+    ) -> TraceBuilder:
         """Add a slice on a host thread."""
         return self.event(ph="X", cat=cat, name=name, pid=thread[0], tid=thread[1], ts=start, dur=dur, args=args)
 
@@ -50,11 +52,29 @@ class TraceBuilder:
         return self
 
     def device(
-        self, name: str, start: float, dur: float, *, cat: str = "kernel", device: int = 0, stream: int = 7, correlation: int | None = None, **args: Any
+        self,
+        name: str,
+        start: float,
+        dur: float,
+        *,
+        cat: str = "kernel",
+        device: int = 0,
+        stream: int = 7,
+        correlation: int | None = None,
+        **args: Any,
     ) -> TraceBuilder:
         """Add a slice on a CUDA-like stream."""
         linked = {} if correlation is None else {"correlation": correlation}
-        return self.event(ph="X", cat=cat, name=name, pid=device, tid=stream, ts=start, dur=dur, args={"device": device, "stream": stream, **linked, **args})
+        return self.event(
+            ph="X",
+            cat=cat,
+            name=name,
+            pid=device,
+            tid=stream,
+            ts=start,
+            dur=dur,
+            args={"device": device, "stream": stream, **linked, **args},
+        )
 
     def kernel(
         self,
@@ -74,7 +94,17 @@ class TraceBuilder:
             self.host(call, launch, call_dur, cat="cuda_runtime", thread=thread, correlation=self._correlation)
         return self.device(name, start, dur, correlation=self._correlation, **kwargs)
 
-    def lane(self, name: str, start: float, dur: float, *, engine: str = "TPC 0", tid: int = 7000, cat: str = "Kernel", **args: Any) -> TraceBuilder:
+    def lane(
+        self,
+        name: str,
+        start: float,
+        dur: float,
+        *,
+        engine: str = "TPC 0",
+        tid: int = 7000,
+        cat: str = "Kernel",
+        **args: Any,
+    ) -> TraceBuilder:
         """Add a slice on an HPU engine lane, with the lane's metadata."""
         self.event(ph="M", name="process_name", pid=0, tid=0, ts=0.0, args={"name": "/device:HPU:0"})
         self.event(ph="M", name="thread_name", pid=0, tid=tid, ts=0.0, args={"name": f"[HD0] {engine}"})
@@ -104,4 +134,6 @@ class TraceBuilder:
     def reduce(self, folder: Path) -> RankPartial:
         """Write, read and measure."""
         path = self.write(folder / "t.json")
-        return reduce_trace(read_trace(path), TraceFile(str(path), path.name, path.stat().st_size, parse_name(path.name)))
+        return reduce_trace(
+            read_trace(path), TraceFile(str(path), path.name, path.stat().st_size, parse_name(path.name))
+        )

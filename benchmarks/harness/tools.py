@@ -94,7 +94,9 @@ def _environment(tool: Tool, folder: Path, *, install: bool) -> Path:
 
 def _version(tool: Tool, python: Path) -> str:
     code = f"import importlib.metadata as m; print(m.version({tool.distribution!r}))"
-    asked = subprocess.run([str(python), "-c", code], capture_output=True, text=True, env=quiet_environment(), check=False)
+    asked = subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, env=quiet_environment(), check=False
+    )
     return asked.stdout.strip() or "not installed"
 
 

@@ -28,7 +28,9 @@ def _attempt(ask: Callable[[], object]) -> object:
 
 
 def _kernels(analysis: TraceAnalysis) -> dict[str, object]:
-    types, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, duration_ratio=1.0, num_kernels=_ALL_KERNELS, include_memory_kernels=True)
+    types, kernels = analysis.get_gpu_kernel_breakdown(
+        visualize=False, duration_ratio=1.0, num_kernels=_ALL_KERNELS, include_memory_kernels=True
+    )
     return {"types": _records(types), "kernels": _records(kernels)}
 
 

@@ -38,7 +38,9 @@ class Jitter:
     def __init__(self, seed: int, *, integer_us: bool) -> None:
         rng = random.Random(seed)
         # Long right tail: a host call now and then takes several times its usual time.
-        self._factors = [0.75 + 0.5 * rng.random() + (4 * rng.random() if rng.random() < 0.01 else 0) for _ in range(4093)]
+        self._factors = [
+            0.75 + 0.5 * rng.random() + (4 * rng.random() if rng.random() < 0.01 else 0) for _ in range(4093)
+        ]
         self._next = 0
         self._quantum = 1000 if integer_us else 1
 

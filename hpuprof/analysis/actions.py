@@ -31,7 +31,9 @@ def action_rows(trace: Trace, busy: Intervals, steps: Steps) -> list[ActionRow]:
         return []
     names = host.name[rows].astype(np.int64)
     stats = group(names, host.dur[rows])
-    during = np.bincount(names, weights=measure(busy, host.start[rows], host.end[rows]), minlength=len(trace.names)).astype(np.int64)
+    during = np.bincount(
+        names, weights=measure(busy, host.start[rows], host.end[rows]), minlength=len(trace.names)
+    ).astype(np.int64)
     used = int(steps.used.sum())
     alphabetical = np.array([trace.names[int(code)] for code in stats.key])
     out = []

@@ -30,7 +30,9 @@ class Bound:
     top_cause_fraction: float | None
 
 
-def decide(busy_fraction: float | None, exposed_communication: float, idle: Mapping[Cause, float], *, sound: bool) -> Bound:
+def decide(
+    busy_fraction: float | None, exposed_communication: float, idle: Mapping[Cause, float], *, sound: bool
+) -> Bound:
     """Name what bounds the step.
 
     `busy_fraction`: device busy over wall; `exposed_communication`: over wall; `idle`: idle time by cause over wall;

@@ -13,7 +13,19 @@ from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import EngineRow, OverlapRow, PrecisionRow
 from hpuprof.model.trace import Ints, Trace
 
-LOW_PRECISION = ("bf16", "bfloat16", "fp16", "float16", "half", "fp8", "float8", "hf8", "f8", "c10::bfloat16", "c10::half")
+LOW_PRECISION = (
+    "bf16",
+    "bfloat16",
+    "fp16",
+    "float16",
+    "half",
+    "fp8",
+    "float8",
+    "hf8",
+    "f8",
+    "c10::bfloat16",
+    "c10::half",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +44,11 @@ class DeviceTime:
 def device_time(trace: Trace) -> DeviceTime:
     """Merge device rows per kind and per engine; markers occupy nothing."""
     device = trace.device
-    kinds = {k: union(device.start[device.kind == k], device.end[device.kind == k]) for k in DeviceKind if k != DeviceKind.MARKER}
+    kinds = {
+        k: union(device.start[device.kind == k], device.end[device.kind == k])
+        for k in DeviceKind
+        if k != DeviceKind.MARKER
+    }
     compute, communication, copy = kinds[DeviceKind.COMPUTE], kinds[DeviceKind.COMMUNICATION], kinds[DeviceKind.COPY]
     real = device.kind != DeviceKind.MARKER
     engines = {}
@@ -66,7 +82,10 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
         code = trace.engines.index(engine)
         of_engine = real & (device.engine == code)
         # By label, so that the order of rows in the file does not show.
-        lanes = sorted(np.unique(device.track[of_engine]).tolist(), key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label))
+        lanes = sorted(
+            np.unique(device.track[of_engine]).tolist(),
+            key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label),
+        )
         per_step = measure(busy, used.start, used.end)
         count = int((inside & (device.engine == code)).sum())
         out.append(
@@ -99,7 +118,9 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
 
 def _starts_in(windows: Intervals, when: Ints) -> np.ndarray:
     at = np.searchsorted(windows.start, when, side="right") - 1
-    inside: np.ndarray = (at >= 0) & (when < windows.end[np.maximum(at, 0)]) if len(windows) else np.zeros(len(when), dtype=bool)
+    inside: np.ndarray = (
+        (at >= 0) & (when < windows.end[np.maximum(at, 0)]) if len(windows) else np.zeros(len(when), dtype=bool)
+    )
     return inside
 
 
@@ -114,7 +135,11 @@ def overlap_rows(times: DeviceTime, steps: Steps) -> list[OverlapRow]:
         overlap = alone[0] + alone[1] - together
         totals = [int(x.sum()) for x in alone]
         shares = [float(overlap.sum()) / t if t else None for t in totals]
-        out.append(OverlapRow(engine_a=a, engine_b=b, overlap_ns=_median(overlap), fraction_of_a=shares[0], fraction_of_b=shares[1]))
+        out.append(
+            OverlapRow(
+                engine_a=a, engine_b=b, overlap_ns=_median(overlap), fraction_of_a=shares[0], fraction_of_b=shares[1]
+            )
+        )
     return out
 
 

@@ -44,10 +44,16 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
     def when(rows: npt.NDArray[np.bool_]) -> Intervals:
         return union(host.start[rows], host.end[rows])
 
-    unknown_copy = (activity == Activity.COPY) & ~times.copy_to_host if trace.family == "hpu" else np.zeros(len(host), dtype=bool)
+    unknown_copy = (
+        (activity == Activity.COPY) & ~times.copy_to_host if trace.family == "hpu" else np.zeros(len(host), dtype=bool)
+    )
     uploads = path & ((activity == Activity.COPY_H2D) | times.copy_to_device | unknown_copy)
     calls = np.flatnonzero(links.launch >= 0)
-    queued = union(host.end[links.launch[calls]], trace.device.start[calls]) if len(calls) else union(host.start[:0], host.start[:0])
+    queued = (
+        union(host.end[links.launch[calls]], trace.device.start[calls])
+        if len(calls)
+        else union(host.start[:0], host.start[:0])
+    )
     return {
         Cause.DEVICE_LATENCY: queued,
         Cause.COMPILATION: when((activity == Activity.COMPILE) & (role != Role.DATA_LOADER)),
@@ -57,10 +63,16 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
         Cause.ALLOCATION: when(launching & (activity == Activity.ALLOC)),
         Cause.SYNCHRONISE: when(path & ((activity == Activity.SYNC) | (activity == Activity.JOIN))),
         Cause.DATA_LOADER: when(main & ((activity == Activity.DATA_LOADER) | (activity == Activity.LOADER_WAIT))),
-        Cause.OPTIMIZER: subtract(when(main & (activity == Activity.OPTIMIZER)), when(main & (activity == Activity.CLOSURE))),
+        Cause.OPTIMIZER: subtract(
+            when(main & (activity == Activity.OPTIMIZER)), when(main & (activity == Activity.CLOSURE))
+        ),
         Cause.CALLBACK: when(main & (activity == Activity.CALLBACK)),
-        Cause.OPERATOR_LAUNCH: when(launching & (((kind == HostKind.OP) & (activity != Activity.STEP)) | (kind == HostKind.RUNTIME))),
-        Cause.PYTHON: when(main & ((kind == HostKind.PYTHON) | (kind == HostKind.ANNOTATION) | (activity == Activity.STEP))),
+        Cause.OPERATOR_LAUNCH: when(
+            launching & (((kind == HostKind.OP) & (activity != Activity.STEP)) | (kind == HostKind.RUNTIME))
+        ),
+        Cause.PYTHON: when(
+            main & ((kind == HostKind.PYTHON) | (kind == HostKind.ANNOTATION) | (activity == Activity.STEP))
+        ),
     }
 
 
@@ -68,7 +80,11 @@ def _around_uploads(trace: Trace, uploads: npt.NDArray[np.bool_], path: npt.NDAr
     """Return the copy operators (`aten::to`, `aten::copy_`) on the host path that hold an upload."""
     host = trace.host
     wanted = np.array([bool(_COPY_OP.match(n)) for n in trace.names] or [False], dtype=bool)
-    ops = np.flatnonzero(path & (host.kind == HostKind.OP) & wanted[host.name]) if len(host) else np.empty(0, dtype=np.int64)
+    ops = (
+        np.flatnonzero(path & (host.kind == HostKind.OP) & wanted[host.name])
+        if len(host)
+        else np.empty(0, dtype=np.int64)
+    )
     marks = np.flatnonzero(uploads & ((host.kind == HostKind.RUNTIME) | (host.kind == HostKind.OP)))
     if not len(ops) or not len(marks):
         return union(host.start[:0], host.start[:0])
@@ -101,7 +117,9 @@ def cause_rows(gaps: Gaps, steps: Steps) -> list[GapCauseRow]:
     out = []
     columns = {cause: measure(part, steps.start, steps.end) for cause, part in gaps.by_cause.items()}
     for i in range(len(steps)):
-        out += [GapCauseRow(step=i, cause=cause.name.lower(), idle_ns=int(c[i])) for cause, c in columns.items() if c[i] > 0]
+        out += [
+            GapCauseRow(step=i, cause=cause.name.lower(), idle_ns=int(c[i])) for cause, c in columns.items() if c[i] > 0
+        ]
     return out
 
 
@@ -144,7 +162,11 @@ def _row_at(trace: Trace, when: npt.NDArray[np.int64], roles: npt.NDArray[np.int
         for i, position in enumerate(at.tolist()):
             if position >= 0:
                 out[i] = trace.names[int(host.name[links.nesting.rows[position]])]
-    annotations = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (roles[host.track] == Role.MAIN)) if len(host) else np.empty(0, dtype=np.int64)
+    annotations = (
+        np.flatnonzero((host.kind == HostKind.ANNOTATION) & (roles[host.track] == Role.MAIN))
+        if len(host)
+        else np.empty(0, dtype=np.int64)
+    )
     for i, instant in enumerate(when.tolist()):
         if out[i] is None and len(annotations):
             around = annotations[(host.start[annotations] <= instant) & (host.end[annotations] > instant)]

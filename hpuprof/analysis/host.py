@@ -63,7 +63,8 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
         mine = role == which
         if mine.any():
             waits = union_of(
-                union(host.start[mine & anything], host.end[mine & anything]), union(queue_start[queue_role == which], queue_end[queue_role == which])
+                union(host.start[mine & anything], host.end[mine & anything]),
+                union(queue_start[queue_role == which], queue_end[queue_role == which]),
             )
             by_role[which] = subtract(union(host.start[mine & work], host.end[mine & work]), waits), waits
     traced = subtract(union(host.start[path & work], host.end[path & work]), blocked)

@@ -50,7 +50,9 @@ class HostShare:
         return self.time / self.host
 
 
-def intel_row(trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, times: DeviceTime, states: dict[Cause, Intervals]) -> IntelRow | None:
+def intel_row(
+    trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, times: DeviceTime, states: dict[Cause, Intervals]
+) -> IntelRow | None:
     """Compute the tool's quantities over all steps of an HPU trace; None for other devices or without device rows.
 
     D of a step runs from its first device row's start to its last one's end, idle time inside included; a device row
@@ -73,7 +75,11 @@ def intel_row(trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, times: De
     windows = union(steps.start, steps.end)
     role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
     path = (role == Role.MAIN) | (role == Role.AUTOGRAD) | (role == Role.LAUNCH)
-    build = np.isin(host.activity, [Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.LAUNCH, Activity.GRAPH_LAUNCH]) & (host.kind != HostKind.PYTHON) & path
+    build = (
+        np.isin(host.activity, [Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.LAUNCH, Activity.GRAPH_LAUNCH])
+        & (host.kind != HostKind.PYTHON)
+        & path
+    )
 
     def inside(a: Intervals) -> int:
         return intersect(a, windows).total_ns
@@ -81,10 +87,18 @@ def intel_row(trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, times: De
     mme, tpc, dma = (times.engines.get(e, EMPTY) for e in ("MME", "TPC", "DMA"))
     engine_ns = inside(mme), inside(subtract(tpc, mme)), inside(dma)
     rest = idle(spans, *engine_ns)
-    in_mme = real & (device.engine == trace.engines.index("MME")) if "MME" in trace.engines else np.zeros(len(device), dtype=bool)
+    in_mme = (
+        real & (device.engine == trace.engines.index("MME"))
+        if "MME" in trace.engines
+        else np.zeros(len(device), dtype=bool)
+    )
     low = np.array([is_low_precision(d) for d in trace.dtypes] or [False], dtype=bool)
     typed = in_mme & (device.dtype >= 0)
-    low_ns = union(device.start[typed & low[device.dtype]], device.end[typed & low[device.dtype]]).total_ns if len(device) else 0
+    low_ns = (
+        union(device.start[typed & low[device.dtype]], device.end[typed & low[device.dtype]]).total_ns
+        if len(device)
+        else 0
+    )
     build_ns, loader_ns = inside(union(host.start[build], host.end[build])), inside(states[Cause.DATA_LOADER])
     input_ns, compile_ns = inside(states[Cause.H2D_COPY]), inside(states[Cause.COMPILATION])
     return IntelRow(

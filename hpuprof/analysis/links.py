@@ -142,7 +142,10 @@ def launch_calls(trace: Trace) -> NestIndex:
     thread is part of it, and Synapse's own tracks count only where no thread's launches are drawn.
     """
     host = trace.host
-    rows = np.flatnonzero((host.kind == HostKind.RUNTIME) & ((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH)))
+    rows = np.flatnonzero(
+        (host.kind == HostKind.RUNTIME)
+        & ((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH))
+    )
     synapse = np.array([t.synapse for t in trace.tracks] or [False], dtype=bool)
     if synapse.any() and not synapse[host.track[rows]].all():
         rows = rows[~synapse[host.track[rows]]]

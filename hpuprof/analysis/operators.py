@@ -54,7 +54,9 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
         rows_per_op = np.bincount(links.operator[linked], minlength=len(dur))
         subtree = _add_to_ancestors(per_op, nesting.parent)
         device_self = np.bincount(names[inside], weights=per_op[inside], minlength=size).astype(np.int64)
-        device_total = np.bincount(names[inside & outermost], weights=subtree[inside & outermost], minlength=size).astype(np.int64)
+        device_total = np.bincount(
+            names[inside & outermost], weights=subtree[inside & outermost], minlength=size
+        ).astype(np.int64)
         launched = np.bincount(names[inside], weights=rows_per_op[inside], minlength=size).astype(np.int64)
     shapes = _shapes(trace, links, inside, names)
     weight = device_self[by_name.key] + self_total[by_name.key]
@@ -144,12 +146,19 @@ def kernel_rows(trace: Trace, steps: Steps) -> tuple[list[KernelRow], int]:
     k, s, e, rows = clusters(key[many], device.start[many], device.end[many])
     keys = np.concatenate([k, key[one]])
     lengths = np.concatenate([e - s, device.dur[one]])
-    row_count = np.bincount(np.unique(keys, return_inverse=True)[1], weights=np.concatenate([rows, np.ones(int(one.sum()))])).astype(np.int64)
+    row_count = np.bincount(
+        np.unique(keys, return_inverse=True)[1], weights=np.concatenate([rows, np.ones(int(one.sum()))])
+    ).astype(np.int64)
     stats = group(keys, lengths)
     used = int(steps.used.sum())
     order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
     sort = np.argsort(key[inside], kind="stable")
-    sorted_keys, kinds, dtypes, recipes = key[inside][sort], device.kind[inside][sort], device.dtype[inside][sort], device.recipe[inside][sort]
+    sorted_keys, kinds, dtypes, recipes = (
+        key[inside][sort],
+        device.kind[inside][sort],
+        device.dtype[inside][sort],
+        device.recipe[inside][sort],
+    )
     out = []
     for i in order.tolist():
         code = int(stats.key[i])
@@ -181,7 +190,9 @@ def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRo
     """Summarise launch calls and the depth of the launch queue."""
     host, device = trace.host, trace.device
     used = steps.used_windows()
-    is_launch = (host.kind == HostKind.RUNTIME) & ((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH))
+    is_launch = (host.kind == HostKind.RUNTIME) & (
+        (host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH)
+    )
     calls = np.flatnonzero(is_launch & starts_in(used, host.start))
     if not len(calls):
         return [], []
@@ -217,7 +228,9 @@ def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRo
     names = host.name[calls]
     groups = sorted(np.unique(names).tolist(), key=lambda n: (-int((names == n).sum()), trace.names[n]))
     outermost = np.intersect1d(launch_calls(trace), calls)
-    return [row("(all)", outermost, everything=True)] + [row(trace.names[n], calls[names == n], everything=False) for n in groups], points
+    return [row("(all)", outermost, everything=True)] + [
+        row(trace.names[n], calls[names == n], everything=False) for n in groups
+    ], points
 
 
 def _queue(trace: Trace, links: Links, steps: Steps) -> tuple[tuple[float, int] | None, list[QueuePoint]]:

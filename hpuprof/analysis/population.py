@@ -44,7 +44,11 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
     limit = ONE_ROW_SHARE if len(used) >= 2 else ONE_ROW_SHARE_OF_ONE_STEP
     if int(real.sum()) >= MIN_ROWS and total and longest > limit * total:
         name = trace.names[int(device.name[np.flatnonzero(real)[np.argmax(inside[real])]])]
-        found.append(Trouble("HP107", 1, f"one row, {name[:80]}, holds {longest / total:.0%} of the device time of the used steps"))
+        found.append(
+            Trouble(
+                "HP107", 1, f"one row, {name[:80]}, holds {longest / total:.0%} of the device time of the used steps"
+            )
+        )
     host = trace.host
     replays = np.flatnonzero((host.activity == Activity.GRAPH_LAUNCH) & (host.correlation >= 0))
     if len(replays) >= 2:
@@ -52,7 +56,13 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
         typical = float(np.percentile(rows, 90))
         missing = int((rows < 0.5 * typical).sum()) if typical > 0 else len(replays)
         if missing > REPLAY_SHARE * len(replays):
-            found.append(Trouble("HP108", missing, f"{missing} of {len(replays)} graph launches show few or none of their device rows"))
+            found.append(
+                Trouble(
+                    "HP108",
+                    missing,
+                    f"{missing} of {len(replays)} graph launches show few or none of their device rows",
+                )
+            )
     return found
 
 

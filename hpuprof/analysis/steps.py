@@ -16,7 +16,9 @@ from hpuprof.model.trace import HostRows, Ints, Trace
 LIGHTNING_BATCH = "[pl][profile]run_training_batch"
 _LIGHTNING_EVAL = re.compile(r"\[Strategy\][\w.]*\.(?:validation|test|predict)_step$")
 _PROFILER_STEP = re.compile(r"^ProfilerStep#\d+$")
-_NOT_A_STEP = re.compile(r"^(?:enumerate\(DataLoader\)|nccl:|gloo:|mpi:|hccl:|ucc:|\[pl\]\[module\]|Torch-Compiled|Optimizer\.zero_grad)")
+_NOT_A_STEP = re.compile(
+    r"^(?:enumerate\(DataLoader\)|nccl:|gloo:|mpi:|hccl:|ucc:|\[pl\]\[module\]|Torch-Compiled|Optimizer\.zero_grad)"
+)
 _DIGITS = re.compile(r"\d+")
 _COMPILE_SHARE = 0.02  # of the step's wall time; a steady step compiles nothing
 _WARM_UP_RATIO = 1.5  # of the median of later steps
@@ -64,11 +66,15 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) 
     sequence; the whole trace.
     """
     host = trace.host
-    own = "hpuprof" in trace.header  # our recorder's ProfilerStep# rows are whole batches, start to start, the last one too
+    own = (
+        "hpuprof" in trace.header
+    )  # our recorder's ProfilerStep# rows are whole batches, start to start, the last one too
     found = (
         (_profiler_steps(trace) if own else None)
         or _start_to_start(trace, np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool), "lightning")
-        or _start_to_start(trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool), "lightning")
+        or _start_to_start(
+            trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool), "lightning"
+        )
         or _profiler_steps(trace)
         or _repeating_annotation(trace, roles)
         or _operator_period(trace, roles)
@@ -76,7 +82,9 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) 
     if found is None:
         end = trace.end_ns
         start = int(host.start[0]) if len(host) else 0
-        found = _Found(np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0)
+        found = _Found(
+            np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0
+        )
     return _classify(found, compiling)
 
 
@@ -118,7 +126,14 @@ def _profiler_steps(trace: Trace) -> _Found | None:
     end[:-1] = np.minimum(end[:-1], start[1:])
     keep = end > start
     labels = [trace.names[int(n)] for n in host.name[rows]]
-    return _Found(start[keep], end[keep], [x for x, k in zip(labels, keep.tolist(), strict=True) if k], "profiler_step", "ProfilerStep#", 0)
+    return _Found(
+        start[keep],
+        end[keep],
+        [x for x, k in zip(labels, keep.tolist(), strict=True) if k],
+        "profiler_step",
+        "ProfilerStep#",
+        0,
+    )
 
 
 def _main_rows(host: HostRows, roles: npt.NDArray[np.int8], kind: HostKind) -> npt.NDArray[np.int64]:
@@ -228,7 +243,9 @@ def _mark_warm_up(wall: Ints, excluded: list[str]) -> None:
     open_steps = [i for i, reason in enumerate(excluded) if not reason]
     while len(open_steps) >= 4:
         first, rest = open_steps[0], open_steps[1:]
-        if wall[first] <= _WARM_UP_RATIO * np.median(wall[rest]) or np.median(np.abs(wall[rest] - np.median(wall[rest]))) > _EVEN_SHARE * np.median(wall[rest]):
+        if wall[first] <= _WARM_UP_RATIO * np.median(wall[rest]) or np.median(
+            np.abs(wall[rest] - np.median(wall[rest]))
+        ) > _EVEN_SHARE * np.median(wall[rest]):
             return
         excluded[first] = "warm-up"
         open_steps = rest

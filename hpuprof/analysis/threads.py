@@ -53,14 +53,26 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
     def backward(thread: str) -> bool:
         return named(thread, "autograd")
 
-    candidates = [t for t in threads if not backward(t) and not named(t, "pt_data", "dataloader", "pin_memory", "launch")]
+    candidates = [
+        t for t in threads if not backward(t) and not named(t, "pt_data", "dataloader", "pin_memory", "launch")
+    ]
     main = max(
         candidates or list(threads),
-        key=lambda t: (total(steps, t), total(annotations, t), total(python, t) > 0, total(ops, t), total(runtime, t), t),
+        key=lambda t: (
+            total(steps, t),
+            total(annotations, t),
+            total(python, t) > 0,
+            total(ops, t),
+            total(runtime, t),
+            t,
+        ),
         default=None,
     )
     autograd_names = {i for i, n in enumerate(trace.names) if _BACKWARD.search(n)}
-    evaluates = per_track((host.kind == HostKind.OP) & np.isin(host.name, np.fromiter(autograd_names, dtype=np.int64, count=len(autograd_names))))
+    evaluates = per_track(
+        (host.kind == HostKind.OP)
+        & np.isin(host.name, np.fromiter(autograd_names, dtype=np.int64, count=len(autograd_names)))
+    )
     for thread, members in threads.items():
         if thread == main:
             role = Role.MAIN

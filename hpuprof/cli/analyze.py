@@ -11,11 +11,23 @@ from hpuprof.cli.common import out_color, out_width, progress_bar, source_option
 
 @click.command("analyze")
 @source_options
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write a report instead: .json, .md or .txt.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a report instead: .json, .md or .txt.",
+)
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option("--strict", is_flag=True, default=None, help="Fail (exit 3) when rows or files were lost.")
 def command(
-    paths: tuple[str, ...], rank_from: str | None, jobs: int | None, as_json: bool, quiet: bool, output: Path | None, force: bool, strict: bool | None
+    paths: tuple[str, ...],
+    rank_from: str | None,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+    output: Path | None,
+    force: bool,
+    strict: bool | None,
 ) -> None:
     """Say where the step went: host and device time, idle causes, operators, findings.
 

@@ -22,7 +22,13 @@ def source_options(function: F) -> F:
         (
             click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
             click.option("--rank-from", type=click.Choice(RANK_SOURCES), help="Where ranks come from. [default: auto]"),
-            click.option("-j", "--jobs", type=click.IntRange(min=0), metavar="N", help="Worker processes; 0 for one per core. [default: 0]"),
+            click.option(
+                "-j",
+                "--jobs",
+                type=click.IntRange(min=0),
+                metavar="N",
+                help="Worker processes; 0 for one per core. [default: 0]",
+            ),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
             click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
         )

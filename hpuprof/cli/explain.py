@@ -29,7 +29,10 @@ def command(code: str | None, as_json: bool) -> None:
 
         known = [entry["code"] for entry in all_codes()]
         close = get_close_matches(code.upper(), known, n=3)
-        raise UsageError(f"no code {code!r}", hint=f"did you mean {', '.join(close)}?" if close else "`hpuprof explain` lists all codes")
+        raise UsageError(
+            f"no code {code!r}",
+            hint=f"did you mean {', '.join(close)}?" if close else "`hpuprof explain` lists all codes",
+        )
     if as_json:
         import json
 

@@ -122,7 +122,9 @@ class EventStream:
             what = "the file is empty"
         elif buffer.lstrip()[:1] == b"{" and recover.loose_json(buffer) is None:
             what, offset = "the file ends before its events", self._offset + len(buffer)
-        raise TraceFormatError(f"{path}: {what}", path=path, offset=offset, hint="hpuprof reads Chrome JSON traces of PyTorch's profiler")
+        raise TraceFormatError(
+            f"{path}: {what}", path=path, offset=offset, hint="hpuprof reads Chrome JSON traces of PyTorch's profiler"
+        )
 
     def _start(self, buffer: bytes) -> int:
         """Return where the first event begins, or -1 when more must be read to tell; sets the form and reads the header.
@@ -277,7 +279,9 @@ class EventStream:
         if recover.is_truncated(b"{" + body):
             self.log.note("HP101", self._offset, 1, "the enclosing object is not closed")
         else:
-            self.log.note("HP103", self._offset - len(body) + end, 1, "the metadata behind the events could not be read whole")
+            self.log.note(
+                "HP103", self._offset - len(body) + end, 1, "the metadata behind the events could not be read whole"
+            )
         return b""
 
     def _last(self, buffer: bytes) -> list[Event]:

@@ -44,17 +44,32 @@ ROW_RULES: tuple[RowRule, ...] = (
     RowRule("annotation", _cats("user_annotation"), "host", HostKind.ANNOTATION, source="Kineto, record_function"),
     RowRule(
         "runtime",
-        _cats("cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime privateuse1_runtime privateuse1_driver"),
+        _cats(
+            "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime privateuse1_runtime privateuse1_driver"
+        ),
         "host",
         HostKind.RUNTIME,
         source="Kineto; privateuse1_runtime carries the bridge rows in G3",
     ),
-    RowRule("kernel", _cats("kernel concurrent_kernel"), "device", source="Kineto, G1, G2, G3; `Kernel` before torch 1.12"),
+    RowRule(
+        "kernel", _cats("kernel concurrent_kernel"), "device", source="Kineto, G1, G2, G3; `Kernel` before torch 1.12"
+    ),
     RowRule("memcpy", _cats("gpu_memcpy memcpy gpu_memset memset"), "device", source="Kineto, G1, G3"),
     RowRule("mtia", _cats("mtia_ccp_events"), "device", source="Kineto on MTIA"),
-    RowRule("lane-runtime", _cats("runtime hpu_op"), "device", lane=True, source="G1 DMA and NIC rows; G3 non-kernel rows"),
-    RowRule("host-runtime", _cats("runtime hpu_op hpu_meta_op"), "host", HostKind.RUNTIME, lane=False, source="G1-G3 Synapse"),
-    RowRule("synapse-logger", _cats("foo"), "host", HostKind.RUNTIME, source="Synapse Logger files mark bridge rows `foo`"),
+    RowRule(
+        "lane-runtime", _cats("runtime hpu_op"), "device", lane=True, source="G1 DMA and NIC rows; G3 non-kernel rows"
+    ),
+    RowRule(
+        "host-runtime",
+        _cats("runtime hpu_op hpu_meta_op"),
+        "host",
+        HostKind.RUNTIME,
+        lane=False,
+        source="G1-G3 Synapse",
+    ),
+    RowRule(
+        "synapse-logger", _cats("foo"), "host", HostKind.RUNTIME, source="Synapse Logger files mark bridge rows `foo`"
+    ),
     RowRule("memory", _cats("cpu_instant_event"), "memory", source="Kineto, G1 Memory Logs"),
     RowRule(
         "device-annotation",
@@ -63,7 +78,9 @@ ROW_RULES: tuple[RowRule, ...] = (
         source="annotations projected on the device are no device work",
     ),
     RowRule("sync-marker", _cats("cuda_sync"), "ignore", source="Kineto: a wait drawn on a stream is no device work"),
-    RowRule("overhead", _cats("overhead trace cuda_profiler_range"), "ignore", source="Kineto: the profiler's own rows"),
+    RowRule(
+        "overhead", _cats("overhead trace cuda_profiler_range"), "ignore", source="Kineto: the profiler's own rows"
+    ),
     RowRule("flow", _cats("ac2g async_cpu_to_gpu async fwdbwd forward_backward enqueue"), "ignore", source="arrows"),
 )
 
@@ -89,7 +106,20 @@ _HPU_ENGINE_WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"DMA\b", re.IGNORECASE), "DMA"),
 )
 # Lane number = class * 1000 + engine index; classes in the order of the vendor's table (bridge 1.19, trace_parser.cpp).
-_HPU_LANE_CLASS = {0: "DMA", 1: "MME", 2: "TPC", 3: "DMA", 4: "DMA", 5: "DMA", 6: "MME", 7: "TPC", 14: "NIC", 15: "NIC", 16: "NIC", 17: "NIC"}
+_HPU_LANE_CLASS = {
+    0: "DMA",
+    1: "MME",
+    2: "TPC",
+    3: "DMA",
+    4: "DMA",
+    5: "DMA",
+    6: "MME",
+    7: "TPC",
+    14: "NIC",
+    15: "NIC",
+    16: "NIC",
+    17: "NIC",
+}
 HPU_PROCESS = re.compile(r"^/device:HPU:\d+$")
 
 
@@ -190,7 +220,12 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
             r"(?:multimem|two_shot|one_shot)_all_reduce",
             re.IGNORECASE,
         ),
-        example={"engine": "", "category": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "hw_event": ""},
+        example={
+            "engine": "",
+            "category": "kernel",
+            "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+            "hw_event": "",
+        },
         source="NCCL, RCCL, HCCL, oneCCL, and custom collectives (vLLM, DeepEP, symmetric memory)",
     ),
     DeviceRule(
@@ -256,7 +291,14 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "cudaStreamSynchronize",
         "CUDA, HIP, Synapse (G1-G3), Level Zero",
     ),
-    ActivityRule("join-call", (_R,), re.compile(r"JoinPendingLaunchThread"), Activity.JOIN, "JoinPendingLaunchThread", "bridge 1.19, lazy mode"),
+    ActivityRule(
+        "join-call",
+        (_R,),
+        re.compile(r"JoinPendingLaunchThread"),
+        Activity.JOIN,
+        "JoinPendingLaunchThread",
+        "bridge 1.19, lazy mode",
+    ),
     ActivityRule(
         "alloc-call",
         (_R,),
@@ -279,7 +321,9 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
     ActivityRule(
         "compile-call",
         (_R,),
-        re.compile(r"^compileGraph|^synGraphCompile|^CompileSynapseGraph|^cuModuleLoad|^cuLibraryLoad|^hipModuleLoad|^nvrtcCompile"),
+        re.compile(
+            r"^compileGraph|^synGraphCompile|^CompileSynapseGraph|^cuModuleLoad|^cuLibraryLoad|^hipModuleLoad|^nvrtcCompile"
+        ),
         Activity.COMPILE,
         "compileGraph",
         "Synapse; a recompilation shows as compileGraph inside a step",
@@ -299,18 +343,37 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
     ActivityRule(
         "copy-call",
         (_R,),
-        re.compile(r"^(?:cuda|hip|cu)Mem(?:cpy|set)|^synMem(?:Copy|set)|^mem(?:cpy|set)Async|^urEnqueueUSMMem|^urEnqueueMem"),
+        re.compile(
+            r"^(?:cuda|hip|cu)Mem(?:cpy|set)|^synMem(?:Copy|set)|^mem(?:cpy|set)Async|^urEnqueueUSMMem|^urEnqueueMem"
+        ),
         Activity.COPY,
         "cudaMemcpyAsync",
         "direction comes from the device row that it launched",
     ),
     ActivityRule(
-        "collective-call", (_R, _O), re.compile(r"^hccl[A-Z]|^nccl[A-Z]|^c10d::|^record_param_comms"), Activity.COLLECTIVE, "hcclAllReduce", "HCCL, NCCL, c10d"
+        "collective-call",
+        (_R, _O),
+        re.compile(r"^hccl[A-Z]|^nccl[A-Z]|^c10d::|^record_param_comms"),
+        Activity.COLLECTIVE,
+        "hcclAllReduce",
+        "HCCL, NCCL, c10d",
     ),
     ActivityRule(
-        "lazy-read", (_R, _O), re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^HandleViewsD2H"), Activity.COPY_D2H, "aten::_local_scalar_dense", "item()"
+        "lazy-read",
+        (_R, _O),
+        re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^HandleViewsD2H"),
+        Activity.COPY_D2H,
+        "aten::_local_scalar_dense",
+        "item()",
     ),
-    ActivityRule("lazy-upload", (_R, _O), re.compile(r"hpu_lazy_H2D"), Activity.COPY_H2D, "copy_hpu_lazy_H2D", "bridge 1.19, lazy mode"),
+    ActivityRule(
+        "lazy-upload",
+        (_R, _O),
+        re.compile(r"hpu_lazy_H2D"),
+        Activity.COPY_H2D,
+        "copy_hpu_lazy_H2D",
+        "bridge 1.19, lazy mode",
+    ),
     ActivityRule(
         "lazy-build",
         (_R, _O),
@@ -319,9 +382,23 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "SyncTensorsGraphInternal",
         "bridge 1.19, lazy mode",
     ),
-    ActivityRule("lazy-accumulate", (_R, _O), re.compile(r"hpu_lazy"), Activity.ACCUMULATE, "add_hpu_lazy", "bridge 1.19, lazy mode"),
+    ActivityRule(
+        "lazy-accumulate",
+        (_R, _O),
+        re.compile(r"hpu_lazy"),
+        Activity.ACCUMULATE,
+        "add_hpu_lazy",
+        "bridge 1.19, lazy mode",
+    ),
     # --- operators and annotations
-    ActivityRule("item", (_O,), re.compile(r"^aten::(?:item|is_nonzero|equal)$"), Activity.COPY_D2H, "aten::item", "reads a value back"),
+    ActivityRule(
+        "item",
+        (_O,),
+        re.compile(r"^aten::(?:item|is_nonzero|equal)$"),
+        Activity.COPY_D2H,
+        "aten::item",
+        "reads a value back",
+    ),
     ActivityRule(
         "loader-wait",
         (_O, _A),
@@ -390,7 +467,12 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "torch.compile",
     ),
     ActivityRule(
-        "step", (_A, _O), re.compile(r"^ProfilerStep#\d+$|^\[pl\]\[profile\]run_training_batch$"), Activity.STEP, "ProfilerStep#3", "torch, Lightning"
+        "step",
+        (_A, _O),
+        re.compile(r"^ProfilerStep#\d+$|^\[pl\]\[profile\]run_training_batch$"),
+        Activity.STEP,
+        "ProfilerStep#3",
+        "torch, Lightning",
     ),
     ActivityRule(
         "replay-frame",
@@ -428,7 +510,11 @@ def call_name(name: str) -> str:
 def device_family(categories: set[str], processes: set[str], threads: set[str], names: set[str]) -> str:
     """Name the kind of device that a trace was recorded on: hpu, cuda, rocm, xpu, mtia, or cpu when nothing shows one."""
     lower = {c.lower() for c in categories}
-    if any(HPU_PROCESS.match(p) for p in processes) or lower & {"hpu_op", "hpu_meta_op"} or any(_HPU_THREAD.match(t) for t in threads):
+    if (
+        any(HPU_PROCESS.match(p) for p in processes)
+        or lower & {"hpu_op", "hpu_meta_op"}
+        or any(_HPU_THREAD.match(t) for t in threads)
+    ):
         return "hpu"
     if {"SyncTensorsGraphInternal", "synLaunchWithExternalEvents", "call:synLaunchWithExternalEvents"} & names:
         return "hpu"
@@ -459,7 +545,9 @@ def hpu_generation(categories: set[str], processes: set[str], names: set[str]) -
 
 def run_mode(family: str, names: set[str], activities: set[Activity]) -> str:
     """Name how the framework ran the model, as far as the trace shows it: lazy, lazy+graphs, eager, compile, graphs."""
-    compiled = any(n.startswith(("Torch-Compiled Region", "CompiledFunction", "## Call CompiledFxGraph")) for n in names)
+    compiled = any(
+        n.startswith(("Torch-Compiled Region", "CompiledFunction", "## Call CompiledFxGraph")) for n in names
+    )
     if family == "hpu":
         lazy = bool({Activity.ACCUMULATE, Activity.GRAPH_BUILD} & activities)
         if Activity.GRAPH_LAUNCH in activities:

@@ -95,15 +95,27 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
             if reason:
                 skipped.append(Skipped(name, reason, explicit or is_trace_name(path.name)))
             else:
-                files.append(TraceFile(str(path), name, path.stat().st_size, parse_name(path.name), _inside(head, path)))
+                files.append(
+                    TraceFile(str(path), name, path.stat().st_size, parse_name(path.name), _inside(head, path))
+                )
         except OSError as error:
             skipped.append(Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True))
     if not files:
         where = ", ".join(str(p) for p in paths)
         if len(skipped) == 1 and skipped[0].explicit:
-            raise TraceFormatError(f"{where}: {skipped[0].reason}", path=where, hint="hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv")
-        found = f"; {len(skipped)} candidates were no traces, first {skipped[0].path}: {skipped[0].reason}" if skipped else ""
-        raise NoTracesFoundError(f"no trace found in {where}{found}", hint="give a directory with *.pt.trace.json[.gz] files")
+            raise TraceFormatError(
+                f"{where}: {skipped[0].reason}",
+                path=where,
+                hint="hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv",
+            )
+        found = (
+            f"; {len(skipped)} candidates were no traces, first {skipped[0].path}: {skipped[0].reason}"
+            if skipped
+            else ""
+        )
+        raise NoTracesFoundError(
+            f"no trace found in {where}{found}", hint="give a directory with *.pt.trace.json[.gz] files"
+        )
     return sorted(files, key=lambda f: (f.name, f.path)), skipped
 
 
@@ -169,7 +181,9 @@ def identify(files: Sequence[TraceFile], *, rank_from: str = "auto") -> list[Ide
     keys = [(Path(f.path).parent.as_posix() if rank_from == "order" else "", f.parts.worker) for f in files]
     order = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: [_natural(part) for part in key]))}
     alone = len(order) == 1
-    identities = [_one(f, rank_from, order[key], alone=alone, contiguous=contiguous) for f, key in zip(files, keys, strict=True)]
+    identities = [
+        _one(f, rank_from, order[key], alone=alone, contiguous=contiguous) for f, key in zip(files, keys, strict=True)
+    ]
     return _windows(files, identities)
 
 
@@ -197,7 +211,9 @@ def _one(file: TraceFile, rank_from: str, place: int, *, alone: bool, contiguous
     rank, source = next(((int(r), s) for r, s in choices if r is not None), (None, ""))
     if rank is None:
         raise RankConflictError(
-            f"{file.name}: no rank {'inside the file' if rank_from == 'inside' else 'in its name'}", paths=(file.name,), hint="try --rank-from auto or order"
+            f"{file.name}: no rank {'inside the file' if rank_from == 'inside' else 'in its name'}",
+            paths=(file.name,),
+            hint="try --rank-from auto or order",
         )
     notes = [f"rank: {source}"]
     values = {}
@@ -238,17 +254,28 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
                 named[identities[i].window].append(i)
         clash = None
         for window, same in named.items():
-            if None in (times := {files[i].parts.span for i in same}) or len(times) < len(same) or len({files[i].parts.worker for i in same}) > 1:
+            if (
+                None in (times := {files[i].parts.span for i in same})
+                or len(times) < len(same)
+                or len({files[i].parts.worker for i in same}) > 1
+            ):
                 clash = clash or (same if len(same) > 1 else None)
                 continue
             # One process recorded this window again, at another time: runs that share a directory.
             for repetition, i in enumerate(sorted(same, key=lambda i: files[i].parts.span or 0)):
                 if repetition:
                     note = "; repeated: time in the name"
-                    out[i] = replace(identities[i], window=f"{window}{AGAIN}{repetition}", provenance=identities[i].provenance + note)
+                    out[i] = replace(
+                        identities[i], window=f"{window}{AGAIN}{repetition}", provenance=identities[i].provenance + note
+                    )
         spans = {files[i].parts.span for i in unnamed}
         writers = {(Path(files[i].path).parent, files[i].parts.worker) for i in unnamed}
-        if clash is None and len(members) > 1 and unnamed and (None in spans or len(spans) < len(unnamed) or len(writers) > 1):
+        if (
+            clash is None
+            and len(members) > 1
+            and unnamed
+            and (None in spans or len(spans) < len(unnamed) or len(writers) > 1)
+        ):
             clash = [*unnamed, *(i for i in members if i not in unnamed)]
         if clash:
             first, second = files[clash[0]], files[clash[1]]

@@ -114,7 +114,11 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
                     tid=engine,
                     ts=msgspec.Raw(str(begin).encode()),
                     dur=str(when - begin),
-                    args=Args(data_type=row.get("Data Type") or "", recipe_id=row.get("Recipe ID") or -1, hw_event=row.get("HW Event description") or ""),
+                    args=Args(
+                        data_type=row.get("Data Type") or "",
+                        recipe_id=row.get("Recipe ID") or -1,
+                        hw_event=row.get("HW Event description") or "",
+                    ),
                 )
             )
         else:

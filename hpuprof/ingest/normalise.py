@@ -10,10 +10,13 @@ import numpy.typing as npt
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
+from hpuprof.ingest.classify import Collected, classify
+from hpuprof.ingest.columns import Columns, Interner, small, whole
 from hpuprof.ingest.decode import DecodeLog
+from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
 from hpuprof.ingest.wire import NO_ARGS, Args, Event
-from hpuprof.model.schema import Activity, DeviceKind, HostKind
+from hpuprof.model.schema import Activity
 from hpuprof.model.trace import DeviceRows, Health, HostRows, Ints, MemoryRows, Trace, Track, Trouble
 
 MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
@@ -21,48 +24,6 @@ MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
 
 _HOST, _MAYBE_DEVICE, _IGNORE, _UNKNOWN = 1, 2, 3, 4
 _BRIDGE_PROCESSES = {"Synapse Logger": 10_000, "Bridge Logs": 20_000, "Memory Logs": 30_000}
-
-
-class Interner(dict[Any, int]):
-    """Give each distinct key the next code; unhashable keys count as their text."""
-
-    def __missing__(self, key: Any) -> int:
-        code = self[key] = len(self)
-        return code
-
-    def codes(self, keys: list[Any]) -> npt.NDArray[np.int32]:
-        """Return the code of each key, dtype int32."""
-        try:
-            return np.array([self[k] for k in keys], dtype=np.int32)
-        except TypeError:
-            return np.array([self[_hashable(k)] for k in keys], dtype=np.int32)
-
-
-def _hashable(key: Any) -> Any:
-    try:
-        hash(key)
-    except TypeError:
-        return tuple(str(part) for part in key) if isinstance(key, tuple) else str(key)
-    return key
-
-
-class _Columns:
-    """Growing columns: one list of arrays per name."""
-
-    def __init__(self, *names: str) -> None:
-        self.parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
-
-    def add(self, **arrays: npt.NDArray[Any]) -> None:
-        for name, parts in self.parts.items():
-            parts.append(arrays[name])
-
-    def take(self) -> dict[str, npt.NDArray[Any]]:
-        """Join each column, releasing its parts as it goes."""
-        joined = {}
-        for name in list(self.parts):
-            parts = self.parts.pop(name)
-            joined[name] = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-        return joined
 
 
 class Normaliser:
@@ -75,11 +36,13 @@ class Normaliser:
         self.shapes = Interner()
         self.dtypes = Interner()
         self.hw_events = Interner()
-        self.host = _Columns("start", "dur", "name", "track", "cat", "correlation", "external", "shape")
-        self.lane = _Columns("start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw")
+        self.host = Columns("start", "dur", "name", "track", "cat", "correlation", "external", "shape")
+        self.lane = Columns(
+            "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw"
+        )
         self.targets: list[int] = []
         self.cat_rows: list[int] = []
-        self.open_close: list[tuple[int, int, bool, int, int]] = []  # track, ts, is_begin, name, cat
+        self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
         self.memory: list[tuple[int, bool, int, int, int]] = []
         self.process_names: dict[str, list[str]] = {}
         self.thread_names: dict[tuple[str, str], str] = {}
@@ -95,7 +58,9 @@ class Normaliser:
     def trouble(self, code: str, count: int, text: str, offset: int | None = None) -> None:
         """Count something that went wrong."""
         old = self.troubles.get(code + text)
-        self.troubles[code + text] = Trouble(code, count + (old.count if old else 0), text, old.offset if old else offset)
+        self.troubles[code + text] = Trouble(
+            code, count + (old.count if old else 0), text, old.offset if old else offset
+        )
 
     def feed(self, events: list[Event], *, exact: bool) -> None:
         """Add one piece of events."""
@@ -161,8 +126,8 @@ class Normaliser:
             name=names,
             track=tracks,
             cat=cats.astype(np.int16),
-            correlation=_small(int_column([a.correlation for a in args])),
-            external=_small(_external(args)),
+            correlation=small(int_column([a.correlation for a in args])),
+            external=small(_external(args)),
             shape=self._shape_codes(args),
         )
 
@@ -193,11 +158,11 @@ class Normaliser:
             name=names,
             track=tracks,
             cat=cats.astype(np.int16),
-            correlation=_small(int_column([a.correlation for a in args])),
-            external=_small(_external(args)),
-            bytes=_small(int_column([a.bytes for a in args])),
+            correlation=small(int_column([a.correlation for a in args])),
+            external=small(_external(args)),
+            bytes=small(int_column([a.bytes for a in args])),
             dtype=self.dtypes.codes([a.data_type for a in args]),
-            recipe=_small(int_column([a.recipe_id for a in args])),
+            recipe=small(int_column([a.recipe_id for a in args])),
             hw=self.hw_events.codes([a.hw_event for a in args]),
         )
 
@@ -222,7 +187,10 @@ class Normaliser:
 
     def _count_unknown(self, events: list[Event]) -> None:
         for event in events:
-            key = self.cats[event.cat if isinstance(event.cat, str) else str(event.cat)], self.tracks.codes([(event.pid, event.tid)])[0]
+            key = (
+                self.cats[event.cat if isinstance(event.cat, str) else str(event.cat)],
+                self.tracks.codes([(event.pid, event.tid)])[0],
+            )
             self.unknown[key] = self.unknown.get(key, 0) + 1
 
     def _feed_rest(self, events: list[Event], *, exact: bool) -> None:
@@ -253,7 +221,13 @@ class Normaliser:
 
     def _begin_end(self, event: Event, ts: int) -> None:
         name = event.name if isinstance(event.name, str) else "" if event.name is None else str(event.name)
-        category = event.cat if isinstance(event.cat, str) and event.cat else "foo" if name.startswith("call:") else str(event.cat)
+        category = (
+            event.cat
+            if isinstance(event.cat, str) and event.cat
+            else "foo"
+            if name.startswith("call:")
+            else str(event.cat)
+        )
         name = dialects.call_name(name)
         code = int(self._category_codes([category])[0])
         track = int(self.tracks.codes([(event.pid, event.tid)])[0])
@@ -288,7 +262,15 @@ class Normaliser:
         plain = [self._process_name(str(pid)) for pid, _ in self.tracks]
         family = dialects.device_family(set(cats), set(plain), set(self.thread_names.values()), set(names))
         tracks = self._tracks(family)
-        host, device, engines = self._split(names, cats, tracks)
+        collected = Collected(
+            host=self.host.take(),
+            lane=self.lane.take(),
+            names=names,
+            hw_events=[str(h) for h in self.hw_events],
+            no_dtype=self.dtypes.get("", -2),
+        )
+        host, device, engines = classify(collected, cats, tracks)
+        del collected
         if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
         activities = {Activity(v) for v in np.unique(host.activity)}
@@ -334,7 +316,8 @@ class Normaliser:
         lost = [f"unknown categories {', '.join(categories[:5])}"] if categories else []
         lost += [t.text + ("" if t.offset is None else f" (byte {t.offset})") for t in self.troubles.values()]
         return TraceFormatError(
-            f"{path}: {self.rows} rows, none of them a usable slice of a PyTorch trace" + (f": {'; '.join(lost)}" if lost else ""),
+            f"{path}: {self.rows} rows, none of them a usable slice of a PyTorch trace"
+            + (f": {'; '.join(lost)}" if lost else ""),
             path=path,
             offset=min((t.offset for t in self.troubles.values() if t.offset is not None), default=0),
             hint="is this a Chrome trace of PyTorch's profiler?",
@@ -343,12 +326,16 @@ class Normaliser:
     def _merge_tracks(self) -> None:
         """Give tracks that read the same one code: some rows write their process or thread as number, others as text."""
         first: dict[tuple[str, str], int] = {}
-        same = np.array([first.setdefault((str(pid), str(tid)), code) for (pid, tid), code in self.tracks.items()], dtype=np.int32)
+        same = np.array(
+            [first.setdefault((str(pid), str(tid)), code) for (pid, tid), code in self.tracks.items()], dtype=np.int32
+        )
         if len(first) == len(same):
             return
         for columns in (self.host, self.lane):
             columns.parts["track"] = [same[part] for part in columns.parts["track"]]
-        self.open_close = [(int(same[track]), ts, begins, name, cat) for track, ts, begins, name, cat in self.open_close]
+        self.open_close = [
+            (int(same[track]), ts, begins, name, cat) for track, ts, begins, name, cat in self.open_close
+        ]
         for (code, track), count in list(self.unknown.items()):
             if same[track] != track:
                 del self.unknown[code, track]
@@ -366,49 +353,23 @@ class Normaliser:
         for pid, tid in self.tracks:
             p, t = str(pid), str(tid)
             process, thread = self._process_name(p), self.thread_names.get((p, t), "")
-            engine = dialects.hpu_engine(thread, process, _int(pid), _int(tid)) if family == "hpu" else None
+            engine = dialects.hpu_engine(thread, process, whole(pid), whole(tid)) if family == "hpu" else None
             synapse = family == "hpu" and not engine and (thread.startswith("Synapse/") or (not process and not thread))
-            owner = _int(pid)
+            owner = whole(pid)
             if process in _BRIDGE_PROCESSES and owner is not None:
                 owner -= _BRIDGE_PROCESSES[process]
             tracks.append(Track(p, t, process, thread, engine, f"{p if owner is None else owner}/{t}", synapse))
         return tracks
 
     def _pair(self) -> None:
-        """Turn B and E rows into slices: an E closes the innermost open B of its name on its track, one without a name any.
-
-        What was opened inside and not closed before is counted as lost, as no slice outlives the one around it. Rows of
-        equal time count in the order of the file.
-        """
         if not self.open_close:
             return
-        order = sorted(range(len(self.open_close)), key=lambda i: (self.open_close[i][0], self.open_close[i][1], i))
-        stack: list[tuple[int, int, int]] = []
-        current, lost_begin, lost_end = -1, 0, 0
-        nameless = self.names[""]
-        done: list[tuple[int, int, int, int, int]] = []
-        for i in order:
-            track, ts, is_begin, name, cat = self.open_close[i]
-            if track != current:
-                lost_begin += len(stack)
-                stack, current = [], track
-            if is_begin:
-                stack.append((name, ts, cat))
-                continue
-            depth = next((d for d in range(len(stack) - 1, -1, -1) if stack[d][0] == name or name == nameless), None)
-            if depth is None:
-                lost_end += 1
-                continue
-            lost_begin += len(stack) - depth - 1
-            begin_name, begin, begin_cat = stack[depth]
-            del stack[depth:]
-            done.append((track, begin, ts - begin, begin_name, begin_cat))
-        lost_begin += len(stack)
-        if lost_begin:
-            self.trouble("HP111", lost_begin, "begin rows without an end")
-        if lost_end:
-            self.trouble("HP111", lost_end, "end rows without a begin")
-        self._add_pairs(done)
+        paired = pair(self.open_close, self.names[""])
+        if paired.lost_begins:
+            self.trouble("HP111", paired.lost_begins, "begin rows without an end")
+        if paired.lost_ends:
+            self.trouble("HP111", paired.lost_ends, "end rows without a begin")
+        self._add_pairs(paired.slices)
         self.open_close.clear()
 
     def _add_pairs(self, done: list[tuple[int, int, int, int, int]]) -> None:
@@ -436,90 +397,17 @@ class Normaliser:
         }
         common |= {"correlation": none, "external": none}
         host = {**common, "shape": none.astype(np.int32)}
-        lane = {**common, "bytes": none, "recipe": none, "dtype": self.dtypes.codes([""] * len(done)), "hw": self.hw_events.codes([""] * len(done))}
+        lane = {
+            **common,
+            "bytes": none,
+            "recipe": none,
+            "dtype": self.dtypes.codes([""] * len(done)),
+            "hw": self.hw_events.codes([""] * len(done)),
+        }
         is_host = keep & (target == _HOST)
         is_lane = keep & (target == _MAYBE_DEVICE)
         self.host.add(**{k: v[is_host] for k, v in host.items()})
         self.lane.add(**{k: v[is_lane] for k, v in lane.items()})
-
-    def _split(self, names: list[str], cats: list[str], tracks: list[Track]) -> tuple[HostRows, DeviceRows, list[str]]:
-        """Send each maybe-device row to its table and classify all rows."""
-        lane = self.lane.take()
-        on_lane = np.array([t.engine is not None for t in tracks] or [False], dtype=bool)
-        rules = [[dialects.row_rule(c, lane=flag) for flag in (False, True)] for c in cats]
-        to_device = np.array([[bool(r and r.target == "device") for r in pair] for pair in rules] or [[False, False]], dtype=bool)
-        track, cat = lane["track"].astype(np.int64), lane["cat"].astype(np.int64)
-        is_device = to_device[cat, on_lane[track].astype(np.int64)] if len(track) else np.empty(0, dtype=bool)
-        device, engines = self._device_rows({k: v[is_device] for k, v in lane.items()}, names, cats, tracks)
-        host = self.host.take()
-        if not is_device.all():
-            extra = {k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external")}
-            extra["shape"] = np.full(len(extra["start"]), -1, dtype=np.int32)
-            host = {k: np.concatenate([host[k], extra[k]]) for k in host}
-        kinds = np.array([(r[0].kind or 0) if r[0] else 0 for r in rules] or [0], dtype=np.int8)
-        return self._host_rows(host, kinds, names), device, engines
-
-    def _host_rows(self, columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8], names: list[str]) -> HostRows:
-        kind = kinds[columns.pop("cat").astype(np.int64)]
-        name = columns["name"].astype(np.int64)
-        lookup = np.zeros((max(HostKind) + 1, max(len(names), 1)), dtype=np.int8)
-        for host_kind in HostKind:
-            present = np.zeros(len(names), dtype=bool)
-            present[name[kind == host_kind]] = True
-            for code in np.flatnonzero(present).tolist():
-                plain = names[code]
-                if host_kind == HostKind.PYTHON and "replay" not in plain:
-                    continue
-                lookup[host_kind, code] = dialects.activity(host_kind, dialects.call_name(plain))
-        order = _by_start(columns["start"], columns["dur"])
-        return HostRows(
-            start=columns["start"][order],
-            dur=columns["dur"][order],
-            name=columns["name"][order].astype(np.int32),
-            track=columns["track"][order].astype(np.int32),
-            kind=kind[order],
-            activity=lookup[kind.astype(np.int64), name][order],
-            correlation=columns["correlation"][order],
-            external=columns["external"][order],
-            shape=columns["shape"][order].astype(np.int32),
-        )
-
-    def _device_rows(self, columns: dict[str, npt.NDArray[Any]], names: list[str], cats: list[str], tracks: list[Track]) -> tuple[DeviceRows, list[str]]:
-        engines = Interner()
-        hw_events = [str(h) for h in self.hw_events] or [""]
-        track_engine = np.array([engines[t.engine or ""] for t in tracks] or [engines[""]], dtype=np.int64)
-        engine_of_track = track_engine[columns["track"].astype(np.int64)] if len(columns["track"]) else np.empty(0, dtype=np.int64)
-        # Each distinct combination is classified once; the combinations of a file are few.
-        parts = (engine_of_track, columns["cat"], columns["name"], columns["hw"])
-        sizes = (len(engines), len(cats), len(names), len(hw_events))
-        unique, inverse = np.unique(np.ravel_multi_index(parts, sizes) if len(engine_of_track) else engine_of_track, return_inverse=True)
-        combinations = np.stack(np.unravel_index(unique, sizes), axis=1).tolist()
-        by_code = list(engines)
-        kinds, engine_codes = [], []
-        for engine, cat, name, hw in combinations:
-            rule = dialects.device_rule(engine=by_code[engine], category=cats[cat], name=names[name], hw_event=hw_events[hw])
-            kinds.append(int(rule.kind))
-            label = by_code[engine] or DeviceKind(rule.kind).name.lower()
-            engine_codes.append(engines[label])
-        kind = np.array(kinds, dtype=np.int8)[inverse] if kinds else np.empty(0, dtype=np.int8)
-        engine_column = np.array(engine_codes, dtype=np.int32)[inverse] if kinds else np.empty(0, dtype=np.int32)
-        order = _by_start(columns["start"], columns["dur"])
-        empty_dtype = self.dtypes.get("", -2)
-        dtype = columns["dtype"][order].astype(np.int32)
-        rows = DeviceRows(
-            start=columns["start"][order],
-            dur=columns["dur"][order],
-            name=columns["name"][order].astype(np.int32),
-            track=columns["track"][order].astype(np.int32),
-            kind=kind[order],
-            engine=engine_column[order],
-            correlation=columns["correlation"][order].astype(np.int64),
-            external=columns["external"][order].astype(np.int64),
-            bytes=columns["bytes"][order].astype(np.int64),
-            dtype=np.where(dtype == empty_dtype, -1, dtype).astype(np.int32),
-            recipe=columns["recipe"][order].astype(np.int64),
-        )
-        return rows, list(engines)
 
     def _rebase(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows, MemoryRows, int]:
         """Drop rows that lie a day away from the rest and count time from the first row left."""
@@ -546,7 +434,9 @@ class Normaliser:
         middle = int(stamps[(len(stamps) - 1) // 2])
         near = [np.abs(rows.start - middle) <= MAX_SPAN_NS for rows in (host, device)]
         self.trouble("HP112", sum(int((~mask).sum()) for mask in near), "rows more than a day away from the others")
-        return HostRows(**{k: v[near[0]] for k, v in vars(host).items()}), DeviceRows(**{k: v[near[1]] for k, v in vars(device).items()})
+        return HostRows(**{k: v[near[0]] for k, v in vars(host).items()}), DeviceRows(
+            **{k: v[near[1]] for k, v in vars(device).items()}
+        )
 
 
 def _target(category: str) -> int:
@@ -559,18 +449,6 @@ def _target(category: str) -> int:
     return _MAYBE_DEVICE if "device" in targets else _IGNORE
 
 
-def _by_start(start: Ints, dur: Ints) -> npt.NDArray[np.int64]:
-    """Return the order by start, longer rows first; writers emit nearly sorted rows, so only ties cost a second key."""
-    order = np.argsort(start, kind="stable")
-    ordered = start[order]
-    same = ordered[1:] == ordered[:-1]
-    if same.any():
-        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        members = order[tied]
-        order[tied] = members[np.lexsort((-dur[members], start[members]))]
-    return order
-
-
 def _external(args: list[Args]) -> Ints:
     values = int_column([a.external_id for a in args])
     if (values < 0).all():
@@ -578,20 +456,6 @@ def _external(args: list[Args]) -> Ints:
     return values
 
 
-def _small(values: Ints) -> npt.NDArray[Any]:
-    """Store a column in 32 bits where its values fit."""
-    if len(values) and (values.max() > np.iinfo(np.int32).max or values.min() < -1):
-        return values
-    return values.astype(np.int32)
-
-
-def _int(value: Any) -> int | None:
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
 def _base_ns(header: dict[str, object]) -> int:
-    base = _int(header.get("baseTimeNanoseconds", 0)) or 0
+    base = whole(header.get("baseTimeNanoseconds", 0)) or 0
     return base if 0 <= base < 2**62 else 0

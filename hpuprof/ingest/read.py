@@ -35,4 +35,6 @@ def read_trace(path: str | Path) -> Trace:
         return _read_json(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise TraceFormatError(f"{path}: cannot be read: {reason}", path=str(path), hint="check that it exists and that you may read it") from error
+        raise TraceFormatError(
+            f"{path}: cannot be read: {reason}", path=str(path), hint="check that it exists and that you may read it"
+        ) from error

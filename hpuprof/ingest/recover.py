@@ -263,7 +263,11 @@ def _recover_row(row: bytes, decoder: Any, *, exact: bool) -> tuple[Event | None
             continue
         rest = text[end:].strip(" ,\t\r\n").encode()
         try:
-            return decoder.decode(b"[" + text[:end].encode() + b"]")[0], "" if candidate is cleaned and not done else repaired, rest
+            return (
+                decoder.decode(b"[" + text[:end].encode() + b"]")[0],
+                "" if candidate is cleaned and not done else repaired,
+                rest,
+            )
         except _FAILURES:
             return _loose_event(value, exact=exact), "fields of an unexpected type", rest
     return _scrape(cleaned, exact=exact), "unescaped quotes or backslashes", b""

@@ -19,7 +19,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     rank: Annotated[int, Meta(description="Global rank of the process that wrote the trace.")] = -1
     stage: Annotated[str, Meta(description="Stage named by the trace: fit, validate, test, predict, or empty.")] = ""
     action: Annotated[str, Meta(description="Lightning action that the file was named after, or empty.")] = ""
-    window: Annotated[str, Meta(description="Which recording of this rank, stage and action: a number or a window's name.")] = "0"
+    window: Annotated[
+        str, Meta(description="Which recording of this rank, stage and action: a number or a window's name.")
+    ] = "0"
 
 
 class FileRow(Row, frozen=True, kw_only=True):
@@ -34,14 +36,24 @@ class FileRow(Row, frozen=True, kw_only=True):
     device_memory_bytes: Annotated[int | None, Meta(description="Memory of the traced device [bytes].")]
     family: Annotated[str, Meta(description="Kind of device: hpu, cuda, rocm, xpu, mtia, or cpu when no device shows.")]
     generation: Annotated[str | None, Meta(description="Habana's writer: G1, G2 or G3.")]
-    mode: Annotated[str, Meta(description="How the model ran: eager, lazy, lazy+graphs, compile, graphs, compile+graphs.")]
+    mode: Annotated[
+        str, Meta(description="How the model ran: eager, lazy, lazy+graphs, compile, graphs, compile+graphs.")
+    ]
     form: Annotated[str, Meta(description="Shape of the file: object, array, bare (no enclosing array), csv.")]
     rows: Annotated[int, Meta(description="Events in the file.")]
     host_rows: Annotated[int, Meta(description="Slices on host threads.")]
     device_rows: Annotated[int, Meta(description="Slices on device lanes, markers included.")]
-    origin_ns: Annotated[int, Meta(description="Absolute stamp of the file's first row [ns]; 0 is the epoch when the trace names a base time.")]
+    origin_ns: Annotated[
+        int,
+        Meta(
+            description="Absolute stamp of the file's first row [ns]; 0 is the epoch when the trace names a base time."
+        ),
+    ]
     span_ns: Annotated[int, Meta(description="From the first row to the last end [ns].")]
-    step_source: Annotated[str, Meta(description="Where steps came from: lightning, profiler_step, annotation, operator_period, whole_trace.")]
+    step_source: Annotated[
+        str,
+        Meta(description="Where steps came from: lightning, profiler_step, annotation, operator_period, whole_trace."),
+    ]
     step_name: Annotated[str, Meta(description="Name of the rows that delimit steps, or empty.")]
     steps_total: Annotated[int, Meta(description="Steps found.")]
     steps_used: Annotated[int, Meta(description="Steps that enter medians.")]
@@ -52,10 +64,17 @@ class FileRow(Row, frozen=True, kw_only=True):
             description="async (host and device overlap as they do) or sync (the device is drained at the borders of actions), as hpuprof's recorder wrote it."
         ),
     ]
-    unprofiled_step_ns: Annotated[int | None, Meta(description="Step time without the profiler, as hpuprof's recorder timed it before the window [ns].")]
-    unprofiled_spread_ns: Annotated[int | None, Meta(description="Largest less smallest of the timed blocks' step times [ns].")]
+    unprofiled_step_ns: Annotated[
+        int | None,
+        Meta(description="Step time without the profiler, as hpuprof's recorder timed it before the window [ns]."),
+    ]
+    unprofiled_spread_ns: Annotated[
+        int | None, Meta(description="Largest less smallest of the timed blocks' step times [ns].")
+    ]
     ignored: Annotated[dict[str, int], Meta(description="Rows understood and left out, by category.")]
-    unknown: Annotated[list[tuple[str, str, int]], Meta(description="Rows no rule knows: category, thread name, count.")]
+    unknown: Annotated[
+        list[tuple[str, str, int]], Meta(description="Rows no rule knows: category, thread name, count.")
+    ]
     categories: Annotated[dict[str, int], Meta(description="Slices by category as written.")]
 
 
@@ -73,7 +92,10 @@ class RankRow(Row, frozen=True, kw_only=True):
     compute_fraction: Annotated[float | None, Meta(description="compute_busy_ns over wall.")]
     exposed_communication_fraction: Annotated[float | None, Meta(description="exposed_communication_ns over wall.")]
     exposed_copy_fraction: Annotated[float | None, Meta(description="exposed_copy_ns over wall.")]
-    overlap_degree: Annotated[float | None, Meta(description="Sum of host_device_overlap_ns over the smaller sum of host_working_ns and device_busy_ns.")]
+    overlap_degree: Annotated[
+        float | None,
+        Meta(description="Sum of host_device_overlap_ns over the smaller sum of host_working_ns and device_busy_ns."),
+    ]
     bound: Annotated[str, Meta(description="host, device, input, communication, mixed or unknown.")]
     top_cause: Annotated[str | None, Meta(description="Cause of most device idle time.")]
     top_cause_fraction: Annotated[float | None, Meta(description="Idle time of that cause over wall.")]
@@ -100,9 +122,14 @@ class StepRow(Row, frozen=True, kw_only=True):
     used: Annotated[bool, Meta(description="Whether the step enters medians.")]
     excluded: Annotated[str, Meta(description="Why not: first, last, warm-up, compiling, outlier; empty when used.")]
     host_working_ns: Annotated[int | None, Meta(description="Wall minus host_blocked_ns [ns]. None without host rows.")]
-    host_blocked_ns: Annotated[int | None, Meta(description="Union of waiting on the host path (main and autograd threads): the blocked_* columns [ns].")]
+    host_blocked_ns: Annotated[
+        int | None,
+        Meta(description="Union of waiting on the host path (main and autograd threads): the blocked_* columns [ns]."),
+    ]
     blocked_sync_ns: Annotated[int | None, Meta(description="Waiting in synchronising calls [ns].")]
-    blocked_queue_ns: Annotated[int | None, Meta(description="Waiting in launches because the launch queue was full [ns].")]
+    blocked_queue_ns: Annotated[
+        int | None, Meta(description="Waiting in launches because the launch queue was full [ns].")
+    ]
     blocked_alloc_ns: Annotated[int | None, Meta(description="In device or pinned allocation and free [ns].")]
     blocked_join_ns: Annotated[int | None, Meta(description="Waiting for the bridge's launch thread [ns].")]
     blocked_copy_ns: Annotated[int | None, Meta(description="In copies that return only when done [ns].")]
@@ -113,18 +140,27 @@ class StepRow(Row, frozen=True, kw_only=True):
             description="Union of operators and calls on the host path, waiting left out [ns]; the rest of host_working_ns is untraced host code, mostly Python."
         ),
     ]
-    device_busy_ns: Annotated[int | None, Meta(description="Union of all device work inside the step [ns]. None when the device was not traced.")]
+    device_busy_ns: Annotated[
+        int | None,
+        Meta(description="Union of all device work inside the step [ns]. None when the device was not traced."),
+    ]
     device_idle_ns: Annotated[int | None, Meta(description="Wall minus device_busy_ns [ns].")]
     compute_busy_ns: Annotated[int | None, Meta(description="Union of compute rows [ns].")]
     communication_busy_ns: Annotated[int | None, Meta(description="Union of communication rows [ns].")]
     copy_busy_ns: Annotated[int | None, Meta(description="Union of copy rows: memcpy, memset, DMA [ns].")]
     exposed_communication_ns: Annotated[int | None, Meta(description="Communication while no compute ran [ns].")]
     exposed_copy_ns: Annotated[int | None, Meta(description="Copies while neither compute nor communication ran [ns].")]
-    host_device_overlap_ns: Annotated[int | None, Meta(description="Time when the device was busy and the host not blocked [ns].")]
-    overlap_degree: Annotated[float | None, Meta(description="host_device_overlap_ns over the smaller of host_working_ns and device_busy_ns.")]
+    host_device_overlap_ns: Annotated[
+        int | None, Meta(description="Time when the device was busy and the host not blocked [ns].")
+    ]
+    overlap_degree: Annotated[
+        float | None, Meta(description="host_device_overlap_ns over the smaller of host_working_ns and device_busy_ns.")
+    ]
     input_ns: Annotated[int | None, Meta(description="Time the main thread spent fetching the next batch [ns].")]
     compile_ns: Annotated[int, Meta(description="Union of compilation rows on any thread [ns].")]
-    launches: Annotated[int, Meta(description="Launch calls, graph launches included; a launch drawn inside another one counts once.")]
+    launches: Annotated[
+        int, Meta(description="Launch calls, graph launches included; a launch drawn inside another one counts once.")
+    ]
     device_rows: Annotated[int | None, Meta(description="Device rows that start inside the step, markers excluded.")]
 
 
@@ -144,7 +180,9 @@ class GapRow(Row, frozen=True, kw_only=True):
     dur_ns: Annotated[int, Meta(description="Length [ns], clipped to the step.")]
     cause: Annotated[str, Meta(description="Cause that covers most of the gap.")]
     cause_fraction: Annotated[float, Meta(description="Share of the gap that this cause covers.")]
-    host_row: Annotated[str | None, Meta(description="Innermost operator or annotation on the main thread in the middle of the gap.")]
+    host_row: Annotated[
+        str | None, Meta(description="Innermost operator or annotation on the main thread in the middle of the gap.")
+    ]
 
 
 class ThreadRow(Row, frozen=True, kw_only=True):
@@ -152,7 +190,9 @@ class ThreadRow(Row, frozen=True, kw_only=True):
 
     role: Annotated[str, Meta(description="main, autograd, launch, data_loader, other.")]
     threads: Annotated[int, Meta(description="Threads of this role with rows in the trace.")]
-    traced_ns: Annotated[int, Meta(description="Median over used steps of the union of its operators and calls, waiting left out [ns].")]
+    traced_ns: Annotated[
+        int, Meta(description="Median over used steps of the union of its operators and calls, waiting left out [ns].")
+    ]
     blocked_ns: Annotated[int, Meta(description="Median over used steps of the union of its waiting [ns].")]
 
 
@@ -190,7 +230,10 @@ class ActionRow(Row, frozen=True, kw_only=True):
     host_p50_ns: Annotated[int, Meta(description="Median span [ns].")]
     host_p90_ns: Annotated[int, Meta(description="90th percentile of spans [ns].")]
     device_busy_ns: Annotated[
-        int | None, Meta(description="Device busy time inside the spans [ns]: the part's own work in a synchronous window, whatever ran meanwhile otherwise.")
+        int | None,
+        Meta(
+            description="Device busy time inside the spans [ns]: the part's own work in a synchronous window, whatever ran meanwhile otherwise."
+        ),
     ]
     device_busy_per_step_ns: Annotated[float | None, Meta(description="device_busy_ns over used steps [ns].")]
 
@@ -201,14 +244,21 @@ class OperatorRow(Row, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="Operator name.")]
     count: Annotated[int, Meta(description="Calls that start inside used steps.")]
     count_per_step: Annotated[float, Meta(description="Calls over used steps.")]
-    host_total_ns: Annotated[int, Meta(description="Sum of call durations [ns]; nested calls of the same operator count once.")]
+    host_total_ns: Annotated[
+        int, Meta(description="Sum of call durations [ns]; nested calls of the same operator count once.")
+    ]
     host_self_ns: Annotated[int, Meta(description="Sum of durations less the operators directly inside [ns].")]
     host_total_per_step_ns: Annotated[float, Meta(description="host_total_ns over used steps [ns].")]
     host_self_per_step_ns: Annotated[float, Meta(description="host_self_ns over used steps [ns].")]
     host_p50_ns: Annotated[int, Meta(description="Median call duration [ns].")]
     host_p90_ns: Annotated[int, Meta(description="90th percentile of call durations [ns].")]
-    device_total_ns: Annotated[int | None, Meta(description="Sum of device rows launched inside the calls [ns]. None when no launch is linked.")]
-    device_self_ns: Annotated[int | None, Meta(description="Sum of device rows launched directly by the operator [ns].")]
+    device_total_ns: Annotated[
+        int | None,
+        Meta(description="Sum of device rows launched inside the calls [ns]. None when no launch is linked."),
+    ]
+    device_self_ns: Annotated[
+        int | None, Meta(description="Sum of device rows launched directly by the operator [ns].")
+    ]
     device_total_per_step_ns: Annotated[float | None, Meta(description="device_total_ns over used steps [ns].")]
     launches: Annotated[int | None, Meta(description="Device rows launched directly by the operator.")]
     shapes: Annotated[int | None, Meta(description="Distinct input shapes. None when shapes were not recorded.")]
@@ -222,7 +272,9 @@ class KernelRow(Row, frozen=True, kw_only=True):
     engine: Annotated[str, Meta(description="Engine class.")]
     kind: Annotated[str, Meta(description="compute, communication or copy.")]
     dtype: Annotated[str | None, Meta(description="Data type, where the trace names it.")]
-    count: Annotated[int, Meta(description="Activations: overlapping rows of the same kernel on one engine count once.")]
+    count: Annotated[
+        int, Meta(description="Activations: overlapping rows of the same kernel on one engine count once.")
+    ]
     count_per_step: Annotated[float, Meta(description="Activations over used steps.")]
     rows: Annotated[int, Meta(description="Rows.")]
     total_ns: Annotated[int, Meta(description="Sum over activations of their length [ns].")]
@@ -236,18 +288,28 @@ class KernelRow(Row, frozen=True, kw_only=True):
 class LaunchRow(Row, frozen=True, kw_only=True):
     """Launch calls over the used steps."""
 
-    call: Annotated[str, Meta(description="Name of the call; `(all)` for all of them, a call inside another one counted once.")]
+    call: Annotated[
+        str, Meta(description="Name of the call; `(all)` for all of them, a call inside another one counted once.")
+    ]
     count: Annotated[int, Meta(description="Calls.")]
     count_per_step: Annotated[float, Meta(description="Calls over used steps.")]
     host_p50_ns: Annotated[int, Meta(description="Median duration of the call [ns].")]
     host_p90_ns: Annotated[int, Meta(description="90th percentile [ns].")]
     linked: Annotated[int, Meta(description="Calls whose device row is in the trace.")]
-    latency_p50_ns: Annotated[int | None, Meta(description="Median of max(0, device start - end of the call), first device row of each call [ns].")]
+    latency_p50_ns: Annotated[
+        int | None,
+        Meta(description="Median of max(0, device start - end of the call), first device row of each call [ns]."),
+    ]
     latency_p90_ns: Annotated[int | None, Meta(description="90th percentile [ns].")]
     short_fraction: Annotated[
-        float | None, Meta(description="Share of linked device rows that are shorter than the call that launched them (graph launches left out).")
+        float | None,
+        Meta(
+            description="Share of linked device rows that are shorter than the call that launched them (graph launches left out)."
+        ),
     ]
-    queue_mean: Annotated[float | None, Meta(description="Time-weighted mean of rows launched and not started, over the used steps.")]
+    queue_mean: Annotated[
+        float | None, Meta(description="Time-weighted mean of rows launched and not started, over the used steps.")
+    ]
     queue_max: Annotated[int | None, Meta(description="Largest number of rows launched and not started.")]
 
 
@@ -264,7 +326,9 @@ class MemoryRow(Row, frozen=True, kw_only=True):
     space: Annotated[str, Meta(description="device or host.")]
     samples: Annotated[int, Meta(description="Memory rows.")]
     peak_allocated_bytes: Annotated[int | None, Meta(description="Largest total allocated [bytes].")]
-    peak_reserved_bytes: Annotated[int | None, Meta(description="Largest total reserved [bytes]; on HPU G1 this is the device's limit.")]
+    peak_reserved_bytes: Annotated[
+        int | None, Meta(description="Largest total reserved [bytes]; on HPU G1 this is the device's limit.")
+    ]
     allocated_bytes: Annotated[int, Meta(description="Sum of allocations [bytes].")]
     freed_bytes: Annotated[int, Meta(description="Sum of frees [bytes].")]
 
@@ -281,7 +345,9 @@ class PrecisionRow(Row, frozen=True, kw_only=True):
 class IntelRow(Row, frozen=True, kw_only=True):
     """The quantities that Intel's habana_perf_tool prints, by formulas recovered from its published outputs. HPU only."""
 
-    wall_ns: Annotated[int, Meta(description="W: first step's start to the later of last step's end and last device end [ns].")]
+    wall_ns: Annotated[
+        int, Meta(description="W: first step's start to the later of last step's end and last device end [ns].")
+    ]
     device_ns: Annotated[int, Meta(description="D: sum over steps of device span, idle inside included [ns].")]
     host_ns: Annotated[int, Meta(description="H: sum of host step times [ns].")]
     device_ratio: Annotated[float, Meta(description="D / W.")]
@@ -298,5 +364,7 @@ class IntelRow(Row, frozen=True, kw_only=True):
     mme_tpc_overlap_ns: Annotated[int, Meta(description="Time MME and TPC ran at once [ns].")]
     tpc_ns: Annotated[int, Meta(description="TPC without the time hidden under MME [ns].")]
     dma_ns: Annotated[int, Meta(description="Union of DMA rows [ns].")]
-    idle_ns: Annotated[int | None, Meta(description="D - (MME + TPC + DMA); None when negative, as the tool leaves it out [ns].")]
+    idle_ns: Annotated[
+        int | None, Meta(description="D - (MME + TPC + DMA); None when negative, as the tool leaves it out [ns].")
+    ]
     mme_low_precision_ratio: Annotated[float | None, Meta(description="Share of MME time in bf16, fp16 or fp8.")]

@@ -14,7 +14,14 @@ from hpuprof.recorder.engine import Engine
 WAIT_SECONDS = 20.0
 ANSWER_BYTES = 64 << 20  # of trace files as they are on disk; more would hold up the end of the fit
 _UNITS = {"ns": "_ns"}  # fractions have it in their names
-METRICS = ("step_time_p50", "device_busy_fraction", "device_idle_fraction", "host_blocked_fraction", "input_fraction", "exposed_communication_fraction")
+METRICS = (
+    "step_time_p50",
+    "device_busy_fraction",
+    "device_idle_fraction",
+    "host_blocked_fraction",
+    "input_fraction",
+    "exposed_communication_fraction",
+)
 
 
 def summary(engines: list[Engine]) -> str:
@@ -28,7 +35,9 @@ def summary(engines: list[Engine]) -> str:
         return to_text(api.analyze(local, jobs=1))
     lines = [line for engine in engines for line in _unprofiled(engine)]
     if paths:
-        lines.append(f"hpuprof wrote {len(paths)} traces: {', '.join(paths)}; copy them to a disk and run `hpuprof analyze`.")
+        lines.append(
+            f"hpuprof wrote {len(paths)} traces: {', '.join(paths)}; copy them to a disk and run `hpuprof analyze`."
+        )
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -53,7 +62,11 @@ def print_answer(engine: Engine, *, loggers: list[Any], step: int) -> None:
             lines.append(f"That is rank {engine.who.rank} alone: the traces of all ranks are large.")
         if missing:
             lines.append(f"{missing} of {ranks} ranks had not written their traces after {WAIT_SECONDS:.0f} s.")
-        values = {f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value) for name, m in report.metrics.items() if name in METRICS and m.value is not None}
+        values = {
+            f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value)
+            for name, m in report.metrics.items()
+            if name in METRICS and m.value is not None
+        }
     lines += _unprofiled(engine)
     if folders:
         lines.append(f"More: hpuprof analyze {' '.join(quote(f) for f in _where(engine, folders))}")
@@ -72,13 +85,17 @@ def _unprofiled(engine: Engine) -> list[str]:
     times = sorted(ns // steps for ns, steps in engine.blocks)
     if not times:
         return []
-    return [f"Without the profiler a step takes {median(times) / 1e6:.2f} ms (blocks: {', '.join(f'{ns / 1e6:.2f}' for ns in times)} ms)."]
+    return [
+        f"Without the profiler a step takes {median(times) / 1e6:.2f} ms (blocks: {', '.join(f'{ns / 1e6:.2f}' for ns in times)} ms)."
+    ]
 
 
 def _where(engine: Engine, folders: list[Path]) -> list[str]:
     """Return what to analyse: the directory when it holds nothing but this run, else this run's own directories."""
     try:
-        alone = {p for p in Path(engine.dirpath).iterdir() if p.is_dir() and p.name.startswith(engine.label + "-")} <= set(folders)
+        alone = {
+            p for p in Path(engine.dirpath).iterdir() if p.is_dir() and p.name.startswith(engine.label + "-")
+        } <= set(folders)
     except OSError:
         alone = True
     return [engine.dirpath] if alone else [str(f) for f in folders]
@@ -88,7 +105,9 @@ def _wait(folders: list[Path], ranks: int) -> int:
     """Wait until every run directory holds a file of each rank; return how many are missing after the wait."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        missing = max(ranks - sum(1 for p in f.iterdir() if is_trace_name(p.name) and not p.name.startswith(".")) for f in folders)
+        missing = max(
+            ranks - sum(1 for p in f.iterdir() if is_trace_name(p.name) and not p.name.startswith(".")) for f in folders
+        )
         if missing <= 0 or time.monotonic() > deadline:
             return max(0, missing)
         time.sleep(0.1)

@@ -49,7 +49,9 @@ class RecordConfig:
             if getattr(self, name) is not None:
                 _check(name, getattr(self, name), 1)
         if not (self.asynchronous or self.synchronous):
-            raise ConfigError("asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder")
+            raise ConfigError(
+                "asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder"
+            )
         factor = self.slow_step_factor
         if factor is not None and not (isinstance(factor, (int, float)) and isfinite(factor) and factor > 1):
             raise ConfigError(f"slow_step_factor is {factor!r}", hint="a number above 1, such as 2.0")
@@ -62,7 +64,11 @@ class RecordConfig:
 
     def schedule(self, *, device: bool, baseline: bool = True) -> Schedule:
         """Return the schedule. Without a device there is nothing to drain, so the synchronous window is left out if both are on."""
-        windows = tuple(kind for kind, on in ((ASYNC, self.asynchronous), (SYNC, self.synchronous and (device or not self.asynchronous))) if on)
+        windows = tuple(
+            kind
+            for kind, on in ((ASYNC, self.asynchronous), (SYNC, self.synchronous and (device or not self.asynchronous)))
+            if on
+        )
         blocks = self.baseline_blocks if baseline and self.baseline_steps else 0
         return Schedule(
             skip_first=self.skip_first,
@@ -128,7 +134,10 @@ def refuse_unknown(given: dict[str, Any], known: Sequence[str], *, who: str) -> 
 
         name = min(given)
         close = get_close_matches(name, known, n=1)
-        raise ConfigError(f"{who} has no option {name!r}", hint=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}")
+        raise ConfigError(
+            f"{who} has no option {name!r}",
+            hint=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}",
+        )
 
 
 ScheduleCallable = Callable[[int], Any]

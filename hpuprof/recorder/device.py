@@ -74,7 +74,10 @@ class Device:
 
 def _resident() -> dict[str, int]:
     try:
-        return {"resident": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")}
+        return {
+            "resident": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+        }
     except (OSError, ValueError, IndexError):
         return {}
 

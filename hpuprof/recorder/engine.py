@@ -144,7 +144,11 @@ class Engine:
             except Exception:  # noqa: BLE001, S110  the first error is the one to tell
                 pass
         hint = f" ({error.hint})" if isinstance(error, HpuprofError) and error.hint else ""
-        warnings.warn(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}{hint}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}{hint}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _begin(self) -> Iterator[Slot]:
         refuse_habana_profile()
@@ -269,7 +273,9 @@ class Engine:
         activities, missing = resolve_activities(self.config.activities, device)
         if missing or (device.kind == "cpu" and self.config.activities is None):
             what = f"cannot record {', '.join(missing)} here" if missing else "no accelerator is available"
-            _warn_once(f"hpuprof: {what}; the trace will hold CPU rows only" if len(activities) <= 1 else f"hpuprof: {what}")
+            _warn_once(
+                f"hpuprof: {what}; the trace will hold CPU rows only" if len(activities) <= 1 else f"hpuprof: {what}"
+            )
         self._recorded, self._counters, self._paused_in, self._complete = [], [], [], False
         self._next_action, self._ending = _action(slot), False
         if slot.window == SYNC:
@@ -390,7 +396,9 @@ class Engine:
     def _finish(self) -> None:
         if self._profile is None:
             if not self._windows and self.windows:
-                self._tell(f"the {self._loop} ended before a window began; nothing was recorded (see wait, baseline_steps, skip_first)")
+                self._tell(
+                    f"the {self._loop} ended before a window began; nothing was recorded (see wait, baseline_steps, skip_first)"
+                )
             return
         if self._slot.phase == Phase.RECORD and self._slot.last:
             self._end_window(self._slot, None)  # the loop's end is the last step's end
@@ -402,7 +410,11 @@ class Engine:
         self._complete = False
         recorded = len(self._recorded)
         self._close_window()
-        what = f"was cut short after {recorded} step(s)" if recorded else "had recorded no step yet; nothing was kept of it"
+        what = (
+            f"was cut short after {recorded} step(s)"
+            if recorded
+            else "had recorded no step yet; nothing was kept of it"
+        )
         self._tell(f"the {self._loop} ended inside a window, which {what}")
 
     @property

@@ -23,7 +23,14 @@ PREFIX = "[pl][profile]"
 _EVAL_STEP = re.compile(r"\[Strategy\]\w+\.(validation|test|predict)_step$")
 _LOOP_END = re.compile(r"\.on_(train|validation|test|predict)_end$")
 _TRAINING = "training_step"
-_SORT_KEYS = {"hpu_time", "hpu_time_total", "self_hpu_time_total", "device_time", "device_time_total", "self_device_time_total"}
+_SORT_KEYS = {
+    "hpu_time",
+    "hpu_time_total",
+    "self_hpu_time_total",
+    "device_time",
+    "device_time_total",
+    "self_device_time_total",
+}
 
 
 def _bases() -> tuple[type, ...]:
@@ -40,7 +47,9 @@ def _bases() -> tuple[type, ...]:
             errors.append(f"{name}: {error}")
     if not found:
         what = f" ({'; '.join(errors)})" if errors else ""
-        raise MissingDependencyError(f"HPUProfiler needs lightning or pytorch_lightning{what}", hint="pip install 'hpuprof[record]'")
+        raise MissingDependencyError(
+            f"HPUProfiler needs lightning or pytorch_lightning{what}", hint="pip install 'hpuprof[record]'"
+        )
     return tuple(found)
 
 
@@ -109,18 +118,33 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         **profiler_kwargs: Any,
     ) -> None:
         given = locals()
-        super().__init__(dirpath=dirpath, filename=filename, export_to_chrome=export_to_chrome, row_limit=row_limit, record_module_names=record_module_names)
+        super().__init__(
+            dirpath=dirpath,
+            filename=filename,
+            export_to_chrome=export_to_chrome,
+            row_limit=row_limit,
+            record_module_names=record_module_names,
+        )
         self._engines: dict[str, Engine] = {}
         self._current: Engine | None = None
         self._off = False  # something went wrong that no engine could answer for
         self._told = False
         self._given_dirpath = dirpath
-        refuse_unknown(profiler_kwargs, [name for name in given if name not in ("self", "profiler_kwargs", "__class__")], who="HPUProfiler")
+        refuse_unknown(
+            profiler_kwargs,
+            [name for name in given if name not in ("self", "profiler_kwargs", "__class__")],
+            who="HPUProfiler",
+        )
         refuse_habana_profile()
         if sort_by_key is not None and sort_by_key not in self.AVAILABLE_SORT_KEYS:
-            raise ConfigError(f"sort_by_key is {sort_by_key!r}", hint=f"one of {', '.join(sorted(self.AVAILABLE_SORT_KEYS))}")
+            raise ConfigError(
+                f"sort_by_key is {sort_by_key!r}", hint=f"one of {', '.join(sorted(self.AVAILABLE_SORT_KEYS))}"
+            )
         if schedule is not None and not callable(schedule):
-            raise ConfigError(f"schedule is {schedule!r}, not callable", hint="give torch.profiler.schedule(...), or wait, warmup, active and repeat")
+            raise ConfigError(
+                f"schedule is {schedule!r}, not callable",
+                hint="give torch.profiler.schedule(...), or wait, warmup, active and repeat",
+            )
         options: dict[str, Any] = {f.name: given[f.name] for f in fields(RecordConfig)}
         options |= {"activities": activity_names(activities), "ranks": rank_numbers(ranks)}
         self._config = RecordConfig(**options)
@@ -149,7 +173,11 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
             self._off, self._current = True, None
             self._finish()
-            warnings.warn(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         current = self._current  # other threads' actions come here too
         if current is not None:
             current.enter(PREFIX + action_name)
@@ -199,14 +227,26 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state |= {"_engines": {}, "_current": None, "_lightning_module": None, "_output_file": None, "_write_stream": None}
+        state |= {
+            "_engines": {},
+            "_current": None,
+            "_lightning_module": None,
+            "_output_file": None,
+            "_write_stream": None,
+        }
         # The base class keeps closures of torch's schedule, which do not cross process borders and are not used here.
         state |= {"_schedule": None, "_profiler_kwargs": {}}
-        for name, otherwise in (("_user_schedule", "wait, warmup, active and repeat"), ("_user_on_trace_ready", "our own files")):
+        for name, otherwise in (
+            ("_user_schedule", "wait, warmup, active and repeat"),
+            ("_user_on_trace_ready", "our own files"),
+        ):
             try:
                 pickle.dumps(state[name])
             except (pickle.PicklingError, AttributeError, TypeError):
-                warnings.warn(f"hpuprof: the given {name.removeprefix('_user_')} cannot be sent to another process; {otherwise} are used there", stacklevel=2)
+                warnings.warn(
+                    f"hpuprof: the given {name.removeprefix('_user_')} cannot be sent to another process; {otherwise} are used there",
+                    stacklevel=2,
+                )
                 state[name] = None
         return state
 
@@ -308,12 +348,18 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         try:
             if action == _TRAINING:
                 done = trainer.fit_loop.epoch_loop.total_batch_idx
-                epochs = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs >= 0 else float("inf")
+                epochs = (
+                    trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs >= 0 else float("inf")
+                )
                 left = float(trainer.num_training_batches) * epochs - max(0, done)
                 if trainer.max_steps is not None and trainer.max_steps >= 0:
                     left = min(left, (trainer.max_steps - trainer.global_step) * float(trainer.accumulate_grad_batches))
                 return float(left)
-            counts = {"validation_step": trainer.num_val_batches, "test_step": trainer.num_test_batches, "predict_step": trainer.num_predict_batches}[action]
+            counts = {
+                "validation_step": trainer.num_val_batches,
+                "test_step": trainer.num_test_batches,
+                "predict_step": trainer.num_predict_batches,
+            }[action]
             return float(sum(counts) if isinstance(counts, (list, tuple)) else counts)
         except (AttributeError, TypeError, ValueError):
             return float("inf")
@@ -350,6 +396,10 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         self._finish()
         trainer = self._trainer
         try:
-            answer.print_answer(training, loggers=list(getattr(trainer, "loggers", None) or []), step=int(getattr(trainer, "global_step", 0) or 0))
+            answer.print_answer(
+                training,
+                loggers=list(getattr(trainer, "loggers", None) or []),
+                step=int(getattr(trainer, "global_step", 0) or 0),
+            )
         except Exception as error:  # noqa: BLE001  the run is over and well
             warnings.warn(f"hpuprof could not analyse what it recorded: {error}", stacklevel=2)

@@ -27,7 +27,9 @@ class Recording:
         self._engine.step()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._engine.finish()
 
     def step(self) -> None:
@@ -61,12 +63,15 @@ def rank_and_world() -> tuple[int, int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0"))
     number = {
-        name: int(os.environ[name]) if os.environ.get(name, "").isdigit() else default for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
+        name: int(os.environ[name]) if os.environ.get(name, "").isdigit() else default
+        for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
     }
     return number["RANK"], number["WORLD_SIZE"], number["LOCAL_RANK"]
 
 
-def record(dirpath: str | os.PathLike[str], *, label: str = "hpuprof", activities: Sequence[Any] | None = None, **options: Any) -> Recording:
+def record(
+    dirpath: str | os.PathLike[str], *, label: str = "hpuprof", activities: Sequence[Any] | None = None, **options: Any
+) -> Recording:
     """Record a plain training loop: `with hpuprof.record("traces/") as recording: ... recording.step()`.
 
     `dirpath`: a directory or fsspec URL; one run directory per window is made in it. `options`: those of `RecordConfig`.
@@ -78,4 +83,6 @@ def record(dirpath: str | os.PathLike[str], *, label: str = "hpuprof", activitie
     options["ranks"] = rank_numbers(options.get("ranks"))
     config = RecordConfig(activities=activity_names(activities), **options)
     rank, world, local = rank_and_world()
-    return Recording(dirpath, label=label, config=config, who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch"))
+    return Recording(
+        dirpath, label=label, config=config, who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch")
+    )

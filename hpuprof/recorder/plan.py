@@ -111,7 +111,9 @@ def slots_of_callable(schedule: Callable[[int], Any], window: str = ASYNC) -> It
     while True:
         action = getattr(schedule(step), "name", "NONE")
         if action in ("RECORD", "RECORD_AND_SAVE"):
-            yield Slot(Phase.RECORD, first=before != "RECORD", last=action == "RECORD_AND_SAVE", window=window, cycle=cycle)
+            yield Slot(
+                Phase.RECORD, first=before != "RECORD", last=action == "RECORD_AND_SAVE", window=window, cycle=cycle
+            )
             cycle += action == "RECORD_AND_SAVE"
         elif action == "WARMUP":
             yield Slot(Phase.WARMUP, first=before != "WARMUP", window=window, cycle=cycle)

@@ -47,7 +47,9 @@ def _earlier(name: str, rank: int, began_ns: int) -> bool:
     return parts.number == rank or (parts.span is not None and parts.span < began_ns - _CLOCKS_NS)
 
 
-def write_trace(exported: Path, target: str, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]) -> int:
+def write_trace(
+    exported: Path, target: str, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]
+) -> int:
     """Move the exported trace to `target` (a path or fsspec URL; `.gz` compresses); return its size in bytes.
 
     `counters`: (unix time in ns, values) pairs, written as Chrome counter rows on the trace's own clock. Raises OutputError.
@@ -74,7 +76,10 @@ def write_trace(exported: Path, target: str, metadata: dict[str, Any], counters:
             part = ""
         return size
     except OSError as error:
-        raise OutputError(f"{target}: the trace could not be written: {error.strerror or error}", hint="check the disk and the permissions") from error
+        raise OutputError(
+            f"{target}: the trace could not be written: {error.strerror or error}",
+            hint="check the disk and the permissions",
+        ) from error
     finally:
         if part:
             with contextlib.suppress(OSError):
@@ -107,7 +112,9 @@ def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], counters: list[t
         out.write(piece)
         tail = (tail + piece)[-_TAIL:]
     if not tail.rstrip().endswith(b"}"):  # the profiler does not tell when the disk fills up
-        raise OutputError("the profiler's export is cut short", hint="check the space where temporary files go (TMPDIR)")
+        raise OutputError(
+            "the profiler's export is cut short", hint="check the space where temporary files go (TMPDIR)"
+        )
 
 
 def _counter_rows(counters: list[tuple[int, dict[str, int]]], base_ns: int) -> list[bytes]:
@@ -115,7 +122,9 @@ def _counter_rows(counters: list[tuple[int, dict[str, int]]], base_ns: int) -> l
     for when, values in counters:
         micros, rest = divmod(when - base_ns, 1000)
         stamp = f"{micros}.{rest:03d}"
-        rows.append(f'{{"ph": "C", "name": "memory", "pid": {os.getpid()}, "tid": 0, "ts": {stamp}, "args": {json.dumps(values)}}}'.encode())
+        rows.append(
+            f'{{"ph": "C", "name": "memory", "pid": {os.getpid()}, "tid": 0, "ts": {stamp}, "args": {json.dumps(values)}}}'.encode()
+        )
     return rows
 
 

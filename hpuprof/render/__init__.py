@@ -51,7 +51,9 @@ def write_whole(path: Path, text: str) -> None:
     """Write through a temporary file in the same directory, so that a failure leaves no half file."""
     temporary = ""
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as handle:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
+        ) as handle:
             temporary = handle.name
             handle.write(text)
         Path(temporary).chmod(0o666 & ~_umask())
@@ -60,7 +62,9 @@ def write_whole(path: Path, text: str) -> None:
         if temporary:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions") from error
+        raise OutputError(
+            f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions"
+        ) from error
 
 
 def _umask() -> int:

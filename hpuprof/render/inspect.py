@@ -27,19 +27,37 @@ def to_text(report: Report, *, width: int = 80) -> str:
     """Return one block per file, then what was lost."""
     lines: list[str] = []
     for f in report.data.files:
-        who = " ".join(w for w in (f"rank {f.rank}", f.stage, f.action, f"window {f.window}" if f.window != "0" else "") if w)
+        who = " ".join(
+            w for w in (f"rank {f.rank}", f.stage, f.action, f"window {f.window}" if f.window != "0" else "") if w
+        )
         lines.append(shorten(f.path, width))
-        steps = [s for s in report.data.steps if (s.rank, s.stage, s.action, s.window) == (f.rank, f.stage, f.action, f.window)]
+        steps = [
+            s
+            for s in report.data.steps
+            if (s.rank, s.stage, s.action, s.window) == (f.rank, f.stage, f.action, f.window)
+        ]
         excluded = sorted({s.excluded for s in steps if s.excluded})
         left_out = ", ".join(f"{sum(1 for s in steps if s.excluded == reason)} {reason}" for reason in excluded)
-        device = " ".join(w for w in (f.device_name or "", size(f.device_memory_bytes) if f.device_memory_bytes else "") if w)
+        device = " ".join(
+            w for w in (f.device_name or "", size(f.device_memory_bytes) if f.device_memory_bytes else "") if w
+        )
         facts = [
             ("who", f"{who} ({f.provenance})"),
             ("host", (f.host_name or "unknown") + (f", world size {f.world_size}" if f.world_size else "")),
-            ("device", " ".join(w for w in (f.family, f.generation or "", f.mode, f"({device})" if device else "") if w)),
+            (
+                "device",
+                " ".join(w for w in (f.family, f.generation or "", f.mode, f"({device})" if device else "") if w),
+            ),
             ("file", f"{size(f.bytes)}, {f.form}, {f.rows:,} events over {duration(f.span_ns)}"),
-            ("rows", f"{f.host_rows:,} host, {f.device_rows:,} device; launch known for {percent(f.linked_fraction)} of device rows"),
-            ("steps", f"{f.steps_used} of {f.steps_total} used, from {f.step_source} {f.step_name}".rstrip() + (f"; left out: {left_out}" if left_out else "")),
+            (
+                "rows",
+                f"{f.host_rows:,} host, {f.device_rows:,} device; launch known for {percent(f.linked_fraction)} of device rows",
+            ),
+            (
+                "steps",
+                f"{f.steps_used} of {f.steps_total} used, from {f.step_source} {f.step_name}".rstrip()
+                + (f"; left out: {left_out}" if left_out else ""),
+            ),
             ("left out", ", ".join(f"{n:,} {c}" for c, n in f.ignored.items())),
             ("unknown", "; ".join(f"{n:,} {c} on {t}" for c, t, n in f.unknown)),
         ]

@@ -28,10 +28,14 @@ def loads(text: bytes | str, *, name: str = "report") -> Report:
     try:
         head = msgspec.json.decode(text, type=_Head)
         if head.schema_version > SCHEMA_VERSION:
-            raise InputError(f"{name}: report schema {head.schema_version} is newer than {SCHEMA_VERSION}", hint="update hpuprof")
+            raise InputError(
+                f"{name}: report schema {head.schema_version} is newer than {SCHEMA_VERSION}", hint="update hpuprof"
+            )
         return Report(msgspec.json.decode(text, type=ReportData))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: no hpuprof report: {error}", hint="give a file written with -o report.json or --json") from error
+        raise InputError(
+            f"{name}: no hpuprof report: {error}", hint="give a file written with -o report.json or --json"
+        ) from error
 
 
 class _Head(msgspec.Struct):
@@ -41,4 +45,8 @@ class _Head(msgspec.Struct):
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a report."""
     document: dict[str, Any] = msgspec.json.schema(ReportData)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"hpuprof report, schema {SCHEMA_VERSION}", **document}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"hpuprof report, schema {SCHEMA_VERSION}",
+        **document,
+    }

@@ -30,6 +30,8 @@ def to_markdown(report: Report) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["md"] = escape
-    template = environment.from_string(files("hpuprof.render").joinpath("templates/report.md.j2").read_text(encoding="utf-8"))
+    template = environment.from_string(
+        files("hpuprof.render").joinpath("templates/report.md.j2").read_text(encoding="utf-8")
+    )
     text: str = template.render(report=report, sections=sections(report), unsaid=could_not_say(report))
     return text

@@ -50,7 +50,9 @@ def sections(report: Report) -> list[Section]:
 def _lead(data: ReportData) -> RankRow | None:
     """Return the recording whose detail tables are shown: the first of the kind that the headline speaks of."""
     for row in data.ranks:
-        if data.headline.population.find(f"of {' '.join(w for w in (row.stage, row.action) if w)},") >= 0 or not (row.stage or row.action):
+        if data.headline.population.find(f"of {' '.join(w for w in (row.stage, row.action) if w)},") >= 0 or not (
+            row.stage or row.action
+        ):
             return row
     return data.ranks[0] if data.ranks else None
 
@@ -117,12 +119,21 @@ def _ranks(data: ReportData) -> Section | None:
             )
         )
     note = f"{len(data.ranks) - 64} more in --json." if len(data.ranks) > 64 else ""
-    return Section("Ranks", ("rank", "step p50", "host work", "input", "dev busy", "exp. comm", "bound"), tuple(rows), "lrrrrrl", note)
+    return Section(
+        "Ranks",
+        ("rank", "step p50", "host work", "input", "dev busy", "exp. comm", "bound"),
+        tuple(rows),
+        "lrrrrrl",
+        note,
+    )
 
 
 def _files(data: ReportData) -> Section | None:
     kinds = sorted({(f.family, f.generation or "", f.mode, f.step_source, f.device_name or "") for f in data.files})
-    rows = tuple((clean(" ".join(w for w in (family, generation) if w)), mode, source, clean(device)) for family, generation, mode, source, device in kinds)
+    rows = tuple(
+        (clean(" ".join(w for w in (family, generation) if w)), mode, source, clean(device))
+        for family, generation, mode, source, device in kinds
+    )
     return Section("Recorded on", ("device", "mode", "steps from", "name"), rows, "llll")
 
 
@@ -138,17 +149,37 @@ def _gaps(data: ReportData, lead: RankRow) -> Section:
         )
         for g in gaps
     )
-    return Section(f"Longest device idle gaps{_whose(data, lead)}", ("step", "at", "length", "cause", "host row"), rows, "rrrll")
+    return Section(
+        f"Longest device idle gaps{_whose(data, lead)}", ("step", "at", "length", "cause", "host row"), rows, "rrrll"
+    )
 
 
 def _actions(data: ReportData, lead: RankRow) -> Section:
     # What an action costs on the device shows in a synchronous window only.
-    drained = next((f for f in data.files if f.window_kind == "sync" and (f.rank, f.stage, f.action) == (lead.rank, lead.stage, lead.action)), None)
+    drained = next(
+        (
+            f
+            for f in data.files
+            if f.window_kind == "sync" and (f.rank, f.stage, f.action) == (lead.rank, lead.stage, lead.action)
+        ),
+        None,
+    )
     whose = next(
-        (r for r in data.ranks if drained and (r.rank, r.stage, r.action, r.window) == (drained.rank, drained.stage, drained.action, drained.window)), lead
+        (
+            r
+            for r in data.ranks
+            if drained
+            and (r.rank, r.stage, r.action, r.window) == (drained.rank, drained.stage, drained.action, drained.window)
+        ),
+        lead,
     )
     rows = tuple(
-        (clean(a.name).removeprefix("[pl][profile]"), number(a.count_per_step), duration(a.host_total_per_step_ns), duration(a.device_busy_per_step_ns))
+        (
+            clean(a.name).removeprefix("[pl][profile]"),
+            number(a.count_per_step),
+            duration(a.host_total_per_step_ns),
+            duration(a.device_busy_per_step_ns),
+        )
         for a in _of(data.actions, whose)[:TOP]
     )
     note = "From the synchronous window: an action's span covers its device work." if whose is not lead else ""
@@ -158,33 +189,71 @@ def _actions(data: ReportData, lead: RankRow) -> Section:
 
 def _operators(data: ReportData, lead: RankRow) -> Section:
     rows = tuple(
-        (clean(o.name), number(o.count_per_step), duration(o.host_total_per_step_ns), duration(o.host_self_per_step_ns), duration(o.device_total_per_step_ns))
+        (
+            clean(o.name),
+            number(o.count_per_step),
+            duration(o.host_total_per_step_ns),
+            duration(o.host_self_per_step_ns),
+            duration(o.device_total_per_step_ns),
+        )
         for o in _of(data.operators, lead)[:TOP]
     )
-    return Section(f"Operators, per step{_whose(data, lead)}", ("operator", "calls", "host total", "host self", "device"), rows, "lrrrr")
+    return Section(
+        f"Operators, per step{_whose(data, lead)}",
+        ("operator", "calls", "host total", "host self", "device"),
+        rows,
+        "lrrrr",
+    )
 
 
 def _kernels(data: ReportData, lead: RankRow) -> Section:
     rows = tuple(
-        (clean(k.name), k.engine, number(k.count_per_step), duration(k.total_per_step_ns), duration(k.p50_ns), duration(k.p90_ns))
+        (
+            clean(k.name),
+            k.engine,
+            number(k.count_per_step),
+            duration(k.total_per_step_ns),
+            duration(k.p50_ns),
+            duration(k.p90_ns),
+        )
         for k in _of(data.kernels, lead)[:TOP]
     )
-    return Section(f"Kernels and copies, per step{_whose(data, lead)}", ("name", "engine", "count", "total", "p50", "p90"), rows, "llrrrr")
+    return Section(
+        f"Kernels and copies, per step{_whose(data, lead)}",
+        ("name", "engine", "count", "total", "p50", "p90"),
+        rows,
+        "llrrrr",
+    )
 
 
 def _engines(data: ReportData, lead: RankRow) -> Section:
     rows = tuple(
-        (e.engine, str(e.lanes), number(e.rows_per_step), duration(e.busy_ns), percent(e.busy_fraction)) for e in _of(data.engines, lead) if not e.lane
+        (e.engine, str(e.lanes), number(e.rows_per_step), duration(e.busy_ns), percent(e.busy_fraction))
+        for e in _of(data.engines, lead)
+        if not e.lane
     )
-    return Section(f"Engines, per step{_whose(data, lead)}", ("engine", "lanes", "rows", "busy", "share of step"), rows, "lrrrr")
+    return Section(
+        f"Engines, per step{_whose(data, lead)}", ("engine", "lanes", "rows", "busy", "share of step"), rows, "lrrrr"
+    )
 
 
 def _launches(data: ReportData, lead: RankRow) -> Section:
     rows = tuple(
-        (clean(x.call), number(x.count_per_step), duration(x.host_p50_ns), duration(x.latency_p50_ns), percent(x.short_fraction))
+        (
+            clean(x.call),
+            number(x.count_per_step),
+            duration(x.host_p50_ns),
+            duration(x.latency_p50_ns),
+            percent(x.short_fraction),
+        )
         for x in _of(data.launches, lead)[:5]
     )
-    return Section(f"Launches, per step{_whose(data, lead)}", ("call", "count", "call p50", "latency p50", "rows < call"), rows, "lrrrr")
+    return Section(
+        f"Launches, per step{_whose(data, lead)}",
+        ("call", "count", "call p50", "latency p50", "rows < call"),
+        rows,
+        "lrrrr",
+    )
 
 
 def _overlaps(data: ReportData, lead: RankRow) -> Section:
@@ -193,22 +262,42 @@ def _overlaps(data: ReportData, lead: RankRow) -> Section:
         for o in _of(data.overlaps, lead)
         if o.overlap_ns
     )
-    return Section(f"Engines at once, per step{_whose(data, lead)}", ("engines", "both busy", "of first", "of second"), rows, "lrrr")
+    return Section(
+        f"Engines at once, per step{_whose(data, lead)}",
+        ("engines", "both busy", "of first", "of second"),
+        rows,
+        "lrrr",
+    )
 
 
 def _threads(data: ReportData, lead: RankRow) -> Section:
-    rows = tuple((t.role, str(t.threads), duration(t.traced_ns), duration(t.blocked_ns)) for t in _of(data.threads, lead))
-    return Section(f"Host threads, per step{_whose(data, lead)}", ("role", "threads", "traced work", "waiting"), rows, "lrrr")
+    rows = tuple(
+        (t.role, str(t.threads), duration(t.traced_ns), duration(t.blocked_ns)) for t in _of(data.threads, lead)
+    )
+    return Section(
+        f"Host threads, per step{_whose(data, lead)}", ("role", "threads", "traced work", "waiting"), rows, "lrrr"
+    )
 
 
 def _precision(data: ReportData, lead: RankRow) -> Section:
-    rows = tuple((p.engine, clean(p.dtype), duration(p.busy_ns), percent(p.fraction)) for p in _of(data.precision, lead))
-    return Section(f"Compute by data type{_whose(data, lead)}", ("engine", "type", "busy in used steps", "share"), rows, "llrr")
+    rows = tuple(
+        (p.engine, clean(p.dtype), duration(p.busy_ns), percent(p.fraction)) for p in _of(data.precision, lead)
+    )
+    return Section(
+        f"Compute by data type{_whose(data, lead)}", ("engine", "type", "busy in used steps", "share"), rows, "llrr"
+    )
 
 
 def _memory(data: ReportData, lead: RankRow) -> Section:
     rows = tuple(
-        (m.space, number(m.samples), size(m.peak_allocated_bytes), size(m.peak_reserved_bytes), size(m.allocated_bytes), size(m.freed_bytes))
+        (
+            m.space,
+            number(m.samples),
+            size(m.peak_allocated_bytes),
+            size(m.peak_reserved_bytes),
+            size(m.allocated_bytes),
+            size(m.freed_bytes),
+        )
         for m in _of(data.memory, lead)
     )
     header = ("space", "samples", "peak allocated", "peak reserved", "allocations", "frees")

@@ -20,7 +20,15 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
     from rich.console import Console
 
     out = io.StringIO()
-    console = Console(file=out, width=max(MIN_WIDTH, width), force_terminal=color, no_color=not color, highlight=False, emoji=False, legacy_windows=False)
+    console = Console(
+        file=out,
+        width=max(MIN_WIDTH, width),
+        force_terminal=color,
+        no_color=not color,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+    )
     _print(report, console)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
@@ -51,7 +59,11 @@ def _print(report: Report, console: Console) -> None:
     codes = [f.code for f in report.findings] + [line.split(" ", 1)[0] for line in lines]
     if codes:
         console.print()
-        console.print(Text(f"`hpuprof explain {codes[0]}` tells what a code means, how it is computed and what to do.", style="dim"))
+        console.print(
+            Text(
+                f"`hpuprof explain {codes[0]}` tells what a code means, how it is computed and what to do.", style="dim"
+            )
+        )
 
 
 def _table(section: Section, width: int) -> str:

@@ -40,14 +40,22 @@ _ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
 _STAGES = ("fit", "", "validate", "test", "predict")
 
 
-def combine(identities: Sequence[Identity], results: Sequence[RankPartial | FailedFile], skipped: Sequence[Skipped], *, version: str) -> ReportData:
+def combine(
+    identities: Sequence[Identity],
+    results: Sequence[RankPartial | FailedFile],
+    skipped: Sequence[Skipped],
+    *,
+    version: str,
+) -> ReportData:
     """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing."""
     done = sorted(
         ((who, part) for who, part in zip(identities, results, strict=True) if isinstance(part, RankPartial)),
         key=lambda pair: (_order(pair[0]), pair[1].file.path),
     )
     failed = [part for part in results if isinstance(part, FailedFile)]
-    tables: dict[str, list[Any]] = {name: [row for who, part in done for row in _stamp(getattr(part, name), who)] for name in _PER_FILE}
+    tables: dict[str, list[Any]] = {
+        name: [row for who, part in done for row in _stamp(getattr(part, name), who)] for name in _PER_FILE
+    }
     file_rows = [msgspec.structs.replace(_stamped(part.file, who), provenance=who.provenance) for who, part in done]
     chosen = _chosen([who for who, _ in done])
     rank_rows = [_rank_row(who, part) for who, part in done]
@@ -63,7 +71,10 @@ def combine(identities: Sequence[Identity], results: Sequence[RankPartial | Fail
     values = {m.name: m.value for m in metrics}
     wall = sum(s.wall_ns for s in steps)
     bound = decide(
-        values["device_busy_fraction"], values["exposed_communication_fraction"] or 0.0, {c: ns / wall for c, ns in idle.items()} if wall else {}, sound=sound
+        values["device_busy_fraction"],
+        values["exposed_communication_fraction"] or 0.0,
+        {c: ns / wall for c, ns in idle.items()} if wall else {},
+        sound=sound,
     )
     diagnostics = [row for who, part in done for row in _stamp(part.diagnostics, who)]
     diagnostics += _run_diagnostics(done, failed, skipped, chosen)
@@ -136,7 +147,9 @@ def _rank_row(who: Identity, part: RankPartial) -> RankRow:
     busy = _share(steps, "device_busy_ns")
     exposed = _share(steps, "exposed_communication_ns")
     bound = decide(busy, exposed or 0.0, {c: ns / wall for c, ns in idle.items()} if wall else {}, sound=part.sound)
-    overlap, working, device = (sum(getattr(s, c) or 0 for s in steps) for c in ("host_device_overlap_ns", "host_working_ns", "device_busy_ns"))
+    overlap, working, device = (
+        sum(getattr(s, c) or 0 for s in steps) for c in ("host_device_overlap_ns", "host_working_ns", "device_busy_ns")
+    )
     shorter = min(working, device)
     return RankRow(
         rank=who.rank,
@@ -185,7 +198,9 @@ def _percent(value: float | int | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
 
-def _headline(bound: Bound, values: dict[str, Any], main: Sequence[tuple[RankRow, RankPartial]], population: str) -> Headline:
+def _headline(
+    bound: Bound, values: dict[str, Any], main: Sequence[tuple[RankRow, RankPartial]], population: str
+) -> Headline:
     busy, exposed = values["device_busy_fraction"], values["exposed_communication_fraction"]
     deciding = ["device_busy_fraction"]
     cause = bound.top_cause
@@ -196,7 +211,9 @@ def _headline(bound: Bound, values: dict[str, Any], main: Sequence[tuple[RankRow
         working, loading = values["host_working_fraction"], values["input_fraction"]
         if busy is None and working is not None:
             deciding = ["host_working_fraction", "input_fraction"]
-            sentence += f"; the host was working {_percent(working)} of the step, {_percent(loading)} of it fetching data"
+            sentence += (
+                f"; the host was working {_percent(working)} of the step, {_percent(loading)} of it fetching data"
+            )
     elif bound.kind == "communication" and exposed is not None and exposed >= 0.25:
         deciding.append("exposed_communication_fraction")
         sentence = f"{_WORDS['communication']}: {_percent(exposed)} of the step is communication that no compute hides; the device was busy {_percent(busy)}"
@@ -206,17 +223,30 @@ def _headline(bound: Bound, values: dict[str, Any], main: Sequence[tuple[RankRow
         sentence = f"{_WORDS['device']}: the device was busy {_percent(busy)} of the step{rest}"
     else:
         deciding.append(f"idle_{cause.name.lower()}_fraction" if cause is not None else "device_idle_fraction")
-        doing = "with nothing traced on the host" if cause == Cause.UNKNOWN else f"during {CAUSE_TEXT[cause]}" if cause is not None else ""
+        doing = (
+            "with nothing traced on the host"
+            if cause == Cause.UNKNOWN
+            else f"during {CAUSE_TEXT[cause]}"
+            if cause is not None
+            else ""
+        )
         why = f"; for {_percent(bound.top_cause_fraction)} of the step it idled {doing}" if doing else ""
         sentence = f"{_WORDS[bound.kind]}: the device was busy {_percent(busy)} of the step{why}"
     return Headline(bound=bound.kind, sentence=f"{sentence}.", deciding=deciding, population=population)
 
 
 def _run_diagnostics(
-    done: Sequence[tuple[Identity, RankPartial]], failed: Sequence[FailedFile], skipped: Sequence[Skipped], chosen: tuple[str, str]
+    done: Sequence[tuple[Identity, RankPartial]],
+    failed: Sequence[FailedFile],
+    skipped: Sequence[Skipped],
+    chosen: tuple[str, str],
 ) -> list[DiagnosticRow]:
-    def row(code: str, text: str, *, path: str = "", count: int = 1, offset: int | None = None, severity: str = "") -> DiagnosticRow:
-        return DiagnosticRow(code=code, severity=severity or DIAGNOSTICS[code].severity, path=path, count=count, text=text, offset=offset)
+    def row(
+        code: str, text: str, *, path: str = "", count: int = 1, offset: int | None = None, severity: str = ""
+    ) -> DiagnosticRow:
+        return DiagnosticRow(
+            code=code, severity=severity or DIAGNOSTICS[code].severity, path=path, count=count, text=text, offset=offset
+        )
 
     found = [row("HP114", f.message, path=f.path, offset=f.offset) for f in failed]
     found += [row("HP114" if s.explicit else "HP120", s.reason, path=s.path) for s in skipped]
@@ -229,7 +259,9 @@ def _run_diagnostics(
         missing = sorted(set(range(max(worlds))) - ranks)
         if missing:
             shown = ", ".join(str(r) for r in missing[:8]) + (", …" if len(missing) > 8 else "")
-            found.append(row("HP118", f"{len(ranks)} of {max(worlds)} ranks are here; missing: {shown}", count=len(missing)))
+            found.append(
+                row("HP118", f"{len(ranks)} of {max(worlds)} ranks are here; missing: {shown}", count=len(missing))
+            )
     if done and all(part.file.unprofiled_step_ns is None for _, part in done):
         found.append(row("HP122", "how long a step takes without the profiler is not in the traces"))
     again = [who for who, _ in done if AGAIN in who.window]
@@ -237,5 +269,11 @@ def _run_diagnostics(
         found.append(row("HP127", f"{len(again)} files repeat a window of their rank", count=len(again)))
     kinds = {(who.stage, who.action) for who, _ in done}
     if len(kinds) > 1:
-        found.append(row("HP125", f"the answer speaks of {' '.join(w for w in chosen if w) or 'the unnamed files'}", count=len(kinds) - 1))
+        found.append(
+            row(
+                "HP125",
+                f"the answer speaks of {' '.join(w for w in chosen if w) or 'the unnamed files'}",
+                count=len(kinds) - 1,
+            )
+        )
     return found

@@ -11,10 +11,23 @@ def explain(code: str) -> dict[str, str] | None:
     code = code.upper()
     if code in BY_CODE:
         rule = BY_CODE[code]
-        return {"code": code, "title": rule.title, "severity": "finding", "meaning": rule.meaning, "found when": rule.threshold, "advice": rule.advice}
+        return {
+            "code": code,
+            "title": rule.title,
+            "severity": "finding",
+            "meaning": rule.meaning,
+            "found when": rule.threshold,
+            "advice": rule.advice,
+        }
     if code in DIAGNOSTICS:
         entry = DIAGNOSTICS[code]
-        return {"code": code, "title": entry.title, "severity": entry.severity, "meaning": entry.cause, "advice": entry.remedy}
+        return {
+            "code": code,
+            "title": entry.title,
+            "severity": entry.severity,
+            "meaning": entry.cause,
+            "advice": entry.remedy,
+        }
     return None
 
 

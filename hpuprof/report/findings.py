@@ -67,7 +67,10 @@ def _compile(context: Context) -> tuple[str, float] | None:
     if not late:
         return None
     share = sum(s.compile_ns for s in late) / max(1, sum(s.wall_ns for s in steps))
-    return f"{len(late)} of {len(steps)} steps compile after the first one, {sum(s.compile_ns for s in late) / 1e6:.2f} ms in all", share
+    return (
+        f"{len(late)} of {len(steps)} steps compile after the first one, {sum(s.compile_ns for s in late) / 1e6:.2f} ms in all",
+        share,
+    )
 
 
 def _exposed(context: Context) -> tuple[str, float] | None:
@@ -78,19 +81,31 @@ def _exposed(context: Context) -> tuple[str, float] | None:
 def _short(context: Context) -> tuple[str, float] | None:
     share = context.value("short_launch_fraction")
     launch = context.idle.get(Cause.OPERATOR_LAUNCH, 0.0)
-    return (f"{_pct(share)} of the launched rows are shorter than their launch call", max(launch, 0.01)) if share >= 0.5 else None
+    return (
+        (f"{_pct(share)} of the launched rows are shorter than their launch call", max(launch, 0.01))
+        if share >= 0.5
+        else None
+    )
 
 
 def _alloc(context: Context) -> tuple[str, float] | None:
     steps = [s for _, p in context.main for s in p.steps if s.used]
     wall = sum(s.wall_ns for s in steps)
     share = sum(s.blocked_alloc_ns or 0 for s in steps) / wall if wall else 0.0
-    return (f"the host path spent {_pct(share)} of the step in device allocation and free", share) if share >= 0.01 else None
+    return (
+        (f"the host path spent {_pct(share)} of the step in device allocation and free", share)
+        if share >= 0.01
+        else None
+    )
 
 
 def _unstable(context: Context) -> tuple[str, float] | None:
     spread = context.values.get("step_time_spread")
-    return (f"step times spread by {_pct(spread)} around their median", spread) if spread is not None and spread > 0.1 else None
+    return (
+        (f"step times spread by {_pct(spread)} around their median", spread)
+        if spread is not None and spread > 0.1
+        else None
+    )
 
 
 def _imbalance(context: Context) -> tuple[str, float, list[int]] | None:
@@ -105,10 +120,18 @@ def _imbalance(context: Context) -> tuple[str, float, list[int]] | None:
     loading = [r for r, share in loads.items() if share > median(loads.values()) + 0.1]
     if slow:
         worst = max(slow, key=lambda r: walls[r])
-        return f"rank {worst} takes {walls[worst] / middle - 1:.1%} longer than the median rank", walls[worst] / middle - 1, slow
+        return (
+            f"rank {worst} takes {walls[worst] / middle - 1:.1%} longer than the median rank",
+            walls[worst] / middle - 1,
+            slow,
+        )
     if loading:
         worst = max(loading, key=lambda r: loads[r])
-        return f"rank {worst} fetches data for {_pct(loads[worst])} of its step, the median rank for {_pct(median(loads.values()))}", loads[worst], loading
+        return (
+            f"rank {worst} fetches data for {_pct(loads[worst])} of its step, the median rank for {_pct(median(loads.values()))}",
+            loads[worst],
+            loading,
+        )
     return None
 
 
@@ -165,7 +188,9 @@ BY_CODE: dict[str, Rule] = {rule.code: rule for rule in RULES}
 _NEEDS_SOUND_DEVICE = {"HP201", "HP204", "HP206", "HP207", "HP208", "HP209", "HP210", "HP213", "HP215"}
 
 
-def find(main: Sequence[tuple[RankRow, RankPartial]], values: Values, idle: Mapping[Cause, int], wall_ns: int) -> list[Finding]:
+def find(
+    main: Sequence[tuple[RankRow, RankPartial]], values: Values, idle: Mapping[Cause, int], wall_ns: int
+) -> list[Finding]:
     """Apply every rule; the weightiest finding comes first. Rules on device time are not asked of degenerate device rows."""
     sound = bool(main) and all(part.sound for _, part in main)
     shares = {c: ns / wall_ns for c, ns in idle.items()} if wall_ns and sound else {}
@@ -177,5 +202,14 @@ def find(main: Sequence[tuple[RankRow, RankPartial]], values: Values, idle: Mapp
         result = rule.test(context)
         if result:
             ranks = result[2] if len(result) == 3 else []
-            out.append(Finding(code=rule.code, title=rule.title, evidence=result[0], advice=rule.advice, weight=round(result[1], 6), ranks=ranks))
+            out.append(
+                Finding(
+                    code=rule.code,
+                    title=rule.title,
+                    evidence=result[0],
+                    advice=rule.advice,
+                    weight=round(result[1], 6),
+                    ranks=ranks,
+                )
+            )
     return sorted(out, key=lambda f: (-f.weight, f.code))

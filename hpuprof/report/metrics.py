@@ -13,31 +13,56 @@ from hpuprof.model.tables import StepRow
 from hpuprof.report.model import Metric
 
 _SHARES = (
-    ("host_working_fraction", "host_working_ns", "none", "Sum of host_working_ns over the sum of wall_ns of the used steps."),
+    (
+        "host_working_fraction",
+        "host_working_ns",
+        "none",
+        "Sum of host_working_ns over the sum of wall_ns of the used steps.",
+    ),
     ("host_blocked_fraction", "host_blocked_ns", "lower", "Sum of host_blocked_ns over the sum of wall_ns."),
     ("input_fraction", "input_ns", "lower", "Sum of input_ns over the sum of wall_ns."),
     ("compile_fraction", "compile_ns", "lower", "Sum of compile_ns over the sum of wall_ns."),
     ("device_busy_fraction", "device_busy_ns", "higher", "Sum of device_busy_ns over the sum of wall_ns."),
     ("device_idle_fraction", "device_idle_ns", "lower", "Sum of device_idle_ns over the sum of wall_ns."),
     ("compute_fraction", "compute_busy_ns", "higher", "Sum of compute_busy_ns over the sum of wall_ns."),
-    ("communication_fraction", "communication_busy_ns", "none", "Sum of communication_busy_ns over the sum of wall_ns."),
+    (
+        "communication_fraction",
+        "communication_busy_ns",
+        "none",
+        "Sum of communication_busy_ns over the sum of wall_ns.",
+    ),
     ("copy_fraction", "copy_busy_ns", "none", "Sum of copy_busy_ns over the sum of wall_ns."),
-    ("exposed_communication_fraction", "exposed_communication_ns", "lower", "Sum of exposed_communication_ns over the sum of wall_ns."),
+    (
+        "exposed_communication_fraction",
+        "exposed_communication_ns",
+        "lower",
+        "Sum of exposed_communication_ns over the sum of wall_ns.",
+    ),
     ("exposed_copy_fraction", "exposed_copy_ns", "lower", "Sum of exposed_copy_ns over the sum of wall_ns."),
 )
 
 
-def build_metrics(steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Sequence[RankPartial], population: str) -> list[Metric]:
+def build_metrics(
+    steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Sequence[RankPartial], population: str
+) -> list[Metric]:
     """Build the headline numbers over the used steps of the chosen recordings. Unknown values are None, never 0."""
     walls = np.array([s.wall_ns for s in steps], dtype=np.int64)
     wall = int(walls.sum())
 
     def metric(name: str, value: float | int | None, unit: str, polarity: str, definition: str) -> Metric:
-        return Metric(name=name, value=value, unit=unit, polarity=polarity, population=population, definition=definition)
+        return Metric(
+            name=name, value=value, unit=unit, polarity=polarity, population=population, definition=definition
+        )
 
     out = [
         metric("step_time_p50", percentile(walls, 0.5), "ns", "lower", "Median of wall_ns over the used steps."),
-        metric("step_time_p90", percentile(walls, 0.9), "ns", "lower", "90th percentile (nearest rank) of wall_ns over the used steps."),
+        metric(
+            "step_time_p90",
+            percentile(walls, 0.9),
+            "ns",
+            "lower",
+            "90th percentile (nearest rank) of wall_ns over the used steps.",
+        ),
         metric(
             "step_time_spread",
             _spread(parts),
@@ -50,11 +75,23 @@ def build_metrics(steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Se
     bare = percentile(np.array(timed, dtype=np.int64), 0.5)
     out.append(
         metric(
-            "unprofiled_step_time", bare, "ns", "lower", "Step time without the profiler, timed by the recorder before the window; the median over recordings."
+            "unprofiled_step_time",
+            bare,
+            "ns",
+            "lower",
+            "Step time without the profiler, timed by the recorder before the window; the median over recordings.",
         )
     )
     slowdown = out[0].value / bare if bare and out[0].value is not None else None
-    out.append(metric("profiling_slowdown", slowdown, "ratio", "lower", "step_time_p50 over unprofiled_step_time: how much slower the recorded steps were."))
+    out.append(
+        metric(
+            "profiling_slowdown",
+            slowdown,
+            "ratio",
+            "lower",
+            "step_time_p50 over unprofiled_step_time: how much slower the recorded steps were.",
+        )
+    )
     for name, column, polarity, definition in _SHARES:
         values = [getattr(s, column) for s in steps]
         known = bool(values) and all(v is not None for v in values) and wall > 0
@@ -77,8 +114,21 @@ def build_metrics(steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Se
         text = f"Device idle time during {CAUSE_TEXT[cause]}, over the sum of wall_ns."
         out.append(metric(f"idle_{cause.name.lower()}_fraction", value, "fraction", "lower", text))
     launches = [s.launches for s in steps]
-    out.append(metric("launches_per_step", float(np.median(launches)) if launches else None, "count", "lower", "Median of launches over the used steps."))
-    shorts = [(r.short_fraction, r.linked) for p in parts for r in p.launches if r.call == "(all)" and r.short_fraction is not None]
+    out.append(
+        metric(
+            "launches_per_step",
+            float(np.median(launches)) if launches else None,
+            "count",
+            "lower",
+            "Median of launches over the used steps.",
+        )
+    )
+    shorts = [
+        (r.short_fraction, r.linked)
+        for p in parts
+        for r in p.launches
+        if r.call == "(all)" and r.short_fraction is not None
+    ]
     total = sum(n for _, n in shorts)
     out.append(
         metric(
@@ -89,8 +139,21 @@ def build_metrics(steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Se
             "Share of linked device rows that are shorter than the call that launched them; mean over ranks, weighted by linked calls.",
         )
     )
-    peaks = [r.peak_allocated_bytes for p in parts for r in p.memory if r.space == "device" and r.peak_allocated_bytes is not None]
-    out.append(metric("peak_device_memory", max(peaks, default=None), "bytes", "lower", "Largest peak_allocated_bytes of device memory over ranks."))
+    peaks = [
+        r.peak_allocated_bytes
+        for p in parts
+        for r in p.memory
+        if r.space == "device" and r.peak_allocated_bytes is not None
+    ]
+    out.append(
+        metric(
+            "peak_device_memory",
+            max(peaks, default=None),
+            "bytes",
+            "lower",
+            "Largest peak_allocated_bytes of device memory over ranks.",
+        )
+    )
     return out
 
 

@@ -25,7 +25,10 @@ KEYS = {"operators": "name", "kernels": "name", "launches": "call", "memory": "s
 def to_ns(value: Any) -> Any:
     """Rename `*_us` to `*_ns` and turn the times under it into ns, at any depth."""
     if isinstance(value, dict):
-        return {k.removesuffix("_us") + "_ns" if k.endswith("_us") else k: times(v) if k.endswith("_us") else to_ns(v) for k, v in value.items()}
+        return {
+            k.removesuffix("_us") + "_ns" if k.endswith("_us") else k: times(v) if k.endswith("_us") else to_ns(v)
+            for k, v in value.items()
+        }
     return [to_ns(v) for v in value] if isinstance(value, list) else value
 
 
@@ -67,11 +70,15 @@ def found_in(report: Report, expected: dict[str, Any]) -> dict[str, Any]:
         elif table == "steps":
             out[table] = [columns(s, want) for s, want in zip(tables.steps, rows, strict=True)]
         elif table == "idle_ns":
-            out[table] = [{g.cause: g.idle_ns for g in tables.gap_causes if g.step == i} for i in range(len(tables.steps))]
+            out[table] = [
+                {g.cause: g.idle_ns for g in tables.gap_causes if g.step == i} for i in range(len(tables.steps))
+            ]
         elif table == "engine_busy_ns":
             out[table] = {e.engine: e.busy_ns for e in tables.engines if not e.lane}
         else:
-            out[table] = {key: columns(r, rows.get(key, {})) for r in getattr(tables, table) for key in [getattr(r, KEYS[table])]}
+            out[table] = {
+                key: columns(r, rows.get(key, {})) for r in getattr(tables, table) for key in [getattr(r, KEYS[table])]
+            }
     return out
 
 

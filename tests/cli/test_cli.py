@@ -23,14 +23,24 @@ def run(capsys):
 
 
 def shell(*arguments, **kwargs):
-    return subprocess.run([sys.executable, "-m", "hpuprof", *map(str, arguments)], capture_output=True, text=True, check=False, **kwargs)
+    return subprocess.run(
+        [sys.executable, "-m", "hpuprof", *map(str, arguments)], capture_output=True, text=True, check=False, **kwargs
+    )
 
 
 def test_analyze_answers_first(run, samples):
     code, out, err = run("analyze", samples / "hpu_g1_lazy")
     assert (code, err) == (0, "")
     assert out.startswith("Host-bound: the device was busy 35.3 % of the step;")
-    for title in ("What to do", "Step budget", "Device idle", "Longest device idle gaps", "Operators", "Kernels", "What the trace could not say"):
+    for title in (
+        "What to do",
+        "Step budget",
+        "Device idle",
+        "Longest device idle gaps",
+        "Operators",
+        "Kernels",
+        "What the trace could not say",
+    ):
         assert f"\n{title}" in out
 
 
@@ -50,7 +60,9 @@ def test_color_only_when_asked(run, samples, monkeypatch):
     assert "\x1b[" not in run("analyze", samples / "hpu_g1_lazy")[1]
 
 
-@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_1_rank", "hpu_hw_csv", "hpu_synapse_logger"])
+@pytest.mark.parametrize(
+    "sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_1_rank", "hpu_hw_csv", "hpu_synapse_logger"]
+)
 def test_json_is_one_document_that_fits_the_schema(run, samples, sample):
     from importlib.resources import files
 
@@ -181,7 +193,13 @@ def test_broken_pipe_exits_141_quietly(samples):
 def test_inspect_names_files_ranks_steps_and_health(run, samples):
     code, out, _ = run("inspect", samples / "hpu_g1_lazy")
     assert code == 0
-    for words in ("rank 0 fit training_step", "hpu G1 lazy (GAUDI2", "6 of 8 used, from lightning", "left out: 1 compiling, 1 last", "HP111"):
+    for words in (
+        "rank 0 fit training_step",
+        "hpu G1 lazy (GAUDI2",
+        "6 of 8 used, from lightning",
+        "left out: 1 compiling, 1 last",
+        "HP111",
+    ):
         assert words in out
     document = json.loads(run("inspect", samples / "hpu_g1_lazy", "--json")[1])
     assert document["files"][0]["steps_used"] == 6
@@ -191,7 +209,13 @@ def test_inspect_names_files_ranks_steps_and_health(run, samples):
 def test_inspect_lists_rows_that_no_rule_knows(run, tmp_path):
     from builder import TraceBuilder
 
-    path = TraceBuilder().steps(3, 10).host("x", 1, 2, cat="new_thing").thread("engine 9", (100, 100)).write(tmp_path / "a.json")
+    path = (
+        TraceBuilder()
+        .steps(3, 10)
+        .host("x", 1, 2, cat="new_thing")
+        .thread("engine 9", (100, 100))
+        .write(tmp_path / "a.json")
+    )
     assert "unknown  1 new_thing on engine 9" in run("inspect", path)[1]
 
 
@@ -210,7 +234,14 @@ def test_hostile_names_stay_text(run, tmp_path):
     from builder import TraceBuilder
 
     evil = "\x1b[31mred\u202e</script><img src=x onerror=alert(1)>[bold]|`x`"
-    path = TraceBuilder().steps(3, 100).host(evil, 1, 50).host(evil, 101, 50).kernel(evil, 60, 20, launch=10).write(tmp_path / "a.json")
+    path = (
+        TraceBuilder()
+        .steps(3, 100)
+        .host(evil, 1, 50)
+        .host(evil, 101, 50)
+        .kernel(evil, 60, 20, launch=10)
+        .write(tmp_path / "a.json")
+    )
     _, out, _ = run("analyze", path)
     assert "\x1b" not in out
     assert "\u202e" not in out

@@ -35,8 +35,14 @@ def scrub(text: str) -> str:
 @pytest.mark.parametrize(("sample", "form"), CASES)
 def test_report_is_as_recorded(samples, sample, form):
     report = hpuprof.analyze(samples / sample)
-    text = {"txt": lambda: to_text(report, width=80), "md": lambda: render(report, ".md"), "inspect": lambda: inspect_text(report, width=80)}[form]()
+    text = {
+        "txt": lambda: to_text(report, width=80),
+        "md": lambda: render(report, ".md"),
+        "inspect": lambda: inspect_text(report, width=80),
+    }[form]()
     path = HERE / f"{sample}.{form}"
     if UPDATE:
         path.write_text(scrub(text), encoding="utf-8")
-    assert scrub(text) == path.read_text(encoding="utf-8"), "HPUPROF_UPDATE_GOLDEN_FILES=1 pytest tests/golden writes the files anew"
+    assert scrub(text) == path.read_text(encoding="utf-8"), (
+        "HPUPROF_UPDATE_GOLDEN_FILES=1 pytest tests/golden writes the files anew"
+    )

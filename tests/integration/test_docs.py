@@ -15,7 +15,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_generated_documents_are_fresh():
-    done = subprocess.run([sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "stale: nothing\n"), "run python docs/generate.py"
 
 
@@ -61,7 +63,12 @@ def test_readme_console_blocks_show_what_the_commands_print():
                 continue
             environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
             done = subprocess.run(
-                [sys.executable, "-m", "hpuprof", *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True, env=environment, check=True
+                [sys.executable, "-m", "hpuprof", *shlex.split(command)[1:]],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                env=environment,
+                check=True,
             )
             for part in expected.split("...\n"):
                 assert part.strip("\n") in done.stdout, command

@@ -75,12 +75,36 @@ FILES: dict[str, tuple[str, int, int, int, str]] = {
     "hta/with_gpu_user_annotation/step_based_trace_2543932.json.gz": ("cuda", 1344, 140, 5, "annotation"),
     LINEAR: ("cuda", 86859, 10356, 40, "annotation"),
     "param/resnet_kineto.json.gz": ("cuda", 111631, 10113, 30, "annotation"),
-    "resnet50_tb_samples/resnet50_autograd_api_num_workers_0/worker0.pt.trace.json.gz": ("cuda", 79711, 10133, 6, "operator_period"),
-    "resnet50_tb_samples/resnet50_autograd_api_num_workers_4/worker0.pt.trace.json.gz": ("cuda", 74605, 10103, 6, "operator_period"),
+    "resnet50_tb_samples/resnet50_autograd_api_num_workers_0/worker0.pt.trace.json.gz": (
+        "cuda",
+        79711,
+        10133,
+        6,
+        "operator_period",
+    ),
+    "resnet50_tb_samples/resnet50_autograd_api_num_workers_4/worker0.pt.trace.json.gz": (
+        "cuda",
+        74605,
+        10103,
+        6,
+        "operator_period",
+    ),
     RESNET_0: ("cuda", 75718, 9096, 6, "profiler_step"),
-    "resnet50_tb_samples/resnet50_num_workers_0/worker0.1623143566756.pt.trace.json.gz": ("cuda", 75718, 9096, 6, "profiler_step"),
+    "resnet50_tb_samples/resnet50_num_workers_0/worker0.1623143566756.pt.trace.json.gz": (
+        "cuda",
+        75718,
+        9096,
+        6,
+        "profiler_step",
+    ),
     RESNET_4: ("cuda", 71424, 9258, 6, "profiler_step"),
-    "resnet50_tb_samples/resnet50_num_workers_4/worker0.1623213129365.pt.trace.json.gz": ("cuda", 71424, 9258, 6, "profiler_step"),
+    "resnet50_tb_samples/resnet50_num_workers_4/worker0.1623213129365.pt.trace.json.gz": (
+        "cuda",
+        71424,
+        9258,
+        6,
+        "profiler_step",
+    ),
     "hpu/debug_hw_prof_accel0_001.csv": ("hpu", 113, 56, 1, "whole_trace"),
     "hpu/g1_habana_writer_1.19_real_gaudi3_device+real_lazy_host.pt.trace.json": ("hpu", 354, 56, 2, "lightning"),
     "hpu/g3_real_kineto_torch2.13_synthetic_hpu_rows.pt.trace.json": ("hpu", 114, 6, 1, "whole_trace"),
@@ -117,7 +141,9 @@ def operators_of(trace: Trace) -> dict[str, OperatorRow]:
 
 
 def test_every_file_of_the_folder_is_listed_here(real_traces: Path):
-    found = {p.relative_to(real_traces).as_posix() for p in real_traces.rglob("*") if p.suffix in (".json", ".gz", ".csv")}
+    found = {
+        p.relative_to(real_traces).as_posix() for p in real_traces.rglob("*") if p.suffix in (".json", ".gz", ".csv")
+    }
     assert found == set(FILES) | NO_TRACES
 
 
@@ -194,7 +220,11 @@ def test_waits_are_no_device_work(real_traces: Path, name: str):
     their_rows, our_rows, their_idle, our_idle, their_length, our_length = SYNC_ROWS[name]
     trace = trace_of(real_traces / name)
     length = int(trace.device.end.max() - trace.device.start.min())
-    assert (len(trace.device), length - device_time(trace).busy.total_ns, length) == (our_rows, 1000 * our_idle, 1000 * our_length)
+    assert (len(trace.device), length - device_time(trace).busy.total_ns, length) == (
+        our_rows,
+        1000 * our_idle,
+        1000 * our_length,
+    )
     assert their_rows - our_rows <= trace.health.ignored["cuda_sync"]
     assert (their_idle, their_length) != (our_idle, our_length)
 
@@ -250,8 +280,28 @@ KERNELS: dict[str, tuple[int, float, int, int, float, str, int, float, float]] =
     TIMELINE: (199, 607844, 194, 1154, 606519, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(", 10, 396199, 67827),
     TRACE_DIFF: (174, 501567, 170, 8568, 446813, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(", 42, 130655, 12621),
     LINEAR: (17, 370983, 16, 8716, 369343, "volta_sgemm_64x64_tn", 840, 110405, 143),
-    RESNET_0: (69, 603558, 67, 8772, 591532, "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(", 162, 80756, 1017),
-    RESNET_4: (64, 614413, 62, 8868, 594868, "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(", 180, 86855, 1023),
+    RESNET_0: (
+        69,
+        603558,
+        67,
+        8772,
+        591532,
+        "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(",
+        162,
+        80756,
+        1017,
+    ),
+    RESNET_4: (
+        64,
+        614413,
+        62,
+        8868,
+        594868,
+        "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(",
+        180,
+        86855,
+        1023,
+    ),
 }
 
 
@@ -263,7 +313,11 @@ def test_kernel_tables_of_hta_and_tb(real_traces: Path, name: str):
     longest = max(plain, key=lambda k: k.total_ns)
     hta_names, hta_sum, tb_names, tb_calls, tb_sum, begin, calls, total, longest_call = KERNELS[name]
     assert (len(rows), sum(k.total_ns for k in rows.values())) == (hta_names, 1000 * hta_sum)
-    assert (len(plain), sum(k.count for k in plain), sum(k.total_ns for k in plain)) == (tb_names, tb_calls, 1000 * tb_sum)
+    assert (len(plain), sum(k.count for k in plain), sum(k.total_ns for k in plain)) == (
+        tb_names,
+        tb_calls,
+        1000 * tb_sum,
+    )
     assert longest.name.startswith(begin)
     assert (longest.count, longest.total_ns, longest.max_ns) == (calls, 1000 * total, 1000 * longest_call)
 
@@ -359,7 +413,11 @@ def test_tb_takes_calls_off_the_self_time_of_operators(real_traces: Path):
     calls = np.flatnonzero(trace.host.kind == HostKind.RUNTIME)
     inside = nesting.innermost(trace.host.track[calls], trace.host.start[calls])
     names = trace.host.name[nesting.rows]
-    for name, theirs in (("aten::cudnn_convolution_backward_weight", 22804), ("aten::cudnn_convolution", 33121), ("aten::threshold_backward", 6090)):
+    for name, theirs in (
+        ("aten::cudnn_convolution_backward_weight", 22804),
+        ("aten::cudnn_convolution", 33121),
+        ("aten::threshold_backward", 6090),
+    ):
         mine = calls[(inside >= 0) & (names[np.maximum(inside, 0)] == trace.names.index(name))]
         assert rows[name].host_self_ns - int(trace.host.dur[mine].sum()) == 1000 * theirs
 
@@ -380,7 +438,10 @@ def test_step_times_of_tb(real_traces: Path, name: str):
 
 
 # Elsewhere a step of TB's ends with the last kernel that it launched, and begins no earlier than the step before has ended.
-STRETCHED = {RESNET_0: [187948, 175153, 179733, 174564, 182172, 165983], RESNET_4: [182306, 126183, 127181, 123079, 163461, 124198]}
+STRETCHED = {
+    RESNET_0: [187948, 175153, 179733, 174564, 182172, 165983],
+    RESNET_4: [182306, 126183, 127181, 123079, 163461, 124198],
+}
 
 
 @pytest.mark.parametrize("name", STRETCHED)

@@ -41,7 +41,10 @@ def test_api_json_text_and_markdown_show_the_same_metrics(samples, sample):
 def test_headline_numbers_are_metrics(samples, sample):
     report = hpuprof.analyze(samples / sample)
     for name in report.headline.deciding:
-        assert measured(report.metrics[name].value, report.metrics[name].unit) in report.headline.sentence or name == "device_idle_fraction"
+        assert (
+            measured(report.metrics[name].value, report.metrics[name].unit) in report.headline.sentence
+            or name == "device_idle_fraction"
+        )
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

@@ -21,7 +21,9 @@ import hpuprof
 from hpuprof.report.model import Report
 
 ROOT = Path(__file__).resolve().parents[2] / "sample_traces"
-SAMPLES: dict[str, dict[str, Any]] = {s["name"]: s for s in json.loads((ROOT / "manifest.json").read_text(encoding="utf-8"))["samples"]}
+SAMPLES: dict[str, dict[str, Any]] = {
+    s["name"]: s for s in json.loads((ROOT / "manifest.json").read_text(encoding="utf-8"))["samples"]
+}
 PER_STEP = {
     "step_wall_ns": "wall_ns",
     "device_busy_ns": "device_busy_ns",
@@ -44,11 +46,17 @@ def report_of(name: str) -> Report:
 def per_rank(name: str) -> dict[int, dict[str, Any]]:
     """Return the expected numbers by rank."""
     expected = SAMPLES[name]["expected"]
-    return {int(rank): numbers for rank, numbers in expected["per_rank"].items()} if "per_rank" in expected else {0: expected}
+    return (
+        {int(rank): numbers for rank, numbers in expected["per_rank"].items()}
+        if "per_rank" in expected
+        else {0: expected}
+    )
 
 
 def test_the_manifest_lists_every_sample_folder():
-    folders = {p.name for p in ROOT.iterdir() if p.is_dir() and p.name != "generator" and not p.name.startswith(("_", "."))}
+    folders = {
+        p.name for p in ROOT.iterdir() if p.is_dir() and p.name != "generator" and not p.name.startswith(("_", "."))
+    }
     assert folders == set(SAMPLES)
 
 
@@ -89,7 +97,9 @@ def test_engines_over_the_used_steps(name: str):
         busy = {e.engine: e.busy_fraction for e in report.data.engines if e.rank == rank and not e.lane}
         wall = sum(expected["step_wall_ns"][i] for i in used)
         for engine in ("MME", "TPC", "DMA", "NIC"):
-            assert busy.get(engine, 0.0) == pytest.approx(sum(expected[f"{engine.lower()}_ns"][i] for i in used) / wall, abs=1e-12), (rank, engine)
+            assert busy.get(engine, 0.0) == pytest.approx(
+                sum(expected[f"{engine.lower()}_ns"][i] for i in used) / wall, abs=1e-12
+            ), (rank, engine)
 
 
 @pytest.mark.parametrize("name", STEPPED)
@@ -117,7 +127,11 @@ def test_recorded_samples(name: str):
     files = {Path(f.path).name: f for f in report.data.files}
     for file, expected in SAMPLES[name]["expected"]["per_file"].items():
         row = files[file]
-        assert (row.steps_total, row.step_source, row.rows) == (expected["steps_total"], expected["step_source"], expected["rows_total"])
+        assert (row.steps_total, row.step_source, row.rows) == (
+            expected["steps_total"],
+            expected["step_source"],
+            expected["rows_total"],
+        )
         slices = {c: n for c, n in expected["rows_per_category"].items() if c in row.categories}
         assert row.categories == slices
         assert row.device_rows == 0
@@ -129,7 +143,13 @@ def test_lightning_steps_run_from_batch_to_batch_although_profiler_steps_repeat(
     name = "lightning_1_rank"
     [path] = [ROOT / f["path"] for f in SAMPLES[name]["files"] if "training_step" in f["path"]]
     rows = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    numbers = [r["name"] for r in sorted((r for r in rows if str(r.get("name")).startswith("ProfilerStep#") and r["ph"] == "X"), key=lambda r: r["ts"])]
+    numbers = [
+        r["name"]
+        for r in sorted(
+            (r for r in rows if str(r.get("name")).startswith("ProfilerStep#") and r["ph"] == "X"),
+            key=lambda r: r["ts"],
+        )
+    ]
     assert numbers == [f"ProfilerStep#{i}" for i in (2, 1, 2, 3, 4)]
     batches = sorted(r["ts"] for r in rows if r.get("name") == "[pl][profile]run_training_batch")
     steps = [s for s in report_of(name).data.steps if s.action == "training_step"]
@@ -144,7 +164,15 @@ def test_hardware_csv():
     assert (file.form, file.step_source, file.span_ns) == ("csv", "whole_trace", expected["window_ns"])
     assert sum(e.rows for e in report.data.engines if not e.lane) == expected["activity_slices"]
     found = {
-        c: getattr(step, c) for c in ("device_busy_ns", "compute_busy_ns", "communication_busy_ns", "copy_busy_ns", "exposed_communication_ns", "compile_ns")
+        c: getattr(step, c)
+        for c in (
+            "device_busy_ns",
+            "compute_busy_ns",
+            "communication_busy_ns",
+            "copy_busy_ns",
+            "exposed_communication_ns",
+            "compile_ns",
+        )
     }
     assert found == {c: expected[c] for c in found}
     busy = {e.engine: e.busy_ns for e in report.data.engines if not e.lane}
@@ -158,6 +186,9 @@ def test_synapse_logger():
     assert (file.form, file.mode, file.span_ns) == ("bare", "lazy", expected["window_ns"])
     assert (file.rows, file.host_rows, file.device_rows) == (expected["complete_rows"], expected["paired_slices"], 0)
     troubles = Counter({d.text: d.count for d in report.data.diagnostics if d.code == "HP111"})
-    assert troubles == {"begin rows without an end": expected["unmatched_begins"], "end rows without a begin": expected["unmatched_ends"]}
+    assert troubles == {
+        "begin rows without an end": expected["unmatched_begins"],
+        "end rows without a begin": expected["unmatched_ends"],
+    }
     cuts = sum(d.count for d in report.data.diagnostics if d.code in ("HP101", "HP102"))
     assert cuts == expected["cut_rows"]

@@ -26,12 +26,20 @@ def traces(draw) -> list[dict[str, Any]]:
     starts = st.integers(0, COUNT * 1000 - 100)
     for i, start in enumerate(draw(st.lists(starts, max_size=20, unique=True))):
         name = draw(st.sampled_from(NAMES))
-        builder.host(name, start + 0.25, draw(st.integers(1, 300)) + i / 1000, thread=(100, 100 + draw(st.integers(0, 1))))
+        builder.host(
+            name, start + 0.25, draw(st.integers(1, 300)) + i / 1000, thread=(100, 100 + draw(st.integers(0, 1)))
+        )
     for i, start in enumerate(draw(st.lists(starts, max_size=20, unique=True))):
         name, cat = draw(st.sampled_from(KERNELS))
         launch = draw(st.sampled_from([None, max(0, start - 40) + 0.5]))
         builder.kernel(
-            name, start + 0.125, draw(st.integers(1, 400)) + i / 1000, launch=launch, call=draw(st.sampled_from(CALLS)), cat=cat, stream=draw(st.integers(7, 9))
+            name,
+            start + 0.125,
+            draw(st.integers(1, 400)) + i / 1000,
+            launch=launch,
+            call=draw(st.sampled_from(CALLS)),
+            cat=cat,
+            stream=draw(st.integers(7, 9)),
         )
     return builder.events
 
@@ -64,7 +72,11 @@ def test_the_order_of_rows_changes_nothing(pair):
     events, shuffled = pair
     for name, rows in tables(reduce(shuffled)).items():
         expected = tables(reduce(events))[name]
-        assert (sorted(rows, key=repr), name) == (sorted(expected, key=repr), name) if isinstance(rows, list) else rows == expected
+        assert (
+            (sorted(rows, key=repr), name) == (sorted(expected, key=repr), name)
+            if isinstance(rows, list)
+            else rows == expected
+        )
 
 
 @settings(max_examples=40, deadline=None)

@@ -17,7 +17,11 @@ from torch.utils.data import DataLoader
 from hpuprof import HPUProfiler
 
 ROOT = Path(__file__).resolve().parents[2]
-QUIET = ("ignore", "error:hpuprof stops recording", "error:hpuprof could not")  # a recorder that gives up fails the test
+QUIET = (
+    "ignore",
+    "error:hpuprof stops recording",
+    "error:hpuprof could not",
+)  # a recorder that gives up fails the test
 BATCH = "[pl][profile]run_training_batch"
 
 
@@ -54,12 +58,32 @@ def loader(batches: int = 64) -> DataLoader:
 
 def trainer(profiler: Any, root: Path, batches: int = 25, **options: Any) -> pl.Trainer:
     """A trainer that does nothing but its loops."""
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    given = {"limit_val_batches": 0, "limit_train_batches": batches, "max_epochs": 1, "default_root_dir": root, "devices": 1, **quiet, **options}
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    given = {
+        "limit_val_batches": 0,
+        "limit_train_batches": batches,
+        "max_epochs": 1,
+        "default_root_dir": root,
+        "devices": 1,
+        **quiet,
+        **options,
+    }
     return pl.Trainer(accelerator="cpu", profiler=profiler, **given)
 
 
-def fit(root: Path, *, batches: int = 25, module: Tiny | None = None, options: dict[str, Any] | None = None, **arguments: Any) -> tuple[HPUProfiler, Tiny]:
+def fit(
+    root: Path,
+    *,
+    batches: int = 25,
+    module: Tiny | None = None,
+    options: dict[str, Any] | None = None,
+    **arguments: Any,
+) -> tuple[HPUProfiler, Tiny]:
     """Fit with `HPUProfiler(root, **arguments)` and a trainer with `options`."""
     profiler = HPUProfiler(root, **arguments)
     module = module or Tiny()
@@ -88,7 +112,11 @@ def only(root: Path) -> dict[str, Any]:
 
 def spans(trace: dict[str, Any], start: str) -> list[tuple[str, float, float]]:
     """Name, start and end of the rows whose names begin so, in order."""
-    found = [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("name", "").startswith(start)]
+    found = [
+        (e["name"], e["ts"], e["ts"] + e["dur"])
+        for e in trace["traceEvents"]
+        if e.get("ph") == "X" and e.get("name", "").startswith(start)
+    ]
     return sorted(found, key=lambda row: row[1])
 
 
@@ -107,11 +135,24 @@ def script(
     return subprocess.CompletedProcess(done.args, done.returncode, out, err)
 
 
-def start(tmp_path: Path, text: str, *arguments: str, launcher: tuple[str, ...] = (), **environment: str) -> subprocess.Popen[str]:
+def start(
+    tmp_path: Path, text: str, *arguments: str, launcher: tuple[str, ...] = (), **environment: str
+) -> subprocess.Popen[str]:
     """Start a Python script in a process of its own, one thread for torch."""
     path = tmp_path / "script.py"
     path.write_text(text, encoding="utf-8")
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "PYTHONWARNINGS": "ignore", **environment}
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        "PYTHONWARNINGS": "ignore",
+        **environment,
+    }
     return subprocess.Popen(
-        [sys.executable, *launcher, str(path), *arguments], cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, *launcher, str(path), *arguments],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from hpuprof.errors import ConfigError
-from hpuprof.recorder.config import DEFAULT_WINDOW_LIMIT, RecordConfig, activity_names, rank_numbers, refuse_habana_profile, refuse_unknown
+from hpuprof.recorder.config import (
+    DEFAULT_WINDOW_LIMIT,
+    RecordConfig,
+    activity_names,
+    rank_numbers,
+    refuse_habana_profile,
+    refuse_unknown,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +44,20 @@ def test_wrong_values(options: dict[str, Any], what: str, remedy: str) -> None:
     assert remedy in error.value.hint
 
 
-@pytest.mark.parametrize(("given", "hint"), [("wiat", "did you mean 'wait'?"), ("record_shape", "did you mean 'record_shapes'?"), ("zzz", "known: ")])
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [("wiat", "did you mean 'wait'?"), ("record_shape", "did you mean 'record_shapes'?"), ("zzz", "known: ")],
+)
 def test_unknown_options_are_refused_with_a_suggestion(given: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=given) as error:
         refuse_unknown({given: 1}, ["wait", "record_shapes"], who="record")
     assert hint in error.value.hint
 
 
-@pytest.mark.parametrize(("value", "refused"), [("1", True), ("true", True), ("0", False), ("", False), ("profile_api_light", False), ("profile_api", False)])
+@pytest.mark.parametrize(
+    ("value", "refused"),
+    [("1", True), ("true", True), ("0", False), ("", False), ("profile_api_light", False), ("profile_api", False)],
+)
 def test_habana_profile(monkeypatch: pytest.MonkeyPatch, value: str, refused: bool) -> None:
     monkeypatch.setenv("HABANA_PROFILE", value)
     if not refused:
@@ -74,7 +87,9 @@ def test_ranks_are_a_list() -> None:
 
 def test_disk_use_is_bounded_where_the_plan_is_not() -> None:
     assert RecordConfig().window_limit is None
-    assert RecordConfig(repeat=0).window_limit == RecordConfig(slow_step_factor=2.0).window_limit == DEFAULT_WINDOW_LIMIT
+    assert (
+        RecordConfig(repeat=0).window_limit == RecordConfig(slow_step_factor=2.0).window_limit == DEFAULT_WINDOW_LIMIT
+    )
     assert RecordConfig(repeat=0, max_windows=3).window_limit == 3
 
 
@@ -90,6 +105,8 @@ def test_options_become_plain_metadata() -> None:
 
 
 def test_plans_and_writers_do_not_import_torch() -> None:
-    modules = ", ".join(f"hpuprof.recorder.{name}" for name in ("config", "device", "engine", "metadata", "plain", "plan", "writer"))
+    modules = ", ".join(
+        f"hpuprof.recorder.{name}" for name in ("config", "device", "engine", "metadata", "plain", "plan", "writer")
+    )
     code = f"import sys, {modules}\nassert not any(sys.modules.get(name) for name in ('torch', 'lightning', 'pandas'))"
     subprocess.run([sys.executable, "-c", code], check=True)

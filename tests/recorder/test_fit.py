@@ -23,7 +23,12 @@ from hpuprof.recorder import engine as engine_module  # noqa: E402
 from hpuprof.recorder.device import Device  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)
-SHORT: dict[str, Any] = {"wait": 0, "baseline_blocks": 0, "active": 2, "analyze": False}  # one warm-up, two recorded steps
+SHORT: dict[str, Any] = {
+    "wait": 0,
+    "baseline_blocks": 0,
+    "active": 2,
+    "analyze": False,
+}  # one warm-up, two recorded steps
 
 
 def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,10 +39,20 @@ def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = read(path)
     ours = trace["hpuprof"]
     assert (ours["rank"], ours["world_size"], ours["stage"], ours["action"]) == (0, 1, "fit", "training_step")
-    assert (ours["window"], ours["window_kind"], ours["steps"], ours["complete"]) == ("0-async", "async", [17, 18, 19], True)
+    assert (ours["window"], ours["window_kind"], ours["steps"], ours["complete"]) == (
+        "0-async",
+        "async",
+        [17, 18, 19],
+        True,
+    )
     assert len(ours["unprofiled"]["blocks_ns"]) == 3
     assert all(ns > 0 for ns in ours["unprofiled"]["blocks_ns"])
-    assert (ours["mode"], ours["device"]["kind"], ours["options"]["active"], ours["framework"]) == ("eager", "cpu", 3, "lightning")
+    assert (ours["mode"], ours["device"]["kind"], ours["options"]["active"], ours["framework"]) == (
+        "eager",
+        "cpu",
+        3,
+        "lightning",
+    )
     assert {"torch", "lightning", "python", "hpuprof"} <= set(ours["versions"])
     assert "Framework" not in trace
     assert [n for n, _, _ in steps(trace)] == [17, 18, 19]
@@ -101,7 +116,11 @@ def test_the_last_step_ends_before_validation_begins(tmp_path: Path) -> None:
 
     fit(tmp_path, batches=3, module=Slow(), options={"limit_val_batches": 1, "num_sanity_val_steps": 0}, **SHORT)
     trace = only(tmp_path)
-    assert (trace["hpuprof"]["steps"], trace["hpuprof"]["complete"], trace["hpuprof"]["steps_with_validation"]) == ([1, 2], True, [])
+    assert (trace["hpuprof"]["steps"], trace["hpuprof"]["complete"], trace["hpuprof"]["steps_with_validation"]) == (
+        [1, 2],
+        True,
+        [],
+    )
     assert [n for n, _, _ in steps(trace)] == [1, 2]
     assert max(end - start for _, start, end in steps(trace)) < 200_000
 
@@ -112,7 +131,13 @@ def test_a_learning_rate_finder_does_not_use_up_the_recording(tmp_path: Path) ->
     class Tuned(Tiny):
         lr = 0.01
 
-    fit(tmp_path, module=Tuned(), batches=64, options={"callbacks": [LearningRateFinder(num_training_steps=10)], "enable_checkpointing": True}, **SHORT)
+    fit(
+        tmp_path,
+        module=Tuned(),
+        batches=64,
+        options={"callbacks": [LearningRateFinder(num_training_steps=10)], "enable_checkpointing": True},
+        **SHORT,
+    )
     runs = [p.parent.name for p in files(tmp_path) if "training_step" in str(p)]
     assert runs == ["hpuprof-fit-training_step-0-async", "hpuprof-fit-training_step-0-async-2"]
 
@@ -122,7 +147,13 @@ def test_timed_blocks_do_not_count_validation(tmp_path: Path) -> None:
         def validation_step(self, batch: Any, batch_idx: int) -> None:
             time.sleep(0.1)
 
-    fit(tmp_path, batches=12, module=Slow(), options={"limit_val_batches": 1, "num_sanity_val_steps": 0, "val_check_interval": 2}, analyze=False)
+    fit(
+        tmp_path,
+        batches=12,
+        module=Slow(),
+        options={"limit_val_batches": 1, "num_sanity_val_steps": 0, "val_check_interval": 2},
+        analyze=False,
+    )
     blocks = only(tmp_path)["hpuprof"]["unprofiled"]["blocks_ns"]
     assert len(blocks) == 3
     assert max(blocks) < 50_000_000
@@ -169,7 +200,9 @@ def test_a_loop_that_ends_early_says_so_and_keeps_what_there_is(tmp_path: Path) 
         def on_train_batch_end(self, *args: Any) -> None:
             self.trainer.should_stop = self.trainer.fit_loop.total_batch_idx == 2
 
-    with pytest.warns(UserWarning, match="training_step loop of fit ended inside a window, which was cut short after 2 step"):
+    with pytest.warns(
+        UserWarning, match="training_step loop of fit ended inside a window, which was cut short after 2 step"
+    ):
         fit(tmp_path, module=Stops(), **SHORT | {"active": 9}, options={"min_epochs": 0})
     assert (only(tmp_path)["hpuprof"]["steps"], only(tmp_path)["hpuprof"]["complete"]) == ([1, 2], False)
 
@@ -216,7 +249,9 @@ def test_manual_optimization_and_two_epochs(tmp_path: Path) -> None:
     fit(tmp_path, batches=3, module=Manual(), **SHORT | {"active": 4}, options={"max_epochs": 2})
     trace = only(tmp_path)
     assert [n for n, _, _ in steps(trace)] == [1, 2, 3, 4]
-    assert [sum(s <= a and b <= e for _, a, b in spans(trace, "Optimizer.step#")) for _, s, e in steps(trace)] == [1] * 4
+    assert [sum(s <= a and b <= e for _, a, b in spans(trace, "Optimizer.step#")) for _, s, e in steps(trace)] == [
+        1
+    ] * 4
 
 
 def test_compiled_modules(tmp_path: Path) -> None:
@@ -227,11 +262,15 @@ def test_compiled_modules(tmp_path: Path) -> None:
     assert len(steps(only(tmp_path))) == 2
 
 
-@pytest.mark.parametrize(("stage", "action"), [("validate", "validation_step"), ("test", "test_step"), ("predict", "predict_step")])
+@pytest.mark.parametrize(
+    ("stage", "action"), [("validate", "validation_step"), ("test", "test_step"), ("predict", "predict_step")]
+)
 def test_other_stages(tmp_path: Path, stage: str, action: str) -> None:
     profiler = HPUProfiler(tmp_path)
     loop = trainer(profiler, tmp_path, limit_val_batches=25, limit_test_batches=25, limit_predict_batches=25)
-    getattr(loop, stage)(Tiny(), loader(), **({"return_predictions": False} if stage == "predict" else {"verbose": False}))
+    getattr(loop, stage)(
+        Tiny(), loader(), **({"return_predictions": False} if stage == "predict" else {"verbose": False})
+    )
     trace = only(tmp_path)
     assert files(tmp_path)[0].parent.name == f"hpuprof-{stage}-{action}-0-async"
     assert (trace["hpuprof"]["stage"], trace["hpuprof"]["action"]) == (stage, action)
@@ -304,7 +343,16 @@ def test_uncompressed(tmp_path: Path) -> None:
 
 
 def test_shapes_stacks_memory_and_modules(tmp_path: Path) -> None:
-    fit(tmp_path, **SHORT, record_shapes=True, with_stack=True, profile_memory=True, with_flops=True, with_modules=True, group_by_input_shapes=True)
+    fit(
+        tmp_path,
+        **SHORT,
+        record_shapes=True,
+        with_stack=True,
+        profile_memory=True,
+        with_flops=True,
+        with_modules=True,
+        group_by_input_shapes=True,
+    )
     trace = only(tmp_path)
     assert any("Input Dims" in e.get("args", {}) for e in trace["traceEvents"])
     assert any(e.get("cat") == "python_function" for e in trace["traceEvents"])
@@ -343,7 +391,9 @@ def test_actions_of_the_users_own(tmp_path: Path, kind: str) -> None:
     fit(tmp_path, module=Actions(), **SHORT, asynchronous=kind == "async")
     trace = only(tmp_path)
     (_, start, end), _ = steps(trace)
-    (outer, *_), (a, b, *_) = ([r for r in spans(trace, f"[pl][profile]{name}") if start <= r[1] <= end] for name in ("outer", "same"))
+    (outer, *_), (a, b, *_) = (
+        [r for r in spans(trace, f"[pl][profile]{name}") if start <= r[1] <= end] for name in ("outer", "same")
+    )
     assert outer[1] <= a[1] <= b[1] <= b[2] <= a[2] <= outer[2]
     assert len(spans(trace, "[pl][profile]granular")) == 2
     assert len(spans(trace, "[pl][profile]never stopped")) == 2
@@ -370,14 +420,19 @@ def test_both_windows(tmp_path: Path, device: list[bool]) -> None:
     fit(tmp_path, batches=30, active=2, analyze=False)
     traces = [read(p)["hpuprof"] for p in files(tmp_path)]
     assert [(t["window"], t["steps"]) for t in traces] == [("0-async", [17, 18]), ("0-sync", [20, 21])]
-    assert [p.parent.name for p in files(tmp_path)] == ["hpuprof-fit-training_step-0-async", "hpuprof-fit-training_step-0-sync"]
+    assert [p.parent.name for p in files(tmp_path)] == [
+        "hpuprof-fit-training_step-0-async",
+        "hpuprof-fit-training_step-0-sync",
+    ]
     assert device[:6] == [False] * 6  # both ends of three blocks, and no more until the synchronous window
     assert device.count(True) > 50  # the borders of actions in the synchronous window
     assert hpuprof.analyze(tmp_path).headline.sentence
 
 
 @pytest.mark.parametrize("batches", [25, 20])
-def test_the_asynchronous_window_is_drained_after_its_last_step_only(tmp_path: Path, device: list[bool], batches: int) -> None:
+def test_the_asynchronous_window_is_drained_after_its_last_step_only(
+    tmp_path: Path, device: list[bool], batches: int
+) -> None:
     fit(tmp_path, batches=batches, synchronous=False, analyze=False)
     assert device == [False] * 6 + [True]
     assert len(steps(only(tmp_path))) == 3
@@ -398,7 +453,9 @@ def test_a_device_that_cannot_be_recorded_is_said_once(tmp_path: Path, monkeypat
     assert len(files(tmp_path)) == 2
 
 
-def test_no_accelerator_is_said_once_unless_the_cpu_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_accelerator_is_said_once_unless_the_cpu_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine_module, "_warned", set())
     with pytest.warns(UserWarning, match="no accelerator is available; the trace will hold CPU rows only"):
         fit(tmp_path, **SHORT)
@@ -431,7 +488,9 @@ def test_the_answer_names_this_run_only(tmp_path: Path, capsys: pytest.CaptureFi
     assert second == f"{tmp_path}/hpuprof-fit-training_step-0-async-2"
 
 
-def test_large_traces_are_answered_for_by_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_large_traces_are_answered_for_by_one_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from hpuprof.recorder import answer
 
     monkeypatch.setattr(answer, "ANSWER_BYTES", 100)
@@ -450,7 +509,9 @@ def test_default_directory_and_logger(tmp_path: Path) -> None:
     (path,) = files(tmp_path)
     assert path.parent.parent == Path(logger.log_dir)
     header = (Path(logger.log_dir) / "metrics.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
-    assert {"hpuprof/step_time_p50_ns", "hpuprof/unprofiled_step_time_ns", "hpuprof/host_blocked_fraction"} <= set(header)
+    assert {"hpuprof/step_time_p50_ns", "hpuprof/unprofiled_step_time_ns", "hpuprof/host_blocked_fraction"} <= set(
+        header
+    )
 
 
 def test_describe_and_summary(tmp_path: Path) -> None:
@@ -499,7 +560,10 @@ def test_an_error_in_a_prediction(tmp_path: Path) -> None:
                 raise RuntimeError("boom")
             return super().predict_step(batch, batch_idx)
 
-    with pytest.warns(UserWarning, match="predict_step loop of predict ended inside"), pytest.raises(RuntimeError, match="boom"):
+    with (
+        pytest.warns(UserWarning, match="predict_step loop of predict ended inside"),
+        pytest.raises(RuntimeError, match="boom"),
+    ):
         trainer(HPUProfiler(tmp_path, **SHORT | {"active": 9}), tmp_path).predict(Fails(), loader())
     assert not torch.autograd._profiler_enabled()
     assert len(files(tmp_path)) == 1
@@ -510,7 +574,12 @@ def gives_up(tmp_path: Path, match: str, **arguments: Any) -> Tiny:
     module = Tiny()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fit(arguments.pop("root", tmp_path), module=module, options={"default_root_dir": tmp_path}, **{**SHORT, "repeat": 3, **arguments})
+        fit(
+            arguments.pop("root", tmp_path),
+            module=module,
+            options={"default_root_dir": tmp_path},
+            **{**SHORT, "repeat": 3, **arguments},
+        )
     told = [str(w.message) for w in caught if "hpuprof" in str(w.message) and "no accelerator" not in str(w.message)]
     assert len(told) == 1
     assert re.search(match, told[0])

@@ -13,7 +13,13 @@ from hpuprof.recorder.metadata import Who, environment, run_mode, unprofiled, ve
 def test_only_what_changes_a_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(environment()):
         monkeypatch.delenv(name)
-    told = {"PT_HPU_LAZY_MODE": "0", "HABANA_PROFILE": "profile_api_light", "OMP_NUM_THREADS": "4", "NCCL_DEBUG": "INFO", "PYTORCH_CUDA_ALLOC_CONF": "a:b"}
+    told = {
+        "PT_HPU_LAZY_MODE": "0",
+        "HABANA_PROFILE": "profile_api_light",
+        "OMP_NUM_THREADS": "4",
+        "NCCL_DEBUG": "INFO",
+        "PYTORCH_CUDA_ALLOC_CONF": "a:b",
+    }
     kept = {
         "AWS_SECRET_ACCESS_KEY": "s3cret",
         "HF_TOKEN": "s3cret",
@@ -47,11 +53,20 @@ def test_long_values_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
         ("hpu", False, None, None, None),
     ],
 )
-def test_mode(monkeypatch: pytest.MonkeyPatch, device: str, compiled: bool, asked: str | None, bridge: bool | None, mode: str | None) -> None:
+def test_mode(
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    compiled: bool,
+    asked: str | None,
+    bridge: bool | None,
+    mode: str | None,
+) -> None:
     if asked is not None:
         monkeypatch.setenv("PT_HPU_LAZY_MODE", asked)
     if bridge is not None:
-        monkeypatch.setitem(sys.modules, "habana_frameworks.torch.utils.internal", SimpleNamespace(is_lazy=lambda: bridge))
+        monkeypatch.setitem(
+            sys.modules, "habana_frameworks.torch.utils.internal", SimpleNamespace(is_lazy=lambda: bridge)
+        )
     assert run_mode(device, compiled=compiled) == mode
 
 
@@ -67,10 +82,21 @@ def test_versions_are_those_of_what_is_loaded(monkeypatch: pytest.MonkeyPatch) -
 def test_blocks_are_told_with_their_spread() -> None:
     found = unprofiled([(500, 5), (600, 5), (1000, 5)])
     assert found is not None
-    assert (found["step_ns"], found["blocks_ns"], found["steps_per_block"], found["spread_ns"]) == (120, [100, 120, 200], [5, 5, 5], 100)
+    assert (found["step_ns"], found["blocks_ns"], found["steps_per_block"], found["spread_ns"]) == (
+        120,
+        [100, 120, 200],
+        [5, 5, 5],
+        100,
+    )
     assert unprofiled([]) is None
 
 
 def test_who() -> None:
     told = Who(9, 16, 1, "fit", "training_step", framework="lightning").as_metadata()
-    assert (told["rank"], told["world_size"], told["local_rank"], told["stage"], told["action"]) == (9, 16, 1, "fit", "training_step")
+    assert (told["rank"], told["world_size"], told["local_rank"], told["stage"], told["action"]) == (
+        9,
+        16,
+        1,
+        "fit",
+        "training_step",
+    )

@@ -31,8 +31,14 @@ def test_a_cycle_waits_times_and_records_each_window() -> None:
     [
         (Schedule(skip_first=2, wait=0, baseline_blocks=0, warmup=0, active=1, windows=("async",)), "..R"),
         (Schedule(wait=1, baseline_blocks=0, warmup=1, active=1, repeat=3, windows=("async",)), ".wR.wR.wR"),
-        (Schedule(wait=0, baseline_blocks=0, warmup=1, active=1, repeat=2, every_n_steps=5, windows=("async",)), "wR...wR"),
-        (Schedule(wait=0, baseline_blocks=0, warmup=1, active=1, repeat=2, every_n_steps=1, windows=("async",)), "wRwR"),
+        (
+            Schedule(wait=0, baseline_blocks=0, warmup=1, active=1, repeat=2, every_n_steps=5, windows=("async",)),
+            "wR...wR",
+        ),
+        (
+            Schedule(wait=0, baseline_blocks=0, warmup=1, active=1, repeat=2, every_n_steps=1, windows=("async",)),
+            "wRwR",
+        ),
     ],
 )
 def test_repeat_and_distance(plan: Schedule, expected: str) -> None:
@@ -74,6 +80,13 @@ def test_an_extra_window() -> None:
 
 def test_a_callable_schedule() -> None:
     action = Enum("action", "NONE WARMUP RECORD RECORD_AND_SAVE")
-    slots = list(islice(slots_of_callable(lambda step: (action.NONE, action.WARMUP, action.RECORD, action.RECORD_AND_SAVE)[step % 4]), 8))
+    slots = list(
+        islice(
+            slots_of_callable(
+                lambda step: (action.NONE, action.WARMUP, action.RECORD, action.RECORD_AND_SAVE)[step % 4]
+            ),
+            8,
+        )
+    )
     assert drawn(slots) == ".wrR.wrR"
     assert [s.cycle for s in slots if s.last] == [0, 1]

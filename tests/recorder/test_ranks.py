@@ -95,7 +95,14 @@ def test_two_nodes_with_equal_local_ranks(tmp_path: Path) -> None:
             tmp_path,
             DDP,
             *("1", "2", "all"),
-            launcher=(*TORCHRUN, "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"),
+            launcher=(
+                *TORCHRUN,
+                "--nnodes=2",
+                f"--node-rank={node}",
+                "--nproc-per-node=1",
+                "--master-addr=127.0.0.1",
+                f"--master-port={port}",
+            ),
             **LOOPBACK,
         )
         for node in range(2)
@@ -108,7 +115,9 @@ def test_two_nodes_with_equal_local_ranks(tmp_path: Path) -> None:
 
 def test_a_killed_rank_leaves_no_half_file_and_hangs_nobody(tmp_path: Path) -> None:
     begin = time.monotonic()
-    done = start(tmp_path, DDP, "2", "1", "killed", launcher=(*TORCHRUN, "--standalone", "--nproc-per-node=2"), **LOOPBACK)
+    done = start(
+        tmp_path, DDP, "2", "1", "killed", launcher=(*TORCHRUN, "--standalone", "--nproc-per-node=2"), **LOOPBACK
+    )
     out, err = done.communicate(timeout=60)
     assert done.returncode != 0
     assert "Signal 9" in err or "SIGKILL" in err

@@ -77,7 +77,12 @@ def test_repeated_recordings_never_share_a_run_directory(tmp_path: Path) -> None
     for _ in range(2):
         with hpuprof.record(tmp_path, wait=0, baseline_blocks=0, active=1, repeat=2) as recording:
             loop(recording, 6)
-    assert [p.parent.name for p in files(tmp_path)] == ["hpuprof-0-async", "hpuprof-1-async", "hpuprof-0-async-2", "hpuprof-1-async-2"]
+    assert [p.parent.name for p in files(tmp_path)] == [
+        "hpuprof-0-async",
+        "hpuprof-1-async",
+        "hpuprof-0-async-2",
+        "hpuprof-1-async-2",
+    ]
 
 
 @pytest.mark.slow

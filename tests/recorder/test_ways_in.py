@@ -45,7 +45,9 @@ assert hpuprof.lightning_plugin.install()  # a second time changes nothing
 """
 
 
-@pytest.mark.parametrize("first", ["lightning.pytorch", "pytorch_lightning", "hpuprof.lightning_plugin", "hpuprof.recorder.lightning"])
+@pytest.mark.parametrize(
+    "first", ["lightning.pytorch", "pytorch_lightning", "hpuprof.lightning_plugin", "hpuprof.recorder.lightning"]
+)
 def test_profilers_by_class_and_by_name(tmp_path: Path, first: str) -> None:
     script(tmp_path, WAYS, first)
     runs = [p.parent.name for p in files(tmp_path)]

@@ -42,10 +42,15 @@ def test_everything_is_kept_and_ours_comes_before_the_events(export: Path, tmp_p
     assert size == len(data)
     text = (gzip.decompress(data) if suffix.endswith("gz") else data).decode()
     found = json.loads(text)
-    assert {k: v for k, v in found.items() if k not in ("hpuprof", "traceEvents")} == {k: v for k, v in EXPORT.items() if k != "traceEvents"}
+    assert {k: v for k, v in found.items() if k not in ("hpuprof", "traceEvents")} == {
+        k: v for k, v in EXPORT.items() if k != "traceEvents"
+    }
     assert found["hpuprof"] == OURS
     assert list(found).index("hpuprof") < list(found).index("traceEvents")
-    assert [(e["ts"], e["args"]) for e in found["traceEvents"] if e["ph"] == "C"] == [(1.5, {"resident": 10}), (2000.007, {"resident": 20})]
+    assert [(e["ts"], e["args"]) for e in found["traceEvents"] if e["ph"] == "C"] == [
+        (1.5, {"resident": 10}),
+        (2000.007, {"resident": 20}),
+    ]
     assert found["traceEvents"][2:] == EXPORT["traceEvents"]
     assert "]" not in text[text.rindex("]") + 1 :]
     assert text[text.rindex("]") :].count("traceName") == 1
@@ -65,7 +70,14 @@ def test_long_heads_are_read_in_pieces(tmp_path: Path, export: Path, monkeypatch
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8")) == {**EXPORT, "hpuprof": OURS}
 
 
-@pytest.mark.parametrize(("text", "what"), [('{"traceEvents": [{"ph": "X"', "cut short"), ('{"schemaVersion": 1}', "no trace events"), ("", "no trace events")])
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"traceEvents": [{"ph": "X"', "cut short"),
+        ('{"schemaVersion": 1}', "no trace events"),
+        ("", "no trace events"),
+    ],
+)
 def test_half_an_export_is_no_trace(tmp_path: Path, text: str, what: str) -> None:
     export = tmp_path / "export.json"
     export.write_text(text, encoding="utf-8")
@@ -84,7 +96,9 @@ def test_a_file_in_the_way(export: Path, tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     export = tmp_path / "export.json"
-    export.write_text(json.dumps({"traceEvents": [{"name": os.urandom(20).hex()} for _ in range(5000)]}), encoding="utf-8")
+    export.write_text(
+        json.dumps({"traceEvents": [{"name": os.urandom(20).hex()} for _ in range(5000)]}), encoding="utf-8"
+    )
     run = tmp_path / "run"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
@@ -110,9 +124,13 @@ def test_a_run_directory_is_one_run(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / f"h_0.{BASE - 5_000_000_000}.pt.trace.json.gz").touch()
     (folder / f".h_1.{BASE}.pt.trace.json.gz.x.part").touch()
-    assert run_directory(str(folder), 1, began) == str(folder)  # another rank of this run wrote there, its clock a little behind
+    assert run_directory(str(folder), 1, began) == str(
+        folder
+    )  # another rank of this run wrote there, its clock a little behind
     assert run_directory(str(folder), 0, began) == f"{folder}-2"
-    assert run_directory(str(folder), 1, began + 3600 * 10**9) == f"{folder}-2"  # that was an earlier run, of fewer ranks
+    assert (
+        run_directory(str(folder), 1, began + 3600 * 10**9) == f"{folder}-2"
+    )  # that was an earlier run, of fewer ranks
     (folder / f"h_1.{BASE + 1}.pt.trace.json").touch()
     assert run_directory(str(folder), 1, began) == f"{folder}-2"
     assert run_directory("memory://run", 0, began) == "memory://run"

@@ -206,7 +206,9 @@ def test_numbers_in_other_clothes_mean_the_same(old: str, new: str, tmp_path: Pa
     assert troubles(trace) == {}
 
 
-@pytest.mark.parametrize("value", ["null", "[1]", '{"a":1}', "1e999", '"main thread"', "9223372036854775807", "-1", "true"])
+@pytest.mark.parametrize(
+    "value", ["null", "[1]", '{"a":1}', "1e999", '"main thread"', "9223372036854775807", "-1", "true"]
+)
 @pytest.mark.parametrize("key", ["pid", "tid"])
 def test_any_process_or_thread_id_is_read(key: str, value: str, tmp_path: Path):
     trace = read(text(A, (ROW % "row").replace(f'"{key}":1', f'"{key}":{value}'), B), tmp_path)

@@ -76,7 +76,9 @@ def test_other_json_in_the_folder_is_left_out_without_alarm(tmp_path: Path):
     good(0).write(tmp_path / "host_0.1.pt.trace.json")
     (tmp_path / "config.json").write_text('{"lr": 0.1}')
     report = hpuprof.analyze(tmp_path, jobs=1)
-    assert [(d.code, d.path) for d in report.data.diagnostics if d.code in ("HP114", "HP120")] == [("HP120", "config.json")]
+    assert [(d.code, d.path) for d in report.data.diagnostics if d.code in ("HP114", "HP120")] == [
+        ("HP120", "config.json")
+    ]
 
 
 def test_what_a_cut_file_lost_is_in_the_report_with_its_offset(tmp_path: Path):
@@ -84,7 +86,9 @@ def test_what_a_cut_file_lost_is_in_the_report_with_its_offset(tmp_path: Path):
     cut = text.rindex('{"ph"') + 30
     (tmp_path / "t.json").write_text(text[:cut])
     report = hpuprof.analyze(tmp_path, jobs=1)
-    assert [(d.code, d.offset, d.count) for d in report.data.diagnostics if d.code == "HP101"] == [("HP101", cut - 30, 1)]
+    assert [(d.code, d.offset, d.count) for d in report.data.diagnostics if d.code == "HP101"] == [
+        ("HP101", cut - 30, 1)
+    ]
 
 
 def test_the_same_rank_twice_is_a_conflict_that_lists_both_files(tmp_path: Path):

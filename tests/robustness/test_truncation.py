@@ -16,10 +16,37 @@ from hpuprof.ingest.wire import Event
 
 ROWS = [
     {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "python"}},
-    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 100.25, "dur": 5.5, "args": {"Input Dims": [[2, 3], [3, 2]]}},
+    {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "aten::mm",
+        "pid": 1,
+        "tid": 1,
+        "ts": 100.25,
+        "dur": 5.5,
+        "args": {"Input Dims": [[2, 3], [3, 2]]},
+    },
     {"ph": "X", "cat": "cpu_op", "name": 'µ "quoted" \\ {}[], ', "pid": 1, "tid": 1, "ts": -1.5e-3, "dur": 1},
-    {"ph": "X", "cat": "cpu_op", "name": "c", "pid": 1, "tid": 1, "ts": 120, "dur": 5, "args": {"list": [{"name": "x"}, {"name": "y"}], "n": None}},
-    {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 121, "s": "t", "args": {"Bytes": 8}},
+    {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "c",
+        "pid": 1,
+        "tid": 1,
+        "ts": 120,
+        "dur": 5,
+        "args": {"list": [{"name": "x"}, {"name": "y"}], "n": None},
+    },
+    {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": 121,
+        "s": "t",
+        "args": {"Bytes": 8},
+    },
 ]
 SORTED = [json.dumps(row, sort_keys=True) for row in ROWS]
 KINETO = [json.dumps(row, ensure_ascii=False) for row in ROWS]
@@ -64,7 +91,9 @@ def test_a_file_cut_at_any_byte_gives_the_rows_that_end_before_the_cut(form: str
         assert set(notes) <= {"HP101"}, f"cut at {cut}: {notes}"
         inside = [begin for begin, end in zip(begins, ends, strict=True) if begin < cut < end]
         if inside:
-            assert (notes["HP101"].offset, notes["HP101"].text) == (inside[0], "the file ends inside a row"), f"cut at {cut}"
+            assert (notes["HP101"].offset, notes["HP101"].text) == (inside[0], "the file ends inside a row"), (
+                f"cut at {cut}"
+            )
         elif log.form == "object":
             assert "HP101" in notes, f"cut at {cut}"
 

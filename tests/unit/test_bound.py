@@ -28,7 +28,10 @@ C = Cause
         (0.40, 0.0, {C.DATA_LOADER: 0.29, C.OPERATOR_LAUNCH: 0.31}, True, "host", C.OPERATOR_LAUNCH),
         (0.40, 0.0, {C.COLLECTIVE: 0.40, C.PYTHON: 0.20}, True, "communication", C.COLLECTIVE),
         (0.40, 0.0, {C.PYTHON: 0.20, C.OPTIMIZER: 0.20, C.DATA_LOADER: 0.20}, True, "host", C.DATA_LOADER),
-        *((0.40, 0.0, {c: 0.60}, True, "host", c) for c in (C.COMPILATION, C.BLOCKING_READ, C.H2D_COPY, C.ALLOCATION, C.SYNCHRONISE)),
+        *(
+            (0.40, 0.0, {c: 0.60}, True, "host", c)
+            for c in (C.COMPILATION, C.BLOCKING_READ, C.H2D_COPY, C.ALLOCATION, C.SYNCHRONISE)
+        ),
         *((0.40, 0.0, {c: 0.60}, True, "host", c) for c in (C.OPTIMIZER, C.CALLBACK, C.OPERATOR_LAUNCH, C.PYTHON)),
         # Neither the device's own latency nor the unknown makes a host-bound step.
         (0.40, 0.0, {C.DEVICE_LATENCY: 0.60}, True, "mixed", C.DEVICE_LATENCY),
@@ -37,7 +40,9 @@ C = Cause
         (0.40, 0.0, {}, True, "mixed", None),
     ],
 )
-def test_decisions(busy: float | None, exposed: float, idle: dict[Cause, float], sound: bool, bound: str, top: Cause | None):
+def test_decisions(
+    busy: float | None, exposed: float, idle: dict[Cause, float], sound: bool, bound: str, top: Cause | None
+):
     found = decide(busy, exposed, idle, sound=sound)
     assert (found.kind, found.top_cause) == (bound, top)
     assert found.top_cause_fraction == (idle[top] if top is not None else None)

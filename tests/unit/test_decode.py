@@ -12,10 +12,24 @@ from hpuprof.ingest.decode import DecodeLog, EventStream
 from hpuprof.ingest.source import ByteSource
 from hpuprof.ingest.wire import Event
 
-INFO = {"backend": "nccl", "rank": 3, "world_size": 8, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}, {"pg_name": "1", "ranks": []}]}
+INFO = {
+    "backend": "nccl",
+    "rank": 3,
+    "world_size": 8,
+    "pg_config": [{"pg_name": "0", "ranks": [0, 1]}, {"pg_name": "1", "ranks": []}],
+}
 DEVICES = [{"id": 0, "name": "GAUDI3"}, {"id": 1, "name": "GAUDI3"}]
 EVENTS = [
-    {"ph": "X", "cat": "cpu_op", "name": f"op{i}", "pid": 1, "tid": 1, "ts": i, "dur": 1, "args": {"l": [{"name": "a"}, {"ph2": "}]"}], "m": {"args": {}}}}
+    {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": f"op{i}",
+        "pid": 1,
+        "tid": 1,
+        "ts": i,
+        "dur": 1,
+        "args": {"l": [{"name": "a"}, {"ph2": "}]"}], "m": {"args": {}}},
+    }
     for i in range(30)
 ]
 
@@ -68,13 +82,23 @@ def test_every_form_is_read(text: str, form: str, bom: bytes, decode):
     assert (log.form, log.notes, log.bytes_read) == (form, [], len(bom) + len(text))
 
 
-@pytest.mark.parametrize("text", ['{"traceEvents":[]}', '{"a":1,"traceEvents": [ ] , "deviceProperties":[{"id":0,"name":"x"},{"name":"y"}]}', "[]", "[ ]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"traceEvents":[]}',
+        '{"a":1,"traceEvents": [ ] , "deviceProperties":[{"id":0,"name":"x"},{"name":"y"}]}',
+        "[]",
+        "[ ]",
+    ],
+)
 def test_a_trace_may_be_empty(text: str, decode):
     events, log = decode(text)
     assert (events, log.notes) == ([], [])
 
 
-@pytest.mark.parametrize("text", ["", " \n", "{}", "5", '"text"', "null", '{"traceEvents":null}', '{"a":[{"b":1}]}', "PK\x03\x04"])
+@pytest.mark.parametrize(
+    "text", ["", " \n", "{}", "5", '"text"', "null", '{"traceEvents":null}', '{"a":[{"b":1}]}', "PK\x03\x04"]
+)
 def test_what_is_no_trace_is_refused(text: str, decode):
     with pytest.raises(TraceFormatError):
         decode(text)
@@ -89,6 +113,18 @@ def test_rows_longer_than_a_piece_are_read(decode):
 
 def test_stretches_of_white_space_cost_no_time(decode):
     gap = "\n " * 30_000
-    events, log = decode('{"traceEvents":[' + gap + '{"ph":"X","name":"a"}' + gap + "," + gap + '{"ph":"X","name":"b\x01"}' + gap + "]" + gap + "}")
+    events, log = decode(
+        '{"traceEvents":['
+        + gap
+        + '{"ph":"X","name":"a"}'
+        + gap
+        + ","
+        + gap
+        + '{"ph":"X","name":"b\x01"}'
+        + gap
+        + "]"
+        + gap
+        + "}"
+    )
     assert [e.name for e in events] == ["a", "b "]
     assert [n.code for n in log.notes] == ["HP103"]

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from hpuprof.ingest import dialects
-from hpuprof.ingest.dialects import ACTIVITY_RULES, DEVICE_RULES, ROW_RULES, activity_rule, call_name, device_rule, hpu_engine, row_rule
+from hpuprof.ingest.dialects import (
+    ACTIVITY_RULES,
+    DEVICE_RULES,
+    ROW_RULES,
+    activity_rule,
+    call_name,
+    device_rule,
+    hpu_engine,
+    row_rule,
+)
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 
 OP, PYTHON, ANNOTATION, RUNTIME = HostKind.OP, HostKind.PYTHON, HostKind.ANNOTATION, HostKind.RUNTIME
@@ -37,26 +46,107 @@ CATEGORIES = {
 # Names as the writers spell them, by the rule that must take them.
 ACTIVITIES = {
     "sync-call": [
-        *((RUNTIME, n) for n in ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "hipDeviceSynchronize")),
-        *((RUNTIME, n) for n in ("synEventSynchronize", "synchronizeStream (accel0)", "scal_completion_group_wait", "hcclSynchronize", "urEventWait")),
+        *(
+            (RUNTIME, n)
+            for n in (
+                "cudaStreamSynchronize",
+                "cudaDeviceSynchronize",
+                "cudaEventSynchronize",
+                "cuStreamSynchronize",
+                "hipDeviceSynchronize",
+            )
+        ),
+        *(
+            (RUNTIME, n)
+            for n in (
+                "synEventSynchronize",
+                "synchronizeStream (accel0)",
+                "scal_completion_group_wait",
+                "hcclSynchronize",
+                "urEventWait",
+            )
+        ),
     ],
     "join-call": [(RUNTIME, "JoinPendingLaunchThread")],
     "alloc-call": [
-        (RUNTIME, n) for n in ("cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaMallocHost", "cudaFreeHost", "hipMalloc", "synDeviceMalloc", "cuMemMap")
+        (RUNTIME, n)
+        for n in (
+            "cudaMalloc",
+            "cudaFree",
+            "cudaHostAlloc",
+            "cudaMallocHost",
+            "cudaFreeHost",
+            "hipMalloc",
+            "synDeviceMalloc",
+            "cuMemMap",
+        )
     ],
-    "graph-launch-call": [(RUNTIME, n) for n in ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch", "ExecuteCachedGraph")],
-    "compile-call": [(RUNTIME, n) for n in ("compileGraph", "synGraphCompile", "cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData")],
+    "graph-launch-call": [
+        (RUNTIME, n) for n in ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch", "ExecuteCachedGraph")
+    ],
+    "compile-call": [
+        (RUNTIME, n)
+        for n in ("compileGraph", "synGraphCompile", "cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData")
+    ],
     "launch-call": [
-        *((RUNTIME, n) for n in ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx", "hipLaunchKernel", "hipExtModuleLaunchKernel", "runFunction")),
-        *((RUNTIME, n) for n in ("synLaunchWithExternalEvents", "enqueueWithExternalEventsExt (accel0)", "LaunchSyncTensorsGraph", "scal_stream_submit")),
-        *((RUNTIME, n) for n in ("LaunchRecipeTask", "launch_recipe", "launch", "Launch", "run", "urEnqueueKernelLaunch", "zeCommandListAppendLaunchKernel")),
+        *(
+            (RUNTIME, n)
+            for n in (
+                "cudaLaunchKernel",
+                "cudaLaunchKernelExC",
+                "cuLaunchKernelEx",
+                "hipLaunchKernel",
+                "hipExtModuleLaunchKernel",
+                "runFunction",
+            )
+        ),
+        *(
+            (RUNTIME, n)
+            for n in (
+                "synLaunchWithExternalEvents",
+                "enqueueWithExternalEventsExt (accel0)",
+                "LaunchSyncTensorsGraph",
+                "scal_stream_submit",
+            )
+        ),
+        *(
+            (RUNTIME, n)
+            for n in (
+                "LaunchRecipeTask",
+                "launch_recipe",
+                "launch",
+                "Launch",
+                "run",
+                "urEnqueueKernelLaunch",
+                "zeCommandListAppendLaunchKernel",
+            )
+        ),
     ],
     "copy-call": [
-        *((RUNTIME, n) for n in ("cudaMemcpyAsync", "cudaMemcpy", "cudaMemsetAsync", "hipMemcpyWithStream", "synMemCopyAsync", "synMemCopyAsyncMultiple")),
+        *(
+            (RUNTIME, n)
+            for n in (
+                "cudaMemcpyAsync",
+                "cudaMemcpy",
+                "cudaMemsetAsync",
+                "hipMemcpyWithStream",
+                "synMemCopyAsync",
+                "synMemCopyAsyncMultiple",
+            )
+        ),
         *((RUNTIME, n) for n in ("memcpyAsync (accel0)", "urEnqueueUSMMemcpy")),
     ],
-    "collective-call": [(RUNTIME, "hcclAllReduce"), (RUNTIME, "ncclAllReduce"), (OP, "c10d::allreduce_"), (OP, "record_param_comms")],
-    "lazy-read": [(RUNTIME, "_local_scalar_dense_hpu_lazy"), (RUNTIME, "copy_hpu_lazy_D2H"), (OP, "aten::_local_scalar_dense")],
+    "collective-call": [
+        (RUNTIME, "hcclAllReduce"),
+        (RUNTIME, "ncclAllReduce"),
+        (OP, "c10d::allreduce_"),
+        (OP, "record_param_comms"),
+    ],
+    "lazy-read": [
+        (RUNTIME, "_local_scalar_dense_hpu_lazy"),
+        (RUNTIME, "copy_hpu_lazy_D2H"),
+        (OP, "aten::_local_scalar_dense"),
+    ],
     "lazy-upload": [(RUNTIME, "copy_hpu_lazy_H2D")],
     "lazy-build": [(RUNTIME, "SyncTensorsGraphInternal"), (RUNTIME, "StepMarker")],
     "lazy-accumulate": [(RUNTIME, "add_hpu_lazy"), (RUNTIME, "empty_hpu_lazy")],
@@ -64,17 +154,28 @@ ACTIVITIES = {
     "loader-wait": [(k, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__") for k in (OP, ANNOTATION)],
     "data-loader": [
         *((k, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__") for k in (OP, ANNOTATION)),
-        *((ANNOTATION, f"[pl][profile]{n}") for n in ("[_TrainingEpochLoop].train_dataloader_next", "[_EvaluationLoop].val_next")),
+        *(
+            (ANNOTATION, f"[pl][profile]{n}")
+            for n in ("[_TrainingEpochLoop].train_dataloader_next", "[_EvaluationLoop].val_next")
+        ),
     ],
-    "batch-to-device": [(ANNOTATION, f"[pl][profile]{n}") for n in ("[Strategy]X.batch_to_device", "[LightningModule]Net.transfer_batch_to_device")],
-    "closure": [(ANNOTATION, f"[pl][profile][Strategy]SingleDeviceStrategy.{n}") for n in ("training_step", "backward")],
+    "batch-to-device": [
+        (ANNOTATION, f"[pl][profile]{n}")
+        for n in ("[Strategy]X.batch_to_device", "[LightningModule]Net.transfer_batch_to_device")
+    ],
+    "closure": [
+        (ANNOTATION, f"[pl][profile][Strategy]SingleDeviceStrategy.{n}") for n in ("training_step", "backward")
+    ],
     "optimizer": [
         *((k, "Optimizer.step#SGD.step") for k in (OP, ANNOTATION)),
         (ANNOTATION, "Optimizer.zero_grad#AdamW.zero_grad"),
         (ANNOTATION, "[pl][profile][LightningModule]Net.optimizer_zero_grad"),
         (ANNOTATION, "optimizer"),
     ],
-    "callback": [(ANNOTATION, "[pl][profile][Callback]ModelCheckpoint.on_train_batch_end"), (ANNOTATION, "[pl][profile][Logger]CSVLogger.save")],
+    "callback": [
+        (ANNOTATION, "[pl][profile][Callback]ModelCheckpoint.on_train_batch_end"),
+        (ANNOTATION, "[pl][profile][Logger]CSVLogger.save"),
+    ],
     "collective-annotation": [(ANNOTATION, f"{n}:all_reduce") for n in ("nccl", "gloo", "hccl", "rccl", "xccl")],
     "compile-annotation": [(k, "_compile.compile_inner (dynamo_timed)") for k in (OP, ANNOTATION)],
     "step": [(ANNOTATION, "ProfilerStep#3"), (OP, "ProfilerStep#12"), (ANNOTATION, "[pl][profile]run_training_batch")],
@@ -86,7 +187,17 @@ ACTIVITIES = {
 
 # Names that look like work of some kind and are none of it.
 NO_ACTIVITY = [
-    *((RUNTIME, n) for n in ("cudaStreamWaitEvent", "cudaEventRecord", "cudaEventQuery", "cudaMallocAsync", "cudaFreeAsync", "cudaStreamIsCapturing")),
+    *(
+        (RUNTIME, n)
+        for n in (
+            "cudaStreamWaitEvent",
+            "cudaEventRecord",
+            "cudaEventQuery",
+            "cudaMallocAsync",
+            "cudaFreeAsync",
+            "cudaStreamIsCapturing",
+        )
+    ),
     *((RUNTIME, n) for n in ("synEventRecord", "streamWaitEvent (accel0)", "eventRecord (accel0)", "profilerStart")),
     *((OP, n) for n in ("aten::add", "aten::copy_", "aten::to", "cudaLaunchKernel", "compileGraph")),
     (ANNOTATION, "[pl][profile][LightningModule]Net.optimizer_step"),
@@ -95,7 +206,11 @@ NO_ACTIVITY = [
 ]
 
 DEVICE_ROWS = {
-    "hw-marker": [("TPC", "kernel", "relu_fwd_f32", "TPC_QMAN_CMD_EXE"), ("MME", "Kernel", "gemm", "MME_RD_FIRST"), ("TPC", "Kernel", "x", "TPC_SPU_START")],
+    "hw-marker": [
+        ("TPC", "kernel", "relu_fwd_f32", "TPC_QMAN_CMD_EXE"),
+        ("MME", "Kernel", "gemm", "MME_RD_FIRST"),
+        ("TPC", "Kernel", "x", "TPC_SPU_START"),
+    ],
     "hpu-nic": [("NIC", "Runtime", "send", ""), ("NIC", "hpu_op", "recv", "")],
     "hpu-dma-transpose": [("DMA", "Kernel", "DmaTranspose", "")],
     "hpu-dma": [("DMA", "Runtime", "dma", "DBG_DMA_TRC_WR_DATA_LAST"), ("DMA", "gpu_memcpy", "memcpy", "")],
@@ -103,10 +218,27 @@ DEVICE_ROWS = {
     + [("", c, "Memset (Device)", "") for c in ("gpu_memset", "Memset")],
     "hpu-other-engine": [("other", "Runtime", "arc", "")],
     "collective-kernel": [
-        *(("", "kernel", n, "") for n in ("ncclKernel_AllReduce_RING_LL_Sum_float", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*)")),
-        *(("", "kernel", n, "") for n in ("rcclGenericKernel", "vllm::cross_device_reduce_1stage", "deep_ep::dispatch", "two_shot_all_reduce")),
+        *(
+            ("", "kernel", n, "")
+            for n in (
+                "ncclKernel_AllReduce_RING_LL_Sum_float",
+                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*)",
+            )
+        ),
+        *(
+            ("", "kernel", n, "")
+            for n in (
+                "rcclGenericKernel",
+                "vllm::cross_device_reduce_1stage",
+                "deep_ep::dispatch",
+                "two_shot_all_reduce",
+            )
+        ),
     ],
-    "rocm-copy-kernel": [("", "kernel", "__amd_rocclr_copyBuffer.kd", ""), ("", "kernel", "__amd_rocclr_fillBufferAligned", "")],
+    "rocm-copy-kernel": [
+        ("", "kernel", "__amd_rocclr_copyBuffer.kd", ""),
+        ("", "kernel", "__amd_rocclr_fillBufferAligned", ""),
+    ],
     "mtia-dma": [("", "mtia_ccp_events", "dma_request", ""), ("", "mtia_ccp_events", "wait_DMA", "")],
     "compute": [
         ("MME", "Kernel", "BatchGemm", "WB0_END"),
@@ -139,7 +271,14 @@ def test_categories_that_no_rule_knows(category: str):
 
 def test_row_rules_say_what_their_rows_are():
     hosts = {r.id: r.kind for r in ROW_RULES if r.target == "host"}
-    assert hosts == {"op": OP, "python": PYTHON, "annotation": ANNOTATION, "runtime": RUNTIME, "host-runtime": RUNTIME, "synapse-logger": RUNTIME}
+    assert hosts == {
+        "op": OP,
+        "python": PYTHON,
+        "annotation": ANNOTATION,
+        "runtime": RUNTIME,
+        "host-runtime": RUNTIME,
+        "synapse-logger": RUNTIME,
+    }
     assert all(r.kind is None for r in ROW_RULES if r.target != "host")
     assert all(r.source for r in (*ROW_RULES, *ACTIVITY_RULES, *DEVICE_RULES))
 

@@ -21,7 +21,9 @@ def who(folder: Path, rank_from: str = "auto") -> dict[str, tuple[int, str]]:
     """Rank, and where it is known from, by file."""
     files, _ = discover([folder])
     found = identify(files, rank_from=rank_from)
-    return {f.name: (i.rank, i.provenance.split(";")[0].removeprefix("rank: ")) for f, i in zip(files, found, strict=True)}
+    return {
+        f.name: (i.rank, i.provenance.split(";")[0].removeprefix("rank: ")) for f, i in zip(files, found, strict=True)
+    }
 
 
 def windows(folder: Path) -> dict[str, str]:
@@ -36,7 +38,14 @@ def test_the_file_itself_is_believed_before_its_name(tmp_path: Path):
     assert who(tmp_path, "name") == {"rank0.json": (0, "name"), "rank1.json.gz": (1, "name")}
 
 
-@pytest.mark.parametrize("member", ['"distributedInfo": {"pg": [{"x": "}"}], "rank": 4}', '"hpuprof": "{\\"rank\\": 4}"', '"distributedInfo": {"rank": "4"}'])
+@pytest.mark.parametrize(
+    "member",
+    [
+        '"distributedInfo": {"pg": [{"x": "}"}], "rank": 4}',
+        '"hpuprof": "{\\"rank\\": 4}"',
+        '"distributedInfo": {"rank": "4"}',
+    ],
+)
 def test_metadata_behind_the_events_counts_too(member: str, tmp_path: Path):
     (tmp_path / "t.json").write_text('{"traceEvents": [{"ph": "X"}], ' + member + "}")
     assert who(tmp_path) == {"t.json": (4, "inside the file")}
@@ -44,7 +53,9 @@ def test_metadata_behind_the_events_counts_too(member: str, tmp_path: Path):
 
 @pytest.mark.parametrize("rank", [None, True, "four", "²", -1, 1.5, [1], {}, 10**30])
 def test_a_rank_that_is_no_number_is_none(rank: object):
-    assert identity_inside({"hpuprof": {"rank": rank, "window": [1], "stage": 3}, "distributedInfo": {"rank": rank}}) == {}
+    assert (
+        identity_inside({"hpuprof": {"rank": rank, "window": [1], "stage": 3}, "distributedInfo": {"rank": rank}}) == {}
+    )
     assert identity_inside({"hpuprof": json.dumps([rank]), "distributedInfo": "nonsense"}) == {}
 
 
@@ -53,7 +64,10 @@ def test_stage_action_and_window_inside_the_file(tmp_path: Path):
     files, _ = discover([tmp_path])
     (one,) = identify(files)
     assert (one.rank, one.stage, one.action, one.window) == (2, "fit", "training_step", "3")
-    assert one.provenance == "rank: inside the file; stage: inside the file; action: inside the file; window: inside the file"
+    assert (
+        one.provenance
+        == "rank: inside the file; stage: inside the file; action: inside the file; window: inside the file"
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +80,10 @@ def test_stage_action_and_window_inside_the_file(tmp_path: Path):
         (["host_4242.9.pt.trace.json", "host_4243.9.pt.trace.json"], [(0, "order of names"), (1, "order of names")]),
         (["a_0.1.pt.trace.json", "b_0.1.pt.trace.json"], [(0, "order of names"), (1, "order of names")]),
         (["a_9.1.pt.trace.json", "a_10.1.pt.trace.json"], [(1, "order of names"), (0, "order of names")]),
-        (["job-worker-0_57.1.pt.trace.json", "job-worker-0_58.2.pt.trace.json"], [(0, "order of names"), (1, "order of names")]),
+        (
+            ["job-worker-0_57.1.pt.trace.json", "job-worker-0_58.2.pt.trace.json"],
+            [(0, "order of names"), (1, "order of names")],
+        ),
         (["trace.json"], [(0, "only process")]),
         (["rank_0/trace.json", "rank_1/trace.json"], [(0, "name of the folder"), (1, "name of the folder")]),
         (["fit-p-1-[Strategy]D.training_step.1.pt.trace.json"], [(1, "name (local rank)")]),
@@ -110,7 +127,9 @@ def test_a_window_recorded_again_by_the_same_process_is_a_repetition_in_order_of
         (["h_0.json", "h_1.json"], {"hpuprof": {"rank": 0, "window": 4}}),
     ],
 )
-def test_two_files_of_one_rank_conflict_and_the_order_of_names_resolves_it(names: list[str], header: dict[str, object], tmp_path: Path):
+def test_two_files_of_one_rank_conflict_and_the_order_of_names_resolves_it(
+    names: list[str], header: dict[str, object], tmp_path: Path
+):
     put(tmp_path, *names, **header)
     with pytest.raises(RankConflictError) as caught:
         who(tmp_path)

@@ -60,7 +60,12 @@ def test_outside_of_everything_the_cause_is_unknown(tmp_path: Path):
 
 
 def test_launched_work_that_has_not_started_is_the_devices_own_latency(tmp_path: Path):
-    b = TraceBuilder().step(0, 0, 100).kernel("k", 30, 20, launch=5, call_dur=5).kernel("k", 60, 20, launch=12, call_dur=5)
+    b = (
+        TraceBuilder()
+        .step(0, 0, 100)
+        .kernel("k", 30, 20, launch=5, call_dur=5)
+        .kernel("k", 60, 20, launch=12, call_dur=5)
+    )
     # Idle 0..30: the first kernel is queued from 10, its call covers 5..10. Idle 50..60: the second one is queued. Then nothing.
     assert causes(b.reduce(tmp_path)) == {"device_latency": 30, "operator_launch": 5, "python": 25}
 
@@ -80,7 +85,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize(("winner", "loser"), list(zip(list(ROWS)[:-1], list(ROWS)[1:], strict=True)), ids=lambda c: c.name.lower())
+@pytest.mark.parametrize(
+    ("winner", "loser"), list(zip(list(ROWS)[:-1], list(ROWS)[1:], strict=True)), ids=lambda c: c.name.lower()
+)
 def test_the_more_specific_cause_wins(tmp_path: Path, winner: Cause, loser: Cause):
     assert winner < loser
     found = causes(idle_during(ROWS[loser], ROWS[winner]).reduce(tmp_path))
@@ -89,24 +96,37 @@ def test_the_more_specific_cause_wins(tmp_path: Path, winner: Cause, loser: Caus
 
 def test_causes_partition_a_gap(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).device("k", 0, 10).device("k", 90, 10)
-    b.host("Optimizer.step#SGD.step", 10, 60, cat="user_annotation").host("aten::add", 20, 60).host("aten::item", 30, 10)
+    b.host("Optimizer.step#SGD.step", 10, 60, cat="user_annotation").host("aten::add", 20, 60).host(
+        "aten::item", 30, 10
+    )
     assert causes(b.reduce(tmp_path)) == {"blocking_read": 10, "optimizer": 50, "operator_launch": 10, "python": 10}
 
 
 def test_idle_time_is_cut_at_steps(tmp_path: Path):
-    part = TraceBuilder().steps(2, 100).device("k", 0, 60).device("k", 150, 50).host(LOADER, 80, 50, cat="user_annotation").reduce(tmp_path)
+    part = (
+        TraceBuilder()
+        .steps(2, 100)
+        .device("k", 0, 60)
+        .device("k", 150, 50)
+        .host(LOADER, 80, 50, cat="user_annotation")
+        .reduce(tmp_path)
+    )
     assert causes(part, 0) == {"data_loader": 20, "python": 20}
     assert causes(part, 1) == {"data_loader": 30, "python": 20}
 
 
 def test_lightnings_closure_runs_inside_the_optimizer_and_is_not_the_optimizers(tmp_path: Path):
-    b = idle_during(("Optimizer.step#SGD.step", "user_annotation")).annotation("[pl][profile][Strategy]S.training_step", 35, 20)
+    b = idle_during(("Optimizer.step#SGD.step", "user_annotation")).annotation(
+        "[pl][profile][Strategy]S.training_step", 35, 20
+    )
     assert causes(b.reduce(tmp_path)) == {"optimizer": 10, "python": 50}
 
 
 def test_the_copy_operator_around_an_upload_belongs_to_it(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).host("aten::to", 20, 40).host("aten::copy_", 25, 30)
-    b.kernel("Memcpy HtoD (Pageable -> Device)", 50, 5, launch=30, call="cudaMemcpyAsync", call_dur=25, cat="gpu_memcpy").device("k", 90, 10)
+    b.kernel(
+        "Memcpy HtoD (Pageable -> Device)", 50, 5, launch=30, call="cudaMemcpyAsync", call_dur=25, cat="gpu_memcpy"
+    ).device("k", 90, 10)
     # Idle 0..50 and 55..90, of which aten::to covers 20..60.
     assert causes(b.reduce(tmp_path)) == {"h2d_copy": 35, "python": 50}
 
@@ -116,7 +136,11 @@ def test_a_copy_operator_without_an_upload_is_a_launch(tmp_path: Path):
 
 
 def test_work_on_other_threads_does_not_explain_idle_time(tmp_path: Path):
-    b = idle_during().host("cudaDeviceSynchronize", 30, 30, cat="cuda_runtime", thread=(100, 102)).host("aten::add", 30, 30, thread=(100, 102))
+    b = (
+        idle_during()
+        .host("cudaDeviceSynchronize", 30, 30, cat="cuda_runtime", thread=(100, 102))
+        .host("aten::add", 30, 30, thread=(100, 102))
+    )
     assert causes(b.reduce(tmp_path)) == {"python": 60}
 
 
@@ -127,7 +151,9 @@ def test_the_autograd_thread_launches_too(tmp_path: Path):
 
 def test_lazy_accumulation_and_reads_on_hpu(tmp_path: Path):
     b = TraceBuilder().thread("python3", MAIN).step(0, 0, 100).lane("gemm", 80, 20)
-    b.host("add_hpu_lazy", 10, 20, cat="privateuse1_runtime").host("_local_scalar_dense_hpu_lazy", 40, 30, cat="privateuse1_runtime")
+    b.host("add_hpu_lazy", 10, 20, cat="privateuse1_runtime").host(
+        "_local_scalar_dense_hpu_lazy", 40, 30, cat="privateuse1_runtime"
+    )
     assert causes(b.reduce(tmp_path)) == {"blocking_read": 30, "operator_launch": 20, "python": 30}
 
 

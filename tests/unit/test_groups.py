@@ -23,7 +23,10 @@ def test_group_of_nothing():
     assert [len(x) for x in (g.key, g.count, g.total, g.p50, g.p90, g.max)] == [0] * 6
 
 
-@pytest.mark.parametrize(("count", "p50", "p90"), [(1, 1, 1), (2, 1, 2), (3, 2, 3), (4, 2, 4), (9, 5, 9), (10, 5, 9), (11, 6, 10), (100, 50, 90)])
+@pytest.mark.parametrize(
+    ("count", "p50", "p90"),
+    [(1, 1, 1), (2, 1, 2), (3, 2, 3), (4, 2, 4), (9, 5, 9), (10, 5, 9), (11, 6, 10), (100, 50, 90)],
+)
 def test_percentiles_are_the_nearest_rank(count: int, p50: int, p90: int):
     values = np.arange(count, 0, -1, dtype=np.int64)
     assert (percentile(values, 0.5), percentile(values, 0.9)) == (p50, p90)
@@ -38,7 +41,11 @@ def test_percentile_of_nothing():
 def test_clusters():
     # Key 1: 0..10 and 5..20 overlap, 20..30 only touches. Key 2 overlaps key 1 in time and stays apart.
     key, start, end, rows = clusters(ints(1, 2, 1, 1), ints(5, 0, 0, 20), ints(20, 100, 10, 30))
-    assert list(zip(key.tolist(), start.tolist(), end.tolist(), rows.tolist(), strict=True)) == [(1, 0, 20, 2), (1, 20, 30, 1), (2, 0, 100, 1)]
+    assert list(zip(key.tolist(), start.tolist(), end.tolist(), rows.tolist(), strict=True)) == [
+        (1, 0, 20, 2),
+        (1, 20, 30, 1),
+        (2, 0, 100, 1),
+    ]
 
 
 def test_a_long_row_holds_later_ones_together():

@@ -39,10 +39,16 @@ def blocked(part: RankPartial) -> dict[str, int]:
     ],
 )
 def test_kinds_of_waiting(tmp_path: Path, name: str, cat: str, kinds: dict[str, int]):
-    assert blocked(TraceBuilder().step(0, 0, 100).host("aten::add", 0, 10).host(name, 20, 30, cat=cat).reduce(tmp_path)) == kinds
+    assert (
+        blocked(TraceBuilder().step(0, 0, 100).host("aten::add", 0, 10).host(name, 20, 30, cat=cat).reduce(tmp_path))
+        == kinds
+    )
 
 
-@pytest.mark.parametrize(("name", "kinds"), [("JoinPendingLaunchThread", {"join": 30}), ("_local_scalar_dense_hpu_lazy", {"copy": 30}), ("add_hpu_lazy", {})])
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("JoinPendingLaunchThread", {"join": 30}), ("_local_scalar_dense_hpu_lazy", {"copy": 30}), ("add_hpu_lazy", {})],
+)
 def test_kinds_of_waiting_on_hpu(tmp_path: Path, name: str, kinds: dict[str, int]):
     b = TraceBuilder().thread("python3", MAIN).step(0, 0, 100).host("aten::add", 0, 10).lane("gemm", 5, 10)
     assert blocked(b.host(name, 20, 30, cat="privateuse1_runtime").reduce(tmp_path)) == kinds
@@ -50,20 +56,30 @@ def test_kinds_of_waiting_on_hpu(tmp_path: Path, name: str, kinds: dict[str, int
 
 def test_kinds_are_exclusive_and_sync_comes_first(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).host("aten::add", 0, 1)
-    b.host("cudaStreamSynchronize", 20, 20, cat="cuda_runtime").host("cudaFree", 30, 20, cat="cuda_runtime").annotation(LOADER, 10, 50)
+    b.host("cudaStreamSynchronize", 20, 20, cat="cuda_runtime").host("cudaFree", 30, 20, cat="cuda_runtime").annotation(
+        LOADER, 10, 50
+    )
     # 20..40 sync; of the free's 30..50 only 40..50 is left; of the loader's 10..60 only 10..20 and 50..60.
     assert blocked(b.reduce(tmp_path)) == {"sync": 20, "alloc": 10, "loader": 20}
 
 
 def test_waiting_is_clipped_to_steps(tmp_path: Path):
-    part = TraceBuilder().steps(2, 100).host("aten::add", 0, 1).host("cudaDeviceSynchronize", 80, 50, cat="cuda_runtime").reduce(tmp_path)
+    part = (
+        TraceBuilder()
+        .steps(2, 100)
+        .host("aten::add", 0, 1)
+        .host("cudaDeviceSynchronize", 80, 50, cat="cuda_runtime")
+        .reduce(tmp_path)
+    )
     assert [s.blocked_sync_ns for s in part.steps] == [20_000, 30_000]
 
 
 def test_a_copy_call_that_outlives_its_pageable_copy_waits(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).host("aten::add", 0, 1)
     copy = {"call": "cudaMemcpyAsync", "cat": "gpu_memcpy"}
-    b.kernel("Memcpy DtoH (Device -> Pageable)", 20, 10, launch=15, call_dur=20, **copy)  # call 15..35, copy 20..30: waits
+    b.kernel(
+        "Memcpy DtoH (Device -> Pageable)", 20, 10, launch=15, call_dur=20, **copy
+    )  # call 15..35, copy 20..30: waits
     b.kernel("Memcpy HtoD (Pinned -> Device)", 42, 4, launch=40, call_dur=10, **copy)  # pinned upload: asynchronous
     b.kernel("Memcpy HtoD (Pageable -> Device)", 70, 10, launch=60, call_dur=5, **copy)  # returned before the copy
     assert blocked(b.reduce(tmp_path)) == {"copy": 20}
@@ -87,7 +103,9 @@ def test_a_slow_launch_into_a_short_queue_does_not_count_as_waiting(tmp_path: Pa
 
 def test_only_the_main_and_autograd_threads_are_the_host_path(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).host("aten::add", 0, 1).thread("pt_autograd_0", AUTOGRAD)
-    b.host("MulBackward0", 10, 5, thread=AUTOGRAD).host("cudaStreamSynchronize", 20, 10, cat="cuda_runtime", thread=AUTOGRAD)
+    b.host("MulBackward0", 10, 5, thread=AUTOGRAD).host(
+        "cudaStreamSynchronize", 20, 10, cat="cuda_runtime", thread=AUTOGRAD
+    )
     b.host("cudaStreamSynchronize", 40, 30, cat="cuda_runtime", thread=(100, 102))
     part = b.reduce(tmp_path)
     assert blocked(part) == {"sync": 10}
@@ -105,7 +123,12 @@ def test_traced_time_is_the_union_of_operators_and_calls_without_waiting(tmp_pat
 
 
 def test_host_device_overlap(tmp_path: Path):
-    b = TraceBuilder().step(0, 0, 100).kernel("k", 20, 60, launch=5).host("cudaDeviceSynchronize", 50, 40, cat="cuda_runtime")
+    b = (
+        TraceBuilder()
+        .step(0, 0, 100)
+        .kernel("k", 20, 60, launch=5)
+        .host("cudaDeviceSynchronize", 50, 40, cat="cuda_runtime")
+    )
     [step] = b.reduce(tmp_path).steps
     # Device busy 20..80; the host is blocked 50..90: both run in 20..50. The shorter of 60 working and 60 busy is 60.
     assert (step.host_device_overlap_ns, step.overlap_degree) == (30_000, 0.5)
@@ -113,5 +136,10 @@ def test_host_device_overlap(tmp_path: Path):
 
 def test_without_host_rows_host_time_is_unknown(tmp_path: Path):
     [step] = TraceBuilder().device("k", 0, 10).device("k", 20, 10).reduce(tmp_path).steps
-    assert (step.host_working_ns, step.host_blocked_ns, step.blocked_sync_ns, step.host_device_overlap_ns) == (None, None, None, None)
+    assert (step.host_working_ns, step.host_blocked_ns, step.blocked_sync_ns, step.host_device_overlap_ns) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert step.device_busy_ns == 20_000

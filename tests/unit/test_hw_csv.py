@@ -26,7 +26,10 @@ def read(tmp_path: Path, *lines: str, head: str = HEAD, end: str = "\n", name: s
 
 def rows(trace: Trace) -> list[tuple[str, int, int]]:
     device = trace.device
-    return [(trace.tracks[t].tid, s, d) for t, s, d in zip(device.track.tolist(), device.start.tolist(), device.dur.tolist(), strict=True)]
+    return [
+        (trace.tracks[t].tid, s, d)
+        for t, s, d in zip(device.track.tolist(), device.start.tolist(), device.dur.tolist(), strict=True)
+    ]
 
 
 PAIR = (line("BEGIN", "4371051817506.283"), line("END", "4371051817506.441"))

@@ -39,31 +39,56 @@ class Published:
 OUTPUTS = {
     "UNOPT": Published(
         *(467.734, 288.393, 415.491),
-        {"Graph Build": (60.240976, "14.50"), "DataLoader": (232.607, "55.98"), "Input Time": (19.187, "4.62"), "Compile Time": (6.31, "1.52")},
+        {
+            "Graph Build": (60.240976, "14.50"),
+            "DataLoader": (232.607, "55.98"),
+            "Input Time": (19.187, "4.62"),
+            "Compile Time": (6.31, "1.52"),
+        },
         *(88.28, 165.36, 29.43),
         *("61.66 %", "61.66% / 38.34%", "81.88 %", "5.32 ms"),
     ),
     "1stOPT": Published(
         *(312.02, 283.428, 208.177),
-        {"Graph Build": (59.886976, "28.77"), "DataLoader": (3.249, "1.56"), "Input Time": (24.109, "11.58"), "Compile Time": (4.746, "2.28")},
+        {
+            "Graph Build": (59.886976, "28.77"),
+            "DataLoader": (3.249, "1.56"),
+            "Input Time": (24.109, "11.58"),
+            "Compile Time": (4.746, "2.28"),
+        },
         *(88.26, 165.50, 26.40),
         *("90.84 %", "90.84% / 9.16%", "86.27 %", "3.26 ms"),
     ),
     "2ndOPT": Published(
         *(305.698, 280.442, 201.314),
-        {"Graph Build": (67.771976, "33.66"), "DataLoader": (3.412, "1.69"), "Input Time": (2.687, "1.33"), "Compile Time": (4.652, "2.31")},
+        {
+            "Graph Build": (67.771976, "33.66"),
+            "DataLoader": (3.412, "1.69"),
+            "Input Time": (2.687, "1.33"),
+            "Compile Time": (4.652, "2.31"),
+        },
         *(88.22, 165.44, 33.71),
         *("91.74 %", "91.74% / 8.26%", "87.45 %", None),
     ),
     "2024-03": Published(
         *(716.607, 202.93, 713.275),
-        {"Graph Build": (123.280976, "17.28"), "DataLoader": (371.417, "52.07"), "Input Time": (17.518, "2.46"), "Compile Time": (0.0, "0.00")},
+        {
+            "Graph Build": (123.280976, "17.28"),
+            "DataLoader": (371.417, "52.07"),
+            "Input Time": (17.518, "2.46"),
+            "Compile Time": (0.0, "0.00"),
+        },
         *(78.11, 98.75, 26.52),
         *("28.32 %", "28.32% / 71.68%", "98.36 %", None),
     ),
     "2024-10": Published(
         *(513.299755, 193.313984, 507.41137),
-        {"Graph Build": (70.039949, "13.80"), "DataLoader": (280.003883, "55.18"), "Input Time": (18.406094, "3.63"), "Compile Time": (0.0, "0.00")},
+        {
+            "Graph Build": (70.039949, "13.80"),
+            "DataLoader": (280.003883, "55.18"),
+            "Input Time": (18.406094, "3.63"),
+            "Compile Time": (0.0, "0.00"),
+        },
         *(74.87, 93.33, 22.79),
         *("37.66 %", "37.66% / 62.34%", "96.95 %", "2.33 ms"),
     ),
@@ -108,9 +133,19 @@ def test_idle(name: str):
 def test_the_figures_are_the_published_ones(real_traces: Path):
     text = (real_traces / "hpu" / "habana_perf_tool_outputs_5_real_gaudi2_traces.txt").read_text(encoding="utf-8")
     for out in OUTPUTS.values():
-        lines = [f"Device ratio: {out.ratio} ({out.device} ms, {out.wall} ms)", f"Device/Host ratio: {out.ratio_to_host}"]
-        lines += [f"Host Summary {label}: {printed} % ({time} ms, {out.host} ms)" for label, (time, printed) in out.shares.items()]
-        lines += [f"Device Host Overlapping degree: {out.overlap}", f"MME total time {out.mme:.2f} ms", f"TPC total time {out.tpc:.2f} ms"]
+        lines = [
+            f"Device ratio: {out.ratio} ({out.device} ms, {out.wall} ms)",
+            f"Device/Host ratio: {out.ratio_to_host}",
+        ]
+        lines += [
+            f"Host Summary {label}: {printed} % ({time} ms, {out.host} ms)"
+            for label, (time, printed) in out.shares.items()
+        ]
+        lines += [
+            f"Device Host Overlapping degree: {out.overlap}",
+            f"MME total time {out.mme:.2f} ms",
+            f"TPC total time {out.tpc:.2f} ms",
+        ]
         lines += [f"DMA total time {out.dma:.2f} ms", f"Idle total time: {out.idle}" if out.idle else ""]
         assert [line for line in lines if line not in text] == []
 
@@ -126,14 +161,21 @@ def test_the_row_of_a_trace(tmp_path: Path):
         b.host("add_hpu_lazy", start + 5, 10, cat="privateuse1_runtime").annotation(
             "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start + 20, 30
         )
-        b.lane("gemm", start + 60, 30, engine="MME", tid=6000, dataType="bf16").lane("relu", start + 80, 20, dataType="bf16")
+        b.lane("gemm", start + 60, 30, engine="MME", tid=6000, dataType="bf16").lane(
+            "relu", start + 80, 20, dataType="bf16"
+        )
         b.lane("dma", start + 110, 10, engine="SPDMA 0", tid=3000, cat="Runtime")
     [row] = b.reduce(tmp_path).intel
     # Step 0 holds 60..100 (the DMA row at 110 belongs to step 1); step 1 holds 110..120, 160..200 and the last DMA row, 210..220.
     assert (row.host_ns, row.wall_ns, row.device_ns) == (200_000, 220_000, 40_000 + 110_000)
     assert (row.device_ratio, row.overlap_degree) == (150 / 220, (200 + 150 - 220) / 150)
     assert (row.mme_ns, row.mme_tpc_overlap_ns, row.tpc_ns, row.dma_ns) == (60_000, 20_000, 20_000, 10_000)
-    assert (row.graph_build_ns, row.dataloader_ns, row.compile_ns, row.mme_low_precision_ratio) == (20_000, 60_000, 0, 1.0)
+    assert (row.graph_build_ns, row.dataloader_ns, row.compile_ns, row.mme_low_precision_ratio) == (
+        20_000,
+        60_000,
+        0,
+        1.0,
+    )
     assert row.idle_ns == 150_000 - 60_000 - 20_000 - 10_000
 
 
@@ -159,4 +201,6 @@ def test_hardware_trace_against_the_vendors_analysis(real_traces: Path):
 def test_the_same_recording_through_the_vendors_json_writer(real_traces: Path):
     [file] = (real_traces / "hpu").glob("g1_*.json")
     engines = device_time(read_trace(file)).engines
-    assert {name: busy.total_ns / 1000 for name, busy in engines.items()} == pytest.approx({"TPC": 3.722, "MME": 18.814}, abs=0.001)
+    assert {name: busy.total_ns / 1000 for name, busy in engines.items()} == pytest.approx(
+        {"TPC": 3.722, "MME": 18.814}, abs=0.001
+    )

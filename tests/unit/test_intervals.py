@@ -6,7 +6,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpuprof.model.intervals import EMPTY, Intervals, clip, complement, contains, covered_before, intersect, measure, subtract, union, union_of
+from hpuprof.model.intervals import (
+    EMPTY,
+    Intervals,
+    clip,
+    complement,
+    contains,
+    covered_before,
+    intersect,
+    measure,
+    subtract,
+    union,
+    union_of,
+)
 
 SIZE = 60
 PAIRS = st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)), max_size=12)

@@ -22,7 +22,13 @@ def launched(links: Links) -> list[tuple[str, str | None, str | None]]:
 
 
 def test_kernels_belong_to_the_innermost_operator_around_their_launch(tmp_path: Path):
-    b = TraceBuilder().host("aten::linear", 0, 50).host("aten::addmm", 10, 20).kernel("gemm", 60, 5, launch=15).kernel("copy", 70, 5, launch=40)
+    b = (
+        TraceBuilder()
+        .host("aten::linear", 0, 50)
+        .host("aten::addmm", 10, 20)
+        .kernel("gemm", 60, 5, launch=15)
+        .kernel("copy", 70, 5, launch=40)
+    )
     b.kernel("free", 80, 5, launch=55)
     assert launched(link(b.trace(tmp_path))) == [
         ("gemm", "cudaLaunchKernel", "aten::addmm"),
@@ -32,18 +38,33 @@ def test_kernels_belong_to_the_innermost_operator_around_their_launch(tmp_path: 
 
 
 def test_without_a_call_the_external_id_names_the_operator(tmp_path: Path):
-    b = TraceBuilder().host("aten::mm", 0, 10, **{"External id": 7}).device("k", 20, 5, **{"External id": 7}).device("l", 30, 5, **{"External id": 8})
+    b = (
+        TraceBuilder()
+        .host("aten::mm", 0, 10, **{"External id": 7})
+        .device("k", 20, 5, **{"External id": 7})
+        .device("l", 30, 5, **{"External id": 8})
+    )
     assert launched(link(b.trace(tmp_path))) == [("k", None, "aten::mm"), ("l", None, None)]
 
 
 def test_a_device_row_before_its_call_is_not_linked(tmp_path: Path):
     # No kernel starts before its launch begins: the id was used twice.
-    b = TraceBuilder().host("cudaLaunchKernel", 50, 2, cat="cuda_runtime", correlation=3).device("k", 10, 5, correlation=3).device("l", 60, 5, correlation=3)
+    b = (
+        TraceBuilder()
+        .host("cudaLaunchKernel", 50, 2, cat="cuda_runtime", correlation=3)
+        .device("k", 10, 5, correlation=3)
+        .device("l", 60, 5, correlation=3)
+    )
     assert launched(link(b.trace(tmp_path))) == [("k", None, None), ("l", "cudaLaunchKernel", None)]
 
 
 def test_rows_of_one_graph_launch_share_its_call(tmp_path: Path):
-    b = TraceBuilder().host("cudaGraphLaunch", 0, 5, cat="cuda_runtime", correlation=9).device("a", 10, 5, correlation=9).device("b", 20, 5, correlation=9)
+    b = (
+        TraceBuilder()
+        .host("cudaGraphLaunch", 0, 5, cat="cuda_runtime", correlation=9)
+        .device("a", 10, 5, correlation=9)
+        .device("b", 20, 5, correlation=9)
+    )
     assert [call for _, call, _ in launched(link(b.trace(tmp_path)))] == ["cudaGraphLaunch", "cudaGraphLaunch"]
 
 
@@ -70,9 +91,19 @@ def test_nesting(tmp_path: Path):
 
 
 def test_rows_that_overlap_without_nesting_are_cut(tmp_path: Path):
-    trace = TraceBuilder().host("a", 0, 50).host("b", 30, 40).host("c", 60, 20).host("d", 0, 90, thread=(100, 101)).trace(tmp_path)
+    trace = (
+        TraceBuilder()
+        .host("a", 0, 50)
+        .host("b", 30, 40)
+        .host("c", 60, 20)
+        .host("d", 0, 90, thread=(100, 101))
+        .trace(tmp_path)
+    )
     nesting = nest(trace)
-    rows = [(trace.names[int(trace.host.name[r])], int(e), int(p)) for r, e, p in zip(nesting.rows, nesting.end, nesting.parent, strict=True)]
+    rows = [
+        (trace.names[int(trace.host.name[r])], int(e), int(p))
+        for r, e, p in zip(nesting.rows, nesting.end, nesting.parent, strict=True)
+    ]
     assert rows == [("a", 50_000, -1), ("b", 50_000, 0), ("c", 80_000, -1), ("d", 90_000, -1)]
     assert nesting.clipped == 1
 
@@ -81,4 +112,6 @@ def test_step_markers_are_no_operators(tmp_path: Path):
     # Before torch 1.12 ProfilerStep was an operator row; nothing nests in it.
     trace = TraceBuilder().host("ProfilerStep#1", 0, 100).host("aten::add", 10, 5).trace(tmp_path)
     nesting = nest(trace)
-    assert [(trace.names[int(trace.host.name[r])], int(p)) for r, p in zip(nesting.rows, nesting.parent, strict=True)] == [("aten::add", -1)]
+    assert [
+        (trace.names[int(trace.host.name[r])], int(p)) for r, p in zip(nesting.rows, nesting.parent, strict=True)
+    ] == [("aten::add", -1)]

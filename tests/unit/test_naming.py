@@ -10,7 +10,10 @@ from hpuprof.naming import is_trace_name, parse_name, trace_name
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("gpu01_12345.1700000000000000000.pt.trace.json", {"worker": "gpu01_12345", "host": "gpu01", "number": 12345, "span": 1_700_000_000_000_000_000}),
+        (
+            "gpu01_12345.1700000000000000000.pt.trace.json",
+            {"worker": "gpu01_12345", "host": "gpu01", "number": 12345, "span": 1_700_000_000_000_000_000},
+        ),
         ("worker0.1623143089861.pt.trace.json.gz", {"rank": 0, "span": 1_623_143_089_861}),
         ("worker3_step_12.1694128201557.pt.trace.json.gz", {"rank": 3}),
         ("job-worker-1_4242.17.pt.trace.json", {"rank": None, "host": "job-worker-1", "number": 4242}),
@@ -44,7 +47,10 @@ def test_a_name_says(name: str, expected: dict[str, object]):
 
 
 def test_stage_and_action_do_not_change_the_worker():
-    names = ["fit-p-0-[Strategy]S.training_step.1.pt.trace.json", "validate-p-0-[Strategy]S.validation_step.2.pt.trace.json"]
+    names = [
+        "fit-p-0-[Strategy]S.training_step.1.pt.trace.json",
+        "validate-p-0-[Strategy]S.validation_step.2.pt.trace.json",
+    ]
     assert {parse_name(n).worker for n in names} == {"p-0"}
 
 
@@ -52,7 +58,12 @@ def test_stage_and_action_do_not_change_the_worker():
 def test_our_names_read_back(host: str):
     name = trace_name(host, 12, 1_700_000_000_000_000_000, compressed=True)
     parts = parse_name(name)
-    assert (parts.number, parts.span, name.endswith(".gz"), is_trace_name(name)) == (12, 1_700_000_000_000_000_000, True, True)
+    assert (parts.number, parts.span, name.endswith(".gz"), is_trace_name(name)) == (
+        12,
+        1_700_000_000_000_000_000,
+        True,
+        True,
+    )
 
 
 def test_only_names_of_the_recorder_are_surely_traces():

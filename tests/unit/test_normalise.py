@@ -14,13 +14,18 @@ from hpuprof.model.trace import Trace
 def paired(tmp_path: Path, *rows: tuple[str, str | None, float], **more: object) -> Trace:
     builder = TraceBuilder().host("anchor", 0, 1)
     for phase, name, ts in rows:
-        builder.event(ph=phase, ts=ts, **{"cat": "cpu_op", "pid": 1, "tid": 1, **({} if name is None else {"name": name}), **more})
+        builder.event(
+            ph=phase, ts=ts, **{"cat": "cpu_op", "pid": 1, "tid": 1, **({} if name is None else {"name": name}), **more}
+        )
     return builder.trace(tmp_path)
 
 
 def slices(trace: Trace) -> list[tuple[str, int, int]]:
     host = trace.host
-    found = [(trace.names[n], s // 1000, d // 1000) for n, s, d in zip(host.name.tolist(), host.start.tolist(), host.dur.tolist(), strict=True)]
+    found = [
+        (trace.names[n], s // 1000, d // 1000)
+        for n, s, d in zip(host.name.tolist(), host.start.tolist(), host.dur.tolist(), strict=True)
+    ]
     return [row for row in found if row[0] != "anchor"]
 
 
@@ -36,7 +41,11 @@ BEGIN, END = "begin rows without an end", "end rows without a begin"
     [
         ([("B", "a", 1), ("E", "a", 5)], [("a", 1, 4)], {}),
         ([("B", "a", 1), ("B", "a", 2), ("E", "a", 3), ("E", "a", 9)], [("a", 1, 8), ("a", 2, 1)], {}),
-        ([("B", "a", 1), ("B", "b", 2), ("E", "b", 3), ("B", "b", 4), ("E", "b", 6), ("E", "a", 9)], [("a", 1, 8), ("b", 2, 1), ("b", 4, 2)], {}),
+        (
+            [("B", "a", 1), ("B", "b", 2), ("E", "b", 3), ("B", "b", 4), ("E", "b", 6), ("E", "a", 9)],
+            [("a", 1, 8), ("b", 2, 1), ("b", 4, 2)],
+            {},
+        ),
         ([("E", "a", 9), ("B", "a", 1)], [("a", 1, 8)], {}),
         ([("B", "a", 1), ("E", "a", 5), ("B", "a", 5), ("E", "a", 9)], [("a", 1, 4), ("a", 5, 4)], {}),
         ([("B", "a", 5), ("E", "a", 5)], [("a", 5, 0)], {}),
@@ -64,11 +73,17 @@ def test_begin_and_end_pair_only_on_one_track(tmp_path: Path):
 
 def test_a_begin_row_without_a_stamp_is_counted(tmp_path: Path):
     trace = paired(tmp_path, ("B", "a", 1), ("E", "a", None))
-    assert {(t.code, t.text): t.count for t in trace.health.troubles} == {("HP111", BEGIN): 1, ("HP112", "rows without a time stamp"): 1}
+    assert {(t.code, t.text): t.count for t in trace.health.troubles} == {
+        ("HP111", BEGIN): 1,
+        ("HP112", "rows without a time stamp"): 1,
+    }
 
 
 def test_absolute_stamps_with_decimals_are_exact_even_when_the_first_such_row_comes_late(tmp_path: Path):
-    rows = ",".join(f'{{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":{1_714_000_000_000_000 + i},"dur":1}}' for i in range(30_000))
+    rows = ",".join(
+        f'{{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":{1_714_000_000_000_000 + i},"dur":1}}'
+        for i in range(30_000)
+    )
     rows += ',{"ph":"X","cat":"cpu_op","name":"z","pid":1,"tid":1,"ts":1714000000040000.123,"dur":0.001}'
     (tmp_path / "t.json").write_text(f'{{"traceEvents":[{rows}]}}')
     from hpuprof.ingest.read import read_trace

@@ -16,13 +16,32 @@ def operators(part: RankPartial) -> dict[str, tuple[int, int, int]]:
 
 
 def test_self_time_is_the_duration_less_the_operators_directly_inside(tmp_path: Path):
-    b = TraceBuilder().step(0, 0, 100).host("aten::linear", 10, 50).host("aten::t", 12, 8).host("aten::addmm", 25, 30).host("aten::copy_", 30, 5)
+    b = (
+        TraceBuilder()
+        .step(0, 0, 100)
+        .host("aten::linear", 10, 50)
+        .host("aten::t", 12, 8)
+        .host("aten::addmm", 25, 30)
+        .host("aten::copy_", 30, 5)
+    )
     b.host("cudaLaunchKernel", 40, 5, cat="cuda_runtime")  # calls are part of the operator's own time
-    assert operators(b.reduce(tmp_path)) == {"aten::linear": (1, 50, 12), "aten::addmm": (1, 30, 25), "aten::t": (1, 8, 8), "aten::copy_": (1, 5, 5)}
+    assert operators(b.reduce(tmp_path)) == {
+        "aten::linear": (1, 50, 12),
+        "aten::addmm": (1, 30, 25),
+        "aten::t": (1, 8, 8),
+        "aten::copy_": (1, 5, 5),
+    }
 
 
 def test_recursion_counts_once_in_totals(tmp_path: Path):
-    b = TraceBuilder().step(0, 0, 100).host("aten::to", 0, 50).host("aten::_to_copy", 5, 40).host("aten::to", 10, 20).host("aten::to", 60, 10)
+    b = (
+        TraceBuilder()
+        .step(0, 0, 100)
+        .host("aten::to", 0, 50)
+        .host("aten::_to_copy", 5, 40)
+        .host("aten::to", 10, 20)
+        .host("aten::to", 60, 10)
+    )
     assert operators(b.reduce(tmp_path)) == {"aten::to": (3, 60, 40), "aten::_to_copy": (1, 40, 20)}
 
 
@@ -53,12 +72,16 @@ def test_device_time_of_recursive_operators_counts_once(tmp_path: Path):
 
 def test_device_time_is_unknown_when_nothing_is_linked(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).host("aten::mm", 0, 50).device("k", 60, 7)
-    assert [(o.device_self_ns, o.device_total_ns, o.launches) for o in b.reduce(tmp_path).operators] == [(None, None, None)]
+    assert [(o.device_self_ns, o.device_total_ns, o.launches) for o in b.reduce(tmp_path).operators] == [
+        (None, None, None)
+    ]
 
 
 def test_percentiles_and_rates_over_the_used_steps(tmp_path: Path):
     b = TraceBuilder().steps(4, 100)
-    for i, dur in enumerate([40, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]):  # the first one lies in the first step, which is left out
+    for i, dur in enumerate(
+        [40, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    ):  # the first one lies in the first step, which is left out
         b.host("aten::add", 50 if i == 0 else 100 + 20 * (i - 1), dur)
     [row] = b.reduce(tmp_path).operators
     assert (row.count, row.host_total_ns, row.host_p50_ns, row.host_p90_ns) == (10, 55_000, 5_000, 9_000)
@@ -74,7 +97,14 @@ def test_shapes(tmp_path: Path):
 
 
 def test_operators_come_in_order_of_self_and_device_time(tmp_path: Path):
-    b = TraceBuilder().step(0, 0, 100).host("aten::small", 0, 5).kernel("k", 50, 40, launch=1).host("aten::big", 10, 30).host("aten::also_small", 45, 5)
+    b = (
+        TraceBuilder()
+        .step(0, 0, 100)
+        .host("aten::small", 0, 5)
+        .kernel("k", 50, 40, launch=1)
+        .host("aten::big", 10, 30)
+        .host("aten::also_small", 45, 5)
+    )
     assert [o.name for o in b.host("aten::b", 60, 2).host("aten::a", 65, 2).reduce(tmp_path).operators] == [
         "aten::small",  # 5 on the host, 40 on the device
         "aten::big",
@@ -90,7 +120,10 @@ def test_kernels_by_name_and_engine(tmp_path: Path):
         b.device("gemm", start, dur)
     b.device("gemm", 20, 15, stream=8)  # another stream at the same time: another activation
     b.device("Memset (Device)", 150, 2, cat="gpu_memset")
-    rows = [(k.name, k.engine, k.kind, k.count, k.rows, k.total_ns, k.p50_ns, k.p90_ns, k.max_ns) for k in b.reduce(tmp_path).kernels]
+    rows = [
+        (k.name, k.engine, k.kind, k.count, k.rows, k.total_ns, k.p50_ns, k.p90_ns, k.max_ns)
+        for k in b.reduce(tmp_path).kernels
+    ]
     assert rows == [
         ("gemm", "compute", "compute", 5, 5, 115_000, 20_000, 40_000, 40_000),
         ("Memset (Device)", "copy", "copy", 1, 1, 2_000, 2_000, 2_000, 2_000),
@@ -116,7 +149,9 @@ def test_launches(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 200).host("aten::mm", 0, 60)
     b.kernel("a", 20, 10, launch=10, call_dur=4)  # latency 6, longer than its call
     b.kernel("b", 30, 2, launch=20, call_dur=4)  # latency 6, shorter
-    b.kernel("c", 40, 9, launch=30, call_dur=12, call="cuLaunchKernel")  # started before the call returned: latency 0; shorter
+    b.kernel(
+        "c", 40, 9, launch=30, call_dur=12, call="cuLaunchKernel"
+    )  # started before the call returned: latency 0; shorter
     b.host("cudaLaunchKernel", 50, 6, cat="cuda_runtime", correlation=99)  # its kernel is not in the trace
     rows = {r.call: r for r in b.reduce(tmp_path).launches}
     assert {n: (r.count, r.linked, r.host_p50_ns, r.host_p90_ns) for n, r in rows.items()} == {
@@ -152,7 +187,12 @@ def test_graph_launches_do_not_count_as_short(tmp_path: Path):
     for i in range(3):
         b.device("k", 30 + 10 * i, 5, correlation=5)
     [everything, graph] = b.reduce(tmp_path).launches
-    assert (everything.count, everything.linked, everything.short_fraction, everything.latency_p50_ns) == (1, 1, None, 10_000)
+    assert (everything.count, everything.linked, everything.short_fraction, everything.latency_p50_ns) == (
+        1,
+        1,
+        None,
+        10_000,
+    )
     assert (graph.call, graph.linked, graph.short_fraction) == ("cudaGraphLaunch", 1, None)
 
 

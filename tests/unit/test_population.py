@@ -79,7 +79,9 @@ def test_hp108_graph_launches_without_their_rows(tmp_path: Path, complete: int, 
 def test_hp108_graph_launches_with_no_rows_at_all(tmp_path: Path):
     b = TraceBuilder().steps(4, 100)
     for i in range(4):
-        b.host("cudaGraphLaunch", 100 * i + 5, 2, cat="cuda_runtime", correlation=i + 1).device("k", 100 * i + 10, 20).device("k", 100 * i + 40, 20)
+        b.host("cudaGraphLaunch", 100 * i + 5, 2, cat="cuda_runtime", correlation=i + 1).device(
+            "k", 100 * i + 10, 20
+        ).device("k", 100 * i + 40, 20)
     assert problems(b.reduce(tmp_path)) == ["HP108"]
 
 

@@ -92,7 +92,11 @@ def test_serial_and_parallel_reports_are_the_same_bytes(samples):
 
     folder = samples / "hpu_g3_lazy_8_ranks"
     with ThreadPoolExecutor(3) as pool:
-        reports = [hpuprof.analyze(folder, jobs=1), hpuprof.analyze(folder, jobs=2), hpuprof.analyze(folder, executor=pool)]
+        reports = [
+            hpuprof.analyze(folder, jobs=1),
+            hpuprof.analyze(folder, jobs=2),
+            hpuprof.analyze(folder, executor=pool),
+        ]
     assert len({render(r, ".json") for r in reports}) == 1
 
 
@@ -141,7 +145,13 @@ def test_save_leaves_no_half_file(samples, tmp_path):
 def test_errors_survive_a_process_border():
     original = errors.TraceFormatError("bad", path="a.json", offset=7, hint="do")
     again = pickle.loads(pickle.dumps(original))
-    assert (type(again), again.message, again.path, again.offset, again.hint) == (errors.TraceFormatError, "bad", "a.json", 7, "do")
+    assert (type(again), again.message, again.path, again.offset, again.hint) == (
+        errors.TraceFormatError,
+        "bad",
+        "a.json",
+        7,
+        "do",
+    )
 
 
 def test_a_dead_worker_costs_nothing(samples):

@@ -33,7 +33,11 @@ def test_rows_come_in_the_order_of_the_text():
 
 
 def test_stamps_read_exactly_keep_their_digits_in_a_broken_row():
-    text = row('a"b').replace(b'"ts":0', b'"ts":1714000000000000.123') + b"," + row("c", args=[1]).replace(b'"ts":0', b'"ts":1714000000000000.456')
+    text = (
+        row('a"b').replace(b'"ts":0', b'"ts":1714000000000000.123')
+        + b","
+        + row("c", args=[1]).replace(b'"ts":0', b'"ts":1714000000000000.456')
+    )
     events, _, _ = recover_events(text, 0, EXACT)
     assert [bytes(e.ts) for e in events] == [b"1714000000000000.123", b"1714000000000000.456"]
 
@@ -45,7 +49,9 @@ def test_a_row_in_sorted_keys_takes_its_own_name_not_one_of_its_arguments():
 
 
 def test_a_row_without_a_duration_or_stamp_is_not_scraped_together():
-    events, notes, _ = recover_events(b'{"ph":"X","name":"a"b","ts":1,"pid":1},{"ph":"X","name":"a"b","dur":1}', 0, DECODER)
+    events, notes, _ = recover_events(
+        b'{"ph":"X","name":"a"b","ts":1,"pid":1},{"ph":"X","name":"a"b","dur":1}', 0, DECODER
+    )
     assert events == []
     assert [(n.code, n.count) for n in notes] == [("HP102", 2)]
 

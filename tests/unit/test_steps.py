@@ -28,7 +28,11 @@ def with_steps(*walls: float, names: str = "ProfilerStep#{}") -> TraceBuilder:
 
 def test_profiler_steps(tmp_path: Path):
     part = with_steps(100, 110, 120).reduce(tmp_path)
-    assert steps_of(part) == [("ProfilerStep#0", 0, 100, ""), ("ProfilerStep#1", 100, 110, ""), ("ProfilerStep#2", 210, 120, "")]
+    assert steps_of(part) == [
+        ("ProfilerStep#0", 0, 100, ""),
+        ("ProfilerStep#1", 100, 110, ""),
+        ("ProfilerStep#2", 210, 120, ""),
+    ]
     assert (part.file.step_source, part.file.step_name) == ("profiler_step", "ProfilerStep#")
 
 
@@ -49,22 +53,39 @@ def test_lightning_steps_run_from_batch_to_batch_whatever_profiler_step_says(tmp
         b.step(number, begin, end - begin).annotation(BATCH, 100 * i + 10, 60)
         b.annotation("[pl][profile][_TrainingEpochLoop].train_dataloader_next", 100 * i + 75, 20)
     part = b.reduce(tmp_path)
-    assert steps_of(part) == [("batch 0", 10, 100, "first"), ("batch 1", 110, 100, ""), ("batch 2", 210, 100, ""), ("batch 3", 310, 60, "last")]
+    assert steps_of(part) == [
+        ("batch 0", 10, 100, "first"),
+        ("batch 1", 110, 100, ""),
+        ("batch 2", 210, 100, ""),
+        ("batch 3", 310, 60, "last"),
+    ]
     assert (part.file.step_source, part.file.step_name) == ("lightning", BATCH)
 
 
 def test_lightning_validation_batches(tmp_path: Path):
     name = "[pl][profile][Strategy]SingleDeviceStrategy.validation_step"
-    part = TraceBuilder().step(3, 0, 95).step(4, 95, 90).annotation(name, 20, 50).annotation(name, 120, 60).reduce(tmp_path)
+    part = (
+        TraceBuilder()
+        .step(3, 0, 95)
+        .step(4, 95, 90)
+        .annotation(name, 20, 50)
+        .annotation(name, 120, 60)
+        .reduce(tmp_path)
+    )
     assert steps_of(part) == [("batch 0", 20, 100, ""), ("batch 1", 120, 60, "last")]
 
 
 def test_an_annotation_that_repeats(tmp_path: Path):
     b = TraceBuilder()
     for i in range(4):
-        b.annotation(f"## iteration {i} ##", 100 * i, 90).annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 100 * i + 1, 80)
+        b.annotation(f"## iteration {i} ##", 100 * i, 90).annotation(
+            "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 100 * i + 1, 80
+        )
     part = b.reduce(tmp_path)
-    assert steps_of(part) == [(f"## iteration {i} ##", 100 * i, w, e) for i, (w, e) in enumerate([(100, "first"), (100, ""), (100, ""), (90, "last")])]
+    assert steps_of(part) == [
+        (f"## iteration {i} ##", 100 * i, w, e)
+        for i, (w, e) in enumerate([(100, "first"), (100, ""), (100, ""), (90, "last")])
+    ]
     assert (part.file.step_source, part.file.step_name) == ("annotation", "## iteration # ##")
     assert "HP109" in {d.code for d in part.diagnostics}
 
@@ -73,7 +94,9 @@ def test_an_annotation_that_covers_little_or_comes_twice_is_no_step(tmp_path: Pa
     b = TraceBuilder().host("aten::add", 0, 5).host("aten::add", 1000, 5)
     for i in range(4):
         b.annotation("checkpoint", 10 * i, 5)
-    assert b.annotation("epoch", 0, 400).annotation("epoch", 500, 400).reduce(tmp_path).file.step_source == "whole_trace"
+    assert (
+        b.annotation("epoch", 0, 400).annotation("epoch", 500, 400).reduce(tmp_path).file.step_source == "whole_trace"
+    )
 
 
 def test_the_period_of_the_operators(tmp_path: Path):
@@ -83,7 +106,9 @@ def test_the_period_of_the_operators(tmp_path: Path):
             b.host(name, 100 * i + 15 * j, 10)
     part = b.reduce(tmp_path)
     # A period begins after the longest pause: at aten::linear.
-    assert [(s.start_ns, s.wall_ns) for s in part.steps] == [(100_000 * i, 100_000) for i in range(4)] + [(400_000, 55_000)]
+    assert [(s.start_ns, s.wall_ns) for s in part.steps] == [(100_000 * i, 100_000) for i in range(4)] + [
+        (400_000, 55_000)
+    ]
     assert (part.file.step_source, part.file.step_name) == ("operator_period", "aten::linear")
 
 
@@ -120,11 +145,23 @@ def test_steps_that_compile(tmp_path: Path):
     b = with_steps(100, 100, 100, 100, 100, 100)
     b.host("cuModuleLoadData", 10, 3, cat="cuda_driver").host("cuModuleLoadData", 210, 1, cat="cuda_driver")
     part = b.reduce(tmp_path)
-    assert [(s.excluded, s.compile_ns) for s in part.steps] == [("compiling", 3000), ("", 0), ("", 1000), ("", 0), ("", 0), ("last", 0)]
+    assert [(s.excluded, s.compile_ns) for s in part.steps] == [
+        ("compiling", 3000),
+        ("", 0),
+        ("", 1000),
+        ("", 0),
+        ("", 0),
+        ("last", 0),
+    ]
 
 
 def test_when_every_step_has_a_reason_the_ones_that_do_not_compile_are_used(tmp_path: Path):
-    b = TraceBuilder().annotation(BATCH, 0, 90).annotation(BATCH, 100, 90).host("cuModuleLoadData", 10, 30, cat="cuda_driver")
+    b = (
+        TraceBuilder()
+        .annotation(BATCH, 0, 90)
+        .annotation(BATCH, 100, 90)
+        .host("cuModuleLoadData", 10, 30, cat="cuda_driver")
+    )
     part = b.reduce(tmp_path)
     assert [s.excluded for s in part.steps] == ["compiling", ""]
     assert "HP124" in {d.code for d in part.diagnostics}
@@ -132,4 +169,8 @@ def test_when_every_step_has_a_reason_the_ones_that_do_not_compile_are_used(tmp_
 
 def test_no_number_depends_on_the_step_numbers(tmp_path: Path):
     part = TraceBuilder().step(7, 0, 100).step(7, 100, 100).step(1, 200, 100).reduce(tmp_path)
-    assert steps_of(part) == [("ProfilerStep#7", 0, 100, ""), ("ProfilerStep#7", 100, 100, ""), ("ProfilerStep#1", 200, 100, "")]
+    assert steps_of(part) == [
+        ("ProfilerStep#7", 0, 100, ""),
+        ("ProfilerStep#7", 100, 100, ""),
+        ("ProfilerStep#1", 200, 100, ""),
+    ]

@@ -33,22 +33,39 @@ def test_without_markers_main_has_the_most_operators(tmp_path: Path):
 
 
 def test_autograd_by_name_of_the_thread(tmp_path: Path):
-    b = TraceBuilder().step(0, 0, 100).host("aten::add", 0, 2).thread("pt_autograd_0", AUTOGRAD).host("aten::mm", 5, 2, thread=AUTOGRAD)
+    b = (
+        TraceBuilder()
+        .step(0, 0, 100)
+        .host("aten::add", 0, 2)
+        .thread("pt_autograd_0", AUTOGRAD)
+        .host("aten::mm", 5, 2, thread=AUTOGRAD)
+    )
     assert roles(b, tmp_path) == {"100": "main", "101": "autograd"}
 
 
 def test_autograd_by_what_it_runs(tmp_path: Path):
-    for name in ("autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0", "torch::autograd::AccumulateGrad"):
+    for name in (
+        "autograd::engine::evaluate_function: AddmmBackward0",
+        "AddmmBackward0",
+        "torch::autograd::AccumulateGrad",
+    ):
         b = TraceBuilder().step(0, 0, 100).host("aten::add", 0, 2).host(name, 5, 9, thread=AUTOGRAD)
         assert roles(b, tmp_path) == {"100": "main", "101": "autograd"}, name
 
 
 def test_backward_on_the_main_thread_leaves_it_main(tmp_path: Path):
-    assert roles(TraceBuilder().step(0, 0, 100).host("autograd::engine::evaluate_function: MulBackward0", 5, 2), tmp_path) == {"100": "main"}
+    assert roles(
+        TraceBuilder().step(0, 0, 100).host("autograd::engine::evaluate_function: MulBackward0", 5, 2), tmp_path
+    ) == {"100": "main"}
 
 
 def test_launch_threads_enqueue_and_run_no_operators(tmp_path: Path):
-    b = TraceBuilder().step(0, 0, 100).host("aten::add", 0, 2).host("LaunchSyncTensorsGraph", 5, 5, cat="privateuse1_runtime", thread=OTHER)
+    b = (
+        TraceBuilder()
+        .step(0, 0, 100)
+        .host("aten::add", 0, 2)
+        .host("LaunchSyncTensorsGraph", 5, 5, cat="privateuse1_runtime", thread=OTHER)
+    )
     assert roles(b, tmp_path) == {"100": "main", "102": "launch"}
 
 
@@ -75,8 +92,16 @@ def test_synapse_tracks_have_no_thread(tmp_path: Path):
 
 
 def test_a_synapse_logger_file_names_no_threads_and_yet_has_them(tmp_path: Path):
-    rows = [("B", "add_hpu_lazy", 10), ("E", "add_hpu_lazy", 20), ("B", "copy_hpu_lazy_D2H", 30), ("E", "copy_hpu_lazy_D2H", 60)]
+    rows = [
+        ("B", "add_hpu_lazy", 10),
+        ("E", "add_hpu_lazy", 20),
+        ("B", "copy_hpu_lazy_D2H", 30),
+        ("E", "copy_hpu_lazy_D2H", 60),
+    ]
     path = tmp_path / "synapse_log.json"
-    path.write_text(",\n".join(json.dumps({"ph": p, "cat": "foo", "name": n, "pid": 7, "tid": 7, "ts": t}) for p, n, t in rows) + ",\n")
+    path.write_text(
+        ",\n".join(json.dumps({"ph": p, "cat": "foo", "name": n, "pid": 7, "tid": 7, "ts": t}) for p, n, t in rows)
+        + ",\n"
+    )
     trace = read_trace(path)
     assert (trace.form, track_roles(trace).tolist()) == ("bare", [Role.MAIN])

@@ -1,0 +1,120 @@
+"""Which table each collected row belongs to, and what it is: applies the rules of `dialects` once per distinct name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.ingest import dialects
+from hpuprof.ingest.columns import Interner, by_start
+from hpuprof.model.schema import DeviceKind, HostKind
+from hpuprof.model.trace import DeviceRows, HostRows, Track
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """Columns of a whole file, before it is known what each row is.
+
+    `host`: rows that can only be host slices; `lane`: rows that are device slices if their track is an engine lane or
+    their category says so. `no_dtype`: code of the empty data type.
+    """
+
+    host: dict[str, npt.NDArray[Any]]
+    lane: dict[str, npt.NDArray[Any]]
+    names: list[str]
+    hw_events: list[str]
+    no_dtype: int
+
+
+def classify(collected: Collected, cats: list[str], tracks: list[Track]) -> tuple[HostRows, DeviceRows, list[str]]:
+    """Send each maybe-device row to its table and classify all rows; also return the names of the engines."""
+    names, lane = collected.names, collected.lane
+    on_lane = np.array([t.engine is not None for t in tracks] or [False], dtype=bool)
+    rules = [[dialects.row_rule(c, lane=flag) for flag in (False, True)] for c in cats]
+    to_device = np.array(
+        [[bool(r and r.target == "device") for r in pair] for pair in rules] or [[False, False]], dtype=bool
+    )
+    track, cat = lane["track"].astype(np.int64), lane["cat"].astype(np.int64)
+    is_device = to_device[cat, on_lane[track].astype(np.int64)] if len(track) else np.empty(0, dtype=bool)
+    device, engines = _device_rows({k: v[is_device] for k, v in lane.items()}, collected, cats, tracks)
+    host = collected.host
+    if not is_device.all():
+        extra = {k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external")}
+        extra["shape"] = np.full(len(extra["start"]), -1, dtype=np.int32)
+        host = {k: np.concatenate([host[k], extra[k]]) for k in host}
+    kinds = np.array([(r[0].kind or 0) if r[0] else 0 for r in rules] or [0], dtype=np.int8)
+    return _host_rows(host, kinds, names), device, engines
+
+
+def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8], names: list[str]) -> HostRows:
+    kind = kinds[columns["cat"].astype(np.int64)]
+    name = columns["name"].astype(np.int64)
+    lookup = np.zeros((max(HostKind) + 1, max(len(names), 1)), dtype=np.int8)
+    for host_kind in HostKind:
+        present = np.zeros(len(names), dtype=bool)
+        present[name[kind == host_kind]] = True
+        for code in np.flatnonzero(present).tolist():
+            plain = names[code]
+            if host_kind == HostKind.PYTHON and "replay" not in plain:
+                continue
+            lookup[host_kind, code] = dialects.activity(host_kind, dialects.call_name(plain))
+    order = by_start(columns["start"], columns["dur"])
+    return HostRows(
+        start=columns["start"][order],
+        dur=columns["dur"][order],
+        name=columns["name"][order].astype(np.int32),
+        track=columns["track"][order].astype(np.int32),
+        kind=kind[order],
+        activity=lookup[kind.astype(np.int64), name][order],
+        correlation=columns["correlation"][order],
+        external=columns["external"][order],
+        shape=columns["shape"][order].astype(np.int32),
+    )
+
+
+def _device_rows(
+    columns: dict[str, npt.NDArray[Any]], collected: Collected, cats: list[str], tracks: list[Track]
+) -> tuple[DeviceRows, list[str]]:
+    names, hw_events = collected.names, collected.hw_events or [""]
+    engines = Interner()
+    track_engine = np.array([engines[t.engine or ""] for t in tracks] or [engines[""]], dtype=np.int64)
+    engine_of_track = (
+        track_engine[columns["track"].astype(np.int64)] if len(columns["track"]) else np.empty(0, dtype=np.int64)
+    )
+    # Each distinct combination is classified once; the combinations of a file are few.
+    parts = (engine_of_track, columns["cat"], columns["name"], columns["hw"])
+    sizes = (len(engines), len(cats), len(names), len(hw_events))
+    unique, inverse = np.unique(
+        np.ravel_multi_index(parts, sizes) if len(engine_of_track) else engine_of_track, return_inverse=True
+    )
+    combinations = np.stack(np.unravel_index(unique, sizes), axis=1).tolist()
+    by_code = list(engines)
+    kinds, engine_codes = [], []
+    for engine, cat, name, hw in combinations:
+        rule = dialects.device_rule(
+            engine=by_code[engine], category=cats[cat], name=names[name], hw_event=hw_events[hw]
+        )
+        kinds.append(int(rule.kind))
+        label = by_code[engine] or DeviceKind(rule.kind).name.lower()
+        engine_codes.append(engines[label])
+    kind = np.array(kinds, dtype=np.int8)[inverse] if kinds else np.empty(0, dtype=np.int8)
+    engine_column = np.array(engine_codes, dtype=np.int32)[inverse] if kinds else np.empty(0, dtype=np.int32)
+    order = by_start(columns["start"], columns["dur"])
+    dtype = columns["dtype"][order].astype(np.int32)
+    rows = DeviceRows(
+        start=columns["start"][order],
+        dur=columns["dur"][order],
+        name=columns["name"][order].astype(np.int32),
+        track=columns["track"][order].astype(np.int32),
+        kind=kind[order],
+        engine=engine_column[order],
+        correlation=columns["correlation"][order].astype(np.int64),
+        external=columns["external"][order].astype(np.int64),
+        bytes=columns["bytes"][order].astype(np.int64),
+        dtype=np.where(dtype == collected.no_dtype, -1, dtype).astype(np.int32),
+        recipe=columns["recipe"][order].astype(np.int64),
+    )
+    return rows, list(engines)

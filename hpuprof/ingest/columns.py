@@ -1,0 +1,80 @@
+"""Growing typed columns: names to codes, lists of arrays to one array. Knows nothing of traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.model.trace import Ints
+
+
+class Interner(dict[Any, int]):
+    """Give each distinct key the next code; unhashable keys count as their text."""
+
+    def __missing__(self, key: Any) -> int:
+        code = self[key] = len(self)
+        return code
+
+    def codes(self, keys: list[Any]) -> npt.NDArray[np.int32]:
+        """Return the code of each key, dtype int32."""
+        try:
+            return np.array([self[k] for k in keys], dtype=np.int32)
+        except TypeError:
+            return np.array([self[_hashable(k)] for k in keys], dtype=np.int32)
+
+
+def _hashable(key: Any) -> Any:
+    try:
+        hash(key)
+    except TypeError:
+        return tuple(str(part) for part in key) if isinstance(key, tuple) else str(key)
+    return key
+
+
+class Columns:
+    """Growing columns: one list of arrays per name."""
+
+    def __init__(self, *names: str) -> None:
+        self.parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+
+    def add(self, **arrays: npt.NDArray[Any]) -> None:
+        """Append one array to each column."""
+        for name, parts in self.parts.items():
+            parts.append(arrays[name])
+
+    def take(self) -> dict[str, npt.NDArray[Any]]:
+        """Join each column, releasing its parts as it goes."""
+        joined = {}
+        for name in list(self.parts):
+            parts = self.parts.pop(name)
+            joined[name] = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return joined
+
+
+def by_start(start: Ints, dur: Ints) -> npt.NDArray[np.int64]:
+    """Return the order by start, longer rows first; writers emit nearly sorted rows, so only ties cost a second key."""
+    order = np.argsort(start, kind="stable")
+    ordered = start[order]
+    same = ordered[1:] == ordered[:-1]
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        members = order[tied]
+        order[tied] = members[np.lexsort((-dur[members], start[members]))]
+    return order
+
+
+def small(values: Ints) -> npt.NDArray[Any]:
+    """Store a column in 32 bits where its values fit."""
+    if len(values) and (values.max() > np.iinfo(np.int32).max or values.min() < -1):
+        return values
+    return values.astype(np.int32)
+
+
+def whole(value: Any) -> int | None:
+    """Return a number or its text as an int, None when it is none."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
