@@ -61,16 +61,15 @@ class Steps:
 def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) -> Steps:
     """Find the steps by the best evidence that the trace holds, then mark the ones that are not typical.
 
-    In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#` rows run from forward to forward, and their
-    numbers repeat); Lightning's evaluation batches; `ProfilerStep#`; an annotation that repeats; the period of the operator
-    sequence; the whole trace.
+    In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#`
+    rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches; `ProfilerStep#`; an
+    annotation that repeats; the period of the operator sequence; the whole trace.
     """
     host = trace.host
-    own = (
-        "hpuprof" in trace.header
-    )  # our recorder's ProfilerStep# rows are whole batches, start to start, the last one too
+    # Our recorder's ProfilerStep# rows are whole batches, start to start, the last one too.
+    recorded = trace.header.get("hpuprof")
     found = (
-        (_profiler_steps(trace) if own else None)
+        (_profiler_steps(trace) if recorded else None)
         or _start_to_start(trace, np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool), "lightning")
         or _start_to_start(
             trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool), "lightning"
@@ -85,7 +84,8 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) 
         found = _Found(
             np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0
         )
-    return _classify(found, compiling)
+    kind = str(recorded.get("window_kind", "")) if isinstance(recorded, dict) else ""
+    return _classify(found, compiling, kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +213,7 @@ def _period(names: npt.NDArray[np.int64]) -> int | None:
     return None
 
 
-def _classify(found: _Found, compiling: Intervals) -> Steps:
+def _classify(found: _Found, compiling: Intervals, window_kind: str) -> Steps:
     count = len(found.start)
     wall = found.end - found.start
     excluded = [""] * count
@@ -221,12 +221,7 @@ def _classify(found: _Found, compiling: Intervals) -> Steps:
     for i in range(count):
         if compile_ns[i] > _COMPILE_SHARE * max(1, wall[i]):
             excluded[i] = "compiling"
-    if count >= 2 and found.open_ends and not excluded[-1]:
-        excluded[-1] = "last"
-    if count >= 4 and not excluded[0]:
-        excluded[0] = "first"
-    if count >= 5 and not excluded[-1]:
-        excluded[-1] = "last"
+    _mark_borders(found, excluded, window_kind)
     _mark_warm_up(wall, excluded)
     _mark_outliers(wall, excluded)
     untypical = all(excluded)
@@ -236,6 +231,23 @@ def _classify(found: _Found, compiling: Intervals) -> Steps:
         for i in keep:
             excluded[i] = ""
     return Steps(found.start, found.end, found.labels, found.source, found.name, excluded, untypical)
+
+
+def _mark_borders(found: _Found, excluded: list[str], window_kind: str) -> None:
+    """Mark the first and the last step where a recording distorts them."""
+    count = len(excluded)
+    if window_kind:
+        # Our recorder warms up, ends with a whole step, and drains a synchronous window. Work that was in flight when an
+        # asynchronous one began left no rows, so its first step looks too idle.
+        if window_kind != "sync" and count >= 3 and not excluded[0]:
+            excluded[0] = "first"
+        return
+    if count >= 2 and found.open_ends and not excluded[-1]:
+        excluded[-1] = "last"
+    if count >= 4 and not excluded[0]:
+        excluded[0] = "first"
+    if count >= 5 and not excluded[-1]:
+        excluded[-1] = "last"
 
 
 def _mark_warm_up(wall: Ints, excluded: list[str]) -> None:

@@ -16,7 +16,7 @@ from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
 from hpuprof.ingest.wire import NO_ARGS, Args, Event
-from hpuprof.model.schema import Activity
+from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import DeviceRows, Health, HostRows, Ints, MemoryRows, Trace, Track, Trouble
 
 MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
@@ -202,7 +202,7 @@ class Normaliser:
             else:
                 rest.append(event)
         self.flows += flows
-        timed = [e for e in rest if e.ph in ("B", "E") or (e.ph in ("i", "I", "n") and e.name == "[memory]")]
+        timed = [e for e in rest if e.ph in ("B", "E") or _is_memory(e)]
         if timed:
             stamps, ok = self._stamps(timed, exact=exact)
             for event, ts, good in zip(timed, stamps.tolist(), ok.tolist(), strict=True):
@@ -215,7 +215,7 @@ class Normaliser:
         for event in rest:
             if event.ph == "M":
                 self._metadata(event)
-            elif event.ph not in ("B", "E") and event.name != "[memory]":
+            elif event.ph not in ("B", "E") and not _is_memory(event):
                 phase = str(event.ph) or "(no phase)"
                 self.other_phases[phase] = self.other_phases.get(phase, 0) + 1
 
@@ -235,6 +235,13 @@ class Normaliser:
 
     def _memory(self, event: Event, ts: int) -> None:
         args = event.args or NO_ARGS
+        if event.ph == "C":
+            on_device = args.resident is None
+            held = args.allocated if on_device else args.resident
+            room = args.limit if args.reserved is None else args.reserved
+            totals = int_column([-1 if v is None else v for v in (held, room)])
+            self.memory.append((ts, on_device, 0, int(totals[0]), int(totals[1])))
+            return
         values = int_column([-1 if v is None else v for v in (args.total_allocated, args.total_reserved)])
         delta, device_type = int_column([args.memory_bytes or 0]), int_column([args.device_type or 0])
         self.memory.append((ts, bool(device_type[0] != 0), int(delta[0]), int(values[0]), int(values[1])))
@@ -348,13 +355,26 @@ class Normaliser:
                 return name
         return names[-1] if names else ""
 
+    def _python_pids(self) -> set[str]:
+        """Return the processes that ran operators, annotations or Python; Synapse's own tracks belong to none of them."""
+        rules = [dialects.row_rule(str(c), lane=False) for c in self.cats]
+        written = [code for code, rule in enumerate(rules) if rule and rule.kind and rule.kind != HostKind.RUNTIME]
+        used: set[int] = set()
+        for cat, track in zip(self.host.parts["cat"], self.host.parts["track"], strict=True):
+            used.update(np.unique(track[np.isin(cat, written)]).tolist())
+        keys = list(self.tracks)
+        return {str(keys[code][0]) for code in used}
+
     def _tracks(self, family: str) -> list[Track]:
         tracks = []
+        pids = self._python_pids() if family == "hpu" else set()
         for pid, tid in self.tracks:
             p, t = str(pid), str(tid)
             process, thread = self._process_name(p), self.thread_names.get((p, t), "")
             engine = dialects.hpu_engine(thread, process, whole(pid), whole(tid)) if family == "hpu" else None
-            synapse = family == "hpu" and not engine and (thread.startswith("Synapse/") or (not process and not thread))
+            apart = p not in pids if pids else not process and not thread
+            synapse = family == "hpu" and not engine and process not in _BRIDGE_PROCESSES
+            synapse = synapse and (thread.startswith("Synapse/") or apart)
             owner = whole(pid)
             if process in _BRIDGE_PROCESSES and owner is not None:
                 owner -= _BRIDGE_PROCESSES[process]
@@ -437,6 +457,14 @@ class Normaliser:
         return HostRows(**{k: v[near[0]] for k, v in vars(host).items()}), DeviceRows(
             **{k: v[near[1]] for k, v in vars(device).items()}
         )
+
+
+def _is_memory(event: Event) -> bool:
+    """Tell whether a row is an allocator sample: Kineto's and Habana's instants, or our recorder's counters."""
+    if event.ph == "C":
+        args = event.args or NO_ARGS
+        return event.name == "memory" and not (args.allocated is None and args.resident is None)
+    return event.ph in ("i", "I", "n") and event.name == "[memory]"
 
 
 def _target(category: str) -> int:

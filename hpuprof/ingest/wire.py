@@ -35,6 +35,11 @@ class Args(msgspec.Struct, gc=False):
     device_type: Any = msgspec.field(default=None, name="Device Type")
     total_allocated: Any = msgspec.field(default=None, name="Total Allocated")
     total_reserved: Any = msgspec.field(default=None, name="Total Reserved")
+    # counter rows of hpuprof's recorder
+    allocated: Any = None
+    reserved: Any = None
+    limit: Any = None
+    resident: Any = None
 
 
 NO_ARGS = Args()

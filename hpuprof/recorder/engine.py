@@ -66,6 +66,7 @@ class Engine:
         self._number = -1  # of the step in progress
         self._done = False
         self._profile: Any = None
+        self._record_function: Any = None  # looked up when a window opens
         self._next_action: Any = None
         self._ending = False
         self._hooked: Any = None
@@ -292,6 +293,7 @@ class Engine:
         )
         profile.step_num = self._number
         profile.start()
+        self._record_function = torch.profiler.record_function
         self._profile = profile
         if self.hooks is not None:
             self._hooked = self.hooks()
@@ -332,11 +334,9 @@ class Engine:
                 action.__exit__(None, None, None)
 
     def _enter(self, name: str) -> None:
-        from torch.profiler import record_function
-
         if self._sync_window:
             self._require_device().drain()
-        action = record_function(name)
+        action = self._record_function(name)
         action.__enter__()
         with self._lock:
             self._open.setdefault((threading.get_ident(), name), []).append(action)

@@ -174,3 +174,19 @@ def test_no_number_depends_on_the_step_numbers(tmp_path: Path):
         ("ProfilerStep#7", 100, 100, ""),
         ("ProfilerStep#1", 200, 100, ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "excluded"),
+    [
+        ("async", 2, ["", ""]),
+        ("async", 3, ["first", "", ""]),
+        ("async", 6, ["first", "", "", "", "", ""]),
+        ("sync", 6, ["", "", "", "", "", ""]),
+    ],
+)
+def test_borders_of_our_own_recordings(tmp_path: Path, kind: str, count: int, excluded: list[str]):
+    b = TraceBuilder(hpuprof={"window_kind": kind}).steps(count, 100)
+    b.annotation("[pl][profile]run_training_batch", 10, 80)  # not needed: the recorder's steps are whole batches
+    part = b.reduce(tmp_path)
+    assert (part.file.step_source, [s.excluded for s in part.steps]) == ("profiler_step", excluded)
