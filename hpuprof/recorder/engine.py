@@ -82,7 +82,6 @@ class Engine:
         self._walls: deque[int] = deque(maxlen=_SLOW_SAMPLES)
         self._last_start = 0
         self._open: dict[tuple[int, str], list[Any]] = {}
-        self._lock = threading.Lock()
 
     # ------------------------------------------------------------------------------------------------- what a framework calls
 
@@ -104,13 +103,33 @@ class Engine:
 
     def enter(self, name: str) -> None:
         """Open a named action; cheap while nothing is recorded."""
-        if self._profile is not None:
-            self._safely(self._enter, name)
+        if self._profile is None:
+            return
+        try:
+            if self._slot.window == SYNC:
+                self._require_device().drain()
+            action = self._record_function(name)
+            action.__enter__()
+            # Keys hold the thread, so threads never share a stack and need no lock.
+            self._open.setdefault((threading.get_ident(), name), []).append(action)
+        except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
+            self._disarm(error)
 
     def leave(self, name: str) -> None:
         """Close a named action, innermost first; unknown names are ignored."""
-        if self._open:
-            self._safely(self._leave, name)
+        stack = self._open.get((threading.get_ident(), name))
+        if not stack:
+            return
+        try:
+            action = stack.pop()
+        except IndexError:
+            return  # another thread's step border closed it meanwhile
+        try:
+            if self._slot.window == SYNC:
+                self._require_device().drain()
+            action.__exit__(None, None, None)
+        except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
+            self._disarm(error)
 
     def pause(self) -> None:
         """Leave the loop for something else (validation): timed blocks do not count it, a recorded step tells of it."""
@@ -327,31 +346,10 @@ class Engine:
 
     def _close_actions(self) -> None:
         """Close what is still open at a step's border: actions do not reach across steps."""
-        with self._lock:
-            opened, self._open = self._open, {}
+        opened, self._open = self._open, {}
         for stack in opened.values():
-            for action in reversed(stack):
-                action.__exit__(None, None, None)
-
-    def _enter(self, name: str) -> None:
-        if self._sync_window:
-            self._require_device().drain()
-        action = self._record_function(name)
-        action.__enter__()
-        with self._lock:
-            self._open.setdefault((threading.get_ident(), name), []).append(action)
-
-    def _leave(self, name: str) -> None:
-        key = (threading.get_ident(), name)
-        with self._lock:
-            stack = self._open.get(key)
-            action = stack.pop() if stack else None
-            if stack is not None and not stack:
-                del self._open[key]
-        if action is not None:
-            if self._sync_window:
-                self._require_device().drain()
-            action.__exit__(None, None, None)
+            while stack:
+                stack.pop().__exit__(None, None, None)
 
     def _sample_memory(self) -> None:
         if self.config.memory_counters:
