@@ -100,32 +100,23 @@ class Normaliser:
             start, dur = start[good], dur[good]
         names = self.names.codes([e.name for e in events])
         tracks = self.tracks.codes([(e.pid, e.tid) for e in events])
-        on_host = target == _HOST
-        if on_host.any():
-            self._add_host(events, on_host, start, dur, names, tracks, cats)
-        if not on_host.all():
-            self._add_lane(events, ~on_host, start, dur, names, tracks, cats)
+        rows: dict[str, npt.NDArray[Any]] = {
+            "start": start,
+            "dur": dur,
+            "name": names,
+            "track": tracks,
+            "cat": cats.astype(np.int16),
+        }
+        for mask, add in ((target == _HOST, self._add_host), (target == _MAYBE_DEVICE, self._add_lane)):
+            if mask.all():
+                add([e.args or NO_ARGS for e in events], rows)
+            elif mask.any():
+                chosen = compress(events, mask.tolist())
+                add([e.args or NO_ARGS for e in chosen], {name: column[mask] for name, column in rows.items()})
 
-    def _add_host(
-        self,
-        events: list[Event],
-        mask: npt.NDArray[np.bool_],
-        start: Ints,
-        dur: Ints,
-        names: npt.NDArray[np.int32],
-        tracks: npt.NDArray[np.int32],
-        cats: npt.NDArray[np.int32],
-    ) -> None:
-        if not mask.all():
-            events = list(compress(events, mask.tolist()))
-            start, dur, names, tracks, cats = start[mask], dur[mask], names[mask], tracks[mask], cats[mask]
-        args = [e.args or NO_ARGS for e in events]
+    def _add_host(self, args: list[Args], rows: dict[str, npt.NDArray[Any]]) -> None:
         self.host.add(
-            start=start,
-            dur=dur,
-            name=names,
-            track=tracks,
-            cat=cats.astype(np.int16),
+            **rows,
             correlation=small(int_column([a.correlation for a in args])),
             external=small(_external(args)),
             shape=self._shape_codes(args),
@@ -138,26 +129,9 @@ class Normaliser:
         shapes = self.shapes
         return np.array([shapes[bytes(r)] if r else -1 for r in raw], dtype=np.int32)
 
-    def _add_lane(
-        self,
-        events: list[Event],
-        mask: npt.NDArray[np.bool_],
-        start: Ints,
-        dur: Ints,
-        names: npt.NDArray[np.int32],
-        tracks: npt.NDArray[np.int32],
-        cats: npt.NDArray[np.int32],
-    ) -> None:
-        if not mask.all():
-            events = list(compress(events, mask.tolist()))
-            start, dur, names, tracks, cats = start[mask], dur[mask], names[mask], tracks[mask], cats[mask]
-        args = [e.args or NO_ARGS for e in events]
+    def _add_lane(self, args: list[Args], rows: dict[str, npt.NDArray[Any]]) -> None:
         self.lane.add(
-            start=start,
-            dur=dur,
-            name=names,
-            track=tracks,
-            cat=cats.astype(np.int16),
+            **rows,
             correlation=small(int_column([a.correlation for a in args])),
             external=small(_external(args)),
             bytes=small(int_column([a.bytes for a in args])),

@@ -17,24 +17,9 @@ from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
 from hpuprof.report.findings import find
 from hpuprof.report.metrics import build_metrics
-from hpuprof.report.model import SCHEMA_VERSION, Headline, ReportData
+from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
 
-_PER_FILE = (
-    "steps",
-    "gap_causes",
-    "gaps",
-    "threads",
-    "engines",
-    "overlaps",
-    "actions",
-    "operators",
-    "kernels",
-    "launches",
-    "queue",
-    "memory",
-    "precision",
-    "intel",
-)
+_PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
 _R = TypeVar("_R", bound=Row)
 _ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
 _STAGES = ("fit", "", "validate", "test", "predict")
