@@ -24,15 +24,18 @@ METRICS = (
 )
 
 
-def summary(engines: list[Engine]) -> str:
-    """Return the analyzer's text for the local files of this rank; what can be said without it for the others."""
+def summary(engines: list[Engine], *, rows: int = -1) -> str:
+    """Return the analyzer's text for the local files of this rank; what can be said without it for the others.
+
+    `rows`: rows of its tables of names, -1 for all.
+    """
     paths = [w.path for engine in engines for w in engine.written]
     local = [Path(p) for p in paths if "://" not in p]
     if local:
         from hpuprof import api
         from hpuprof.render.text import to_text
 
-        return to_text(api.analyze(local, jobs=1))
+        return to_text(api.analyze(local, jobs=1), top=None if rows < 0 else rows)
     lines = [line for engine in engines for line in _unprofiled(engine)]
     if paths:
         lines.append(

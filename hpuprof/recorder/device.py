@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 _ACCELERATORS = ("hpu", "cuda", "xpu")
@@ -74,10 +73,13 @@ class Device:
 
 def _resident() -> dict[str, int]:
     try:
-        return {
-            "resident": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-            * os.sysconf("SC_PAGE_SIZE")
-        }
+        # Once a recorded step: plain system calls take a tenth of the time of a text file.
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY)
+        try:
+            pages = int(os.read(descriptor, 64).split()[1])
+        finally:
+            os.close(descriptor)
+        return {"resident": pages * os.sysconf("SC_PAGE_SIZE")}
     except (OSError, ValueError, IndexError):
         return {}
 

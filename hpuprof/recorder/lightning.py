@@ -68,7 +68,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         filename: start of the names of run directories; default `hpuprof`.
         group_by_input_shapes: accepted for compatibility; `hpuprof analyze` groups shapes when `record_shapes` is on.
         export_to_chrome: write trace files; off, nothing is recorded and only the unprofiled step times are measured, unless `on_trace_ready` is given.
-        row_limit: accepted for compatibility.
+        row_limit: rows of the tables of names in `summary()`; -1 for all.
         sort_by_key: accepted for compatibility; must be one of AVAILABLE_SORT_KEYS.
         record_module_names: name the modules in the trace, while a window records and no longer.
         schedule: callable from step to ProfilerAction, as `torch.profiler.schedule` returns.
@@ -207,7 +207,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
 
     def summary(self) -> str:
         """Return what `hpuprof analyze` says of this rank's files of the stage, host and device time per operator included."""
-        return answer.summary(list(self._engines.values()))
+        return answer.summary(list(self._engines.values()), rows=self._row_limit)
 
     def describe(self) -> None:
         """Write or log the summary; at the end of fit, rank 0 answers for all ranks. Neither can make a run fail."""

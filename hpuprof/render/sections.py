@@ -28,17 +28,17 @@ class Section:
     note: str = ""
 
 
-def sections(report: Report) -> list[Section]:
-    """Return the sections in reading order; those without rows are left out."""
+def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
+    """Return the sections in reading order, tables cut to `top` rows (None: all); those without rows are left out."""
     data = report.data
     lead = _lead(data)
     found = [_budget(report), _causes(report), _ranks(data), _files(data)]
     if lead:
         found += [
-            _gaps(data, lead),
-            _actions(data, lead),
-            _operators(data, lead),
-            _kernels(data, lead),
+            _gaps(data, lead, top),
+            _actions(data, lead, top),
+            _operators(data, lead, top),
+            _kernels(data, lead, top),
             _engines(data, lead),
             _overlaps(data, lead),
             _precision(data, lead),
@@ -137,8 +137,8 @@ def _files(data: ReportData) -> Section | None:
     return Section("Recorded on", ("device", "mode", "steps from", "name"), rows, "llll")
 
 
-def _gaps(data: ReportData, lead: RankRow) -> Section:
-    gaps = sorted(_of(data.gaps, lead), key=lambda g: (-g.dur_ns, g.start_ns))[:TOP]
+def _gaps(data: ReportData, lead: RankRow, top: int | None) -> Section:
+    gaps = sorted(_of(data.gaps, lead), key=lambda g: (-g.dur_ns, g.start_ns))[:top]
     rows = tuple(
         (
             str(g.step),
@@ -154,7 +154,7 @@ def _gaps(data: ReportData, lead: RankRow) -> Section:
     )
 
 
-def _actions(data: ReportData, lead: RankRow) -> Section:
+def _actions(data: ReportData, lead: RankRow, top: int | None) -> Section:
     # What an action costs on the device shows in a synchronous window only.
     drained = next(
         (
@@ -180,14 +180,14 @@ def _actions(data: ReportData, lead: RankRow) -> Section:
             duration(a.host_total_per_step_ns),
             duration(a.device_busy_per_step_ns),
         )
-        for a in _of(data.actions, whose)[:TOP]
+        for a in _of(data.actions, whose)[:top]
     )
     note = "From the synchronous window: an action's span covers its device work." if whose is not lead else ""
     header = ("name", "count", "host span", "device busy meanwhile")
     return Section(f"Actions, annotations and modules, per step{_whose(data, lead)}", header, rows, "lrrr", note)
 
 
-def _operators(data: ReportData, lead: RankRow) -> Section:
+def _operators(data: ReportData, lead: RankRow, top: int | None) -> Section:
     rows = tuple(
         (
             clean(o.name),
@@ -196,7 +196,7 @@ def _operators(data: ReportData, lead: RankRow) -> Section:
             duration(o.host_self_per_step_ns),
             duration(o.device_total_per_step_ns),
         )
-        for o in _of(data.operators, lead)[:TOP]
+        for o in _of(data.operators, lead)[:top]
     )
     return Section(
         f"Operators, per step{_whose(data, lead)}",
@@ -206,7 +206,7 @@ def _operators(data: ReportData, lead: RankRow) -> Section:
     )
 
 
-def _kernels(data: ReportData, lead: RankRow) -> Section:
+def _kernels(data: ReportData, lead: RankRow, top: int | None) -> Section:
     rows = tuple(
         (
             clean(k.name),
@@ -216,7 +216,7 @@ def _kernels(data: ReportData, lead: RankRow) -> Section:
             duration(k.p50_ns),
             duration(k.p90_ns),
         )
-        for k in _of(data.kernels, lead)[:TOP]
+        for k in _of(data.kernels, lead)[:top]
     )
     return Section(
         f"Kernels and copies, per step{_whose(data, lead)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from hpuprof.render.sections import Section, could_not_say, sections
+from hpuprof.render.sections import TOP, Section, could_not_say, sections
 from hpuprof.render.units import clean, shorten
 from hpuprof.report.model import Report
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 MIN_WIDTH = 72
 
 
-def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
-    """Return the report as text of at most `width` columns (at least 72)."""
+def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
+    """Return the report as text of at most `width` columns (at least 72), tables of names cut to `top` rows (None: all)."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -29,11 +29,11 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
         emoji=False,
         legacy_windows=False,
     )
-    _print(report, console)
+    _print(report, console, top)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _print(report: Report, console: Console) -> None:
+def _print(report: Report, console: Console, top: int | None) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -44,7 +44,7 @@ def _print(report: Report, console: Console) -> None:
         for finding in report.findings:
             console.print(Padding(Text(f"{finding.code} {finding.title}: {clean(finding.evidence)}."), (0, 0, 0, 2)))
             console.print(Padding(Text(f"→ {finding.advice}", style="cyan"), (0, 0, 0, 8)))
-    for section in sections(report):
+    for section in sections(report, top=top):
         console.print()
         console.print(Text(clean(section.title), style="bold underline"))
         console.print(Text(_table(section, console.width)), no_wrap=True, overflow="ignore", crop=False)

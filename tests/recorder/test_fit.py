@@ -711,3 +711,13 @@ def test_overhead_after_the_last_window_is_small(tmp_path: Path) -> None:
     bare = min(tail(None, f"bare{i}") for i in range(2))
     ours = min(tail(HPUProfiler(tmp_path / f"t{i}", **SHORT), f"ours{i}") for i in range(2))
     assert ours < bare * 2 + 200e-6
+
+
+def test_row_limit_cuts_the_tables_of_the_summary(tmp_path: Path) -> None:
+    def operators(row_limit: int) -> int:
+        profiler, _ = fit(tmp_path / str(row_limit), **SHORT, row_limit=row_limit)
+        table = profiler.summary().split("\nOperators")[1].split("\n\n")[0]
+        return len(table.splitlines()) - 2  # title and header
+
+    assert operators(2) == 2
+    assert operators(-1) > 20
