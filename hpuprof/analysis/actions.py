@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof.analysis.groups import group
-from hpuprof.analysis.operators import MAX_ROWS, starts_in
+from hpuprof.analysis.operators import MAX_ROWS
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import Intervals, measure
+from hpuprof.model.intervals import Intervals, contains, measure
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.tables import ActionRow
 from hpuprof.model.trace import Trace
@@ -26,7 +26,7 @@ def action_rows(trace: Trace, busy: Intervals, steps: Steps) -> list[ActionRow]:
     modules = np.array([n.startswith(_MODULE) for n in trace.names] or [False], dtype=bool)
     named = (host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP)
     named |= (host.kind == HostKind.PYTHON) & modules[host.name] if len(host) else named
-    rows = np.flatnonzero(named & starts_in(steps.used_windows(), host.start))
+    rows = np.flatnonzero(named & contains(steps.used_windows(), host.start))
     if not len(rows):
         return []
     names = host.name[rows].astype(np.int64)

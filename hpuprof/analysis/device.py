@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import Intervals, measure, subtract, union, union_of
+from hpuprof.model.intervals import Intervals, contains, measure, subtract, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import EngineRow, OverlapRow, PrecisionRow
 from hpuprof.model.trace import Ints, Trace
@@ -76,7 +76,7 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
     used = steps.used_windows()
     wall = max(1, used.total_ns)
     real = device.kind != DeviceKind.MARKER
-    inside = real & _starts_in(used, device.start)
+    inside = real & contains(used, device.start)
     out = []
     for engine, busy in times.engines.items():
         code = trace.engines.index(engine)
@@ -116,14 +116,6 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
     return out
 
 
-def _starts_in(windows: Intervals, when: Ints) -> np.ndarray:
-    at = np.searchsorted(windows.start, when, side="right") - 1
-    inside: np.ndarray = (
-        (at >= 0) & (when < windows.end[np.maximum(at, 0)]) if len(windows) else np.zeros(len(when), dtype=bool)
-    )
-    return inside
-
-
 def overlap_rows(times: DeviceTime, steps: Steps) -> list[OverlapRow]:
     """Measure for each pair of engine classes how long both ran."""
     used = steps.used_windows()
@@ -147,7 +139,7 @@ def precision_rows(trace: Trace, steps: Steps) -> list[PrecisionRow]:
     """Measure compute engines by data type; nothing when the trace names no data types."""
     device = trace.device
     used = steps.used_windows()
-    compute = (device.kind == DeviceKind.COMPUTE) & _starts_in(used, device.start)
+    compute = (device.kind == DeviceKind.COMPUTE) & contains(used, device.start)
     if not (device.dtype[compute] >= 0).any():
         return []
     out = []

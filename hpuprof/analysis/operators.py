@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hpuprof.analysis.groups import clusters, group, percentile
 from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import Intervals
+from hpuprof.model.intervals import contains
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.tables import KernelRow, LaunchRow, OperatorRow, QueuePoint
 from hpuprof.model.trace import Ints, Trace
@@ -20,19 +20,10 @@ MAX_ROWS = 200
 QUEUE_POINTS = 200
 
 
-def starts_in(windows: Intervals, when: Ints) -> npt.NDArray[np.bool_]:
-    """Tell which instants lie in one of the windows (disjoint, sorted, possibly touching)."""
-    if not len(windows):
-        return np.zeros(len(when), dtype=bool)
-    at = np.searchsorted(windows.start, when, side="right") - 1
-    inside: npt.NDArray[np.bool_] = (at >= 0) & (when < windows.end[np.maximum(at, 0)])
-    return inside
-
-
 def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[OperatorRow], int]:
     """Summarise operators by name; also return how many distinct operators there were."""
     host, device, nesting = trace.host, trace.device, links.nesting
-    inside = starts_in(steps.used_windows(), nesting.start)
+    inside = contains(steps.used_windows(), nesting.start)
     if not inside.any():
         return [], 0
     dur = nesting.end - nesting.start
@@ -135,7 +126,7 @@ def _shapes(trace: Trace, links: Links, inside: npt.NDArray[np.bool_], names: In
 def kernel_rows(trace: Trace, steps: Steps) -> tuple[list[KernelRow], int]:
     """Summarise device rows by name and engine; also return how many distinct kernels there were."""
     device = trace.device
-    inside = starts_in(steps.used_windows(), device.start) & (device.kind != DeviceKind.MARKER)
+    inside = contains(steps.used_windows(), device.start) & (device.kind != DeviceKind.MARKER)
     if not inside.any():
         return [], 0
     width = len(trace.engines)
@@ -193,7 +184,7 @@ def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRo
     is_launch = (host.kind == HostKind.RUNTIME) & (
         (host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH)
     )
-    calls = np.flatnonzero(is_launch & starts_in(used, host.start))
+    calls = np.flatnonzero(is_launch & contains(used, host.start))
     if not len(calls):
         return [], []
     linked = np.flatnonzero(links.launch >= 0)
@@ -254,7 +245,7 @@ def _queue(trace: Trace, links: Links, steps: Steps) -> tuple[tuple[float, int] 
         return np.where(at >= 0, area[safe] + depth[safe] * (when - time[safe]), 0.0)
 
     mean = float((area_before(used.end) - area_before(used.start)).sum()) / max(1, used.total_ns)
-    inside = starts_in(used, time)
+    inside = contains(used, time)
     width = max(1, -(-(high - low) // QUEUE_POINTS))
     shown = (time >= low) & (time < high)
     slot = (time[shown] - low) // width

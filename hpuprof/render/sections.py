@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.model.schema import CAUSE_TEXT, Cause
+from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import DiagnosticRow, RankRow, Row
 from hpuprof.render.units import clean, duration, measured, number, percent, size
 from hpuprof.report.model import Report, ReportData
@@ -343,8 +343,3 @@ def could_not_say(report: Report) -> list[str]:
         amount = f"{total:,} × " if total > 1 and code in ("HP101", "HP102", "HP103", "HP111", "HP112", "HP115") else ""
         lines.append(f"{code} {DIAGNOSTICS[code].title}: {amount}{clean(first.text)}{at}{where}")
     return lines
-
-
-def cause_names() -> dict[str, str]:
-    """Return the words of each cause's slug."""
-    return {cause.name.lower(): CAUSE_TEXT[cause] for cause in Cause}
