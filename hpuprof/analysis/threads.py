@@ -11,7 +11,7 @@ from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
 # What the autograd engine runs; before torch 1.12 its own `evaluate_function` rows are missing.
-_BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function|torch::autograd::)|Backward\d*$")
+BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function|torch::autograd::)|Backward\d*$")
 
 
 def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
@@ -68,7 +68,7 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
         ),
         default=None,
     )
-    autograd_names = {i for i, n in enumerate(trace.names) if _BACKWARD.search(n)}
+    autograd_names = {i for i, n in enumerate(trace.names) if BACKWARD.search(n)}
     evaluates = per_track(
         (host.kind == HostKind.OP)
         & np.isin(host.name, np.fromiter(autograd_names, dtype=np.int64, count=len(autograd_names)))

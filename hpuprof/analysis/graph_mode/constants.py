@@ -1,0 +1,122 @@
+"""What a machine costs per launch, replay and copy: ranges with their sources, or a profile that `hpuprof calibrate` measured.
+
+A constant is a central value with a 90 % range. Samples are drawn triangular on a logarithmic scale over a range widened so that
+`low` and `high` are its 5th and 95th percentiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.model.graph_mode import Constant
+
+Floats = npt.NDArray[np.float64]
+
+
+def _constant(name: str, value: float, low: float, high: float, unit: str, source: str) -> Constant:
+    return Constant(name=name, value=value, low=low, high=high, unit=unit, source=source)
+
+
+_PROFILER = (
+    _constant(
+        "profiler_op",
+        800,
+        400,
+        1500,
+        "ns per row",
+        "torch 2.13 CPU profiler: 0.4-0.8 µs an operator, 0.7-1.5 µs with record_shapes",
+    ),
+    _constant("profiler_python", 750, 500, 1000, "ns per row", "torch 2.13 CPU profiler, with_stack"),
+    _constant("profiler_annotation", 800, 400, 1500, "ns per row", "as an operator"),
+    _constant(
+        "profiler_call", 2000, 1000, 4000, "ns per row", "CUPTI callback per runtime call, about 4 µs with its operator"
+    ),
+)
+
+_CUDA = (
+    _constant(
+        "replay",
+        9_000,
+        3_000,
+        25_000,
+        "ns",
+        "NVIDIA, constant-time launch: 2-2.5 µs; PyTorch's replay from Python 8-27 µs (pytorch#114860)",
+    ),
+    _constant(
+        "replay_per_launch",
+        10,
+        1,
+        200,
+        "ns per launch",
+        "NVIDIA: 1 ns a node since CUDA 12.6, 200 ns with older drivers",
+    ),
+    _constant(
+        "graph_gap", 900, 400, 1_600, "ns", "0.57 µs a node (ocannl#488), 0.87 µs a node (CUDA.jl documentation)"
+    ),
+    _constant(
+        "kernel_scale",
+        0.97,
+        0.90,
+        1.0,
+        "ratio",
+        "kernels inside a graph ran 0-8 % faster (sam2#768, PyTorch blog 2021)",
+    ),
+    _constant("input_copy", 5_000, 3_000, 10_000, "ns", "host cost of one copy into a static input"),
+    _constant("input_copy_device", 2_000, 1_500, 4_000, "ns", "device cost of one small copy"),
+)
+
+_HPU_EAGER = (
+    _constant(
+        "replay", 150_000, 50_000, 500_000, "ns", "not measured on Gaudi; range of a recipe launch through the bridge"
+    ),
+    _constant("replay_per_launch", 0.1, 0.05, 0.2, "ns per launch", "a compiled region is one recipe"),
+    _constant("graph_gap", 500, 100, 1_500, "ns", "inside a recipe there are no launches; not measured on Gaudi"),
+    _constant("kernel_scale", 1.0, 0.90, 1.02, "ratio", "compiling also fuses: a lower bound of the gain"),
+    _constant("input_copy", 20_000, 5_000, 60_000, "ns", "one eager copy through the bridge; not measured on Gaudi"),
+    _constant("input_copy_device", 5_000, 2_000, 20_000, "ns", "one DMA descriptor; not measured on Gaudi"),
+)
+
+_HPU_LAZY = (
+    _constant(
+        "replay",
+        150_000,
+        50_000,
+        500_000,
+        "ns",
+        "hash check, argument binding and synLaunch for each recipe (bridge 1.19); not measured on Gaudi",
+    ),
+    _constant("replay_per_launch", 0.1, 0.05, 0.2, "ns per launch", "recipes are replayed whole"),
+    _constant("graph_gap", 500, 100, 1_500, "ns", "recipes are unchanged; not measured on Gaudi"),
+    _constant("kernel_scale", 1.0, 0.98, 1.0001, "ratio", "the recipes stay the same"),
+    _constant("input_copy", 40_000, 10_000, 120_000, "ns", "one lazy copy, flushed before the replay (bridge 1.19)"),
+    _constant("input_copy_device", 5_000, 2_000, 20_000, "ns", "one DMA descriptor; not measured on Gaudi"),
+)
+
+MODEL_ERROR = _constant(
+    "model_error", 0.03, 0.01, 0.06, "ratio", "what is left between prediction and measurement; see docs/accuracy.md"
+)
+
+
+def constants_for(family: str, mode: str, measured: Mapping[str, Constant] | None = None) -> dict[str, Constant]:
+    """Return the constants for a device family and mode; a measured profile replaces what it holds."""
+    if family == "hpu":
+        table = _HPU_LAZY if mode.startswith("lazy") else _HPU_EAGER
+    else:
+        table = _CUDA
+    out = {c.name: c for c in (*table, *_PROFILER, MODEL_ERROR)}
+    for name, constant in (measured or {}).items():
+        if name in out:
+            out[name] = constant
+    return out
+
+
+def draw(constant: Constant, uniform: Floats) -> Floats:
+    """Map uniform numbers in (0, 1) to the constant: log-piecewise-linear through its 5 %, 50 % and 95 % points."""
+    low, middle, high = (float(np.log(x)) for x in (constant.low, constant.value, constant.high))
+    below, above = (middle - low) / 0.45, (high - middle) / 0.45
+    points = np.array([middle - 0.5 * below, low, middle, high, middle + 0.5 * above])
+    sampled: Floats = np.exp(np.interp(uniform, [0.0, 0.05, 0.5, 0.95, 1.0], points))
+    return sampled

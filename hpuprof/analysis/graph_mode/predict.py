@@ -1,0 +1,291 @@
+"""Predicts the step time of each candidate region from one trace, as samples: what is not known exactly is drawn, not assumed.
+
+Two things are unknown: how much the profiler slowed the host (fitted to the step time without profiler where that is known), and
+what the machine costs per replay, gap and copy (`constants.py`). A sample fixes both, replays the eager step and the captured one,
+and gives a speed-up; steps are resampled, and the noise of the measured step time and of the model is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.device import DeviceTime
+from hpuprof.analysis.graph_mode.constants import constants_for, draw
+from hpuprof.analysis.graph_mode.program import Program, build_program
+from hpuprof.analysis.graph_mode.regions import (
+    Region,
+    Transformed,
+    capture,
+    find_phases,
+    find_regions,
+    unchanged,
+)
+from hpuprof.analysis.graph_mode.replay import Sample, Schedule, plain, simulate, step_times
+from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.links import Links
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.graph_mode import Constant, Option, Prediction
+from hpuprof.model.intervals import measure
+from hpuprof.model.schema import Activity, DeviceKind
+from hpuprof.model.trace import Trace
+
+Floats = npt.NDArray[np.float64]
+
+SAMPLES = 96
+SEED = 20_260
+GRID = np.linspace(-2.0, 5.0, 43)
+"""How strongly profiling slowed the host: 0 to 3 times the nominal cost per row; below 0 the host is slower than recorded (twice at -2),
+above 3 also faster (by 0.4 at 5)."""
+PRIOR_MEAN, PRIOR_SD = 1.0, 0.7
+NOISE_FLOOR = 0.01  # relative standard deviation of a step time without profiler, at least
+SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
+LOADER_SHARE = 0.02  # of the step spent waiting for data-loader workers, from which data bounds the step
+REPLAY_LIMIT = 0.08
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Uniform numbers, one row per unknown: the same for all traces of a run, so that samples of ranks go together."""
+
+    uniform: Floats  # (unknowns, samples)
+    normal: Floats  # (2, samples)
+    rng_seed: int = SEED
+
+    @classmethod
+    def make(cls, samples: int = SAMPLES) -> Draws:
+        """Draw a Latin hypercube."""
+        rng = np.random.default_rng(SEED)
+        cells = np.array([rng.permutation(samples) for _ in range(9)])
+        uniform = (cells + rng.random(cells.shape)) / samples
+        from statistics import NormalDist
+
+        normal = np.array([[NormalDist().inv_cdf(float(u)) for u in row] for row in uniform[:2]])
+        return cls(uniform[2:], normal)
+
+
+def predict(
+    trace: Trace,
+    roles: npt.NDArray[np.int8],
+    steps: Steps,
+    links: Links,
+    hosts: HostTime,
+    device: DeviceTime,
+    *,
+    unprofiled_ns: float | None = None,
+    spread_ns: float | None = None,
+    given: bool = False,
+    measured: Mapping[str, Constant] | None = None,
+    module_regions: list[Region] | None = None,
+) -> Prediction:
+    """Predict the step times of all candidate regions of one trace.
+
+    `unprofiled_ns`: step time without profiler, `spread_ns` the range of its repetitions; `given`: it came from the user.
+    """
+    if not len(device.busy):
+        return Prediction(method="none", reason="the trace holds no device rows")
+    program = build_program(trace, roles, steps, links, hosts)
+    if program is None:
+        from hpuprof.analysis.graph_mode.stages import predict_stages
+
+        return predict_stages(
+            trace, roles, steps, links, hosts, device, unprofiled_ns, spread_ns, given=given, measured=measured
+        )
+    constants = constants_for(trace.family, trace.mode, measured)
+    nominal = tuple(
+        constants[n].value for n in ("profiler_op", "profiler_python", "profiler_annotation", "profiler_call")
+    )
+    measured_total = _measured_total(program)
+    replayed = simulate(unchanged(program, nominal, blocking=True), plain(), backlog=program.backlog)
+    error = abs(float(replayed[0, -1]) - measured_total) / measured_total
+    base_schedule = unchanged(program, nominal)
+    recorded = float(np.mean(program.step_high - program.step_low))
+    draws = Draws.make()
+    noise = max(NOISE_FLOOR, SPREAD_TO_SD * (spread_ns or 0.0) / unprofiled_ns) if unprofiled_ns else 0.0
+    place = _fit_overhead(base_schedule, program.steps, unprofiled_ns, noise, draws)
+    sample = _sample(place, constants, program, draws)
+    eager_steps = step_times(simulate(base_schedule, sample, repeats=2, backlog=program.backlog), program.steps)
+    resample = resample_weights(program.steps, SAMPLES)
+    eager = (eager_steps * resample).mean(axis=1)
+    base = unprofiled_ns or float(np.median(eager_steps.mean(axis=1)))
+    phases = find_phases(trace, roles, links, program)
+    spread = np.sqrt(constants["model_error"].value ** 2 + error**2 + (0.5 * program.unexplained) ** 2)
+    factor = np.exp(draws.normal[0] * noise + draws.normal[1] * spread)
+    loader = _loader_bound(hosts, program)
+    options = []
+    regions = [*find_regions(program, phases), *(module_regions or [])]
+    for region in regions:
+        for drop in (False, True):
+            if drop and (
+                not (program.waits & ~program.marker).any() or region.name not in ("step", "forward+backward")
+            ):
+                continue
+            done = capture(
+                trace, program, phases, region, nominal, drop_waits=drop, recipes=trace.mode.startswith("lazy")
+            )
+            if not done.graphs:
+                continue
+            options.append(
+                _option(done, region, program, trace, sample, eager, resample, factor, drop=drop, loader=loader)
+            )
+    critical = step_times(simulate(base_schedule, plain(), repeats=2, host=False), program.steps).mean()
+    busy = measure(device.busy, program.step_low, program.step_high).mean()
+    host = (base_schedule.segment.sum() + base_schedule.cost.sum()) / program.steps
+    theta = np.clip(place, 0.0, 3.0)[:, None]
+    corrected = np.maximum(0.15 * base_schedule.segment, base_schedule.segment - theta * base_schedule.segment_overhead)
+    corrected_cost = np.maximum(0.15 * base_schedule.cost, base_schedule.cost - theta * base_schedule.cost_overhead)
+    host = float(np.median((corrected.sum(axis=1) + corrected_cost.sum(axis=1)) * host_scale(place)) / program.steps)
+    replays, covered = _coverage(trace, program)
+    return Prediction(
+        method="replay",
+        steps=program.steps,
+        base="given" if given else "unprofiled" if unprofiled_ns else "profiled",
+        base_step_ns=float(base),
+        base_spread=float(noise),
+        profiled_step_ns=recorded,
+        replay_error=error,
+        unexplained=program.unexplained,
+        overhead=float(np.median(place)),
+        busy_ns=float(busy),
+        critical_ns=float(critical),
+        host_ns=host,
+        waits=float((program.waits & ~program.marker).sum() / program.steps),
+        other_threads=program.other_threads,
+        linked=program.linked_fraction,
+        loader_bound=loader,
+        replays=replays,
+        covered=covered,
+        options=options,
+        reason="" if options else "no part of the step holds enough launches to capture",
+    )
+
+
+def _option(
+    done: Transformed,
+    region: Region,
+    program: Program,
+    trace: Trace,
+    sample: Sample,
+    eager: Floats,
+    resample: Floats,
+    factor: Floats,
+    *,
+    drop: bool,
+    loader: bool,
+) -> Option:
+    schedule = _all_ranks(done.schedule, program, trace)
+    times = step_times(simulate(schedule, sample, repeats=2, backlog=program.backlog), program.steps)
+    ratio = eager / (times * resample).mean(axis=1) * factor
+    if loader:
+        ratio = np.minimum(ratio, factor)
+    middle = replace(
+        plain(),
+        **{
+            name: np.array([float(np.median(getattr(sample, name)))])
+            for name in ("replay", "replay_per_launch", "graph_gap", "graph_latency", "kernel_scale", "input_copy")
+        },
+        extra_inputs=np.array([0.5]),
+    )
+    uncorrected = step_times(simulate(schedule, middle, repeats=2, backlog=program.backlog), program.steps).mean()
+    theta = float(np.median(np.clip(sample.overhead, 0, 3)))
+    left = np.maximum(0.15 * schedule.segment, schedule.segment - theta * schedule.segment_overhead).sum()
+    left += np.maximum(0.15 * schedule.cost, schedule.cost - theta * schedule.cost_overhead).sum()
+    return Option(
+        region=region.name,
+        drops_sync=drop,
+        launches=done.launches,
+        graphs=done.graphs,
+        inputs=done.inputs,
+        ratio=[round(float(x), 5) for x in ratio],
+        uncorrected_ns=float(uncorrected),
+        host_outside_ns=float(left / program.steps * float(np.median(sample.host_scale))),
+    )
+
+
+def _measured_total(program: Program) -> float:
+    """Return when the last step was complete in the trace, in used time (steps laid end to end), ns."""
+    shift = program.step_low - np.append([0], np.cumsum(program.step_high - program.step_low)[:-1])
+    step = program.step[program.call]
+    ends = program.start + program.dur - shift[step]
+    total = float((program.step_high - program.step_low).sum())
+    return max(total, float(ends.max(initial=0.0)))
+
+
+def host_scale(place: Floats) -> Floats:
+    """Return the factor on host work at a place of `GRID`."""
+    scale: Floats = np.where(place < 0, 1 - 0.5 * place, np.where(place > 3, 1 - 0.3 * (place - 3), 1.0))
+    return scale
+
+
+def _fit_overhead(schedule: Schedule, steps: int, unprofiled_ns: float | None, noise: float, draws: Draws) -> Floats:
+    """Draw places on `GRID` from what is believed of the profiler's cost given the step time without it."""
+    weight = -0.5 * ((GRID - PRIOR_MEAN) / PRIOR_SD) ** 2
+    if unprofiled_ns:
+        grid = replace(plain(len(GRID)), overhead=np.clip(GRID, 0.0, 3.0), host_scale=host_scale(GRID))
+        times = step_times(simulate(schedule, grid, repeats=2), steps).mean(axis=1)
+        weight = weight - 0.5 * (np.log(times / unprofiled_ns) / max(noise, 0.02)) ** 2
+    density = np.exp(weight - weight.max())
+    cumulative = (np.cumsum(density) - 0.5 * density) / density.sum()
+    place: Floats = np.interp(draws.uniform[0], cumulative, GRID)
+    return place
+
+
+def _sample(place: Floats, constants: Mapping[str, Constant], program: Program, draws: Draws) -> Sample:
+    u = draws.uniform
+    return Sample(
+        overhead=np.clip(place, 0.0, 3.0),
+        host_scale=host_scale(place),
+        replay=draw(constants["replay"], u[1]),
+        replay_per_launch=draw(constants["replay_per_launch"], u[2]),
+        graph_gap=draw(constants["graph_gap"], u[3]),
+        graph_latency=np.full(u.shape[1], program.typical_latency),
+        kernel_scale=draw(constants["kernel_scale"], u[4]),
+        input_copy=draw(constants["input_copy"], u[5]),
+        extra_inputs=u[6],
+    )
+
+
+def resample_weights(steps: int, samples: int) -> Floats:
+    """Return bootstrap weights of steps, shape `(samples, steps)`, mean 1 in each row."""
+    rng = np.random.default_rng(SEED + 1)
+    picks = rng.integers(0, steps, size=(samples, steps))
+    weights = np.zeros((samples, steps))
+    np.add.at(weights, (np.repeat(np.arange(samples), steps), picks.ravel()), 1.0)
+    return weights
+
+
+def _all_ranks(schedule: Schedule, program: Program, trace: Trace) -> Schedule:
+    """Shorten collectives: when all ranks use graphs, what a rank waited inside a collective for the slowest host shrinks.
+
+    The transfer lies between the shortest duration over steps at the same place of the step and the observed one; the middle is taken.
+    """
+    kinds = trace.device.kind[program.device_row[schedule.identity]]
+    rows = np.flatnonzero(kinds == DeviceKind.COMMUNICATION)
+    if not len(rows) or program.steps < 2:
+        return schedule
+    step = program.step[program.call[schedule.identity[rows]]]
+    dur = schedule.dur.copy()
+    first = np.searchsorted(step, np.arange(program.steps))
+    place = np.arange(len(rows)) - first[step]
+    shortest = np.full(int(place.max()) + 1, np.inf)
+    np.minimum.at(shortest, place, dur[rows])
+    dur[rows] = 0.5 * (dur[rows] + shortest[place])
+    return replace(schedule, dur=dur)
+
+
+def _loader_bound(hosts: HostTime, program: Program) -> bool:
+    waiting = measure(hosts.blocked_by["loader"], program.step_low, program.step_high).sum()
+    return bool(waiting > LOADER_SHARE * (program.step_high - program.step_low).sum())
+
+
+def _coverage(trace: Trace, program: Program) -> tuple[float, float | None]:
+    """Return graph launches per step already there, and the share of device time under them."""
+    safe = np.maximum(program.row, 0)
+    graph = (program.row >= 0) & (trace.host.activity[safe] == Activity.GRAPH_LAUNCH)
+    if not graph.any():
+        return 0.0, None
+    total = float(program.dur.sum())
+    return float(graph.sum() / program.steps), float(program.dur[graph[program.call]].sum() / total) if total else None

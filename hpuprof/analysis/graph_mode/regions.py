@@ -1,0 +1,386 @@
+"""Which parts of a step could become a graph, and what the step looks like once they are.
+
+A *region* is a set of host windows. Inside a window the launches are captured, except copies between host and device (they fill
+static inputs or read results) and calls that wait, which cut the region into pieces of their own graph. Host work inside a piece
+no longer happens; copies into the device are made before the graph is launched.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.graph_mode.program import Program
+from hpuprof.analysis.graph_mode.replay import Schedule
+from hpuprof.analysis.links import Links
+from hpuprof.analysis.threads import BACKWARD
+from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, subtract, union, union_of
+from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
+from hpuprof.model.trace import Ints, Trace
+
+Mask = npt.NDArray[np.bool_]
+
+MIN_LAUNCHES = 3
+"""Launches from which capturing a piece can pay: a replay costs about as much as two or three launches."""
+
+COPYING = re.compile(
+    r"^aten::(?:to|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|equal|cpu|pin_memory|_pin_memory)$"
+)
+ZERO = re.compile(r"zero_grad", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class Phases:
+    """Host windows of the used steps by what they are for, and per step the bounds of what could be captured."""
+
+    optimizer: Intervals
+    zero_grad: Intervals
+    outside: Intervals  # data loading, callbacks: never part of a graph
+    copying: Intervals  # operators around copies between host and device, and around waits
+    first: Ints  # per step of the program: start of the first operator that launches device work
+    last: Ints  # end of the last one
+    backward: Ints  # start of backward, -1 for none
+    backward_end: Ints
+
+
+@dataclass(frozen=True)
+class Region:
+    """A candidate: windows to capture. `split`: forward and backward are graphs of their own."""
+
+    name: str
+    windows: Intervals
+    inputs: int = 1
+    split: bool = False
+
+
+def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program: Program) -> Phases:
+    """Tell data loading, forward, backward and optimizer of each step apart, by annotations and the autograd thread."""
+    host = trace.host
+    role = roles[host.track]
+    main = role == Role.MAIN
+    zero_name = np.array([bool(ZERO.search(n)) for n in trace.names] or [False], dtype=bool)
+    backward_name = np.array([bool(BACKWARD.search(n)) for n in trace.names] or [False], dtype=bool)
+
+    def when(mask: Mask) -> Intervals:
+        return union(host.start[mask], host.end[mask])
+
+    optimizing = main & (host.activity == Activity.OPTIMIZER)
+    closure = when(main & (host.activity == Activity.CLOSURE))
+    zero = when(optimizing & zero_name[host.name])
+    optimizer = subtract(subtract(when(optimizing & ~zero_name[host.name]), closure), zero)
+    outside = when(main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK]))
+    captured = launched_work(trace, program)
+    roots = _roots(trace, links, optimizing | _module_roots(trace, main))
+    first = np.full(program.steps, -1, dtype=np.int64)
+    last = np.full(program.steps, -1, dtype=np.int64)
+    calls = np.flatnonzero(captured & ~contains(outside, program.begin))
+    for step in range(program.steps):
+        mine = calls[program.step[calls] == step]
+        if len(mine):
+            low, high = int(program.step_low[step]), int(program.step_high[step])
+            first[step] = max(low, _around(roots, int(program.begin[mine[0]]))[0])
+            last[step] = min(high, max(int(program.end[mine[-1]]), _around(roots, int(program.begin[mine[-1]]))[1]))
+    back = np.flatnonzero(
+        (role == Role.AUTOGRAD) & (host.kind == HostKind.OP)
+        | main & (host.kind == HostKind.OP) & backward_name[host.name]
+    )
+    backward = np.full(program.steps, -1, dtype=np.int64)
+    backward_end = np.full(program.steps, -1, dtype=np.int64)
+    at = np.searchsorted(program.step_low, host.start[back], side="right") - 1
+    for step in range(program.steps):
+        rows = back[(at == step) & (host.start[back] < program.step_high[step])]
+        if len(rows):
+            backward[step], backward_end[step] = int(host.start[rows].min()), int(host.end[rows].max())
+    return Phases(
+        optimizer, zero, outside, _copying_operators(trace, links, program), first, last, backward, backward_end
+    )
+
+
+def _module_roots(trace: Trace, main: Mask) -> Mask:
+    modules = np.array([n.startswith("nn.Module:") for n in trace.names] or [False], dtype=bool)
+    found: Mask = main & (trace.host.kind == HostKind.PYTHON) & modules[trace.host.name]
+    return found
+
+
+def _roots(trace: Trace, links: Links, more: Mask) -> Intervals:
+    """Return the union of outermost operators on any thread, with the given rows: whole operators, optimizers, modules."""
+    nesting = links.nesting
+    top = nesting.parent < 0
+    rows = np.flatnonzero(more)
+    return union(
+        np.concatenate([nesting.start[top], trace.host.start[rows]]),
+        np.concatenate([nesting.end[top], trace.host.end[rows]]),
+    )
+
+
+def _around(roots: Intervals, when: int) -> tuple[int, int]:
+    at = int(np.searchsorted(roots.start, when, side="right")) - 1
+    if at >= 0 and when < int(roots.end[at]):
+        return int(roots.start[at]), int(roots.end[at])
+    return when, when
+
+
+def launched_work(trace: Trace, program: Program) -> Mask:
+    """Tell which calls launch work that a graph can hold: not copies between host and device, not waits."""
+    kinds = trace.device.kind[program.device_row]
+    rows = np.bincount(program.call, minlength=len(program.row)) > 0
+    useful = np.bincount(program.call[kinds != DeviceKind.COPY], minlength=len(program.row)) > 0
+    inner = rows & ~useful & ~program.upload & ~program.read  # copies within the device, memset
+    captured: Mask = (useful | inner) & ~program.waits & ~program.upload & ~program.read & ~program.marker
+    return captured
+
+
+def _copying_operators(trace: Trace, links: Links, program: Program) -> Intervals:
+    """Return the outermost copying operators around uploads, reads and waits; the calls alone where no operator is around."""
+    nesting, host = links.nesting, trace.host
+    calls = np.flatnonzero((program.upload | program.read | program.waits) & ~program.marker)
+    if not len(calls):
+        return EMPTY
+    rows = program.row[calls]
+    begin, end = program.begin[calls].copy(), program.end[calls].copy()
+    if len(nesting.rows):
+        copying = np.array([bool(COPYING.match(n)) for n in trace.names] or [False], dtype=bool)
+        at = nesting.innermost(host.track[rows], host.start[rows])
+        while True:
+            good = (at >= 0) & copying[host.name[nesting.rows[np.maximum(at, 0)]]]
+            if not good.any():
+                break
+            begin[good] = np.minimum(begin[good], nesting.start[at[good]])
+            end[good] = np.maximum(end[good], nesting.end[at[good]])
+            at = np.where(good, nesting.parent[np.maximum(at, 0)], -1)
+    return union(begin, end)
+
+
+def find_regions(program: Program, phases: Phases) -> list[Region]:
+    """Return the candidates that the trace supports: step, forward+backward (one graph and two), optimizer."""
+    known = phases.first >= 0
+    if not known.any():
+        return []
+    whole = union(phases.first[known], phases.last[known])
+    everything = union_of(whole, clip_to_steps(phases.zero_grad, program))
+    out = [Region("step", subtract(everything, phases.outside))]
+    optimizer = clip_to_steps(phases.optimizer, program)
+    both = known & (phases.backward >= 0)
+    if not len(optimizer) and both.any():  # nothing names the optimizer: what comes behind backward
+        rest = both & (phases.last > phases.backward_end)
+        optimizer = subtract(union(phases.backward_end[rest], phases.last[rest]), phases.outside)
+    if both.any() and len(optimizer):
+        without = subtract(subtract(everything, optimizer), phases.outside)
+        out.append(Region("forward+backward", without))
+        border = Intervals(phases.backward[both], phases.backward[both] + 1)
+        out.append(Region("model", subtract(without, border), inputs=2, split=True))
+        out.append(Region("optimizer", subtract(optimizer, phases.outside), inputs=0))
+    return out
+
+
+def clip_to_steps(a: Intervals, program: Program) -> Intervals:
+    """Return the part of `a` that lies between the first and the last step of the program."""
+    return clip(a, int(program.step_low[0]), int(program.step_high[-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Transformed:
+    """A schedule and what it took: launches captured and graphs launched per step, copies into static inputs."""
+
+    schedule: Schedule
+    launches: float
+    graphs: float
+    inputs: float
+    removed: Intervals
+
+
+NOMINAL = (800.0, 750.0, 800.0, 2_000.0)
+"""What a profiler row of each kind costs (operator, python, annotation, call), ns: constants.py holds the ranges."""
+
+
+def unchanged(program: Program, nominal: tuple[float, ...] = NOMINAL, *, blocking: bool = False) -> Schedule:
+    """Return the schedule of the program as recorded. `blocking`: launches wait for what they launched, as they did."""
+    return _schedule(program, nominal, EMPTY, np.zeros(len(program.row), dtype=bool), blocking=blocking)
+
+
+def capture(
+    trace: Trace,
+    program: Program,
+    phases: Phases,
+    region: Region,
+    nominal: tuple[float, ...] = NOMINAL,
+    *,
+    drop_waits: bool = False,
+    recipes: bool = False,
+) -> Transformed:
+    """Return the schedule with a region captured. `drop_waits`: the host no longer waits for the device within a step.
+
+    `recipes`: each captured launch remains one launch of its own (HPU lazy mode replays recipe by recipe).
+    """
+    captured = launched_work(trace, program) & contains(region.windows, program.begin)
+    waiting = (program.waits | program.read) & ~program.marker
+    cuts = np.zeros(len(waiting), dtype=bool) if drop_waits else waiting & contains(region.windows, program.begin)
+    around = phases.copying
+    kept = around if not drop_waits else _only(around, program, program.upload & ~program.marker)
+    windows = subtract(region.windows, kept)
+    # A piece is what lies between two cuts of one window.
+    cut_at = program.begin[cuts]
+    window = np.searchsorted(region.windows.start, program.begin, side="right") - 1
+    piece = window * (len(cut_at) + 1) + np.searchsorted(cut_at, program.begin, side="right")
+    piece = np.where(contains(region.windows, program.begin), piece, -1)
+    names, index = np.unique(piece[captured], return_inverse=True)
+    count = np.bincount(index, minlength=len(names))
+    good = names[count >= MIN_LAUNCHES]
+    captured &= np.isin(piece, good)
+    bounds = _piece_bounds(region.windows, np.sort(cut_at), good, len(cut_at) + 1)
+    removed = intersect(windows, bounds)
+    gone = waiting & drop_waits
+    if drop_waits:
+        reads = _only(phases.copying, program, gone)
+        removed = union_of(removed, reads)
+    schedule = _schedule(program, nominal, removed, captured, gone=gone)
+    # Uploads go before their piece's graph; rows follow their calls.
+    inside = np.isin(piece, good) & (piece >= 0)
+    uploads = inside & program.upload & ~captured
+    key = np.arange(len(piece), dtype=np.int64)
+    for name in good.tolist():
+        members = np.flatnonzero(inside & (piece == name))
+        if uploads[members].any():
+            key[members] = members[0]
+    order = np.lexsort((np.arange(len(key)), ~uploads & inside, key))
+    inputs = float(region.inputs if region.inputs != 1 else max(1, round(uploads.sum() / max(1, program.steps))))
+    schedule = _reorder(schedule, order)
+    head, launches = _heads(piece[order], captured[order])
+    replay_count = np.where(head, launches if recipes else 1, 0)
+    schedule = _with(
+        schedule,
+        replay=head,
+        replay_launches=np.where(head, launches, 0),
+        replay_count=replay_count,
+        inputs=np.where(head, inputs / max(1.0, head.sum() / program.steps) if not region.split else 1.0, 0.0),
+    )
+    return Transformed(
+        schedule,
+        launches=float(captured.sum() / program.steps),
+        graphs=float(head.sum() / program.steps),
+        inputs=inputs if head.any() else 0.0,
+        removed=removed,
+    )
+
+
+def _only(around: Intervals, program: Program, calls: Mask) -> Intervals:
+    """Return the intervals of `around` that hold one of the calls."""
+    at = np.searchsorted(around.start, program.begin[calls], side="right") - 1
+    at = np.unique(at[at >= 0])
+    return Intervals(around.start[at], around.end[at])
+
+
+def _piece_bounds(windows: Intervals, cuts: Ints, good: Ints, base: int) -> Intervals:
+    low, high = [], []
+    for name in good.tolist():
+        window, part = divmod(name, base)
+        begin, end = int(windows.start[window]), int(windows.end[window])
+        low.append(max(begin, int(cuts[part - 1])) if part else begin)
+        high.append(min(end, int(cuts[part])) if part < len(cuts) else end)
+    return union(np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
+
+
+def _heads(piece: Ints, captured: Mask) -> tuple[Mask, Ints]:
+    """Mark the first captured call of each piece, and count the captured calls of its piece."""
+    head = np.zeros(len(piece), dtype=bool)
+    launches = np.zeros(len(piece), dtype=np.int64)
+    rows = np.flatnonzero(captured)
+    if len(rows):
+        _, first, count = np.unique(piece[rows], return_index=True, return_counts=True)
+        head[rows[first]] = True
+        launches[rows[first]] = count
+    return head, launches
+
+
+def _schedule(
+    program: Program,
+    nominal: tuple[float, ...],
+    removed: Intervals,
+    captured: Mask,
+    *,
+    gone: Mask | None = None,
+    blocking: bool = False,
+) -> Schedule:
+    costs = np.array(nominal)
+    segment, rows = program.host_work(removed)
+    overhead = rows @ costs
+    cost, cost_overhead = program.useful.copy(), program.call_rows() @ costs
+    inside = contains(removed, program.begin) | captured
+    cost[inside] = 0.0
+    dur = program.dur.copy()
+    waits, targets, tail = program.waits.copy(), program.targets, program.tail
+    if gone is not None and gone.any():
+        waits &= ~gone
+        cost[gone] = 0.0
+        dur[gone[program.call]] = 0.0
+    if blocking and program.blocking:
+        waits = waits | ~program.marker
+        first = np.searchsorted(program.call, np.arange(len(waits)), side="left")
+        stop = np.searchsorted(program.call, np.arange(len(waits)), side="right")
+        targets = dict(targets)
+        tail = tail.copy()
+        ends = program.start + program.dur
+        for i in np.flatnonzero((stop > first) & ~program.waits).tolist():
+            targets[i] = list(range(int(first[i]), int(stop[i])))
+            tail[i] = max(0.0, float(program.end[i] - ends[first[i] : stop[i]].max()))
+    return Schedule(
+        segment=segment.astype(np.float64),
+        segment_overhead=overhead.astype(np.float64),
+        cost=cost,
+        cost_overhead=np.where(inside, 0.0, cost_overhead),
+        replay=np.zeros(len(cost), dtype=bool),
+        replay_launches=np.zeros(len(cost), dtype=np.int64),
+        replay_count=np.zeros(len(cost), dtype=np.int64),
+        inputs=np.zeros(len(cost)),
+        marker=program.marker,
+        waits=waits,
+        targets=targets,
+        tail=tail,
+        call=program.call,
+        identity=np.arange(len(program.call)),
+        lane=program.lane,
+        dur=dur,
+        latency=program.latency,
+        gap=program.gap,
+        edge=program.edge,
+        edge_gap=program.edge_gap,
+        captured=captured[program.call],
+        lanes=program.lanes,
+    )
+
+
+def _with(schedule: Schedule, **changes: object) -> Schedule:
+    return replace(schedule, **changes)  # type: ignore[arg-type]
+
+
+def _reorder(schedule: Schedule, order: Ints) -> Schedule:
+    """Put calls into a new order; rows move with them, targets stay tied to their calls."""
+    if (order == np.arange(len(order))).all():
+        return schedule
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    call = place[schedule.call]
+    rows = np.argsort(call, kind="stable")
+    return _with(
+        schedule,
+        segment=schedule.segment[order],
+        segment_overhead=schedule.segment_overhead[order],
+        cost=schedule.cost[order],
+        cost_overhead=schedule.cost_overhead[order],
+        marker=schedule.marker[order],
+        waits=schedule.waits[order],
+        tail=schedule.tail[order],
+        targets={int(place[i]): rows_ for i, rows_ in schedule.targets.items()},
+        call=call[rows],
+        identity=schedule.identity[rows],
+        lane=schedule.lane[rows],
+        dur=schedule.dur[rows],
+        latency=schedule.latency[rows],
+        gap=schedule.gap[rows],
+        edge=schedule.edge[rows],
+        edge_gap=schedule.edge_gap[rows],
+        captured=schedule.captured[rows],
+    )

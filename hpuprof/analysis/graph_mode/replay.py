@@ -1,0 +1,197 @@
+"""Plays a program again: vectorised over samples, cut into epochs at the calls that wait.
+
+Within an epoch the host's clock is a running sum, and the rows of a lane follow in closed form: with w = gap + duration and P its
+running sum, end_k - P_k = max over j <= k of (ready_j + duration_j - P_j), a running maximum. So cost grows with epochs and
+lanes, not with Python work per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """What is to be played: calls in order with their host cost, rows with what decides their start. Times in ns.
+
+    Arrays of calls have shape `(calls,)`, of rows `(rows,)`; rows are in order of calls. `captured` rows belong to a graph and take
+    latency, gap and scale of durations from the sample.
+    """
+
+    segment: Floats  # host work before the call
+    segment_overhead: Floats  # what profiling added to it, at nominal cost
+    cost: Floats  # of the call, waiting left out
+    cost_overhead: Floats
+    replay: Mask  # a graph is launched before this call
+    replay_launches: Ints  # launches in that graph
+    replay_count: Ints  # graphs (recipes) launched at once
+    inputs: Floats  # copies into static inputs before that launch
+    marker: Mask
+    waits: Mask
+    targets: dict[int, list[int]]  # rows by identity
+    tail: Floats
+    call: Ints
+    identity: Ints  # of each row: its place in the program
+    lane: Ints
+    dur: Floats
+    latency: Floats
+    gap: Floats
+    edge: Ints  # identity, -1 for none
+    edge_gap: Floats
+    captured: Mask
+    lanes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Parameters of the machine and of the profiler's cost; each of shape `(samples,)`, times in ns."""
+
+    overhead: Floats  # multiples of the profiler's nominal cost
+    host_scale: Floats
+    replay: Floats
+    replay_per_launch: Floats
+    graph_gap: Floats
+    graph_latency: Floats
+    kernel_scale: Floats
+    input_copy: Floats
+    extra_inputs: Floats  # share of the copies that are made in addition
+
+    def __len__(self) -> int:
+        return len(self.overhead)
+
+
+def plain(count: int = 1) -> Sample:
+    """Return a sample that changes nothing: no correction, no graphs."""
+    one, zero = np.ones(count), np.zeros(count)
+    return Sample(zero, one, zero, zero, zero, zero, one, zero, zero)
+
+
+FLOOR = 0.15
+
+
+def simulate(
+    schedule: Schedule, sample: Sample, *, repeats: int = 1, backlog: Floats | None = None, host: bool = True
+) -> Floats:
+    """Play the schedule `repeats` times in a row; return when each step was complete, shape `(samples, repeats * steps)`, ns.
+
+    A step is complete when the host has reached its end and everything launched in it is done. `backlog`: by lane, until when
+    earlier work occupies it. `host=False` leaves out all host time and waiting: what is left is the device's critical path.
+    """
+    count = len(sample)
+    rows = len(schedule.identity)
+    epochs = _epochs(schedule)
+    runs = [_runs(schedule, first, stop) for *_, first, stop in epochs]
+    free = np.full((count, max(1, schedule.lanes)), -1e18)
+    if backlog is not None:
+        free[:] = backlog
+    now = np.zeros(count)
+    latest = np.full(count, -1e18)
+    ends = np.full((count, rows), -1e18)
+    done = []
+    replay_cost = schedule.replay.any()
+    for _ in range(repeats):
+        for (low, high, first, stop), parts in zip(epochs, runs, strict=True):
+            piece = slice(low, high)
+            if host:
+                theta, scale = sample.overhead[:, None], sample.host_scale[:, None]
+                segment = _less(schedule.segment[piece], schedule.segment_overhead[piece], theta, scale)
+                cost = _less(schedule.cost[piece], schedule.cost_overhead[piece], theta, scale)
+                if replay_cost and schedule.replay[piece].any():
+                    segment = segment + _graph_launches(schedule, sample, piece)
+            else:
+                segment = cost = np.zeros((count, high - low))
+            begin = now[:, None] + np.cumsum(segment, axis=1) + np.cumsum(cost, axis=1) - cost
+            if stop > first:
+                _play_rows(schedule, sample, begin, low, parts, free, ends, host=host)
+                latest = np.maximum(latest, ends[:, schedule.identity[first:stop]].max(axis=1))
+            now = begin[:, -1] + cost[:, -1]
+            last = high - 1
+            if schedule.marker[last]:
+                done.append(np.maximum(now, latest))
+            elif host and schedule.waits[last]:
+                for row in schedule.targets.get(last, ()):
+                    now = np.maximum(now, ends[:, row] + schedule.tail[last])
+    return np.stack(done, axis=1) if done else np.zeros((count, 0))
+
+
+def _less(work: Floats, overhead: Floats, theta: Floats, scale: Floats) -> Floats:
+    corrected: Floats = np.maximum(FLOOR * work, work - theta * overhead) * scale
+    return corrected
+
+
+def _graph_launches(schedule: Schedule, sample: Sample, piece: slice) -> Floats:
+    launches = schedule.replay[piece] * (
+        schedule.replay_count[piece] * sample.replay[:, None]
+        + schedule.replay_launches[piece] * sample.replay_per_launch[:, None]
+        + schedule.inputs[piece] * sample.extra_inputs[:, None] * sample.input_copy[:, None]
+    )
+    return np.asarray(launches, dtype=np.float64)
+
+
+def _epochs(schedule: Schedule) -> list[tuple[int, int, int, int]]:
+    """Cut the calls behind every wait and marker: first call, end, first row, end."""
+    stops = np.flatnonzero(schedule.waits | schedule.marker) + 1
+    lows = np.append([0], stops[:-1])
+    first = np.searchsorted(schedule.call, lows, side="left")
+    stop = np.searchsorted(schedule.call, stops, side="left")
+    return list(zip(lows.tolist(), stops.tolist(), first.tolist(), stop.tolist(), strict=True))
+
+
+def _runs(schedule: Schedule, first: int, stop: int) -> list[tuple[int, Ints]]:
+    """Cut the rows of an epoch into runs: rows of one lane, of which only the first may wait for another lane.
+
+    In order of their first rows, so that what a run waits for was played before it.
+    """
+    out: list[tuple[int, Ints]] = []
+    lane = schedule.lane[first:stop]
+    for which in np.unique(lane).tolist():
+        mine = first + np.flatnonzero(lane == which)
+        cuts = np.flatnonzero(schedule.edge[mine] >= 0)
+        out += [(which, part) for part in np.split(mine, cuts[cuts > 0])]
+    if len(out) > 1:
+        out.sort(key=lambda run: int(run[1][0]))
+    return out
+
+
+def _play_rows(
+    schedule: Schedule,
+    sample: Sample,
+    begin: Floats,
+    low: int,
+    parts: list[tuple[int, Ints]],
+    free: Floats,
+    ends: Floats,
+    *,
+    host: bool,
+) -> None:
+    for lane, rows in parts:
+        captured = schedule.captured[rows]
+        dur, gap, latency = schedule.dur[rows], schedule.gap[rows], schedule.latency[rows]
+        edge_gap = schedule.edge_gap[rows[0]]
+        if captured.any():
+            dur = np.where(captured, dur * sample.kernel_scale[:, None], dur)
+            gap = np.where(captured, sample.graph_gap[:, None], gap)
+            latency = np.where(captured, sample.graph_latency[:, None], latency)
+        ready = begin[:, schedule.call[rows] - low] + (latency if host else 0.0)
+        source = int(schedule.edge[rows[0]])
+        if source >= 0:
+            ready[:, 0] = np.maximum(ready[:, 0], ends[:, source] + edge_gap)
+        # The lane's last end enters as the end of a row before the first.
+        work = np.cumsum(gap + dur, axis=-1)
+        shifted = np.maximum.accumulate(ready + dur - work, axis=1)
+        shifted = np.maximum(shifted, free[:, lane][:, None])
+        finished = shifted + work
+        ends[:, schedule.identity[rows]] = finished
+        free[:, lane] = finished[:, -1]
+
+
+def step_times(done: Floats, steps: int) -> Floats:
+    """Return the time of each step of the last repetition, shape `(samples, steps)`, from completion times of two or more."""
+    return np.diff(done, axis=1)[:, -steps:]

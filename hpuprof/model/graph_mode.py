@@ -1,0 +1,149 @@
+"""The graph-mode prediction: what one trace contributes, and the answer of a report. Owns meaning only.
+
+Times are ns. An interval holds the 5th percentile, the median and the 95th percentile of what is believed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class Constant(msgspec.Struct, frozen=True, kw_only=True):
+    """One model constant and where it comes from."""
+
+    name: Annotated[str, Meta(description="What it is.")]
+    value: Annotated[float, Meta(description="Central value.")]
+    low: Annotated[float, Meta(description="5th percentile of what is believed.")]
+    high: Annotated[float, Meta(description="95th percentile of what is believed.")]
+    unit: Annotated[str, Meta(description="ns, ns per launch, or ratio.")]
+    source: Annotated[str, Meta(description="Where value and range come from.")]
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One candidate: a region captured, with or without the waits inside the step. Samples are aligned across ranks and options."""
+
+    region: Annotated[str, Meta(description="step, forward+backward, model, modules, module:NAME or optimizer.")]
+    drops_sync: Annotated[bool, Meta(description="Also without waiting for the device inside the step.")] = False
+    launches: Annotated[float, Meta(description="Launches captured per step.")]
+    graphs: Annotated[float, Meta(description="Graphs launched per step.")]
+    inputs: Annotated[float, Meta(description="Copies into static inputs per step.")]
+    ratio: Annotated[list[float], Meta(description="Samples of eager over captured step time.")]
+    uncorrected_ns: Annotated[float, Meta(description="Captured step time when profiling cost is left in [ns].")]
+    closed_form_ns: Annotated[float | None, Meta(description="Captured step time in closed form [ns].")] = None
+    host_outside_ns: Annotated[float, Meta(description="Host time per step outside the region, corrected [ns].")]
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """What one trace says about graph mode."""
+
+    method: Annotated[str, Meta(description="replay, pipeline or none.")]
+    steps: Annotated[int, Meta(description="Steps that were replayed.")] = 0
+    base: Annotated[str, Meta(description="unprofiled, given or profiled: which step time speed-ups relate to.")] = (
+        "profiled"
+    )
+    base_step_ns: Annotated[float, Meta(description="That step time [ns].")] = 0.0
+    base_spread: Annotated[float, Meta(description="Its relative standard deviation.")] = 0.0
+    profiled_step_ns: Annotated[float, Meta(description="Mean step time as recorded [ns].")] = 0.0
+    replay_error: Annotated[float | None, Meta(description="Replayed unchanged against recorded.")] = None
+    unexplained: Annotated[float, Meta(description="Delay of device rows that nothing explains, over step time.")] = 0.0
+    overhead: Annotated[
+        float | None, Meta(description="Fitted cost of profiling, in multiples of the nominal one.")
+    ] = None
+    busy_ns: Annotated[float, Meta(description="Device busy per step [ns].")] = 0.0
+    critical_ns: Annotated[float, Meta(description="Step time if host work took no time [ns].")] = 0.0
+    host_ns: Annotated[float, Meta(description="Host work per step, waiting left out, corrected [ns].")] = 0.0
+    waits: Annotated[float, Meta(description="Calls per step that wait for the device.")] = 0.0
+    read_waits: Annotated[
+        float, Meta(description="Waiting inside the step that a graph leaves in place, per step.")
+    ] = 0.0
+    other_threads: Annotated[float, Meta(description="Share of launches from further threads.")] = 0.0
+    linked: Annotated[float | None, Meta(description="Share of device rows with a known launch.")] = None
+    loader_bound: Annotated[bool, Meta(description="The host waited for data-loader workers.")] = False
+    replays: Annotated[float, Meta(description="Graph launches per step already in the trace.")] = 0.0
+    covered: Annotated[float | None, Meta(description="Share of device time that graph launches carry already.")] = None
+    options: Annotated[list[Option], Meta(description="Candidates.")] = []
+    reason: Annotated[str, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A median with its 90 % interval."""
+
+    low: Annotated[float, Meta(description="5th percentile.")]
+    median: Annotated[float, Meta(description="Median.")]
+    high: Annotated[float, Meta(description="95th percentile.")]
+
+
+class GraphOption(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to use graphs, with what it would give."""
+
+    region: Annotated[
+        str,
+        Meta(
+            description="What is captured: step (forward, backward, optimizer), forward+backward, model (forward and backward as graphs of their own), modules, module:NAME, optimizer."
+        ),
+    ]
+    api: Annotated[str, Meta(description="What to call.")]
+    speedup: Annotated[Interval, Meta(description="Step time now over step time then.")]
+    step_time_ns: Annotated[Interval, Meta(description="Predicted step time [ns].")]
+    regret: Annotated[float, Meta(description="How much slower than the best option, as a share of it.")]
+    drops_sync: Annotated[bool, Meta(description="Also without waiting for the device inside the step.")]
+    launches: Annotated[float, Meta(description="Launches captured per step.")]
+    graphs: Annotated[float, Meta(description="Graphs launched per step.")]
+    memory_bytes: Annotated[
+        int | None, Meta(description="Memory that capture would hold, static inputs and pools [bytes].")
+    ]
+    break_even_steps: Annotated[int | None, Meta(description="Steps after which capturing has paid for itself.")]
+    blocked_by: Annotated[list[str], Meta(description="Codes of obstacles that must be removed first.")]
+    note: Annotated[str, Meta(description="What to know about it.")]
+
+
+class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
+    """Would graph mode help?"""
+
+    verdict: Annotated[str, Meta(description="yes, no, marginal or cannot say.")]
+    sentence: Annotated[str, Meta(description="The answer in words.")]
+    mode: Annotated[
+        str, Meta(description="How the model ran: eager, lazy, lazy+graphs, compile, graphs, compile+graphs.")
+    ]
+    family: Annotated[str, Meta(description="Kind of device.")]
+    speedup: Annotated[Interval | None, Meta(description="Of the recommended option.")]
+    step_time_ns: Annotated[Interval | None, Meta(description="Step time with the recommended option [ns].")]
+    probability_gain: Annotated[float | None, Meta(description="Probability of a speed-up above 1.05.")]
+    probability_loss: Annotated[float | None, Meta(description="Probability of a speed-up below 0.99.")]
+    base: Annotated[
+        str | None,
+        Meta(
+            description="Which step time speed-ups relate to: unprofiled (timed by the recorder), given (--step-time), profiled (as recorded, profiling cost estimated)."
+        ),
+    ]
+    base_step_ns: Annotated[float | None, Meta(description="That step time [ns].")]
+    profiled_step_ns: Annotated[float | None, Meta(description="Mean step time as recorded [ns].")]
+    uncorrected_step_ns: Annotated[
+        float | None, Meta(description="Recommended option replayed with the profiler's cost left in [ns].")
+    ]
+    ceiling: Annotated[
+        float | None,
+        Meta(
+            description="Speed-up that no graph can pass: base over max(device critical path, host outside the region)."
+        ),
+    ]
+    unreachable: Annotated[
+        float | None, Meta(description="Base over device busy time: out of reach, as some host work always stays.")
+    ]
+    method: Annotated[str, Meta(description="replay, pipeline or none.")]
+    replay_error: Annotated[float | None, Meta(description="Step replayed unchanged against the recorded one.")]
+    unexplained: Annotated[
+        float | None, Meta(description="Delay of device rows that nothing explains, over step time.")
+    ]
+    region: Annotated[str | None, Meta(description="Of the recommended option.")]
+    api: Annotated[str | None, Meta(description="Of the recommended option.")]
+    options: Annotated[list[GraphOption], Meta(description="Candidates, best first.")]
+    evidence: Annotated[list[str], Meta(description="What the answer rests on.")]
+    assumptions: Annotated[list[str], Meta(description="What was taken for granted.")]
+    next_measurement: Annotated[str, Meta(description="What would sharpen the answer most.")]
+    command: Annotated[str, Meta(description="How to measure it.")]
+    code: Annotated[str, Meta(description="Code to type; empty when there is nothing to recommend.")]
+    constants: Annotated[list[Constant], Meta(description="Model constants used.")]
