@@ -27,12 +27,12 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
     region: Annotated[str, Meta(description="step, forward+backward, model, modules, module:NAME or optimizer.")]
     drops_sync: Annotated[bool, Meta(description="Also without waiting for the device inside the step.")] = False
+    asynchronous: Annotated[bool, Meta(description="Replays run beside the main thread (HPU lazy mode).")] = False
     launches: Annotated[float, Meta(description="Launches captured per step.")]
     graphs: Annotated[float, Meta(description="Graphs launched per step.")]
     inputs: Annotated[float, Meta(description="Copies into static inputs per step.")]
     ratio: Annotated[list[float], Meta(description="Samples of eager over captured step time.")]
     uncorrected_ns: Annotated[float, Meta(description="Captured step time when profiling cost is left in [ns].")]
-    closed_form_ns: Annotated[float | None, Meta(description="Captured step time in closed form [ns].")] = None
     host_outside_ns: Annotated[float, Meta(description="Host time per step outside the region, corrected [ns].")]
 
 
@@ -90,6 +90,7 @@ class GraphOption(msgspec.Struct, frozen=True, kw_only=True):
     step_time_ns: Annotated[Interval, Meta(description="Predicted step time [ns].")]
     regret: Annotated[float, Meta(description="How much slower than the best option, as a share of it.")]
     drops_sync: Annotated[bool, Meta(description="Also without waiting for the device inside the step.")]
+    asynchronous: Annotated[bool, Meta(description="Replays run beside the main thread (HPU lazy mode).")]
     launches: Annotated[float, Meta(description="Launches captured per step.")]
     graphs: Annotated[float, Meta(description="Graphs launched per step.")]
     memory_bytes: Annotated[

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
 from hpuprof.analysis.graph_mode.constants import constants_for, draw
+from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
 from hpuprof.analysis.graph_mode.program import Program, build_program
 from hpuprof.analysis.graph_mode.regions import (
     Region,
@@ -22,6 +23,7 @@ from hpuprof.analysis.graph_mode.regions import (
     capture,
     find_phases,
     find_regions,
+    module_regions,
     unchanged,
 )
 from hpuprof.analysis.graph_mode.replay import Sample, Schedule, plain, simulate, step_times
@@ -79,7 +81,6 @@ def predict(
     spread_ns: float | None = None,
     given: bool = False,
     measured: Mapping[str, Constant] | None = None,
-    module_regions: list[Region] | None = None,
 ) -> Prediction:
     """Predict the step times of all candidate regions of one trace.
 
@@ -116,21 +117,19 @@ def predict(
     factor = np.exp(draws.normal[0] * noise + draws.normal[1] * spread)
     loader = _loader_bound(hosts, program)
     options = []
-    regions = [*find_regions(program, phases), *(module_regions or [])]
+    calls = module_calls(trace, steps, links, roles)
+    backward = backward_windows(trace, steps, links, calls)
+    regions = [*find_regions(program, phases), *module_regions(program, calls, backward, phases)]
     for region in regions:
         for drop in (False, True):
             if drop and (
                 not (program.waits & ~program.marker).any() or region.name not in ("step", "forward+backward")
             ):
                 continue
-            done = capture(
-                trace, program, phases, region, nominal, drop_waits=drop, recipes=trace.mode.startswith("lazy")
-            )
+            done = capture(program, phases, region, nominal, drop_waits=drop, recipes=trace.mode.startswith("lazy"))
             if not done.graphs:
                 continue
-            options.append(
-                _option(done, region, program, trace, sample, eager, resample, factor, drop=drop, loader=loader)
-            )
+            options.append(_option(done, region, program, sample, eager, resample, factor, drop=drop, loader=loader))
     critical = step_times(simulate(base_schedule, plain(), repeats=2, host=False), program.steps).mean()
     busy = measure(device.busy, program.step_low, program.step_high).mean()
     host = (base_schedule.segment.sum() + base_schedule.cost.sum()) / program.steps
@@ -167,7 +166,6 @@ def _option(
     done: Transformed,
     region: Region,
     program: Program,
-    trace: Trace,
     sample: Sample,
     eager: Floats,
     resample: Floats,
@@ -176,7 +174,7 @@ def _option(
     drop: bool,
     loader: bool,
 ) -> Option:
-    schedule = _all_ranks(done.schedule, program, trace)
+    schedule = _all_ranks(done.schedule, program)
     times = step_times(simulate(schedule, sample, repeats=2, backlog=program.backlog), program.steps)
     ratio = eager / (times * resample).mean(axis=1) * factor
     if loader:
@@ -257,12 +255,12 @@ def resample_weights(steps: int, samples: int) -> Floats:
     return weights
 
 
-def _all_ranks(schedule: Schedule, program: Program, trace: Trace) -> Schedule:
+def _all_ranks(schedule: Schedule, program: Program) -> Schedule:
     """Shorten collectives: when all ranks use graphs, what a rank waited inside a collective for the slowest host shrinks.
 
     The transfer lies between the shortest duration over steps at the same place of the step and the observed one; the middle is taken.
     """
-    kinds = trace.device.kind[program.device_row[schedule.identity]]
+    kinds = program.kind[schedule.identity]
     rows = np.flatnonzero(kinds == DeviceKind.COMMUNICATION)
     if not len(rows) or program.steps < 2:
         return schedule

@@ -69,7 +69,7 @@ class Program:
     gap: Floats
     edge: Ints  # row on another lane that is waited for, -1 for none
     edge_gap: Floats
-    device_row: Ints
+    kind: npt.NDArray[np.int8]  # DeviceKind
     backlog: Floats  # by lane: how long launched work lasted beyond the first step's start
     typical_latency: float
     typical_gap: float
@@ -173,7 +173,7 @@ def build_program(
         gap=pins.gap,
         edge=pins.edge,
         edge_gap=pins.edge_gap,
-        device_row=rows.device_row,
+        kind=trace.device.kind[rows.device_row],
         backlog=pins.backlog,
         typical_latency=pins.typical_latency,
         typical_gap=pins.typical_gap,

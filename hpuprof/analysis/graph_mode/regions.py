@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.program import Program
 from hpuprof.analysis.graph_mode.replay import Schedule
 from hpuprof.analysis.links import Links
@@ -25,6 +26,10 @@ Mask = npt.NDArray[np.bool_]
 
 MIN_LAUNCHES = 3
 """Launches from which capturing a piece can pay: a replay costs about as much as two or three launches."""
+
+CHILD_SHARE = 0.1
+"""Share of a module's launches from which a child is looked at by itself."""
+MAX_CHILDREN = 4
 
 COPYING = re.compile(
     r"^aten::(?:to|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|equal|cpu|pin_memory|_pin_memory)$"
@@ -72,7 +77,7 @@ def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program
     zero = when(optimizing & zero_name[host.name])
     optimizer = subtract(subtract(when(optimizing & ~zero_name[host.name]), closure), zero)
     outside = when(main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK]))
-    captured = launched_work(trace, program)
+    captured = launched_work(program)
     roots = _roots(trace, links, optimizing | _module_roots(trace, main))
     first = np.full(program.steps, -1, dtype=np.int64)
     last = np.full(program.steps, -1, dtype=np.int64)
@@ -123,9 +128,9 @@ def _around(roots: Intervals, when: int) -> tuple[int, int]:
     return when, when
 
 
-def launched_work(trace: Trace, program: Program) -> Mask:
+def launched_work(program: Program) -> Mask:
     """Tell which calls launch work that a graph can hold: not copies between host and device, not waits."""
-    kinds = trace.device.kind[program.device_row]
+    kinds = program.kind
     rows = np.bincount(program.call, minlength=len(program.row)) > 0
     useful = np.bincount(program.call[kinds != DeviceKind.COPY], minlength=len(program.row)) > 0
     inner = rows & ~useful & ~program.upload & ~program.read  # copies within the device, memset
@@ -176,6 +181,58 @@ def find_regions(program: Program, phases: Phases) -> list[Region]:
     return out
 
 
+def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindows, phases: Phases) -> list[Region]:
+    """Return the modules worth a graph of their own: each outermost one, all its children together, its largest children.
+
+    One graph for each call's forward and one for its backward, as `make_graphed_callables` makes them.
+    """
+    if calls.source in ("none", "phase") or not len(calls):
+        return []
+    low, high = int(program.step_low[0]), int(program.step_high[-1])
+    inside = (calls.start >= low) & (calls.start < high) & ~calls.recompute & (calls.step >= 0)
+    captured = launched_work(program) & ~contains(phases.outside, program.begin)
+    when = np.sort(program.begin[captured])
+    hull_low, hull_high = _hulls(backward, len(calls))
+
+    def windows(chosen: Mask) -> Intervals:
+        back = chosen & (hull_high > hull_low)
+        return union(
+            np.concatenate([calls.start[chosen], hull_low[back]]), np.concatenate([calls.end[chosen], hull_high[back]])
+        )
+
+    def launches(chosen: Mask) -> int:
+        found = windows(chosen)
+        return int((np.searchsorted(when, found.end) - np.searchsorted(when, found.start)).sum())
+
+    out = []
+    tops = calls.module[inside & (calls.depth == 0)]
+    for module in np.unique(tops).tolist():
+        top = inside & (calls.module == module) & (calls.depth == 0)
+        total = launches(top)
+        if total < MIN_LAUNCHES * program.steps:
+            continue
+        out.append(Region(f"module:{calls.names[module]}", windows(top), split=True))
+        children = inside & (calls.parent >= 0) & top[np.maximum(calls.parent, 0)]
+        codes = np.unique(calls.module[children])
+        sizes = {code: launches(children & (calls.module == code)) for code in codes.tolist()}
+        worth = [c for c, n in sorted(sizes.items(), key=lambda item: -item[1]) if n >= CHILD_SHARE * total]
+        if len(worth) > 1:
+            out.append(Region("modules", windows(children & np.isin(calls.module, worth)), split=True))
+        out += [
+            Region(f"module:{calls.names[code]}", windows(children & (calls.module == code)), split=True)
+            for code in worth[:MAX_CHILDREN]
+        ]
+    return [replace(r, windows=subtract(r.windows, phases.outside)) for r in out]
+
+
+def _hulls(backward: BackwardWindows, count: int) -> tuple[Ints, Ints]:
+    """Return from where to where autograd went back through each call; an empty span for calls without backward."""
+    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(low, backward.call, backward.start)
+    np.maximum.at(high, backward.call, backward.end)
+    return np.where(high > low, low, 0), np.where(high > low, high, 0)
+
+
 def clip_to_steps(a: Intervals, program: Program) -> Intervals:
     """Return the part of `a` that lies between the first and the last step of the program."""
     return clip(a, int(program.step_low[0]), int(program.step_high[-1]))
@@ -202,7 +259,6 @@ def unchanged(program: Program, nominal: tuple[float, ...] = NOMINAL, *, blockin
 
 
 def capture(
-    trace: Trace,
     program: Program,
     phases: Phases,
     region: Region,
@@ -215,7 +271,13 @@ def capture(
 
     `recipes`: each captured launch remains one launch of its own (HPU lazy mode replays recipe by recipe).
     """
-    captured = launched_work(trace, program) & contains(region.windows, program.begin)
+    captured = launched_work(program) & contains(region.windows, program.begin)
+    apart = np.zeros(len(captured), dtype=bool)
+    if region.split:
+        # Hooks run when a graphed backward is over: their collectives stay outside and come behind it.
+        apart[program.call[program.kind == DeviceKind.COMMUNICATION]] = True
+        apart &= captured
+        captured &= ~apart
     waiting = (program.waits | program.read) & ~program.marker
     cuts = np.zeros(len(waiting), dtype=bool) if drop_waits else waiting & contains(region.windows, program.begin)
     around = phases.copying
@@ -236,7 +298,7 @@ def capture(
     if drop_waits:
         reads = _only(phases.copying, program, gone)
         removed = union_of(removed, reads)
-    schedule = _schedule(program, nominal, removed, captured, gone=gone)
+    schedule = _schedule(program, nominal, removed, captured, gone=gone, stays=apart)
     # Uploads go before their piece's graph; rows follow their calls.
     inside = np.isin(piece, good) & (piece >= 0)
     uploads = inside & program.upload & ~captured
@@ -245,8 +307,13 @@ def capture(
         members = np.flatnonzero(inside & (piece == name))
         if uploads[members].any():
             key[members] = members[0]
-    order = np.lexsort((np.arange(len(key)), ~uploads & inside, key))
+        if apart[members].any():
+            key[members] = members[0]
+    rank = np.where(inside & apart, 2, np.where(inside & ~uploads, 1, 0))
+    order = np.lexsort((np.arange(len(key)), rank, key))
     inputs = float(region.inputs if region.inputs != 1 else max(1, round(uploads.sum() / max(1, program.steps))))
+    if apart.any():
+        schedule = _behind(schedule, program, piece, captured, apart)
     schedule = _reorder(schedule, order)
     head, launches = _heads(piece[order], captured[order])
     replay_count = np.where(head, launches if recipes else 1, 0)
@@ -264,6 +331,19 @@ def capture(
         inputs=inputs if head.any() else 0.0,
         removed=removed,
     )
+
+
+def _behind(schedule: Schedule, program: Program, piece: Ints, captured: Mask, apart: Mask) -> Schedule:
+    """Let the rows of calls that stay outside a piece's graph wait for the graph's last row."""
+    edge, edge_gap = schedule.edge.copy(), schedule.edge_gap.copy()
+    row_piece = piece[program.call]
+    for name in np.unique(piece[apart]).tolist():
+        inside = np.flatnonzero(captured[program.call] & (row_piece == name))
+        if len(inside):
+            mine = np.flatnonzero(apart[program.call] & (row_piece == name))
+            edge[mine] = inside[-1]
+            edge_gap[mine] = program.typical_gap
+    return replace(schedule, edge=edge, edge_gap=edge_gap)
 
 
 def _only(around: Intervals, program: Program, calls: Mask) -> Intervals:
@@ -302,6 +382,7 @@ def _schedule(
     captured: Mask,
     *,
     gone: Mask | None = None,
+    stays: Mask | None = None,
     blocking: bool = False,
 ) -> Schedule:
     costs = np.array(nominal)
@@ -309,6 +390,8 @@ def _schedule(
     overhead = rows @ costs
     cost, cost_overhead = program.useful.copy(), program.call_rows() @ costs
     inside = contains(removed, program.begin) | captured
+    if stays is not None:
+        inside &= ~stays
     cost[inside] = 0.0
     dur = program.dur.copy()
     waits, targets, tail = program.waits.copy(), program.targets, program.tail

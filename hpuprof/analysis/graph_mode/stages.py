@@ -107,33 +107,31 @@ def predict_stages(
         if not removed.any() or not launches:
             continue
         cost = (recipes * replay + flush)[:, None]
-        for drop in (False, True) if synced and name == "step" else (False,):
-            times = stages.captured(
-                place, removed, cost, scale[:, None], beside=lazy, drop=drop, launched=name == "step"
-            )
-            ratio = eager / (times * weights).mean(axis=1) * factor
-            if loader:
-                ratio = np.minimum(ratio, factor)
-            zero = np.zeros(1)
-            middle = np.array([[float(np.median(cost))]])
-            uncorrected = stages.captured(
-                zero, removed, middle, np.ones((1, 1)), beside=lazy, drop=drop, launched=name == "step"
-            ).mean()
-            options.append(
-                Option(
-                    region=name,
-                    drops_sync=drop,
-                    launches=launches,
-                    graphs=recipes,
-                    inputs=1.0,
-                    ratio=[round(float(x), 5) for x in ratio],
-                    uncorrected_ns=float(uncorrected),
-                    closed_form_ns=float(np.median((times * weights).mean(axis=1))),
-                    host_outside_ns=float(
-                        np.median(stages.host(place).mean(axis=1)) - _removed(stages, place, removed)
-                    ),
+        for beside in (False, True) if lazy else (False,):
+            for drop in (False, True) if synced and name == "step" else (False,):
+                whole = name == "step"
+                times = stages.captured(place, removed, cost, scale[:, None], beside=beside, drop=drop, launched=whole)
+                ratio = eager / (times * weights).mean(axis=1) * factor
+                if loader:
+                    ratio = np.minimum(ratio, factor)
+                middle = np.array([[float(np.median(cost))]])
+                uncorrected = stages.captured(
+                    np.zeros(1), removed, middle, np.ones((1, 1)), beside=beside, drop=drop, launched=whole
                 )
-            )
+                host = float(np.median(stages.host(place).mean(axis=1)))
+                options.append(
+                    Option(
+                        region=name,
+                        drops_sync=drop,
+                        asynchronous=beside,
+                        launches=launches,
+                        graphs=recipes,
+                        inputs=1.0,
+                        ratio=[round(float(x), 5) for x in ratio],
+                        uncorrected_ns=float(uncorrected.mean()),
+                        host_outside_ns=host - _removed(stages, place, removed),
+                    )
+                )
     return Prediction(
         method="pipeline",
         steps=len(used),
