@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from hpuprof._version import __version__
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import InputError, TraceFormatError, UsageError
+from hpuprof.errors import ConfigError, InputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.model.partial import FailedFile, RankPartial
-from hpuprof.options import resolve_options
+from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
 from hpuprof.pipeline import reduce_file
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report
@@ -62,21 +63,31 @@ def analyze(
     jobs: int | None = None,
     strict: bool | None = None,
     executor: Executor | None = None,
+    step_time: str | None = None,
+    constants: Source | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Analyse traces and return the report.
 
     `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor instead;
-    `strict`: fail when rows or files were lost; `progress` is called with each file's name when it is done.
+    `strict`: fail when rows or files were lost; `step_time`: the step time without the profiler, such as "12.3ms", for the graph-mode
+    prediction; `constants`: a machine profile that `hpuprof calibrate` wrote; `progress` is called with each file's name when it is done.
     Raises InputError when no file could be analysed, or under `strict`.
     """
-    options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
+    options = resolve_options(
+        rank_from=rank_from,
+        jobs=jobs,
+        strict=strict,
+        step_time=step_time,
+        constants=str(constants) if constants is not None else None,
+    )
+    work = partial(reduce_file, settings=_settings(options))
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
     jobs = options.jobs
     if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
         jobs = 1
     results: list[RankPartial | FailedFile] = []
-    for file, result in zip(run.files, map_ordered(reduce_file, run.files, jobs=jobs, executor=executor), strict=True):
+    for file, result in zip(run.files, map_ordered(work, run.files, jobs=jobs, executor=executor), strict=True):
         results.append(result)
         if progress:
             progress(file.name)
@@ -90,6 +101,22 @@ def analyze(
     if options.strict:
         _refuse_losses(report)
     return report
+
+
+def _settings(options: AnalyzeOptions) -> ReduceOptions:
+    """Return what workers need of the options; a machine profile travels as text. Raises ConfigError for a bad one."""
+    text = ""
+    if options.constants:
+        try:
+            text = Path(options.constants).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{options.constants}: cannot be read: {error}", hint="a file that `hpuprof calibrate -o FILE` wrote"
+            ) from None
+        from hpuprof.analysis.graph_mode.constants import read_profile
+
+        read_profile(text)
+    return ReduceOptions(parse_duration(options.step_time) if options.step_time else None, text)
 
 
 def _identify_again(run: Run, results: Sequence[RankPartial | FailedFile]) -> Sequence[Identity]:

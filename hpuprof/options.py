@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -19,23 +20,51 @@ else:
 RANK_SOURCES = ("auto", "inside", "name", "order")
 
 
+_UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "": 1e9}
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)\s*")
+
+
+def parse_duration(text: str) -> float:
+    """Return a duration in ns from text such as `12.3ms`; a bare number is seconds. Raises ConfigError."""
+    match = _DURATION.fullmatch(text)
+    if not match or match.group(2) not in _UNITS or float(match.group(1)) <= 0:
+        raise ConfigError(f"{text!r} is no duration", hint="a positive number and ns, us, ms or s, for example 12.3ms")
+    return float(match.group(1)) * _UNITS[match.group(2)]
+
+
+@dataclass(frozen=True)
+class ReduceOptions:
+    """What the reduction of one file depends on beside the file. Small, hashable and picklable; part of a cache's key.
+
+    `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile.
+    """
+
+    step_time_ns: float | None = None
+    constants: str = ""
+
+
 @dataclass(frozen=True)
 class AnalyzeOptions:
     """Options of an analysis.
 
     `rank_from`: where ranks come from: `auto` (inside the file, else the name, else order), or only one of the three.
-    `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3).
+    `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3). `step_time`: the step time
+    without the profiler, such as `12.3ms`; `constants`: a machine profile that `hpuprof calibrate` wrote.
     """
 
     rank_from: str = "auto"
     jobs: int = 0
     strict: bool = False
+    step_time: str = ""
+    constants: str = ""
 
     def __post_init__(self) -> None:
         if self.rank_from not in RANK_SOURCES:
             raise ConfigError(f"rank_from is {self.rank_from!r}", hint=f"one of {', '.join(RANK_SOURCES)}")
         if self.jobs < 0:
             raise ConfigError(f"jobs is {self.jobs}", hint="0 (one per core) or a positive number")
+        if self.step_time:
+            parse_duration(self.step_time)
 
 
 def _pyproject(start: Path) -> dict[str, Any]:

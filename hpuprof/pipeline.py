@@ -10,6 +10,8 @@ import numpy.typing as npt
 from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
+from hpuprof.analysis.graph_mode.constants import read_profile
+from hpuprof.analysis.graph_mode.predict import predict
 from hpuprof.analysis.host import HostTime, host_time
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.links import Links, launch_calls, link
@@ -28,17 +30,20 @@ from hpuprof.model.schema import BLOCKED_KINDS, Cause, DeviceKind, Role
 from hpuprof.model.tables import DiagnosticRow, FileRow, StepRow, ThreadRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
+from hpuprof.options import ReduceOptions
+
+DEFAULTS = ReduceOptions()
 
 
-def reduce_file(file: TraceFile) -> RankPartial | FailedFile:
+def reduce_file(file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial | FailedFile:
     """Reduce one file; a file that cannot be read becomes a `FailedFile` instead of an exception."""
     try:
-        return reduce_trace(read_trace(file.path), file)
+        return reduce_trace(read_trace(file.path), file, settings)
     except TraceFormatError as error:
         return FailedFile(path=file.name, message=error.message, hint=error.hint, offset=error.offset)
 
 
-def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
+def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial:
     """Measure one trace. All numbers of a report come from here or are combined from here."""
     roles = track_roles(trace)
     compiling = compile_intervals(trace)
@@ -59,8 +64,22 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
         for n, rows, what in ((operator_count, operators, "operators"), (kernel_count, kernels, "kernels"))
         if n > len(rows)
     ]
+    row = _file_row(trace, file, steps, links)
+    given = settings.step_time_ns
+    prediction = predict(
+        trace,
+        roles,
+        steps,
+        links,
+        hosts,
+        device,
+        unprofiled_ns=given or row.unprofiled_step_ns,
+        spread_ns=None if given else row.unprofiled_spread_ns,
+        given=given is not None,
+        measured=read_profile(settings.constants),
+    )
     return RankPartial(
-        file=_file_row(trace, file, steps, links),
+        file=row,
         inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
         sound=not problems,
         steps=_step_rows(trace, steps, hosts, device, states, compiling),
@@ -78,6 +97,7 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
         precision=precision_rows(trace, steps),
         intel=[intel] if intel else [],
         diagnostics=_diagnostics(trace, file, steps, links, [*problems, *cut]),
+        prediction=prediction,
     )
 
 

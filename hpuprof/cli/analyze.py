@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import out_color, out_width, progress_bar, source_options
+from hpuprof.cli.common import graph_options, out_color, out_width, progress_bar, source_options
 
 
 @click.command("analyze")
 @source_options
+@graph_options
 @click.option(
     "-o",
     "--output",
@@ -25,11 +26,13 @@ def command(
     jobs: int | None,
     as_json: bool,
     quiet: bool,
+    step_time: str | None,
+    constants: Path | None,
     output: Path | None,
     force: bool,
     strict: bool | None,
 ) -> None:
-    """Say where the step went: host and device time, idle causes, operators, findings.
+    """Say where the step went and whether graph mode would help: host and device time, idle causes, operators, findings.
 
     PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files.
     """
@@ -40,7 +43,15 @@ def command(
         check_target(output, force=force)
     run = api.load(list(paths), rank_from=rank_from)
     with progress_bar(len(run), quiet=quiet) as progress:
-        report = api.analyze(run, rank_from=rank_from, jobs=jobs, strict=strict, progress=progress)
+        report = api.analyze(
+            run,
+            rank_from=rank_from,
+            jobs=jobs,
+            strict=strict,
+            step_time=step_time,
+            constants=constants,
+            progress=progress,
+        )
     if output is not None:
         write(report, output, force=force)
         click.echo(f"wrote {output}", err=True)

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -31,6 +32,27 @@ def source_options(function: F) -> F:
             ),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
             click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def graph_options(function: F) -> F:
+    """Add the options of the graph-mode prediction."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--step-time",
+                metavar="DURATION",
+                help="Step time without the profiler, for example 12.3ms; sharpens the graph-mode prediction.",
+            ),
+            click.option(
+                "--constants",
+                type=click.Path(path_type=Path),
+                metavar="FILE",
+                help="Machine profile that `hpuprof calibrate` wrote.",
+            ),
         )
     ):
         function = decorate(function)

@@ -15,6 +15,7 @@ from hpuprof._version import __version__
 
 COMMANDS = {
     "analyze": "Say where the step went, from a directory of traces.",
+    "advise": "Say whether graph mode would help, by how much and how.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
     "explain": "Tell what a finding or diagnostic code means.",
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from hpuprof.model.graph_mode import Prediction
 from hpuprof.model.tables import (
     ActionRow,
     DiagnosticRow,
@@ -49,6 +50,7 @@ class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
     precision: list[PrecisionRow]
     intel: list[IntelRow]
     diagnostics: list[DiagnosticRow]
+    prediction: Prediction | None = None
 
 
 class FailedFile(msgspec.Struct, frozen=True, kw_only=True):

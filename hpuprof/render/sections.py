@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.model.graph_mode import GraphMode, Interval
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import DiagnosticRow, RankRow, Row
 from hpuprof.render.units import clean, duration, measured, number, percent, size
@@ -32,7 +33,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
     """Return the sections in reading order, tables cut to `top` rows (None: all); those without rows are left out."""
     data = report.data
     lead = _lead(data)
-    found = [_budget(report), _causes(report), _ranks(data), _files(data)]
+    found = [graph_options(data.graph_mode, 3), _budget(report), _causes(report), _ranks(data), _files(data)]
     if lead:
         found += [
             _gaps(data, lead, top),
@@ -45,6 +46,41 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
         ]
         found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), _intel(data)]
     return [section for section in found if section and section.rows]
+
+
+def ratio(value: float) -> str:
+    """Format a speed-up."""
+    return f"{value:.2f}×"
+
+
+def span(interval: Interval) -> str:
+    """Format a speed-up with its 90 % interval."""
+    return f"{ratio(interval.median)} ({interval.low:.2f}–{interval.high:.2f})"
+
+
+def graph_options(graph: GraphMode, top: int | None = None) -> Section:
+    """Return the ways to use graphs, best first; without rows when there is no prediction."""
+    rows = [
+        (
+            o.region + (", no sync" if o.drops_sync else "") + (", async" if o.asynchronous else ""),
+            o.api.replace("torch.cuda.", "").replace("torch.xpu.", ""),
+            span(o.speedup),
+            duration(o.step_time_ns.median),
+            percent(o.regret),
+        )
+        for o in graph.options[:top]
+    ]
+    base = {"unprofiled": "the step time without the profiler", "given": "the given step time"}.get(
+        graph.base or "", "the recorded step time less what profiling is believed to cost"
+    )
+    note = f"Against {base}, {duration(graph.base_step_ns)}; `hpuprof advise` tells more."
+    return Section(
+        "Would graph mode help?",
+        ("captured", "with", "speed-up (90 %)", "step time", "regret"),
+        tuple(rows),
+        "llrrr",
+        note,
+    )
 
 
 def _lead(data: ReportData) -> RankRow | None:

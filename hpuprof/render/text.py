@@ -38,6 +38,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
     from rich.text import Text
 
     console.print(Text(clean(report.headline.sentence), style="bold"))
+    console.print(Text(f"Graph mode? {clean(report.graph_mode.sentence)}"))
     if report.findings:
         console.print()
         console.print(Text("What to do", style="bold underline"))
@@ -47,7 +48,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
     for section in sections(report, top=top):
         console.print()
         console.print(Text(clean(section.title), style="bold underline"))
-        console.print(Text(_table(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
+        console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
         if section.note:
             console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
     lines = could_not_say(report)
@@ -66,7 +67,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
         )
 
 
-def _table(section: Section, width: int) -> str:
+def lay_out(section: Section, width: int) -> str:
     """Lay out a table by hand: left columns give way when the line gets too long."""
     columns = list(zip(section.header, *section.rows, strict=True))
     widths = [max(len(cell) for cell in column) for column in columns]

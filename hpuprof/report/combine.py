@@ -16,6 +16,7 @@ from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
 from hpuprof.report.findings import find
+from hpuprof.report.graph_mode import decide_graph_mode
 from hpuprof.report.metrics import build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
 
@@ -69,6 +70,7 @@ def combine(
         headline=_headline(bound, values, main, population),
         metrics=metrics,
         findings=find(main, values, idle, wall),
+        graph_mode=decide_graph_mode(main),
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=file_rows,
         ranks=rank_rows,

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from hpuprof.errors import UsageError
+from hpuprof.model.graph_mode import GraphMode
 from hpuprof.model.tables import (
     ActionRow,
     DiagnosticRow,
@@ -74,6 +75,7 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     headline: Headline
     metrics: list[Metric]
     findings: list[Finding]
+    graph_mode: GraphMode
     diagnostics: list[DiagnosticRow]
     files: list[FileRow]
     ranks: list[RankRow]
@@ -156,6 +158,11 @@ class Report:
     def findings(self) -> list[Finding]:
         """What is worth acting on, the weightiest first."""
         return self.data.findings
+
+    @property
+    def graph_mode(self) -> GraphMode:
+        """Would graph mode help: the verdict, the predicted gain, what it rests on."""
+        return self.data.graph_mode
 
     def table(self, name: str) -> pd.DataFrame:
         """Return one table as a new frame. Raises UsageError for an unknown name."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.errors import ConfigError
 from hpuprof.model.graph_mode import Constant
 
 Floats = npt.NDArray[np.float64]
 
 
 def _constant(name: str, value: float, low: float, high: float, unit: str, source: str) -> Constant:
-    return Constant(name=name, value=value, low=low, high=high, unit=unit, source=source)
+    return Constant(name=name, value=float(value), low=float(low), high=float(high), unit=unit, source=source)
 
 
 _PROFILER = (
@@ -120,3 +122,38 @@ def draw(constant: Constant, uniform: Floats) -> Floats:
     points = np.array([middle - 0.5 * below, low, middle, high, middle + 0.5 * above])
     sampled: Floats = np.exp(np.interp(uniform, [0.0, 0.05, 0.5, 0.95, 1.0], points))
     return sampled
+
+
+PROFILE_VERSION = 1
+
+
+class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """What `hpuprof calibrate` measured on one machine."""
+
+    hpuprof_profile: int
+    device: str
+    family: str
+    measured_at: str
+    torch: str
+    constants: list[Constant]
+
+
+def read_profile(text: str) -> dict[str, Constant]:
+    """Return the constants of a machine profile by name; none for no text. Raises ConfigError."""
+    if not text:
+        return {}
+    try:
+        profile = msgspec.json.decode(text, type=MachineProfile)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"not a machine profile: {error}", hint="a file that `hpuprof calibrate -o FILE` wrote"
+        ) from None
+    if profile.hpuprof_profile != PROFILE_VERSION:
+        raise ConfigError(
+            f"a machine profile of version {profile.hpuprof_profile}, this is {PROFILE_VERSION}",
+            hint="measure again with `hpuprof calibrate`",
+        )
+    bad = [c.name for c in profile.constants if not 0 < c.low <= c.value <= c.high]
+    if bad:
+        raise ConfigError(f"machine profile: {bad[0]} has no sound range", hint="0 < low <= value <= high")
+    return {c.name: c for c in profile.constants}

@@ -7,6 +7,7 @@ and gives a speed-up; steps are resampled, and the noise of the measured step ti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -31,12 +32,13 @@ from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.graph_mode import Constant, Option, Prediction
-from hpuprof.model.intervals import measure
+from hpuprof.model.intervals import Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind
-from hpuprof.model.trace import Trace
+from hpuprof.model.trace import Ints, Trace
 
 Floats = npt.NDArray[np.float64]
 
+_OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 SAMPLES = 96
 SEED = 20_260
 GRID = np.linspace(-2.0, 5.0, 43)
@@ -86,6 +88,7 @@ def predict(
 
     `unprofiled_ns`: step time without profiler, `spread_ns` the range of its repetitions; `given`: it came from the user.
     """
+    unprofiled_ns = float(unprofiled_ns) if unprofiled_ns else None
     if not len(device.busy):
         return Prediction(method="none", reason="the trace holds no device rows")
     program = build_program(trace, roles, steps, links, hosts)
@@ -130,7 +133,9 @@ def predict(
             if not done.graphs:
                 continue
             options.append(_option(done, region, program, sample, eager, resample, factor, drop=drop, loader=loader))
-    critical = step_times(simulate(base_schedule, plain(), repeats=2, host=False), program.steps).mean()
+    critical = step_times(
+        simulate(_all_ranks(base_schedule, program), plain(), repeats=2, host=False), program.steps
+    ).mean()
     busy = measure(device.busy, program.step_low, program.step_high).mean()
     host = (base_schedule.segment.sum() + base_schedule.cost.sum()) / program.steps
     theta = np.clip(place, 0.0, 3.0)[:, None]
@@ -157,6 +162,11 @@ def predict(
         loader_bound=loader,
         replays=replays,
         covered=covered,
+        modules=[r.name.removeprefix("module:") for r in regions if r.name.startswith("module:")][:8],
+        optimizer=optimizer_name(trace),
+        accumulates=accumulates(phases.optimizer, program.step_low, program.step_high),
+        measured=used_profile(constants, measured),
+        collectives=bool((program.kind == DeviceKind.COMMUNICATION).any()),
         options=options,
         reason="" if options else "no part of the step holds enough launches to capture",
     )
@@ -176,7 +186,7 @@ def _option(
 ) -> Option:
     schedule = _all_ranks(done.schedule, program)
     times = step_times(simulate(schedule, sample, repeats=2, backlog=program.backlog), program.steps)
-    ratio = eager / (times * resample).mean(axis=1) * factor
+    ratio = eager / np.maximum((times * resample).mean(axis=1), 1.0) * factor
     if loader:
         ratio = np.minimum(ratio, factor)
     middle = replace(
@@ -272,6 +282,23 @@ def _all_ranks(schedule: Schedule, program: Program) -> Schedule:
     np.minimum.at(shortest, place, dur[rows])
     dur[rows] = 0.5 * (dur[rows] + shortest[place])
     return replace(schedule, dur=dur)
+
+
+def used_profile(constants: Mapping[str, Constant], measured: Mapping[str, Constant] | None) -> list[Constant]:
+    """Return the constants that a machine profile replaced."""
+    return [c for name, c in constants.items() if measured and name in measured]
+
+
+def optimizer_name(trace: Trace) -> str:
+    """Return the class of the optimizer as torch's annotation names it, or nothing."""
+    names = {m.group(1) for n in trace.names if (m := _OPTIMIZER.match(n))}
+    return min(names, default="")
+
+
+def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
+    """Tell whether the optimizer runs in some steps and not in others: gradients of several batches are summed."""
+    with_optimizer = measure(optimizer, low, high) > 0
+    return bool(with_optimizer.any() and not with_optimizer.all())
 
 
 def _loader_bound(hosts: HostTime, program: Program) -> bool:

@@ -86,7 +86,7 @@ class Program:
     @property
     def lanes(self) -> int:
         """How many device lanes carry rows."""
-        return int(self.lane.max(initial=-1)) + 1
+        return len(self.backlog)
 
     def host_work(self, removed: Intervals = EMPTY) -> tuple[Ints, npt.NDArray[np.int64]]:
         """Return what is left of each segment, and the profiler rows in it by kind, shape `(calls, 4)`.

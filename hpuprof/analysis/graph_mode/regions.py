@@ -186,7 +186,7 @@ def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindo
 
     One graph for each call's forward and one for its backward, as `make_graphed_callables` makes them.
     """
-    if calls.source in ("none", "phase") or not len(calls):
+    if calls.source not in ("python", "range") or not len(calls):
         return []
     low, high = int(program.step_low[0]), int(program.step_high[-1])
     inside = (calls.start >= low) & (calls.start < high) & ~calls.recompute & (calls.step >= 0)

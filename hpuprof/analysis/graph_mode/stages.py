@@ -29,7 +29,9 @@ from hpuprof.analysis.graph_mode.predict import (
     SPREAD_TO_SD,
     Draws,
     host_scale,
+    optimizer_name,
     resample_weights,
+    used_profile,
 )
 from hpuprof.analysis.graph_mode.regions import COPYING, ZERO
 from hpuprof.analysis.host import HostTime
@@ -38,7 +40,7 @@ from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.model.graph_mode import Constant, Option, Prediction
 from hpuprof.model.intervals import Intervals, complement, contains, intersect, measure, subtract, union, union_of
-from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
 Floats = npt.NDArray[np.float64]
@@ -111,14 +113,14 @@ def predict_stages(
             for drop in (False, True) if synced and name == "step" else (False,):
                 whole = name == "step"
                 times = stages.captured(place, removed, cost, scale[:, None], beside=beside, drop=drop, launched=whole)
-                ratio = eager / (times * weights).mean(axis=1) * factor
+                ratio = eager / np.maximum((times * weights).mean(axis=1), 1.0) * factor
                 if loader:
                     ratio = np.minimum(ratio, factor)
                 middle = np.array([[float(np.median(cost))]])
                 uncorrected = stages.captured(
                     np.zeros(1), removed, middle, np.ones((1, 1)), beside=beside, drop=drop, launched=whole
                 )
-                host = float(np.median(stages.host(place).mean(axis=1)))
+                busy = float(np.median(stages.host(place).mean(axis=1)))
                 options.append(
                     Option(
                         region=name,
@@ -129,7 +131,7 @@ def predict_stages(
                         inputs=1.0,
                         ratio=[round(float(x), 5) for x in ratio],
                         uncorrected_ns=float(uncorrected.mean()),
-                        host_outside_ns=host - _removed(stages, place, removed),
+                        host_outside_ns=busy - _removed(stages, place, removed),
                     )
                 )
     return Prediction(
@@ -147,6 +149,9 @@ def predict_stages(
         waits=1.0 if synced else 0.0,
         loader_bound=loader,
         replays=float(_count(trace, host.activity == Activity.GRAPH_LAUNCH, low, high) / len(used)),
+        optimizer=optimizer_name(trace),
+        measured=used_profile(constants, measured),
+        collectives=bool((trace.device.kind == DeviceKind.COMMUNICATION).any()),
         options=options,
         reason="" if options else "no part of the step that a graph could replace was found",
     )

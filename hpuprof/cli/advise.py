@@ -1,0 +1,42 @@
+"""`hpuprof advise`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpuprof.cli.common import graph_options, out_color, out_width, progress_bar, source_options
+
+
+@click.command("advise")
+@source_options
+@graph_options
+def command(
+    paths: tuple[str, ...],
+    rank_from: str | None,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+    step_time: str | None,
+    constants: Path | None,
+) -> None:
+    """Say whether graph mode would help, by how much, with which interface, and what stands in the way.
+
+    PATH is a trace file or a directory of traces. --json prints the `graph_mode` part of the report.
+    """
+    from hpuprof import api
+
+    run = api.load(list(paths), rank_from=rank_from)
+    with progress_bar(len(run), quiet=quiet) as progress:
+        report = api.analyze(
+            run, rank_from=rank_from, jobs=jobs, step_time=step_time, constants=constants, progress=progress
+        )
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(report.graph_mode), indent=2).decode())
+    else:
+        from hpuprof.render.advise import to_advice
+
+        click.echo(to_advice(report, width=out_width(), color=out_color()), nl=False, color=True)

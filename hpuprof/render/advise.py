@@ -1,0 +1,99 @@
+"""The graph-mode answer at length, as text. Values arrive ready."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from hpuprof.model.graph_mode import GraphMode
+from hpuprof.render.sections import graph_options
+from hpuprof.render.text import MIN_WIDTH, lay_out
+from hpuprof.render.units import UNKNOWN, clean, duration, percent
+from hpuprof.report.model import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_BASE = {
+    "unprofiled": "timed by the recorder without the profiler",
+    "given": "as given",
+    "profiled": "as recorded, less what profiling is believed to cost",
+}
+
+
+def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
+    """Return verdict, numbers, options, evidence, assumptions, next measurement and code as text."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=max(MIN_WIDTH, width),
+        force_terminal=color,
+        no_color=not color,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    _print(report.graph_mode, console)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def numbers(graph: GraphMode) -> list[tuple[str, str]]:
+    """Return the labelled numbers of a verdict, as text."""
+    found = [
+        ("step time now", f"{duration(graph.base_step_ns)}, {_BASE.get(graph.base or '', UNKNOWN)}"),
+        ("as recorded", duration(graph.profiled_step_ns)),
+        ("with the best option", duration(graph.step_time_ns.median) if graph.step_time_ns else UNKNOWN),
+        ("probability of a gain above 5 %", percent(graph.probability_gain)),
+        ("probability of a loss above 1 %", percent(graph.probability_loss)),
+        ("ceiling (no graph can pass it)", _ratio(graph.ceiling)),
+        ("device busy alone (out of reach)", _ratio(graph.unreachable)),
+        ("replayed unchanged, off by", percent(graph.replay_error)),
+        ("delay that nothing explains", percent(graph.unexplained)),
+    ]
+    return [(label, value) for label, value in found if value != UNKNOWN]
+
+
+def _ratio(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}×"
+
+
+def _print(graph: GraphMode, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    def title(text: str) -> None:
+        console.print()
+        console.print(Text(text, style="bold underline"))
+
+    def line(text: str) -> None:
+        console.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
+
+    console.print(Text(clean(graph.sentence), style="bold"))
+    if graph.options:
+        title("Numbers")
+        labelled = numbers(graph)
+        wide = max(len(label) for label, _ in labelled)
+        for label, value in labelled:
+            line(f"{label.ljust(wide)}  {value}")
+        section = graph_options(graph)
+        title("Options, best first")
+        console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
+        for option in graph.options:
+            if option.note and option.note != "asynchronous=True":
+                line(f"{option.region}: {option.note}")
+    for heading, lines in (("Evidence", graph.evidence), ("Taken for granted", graph.assumptions)):
+        if lines:
+            title(heading)
+            for text in lines:
+                line(f"- {text}")
+    if graph.code:
+        title("Code to type")
+        for text in graph.code.splitlines():
+            console.print(Text(f"  {clean(text)}"), no_wrap=True, overflow="ignore", crop=False)
+    if graph.next_measurement:
+        title("What would sharpen this")
+        line(graph.next_measurement)
+        if graph.command:
+            line(graph.command)

@@ -1,0 +1,414 @@
+"""Would graph mode help? From the predictions of all ranks to one verdict, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.graph_mode.advice import Situation, api_name, code_for, note_for
+from hpuprof.analysis.graph_mode.constants import constants_for
+from hpuprof.analysis.graph_mode.predict import Draws
+from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.tables import RankRow
+
+Floats = npt.NDArray[np.float64]
+
+GAIN, LOSS = 1.05, 0.99
+"""The dead band: within 5 % no claim is made; a loss is a step more than 1 % slower."""
+SURE = 0.9
+REPLAY_LIMIT = 0.08
+STAGES_LIMIT = 0.10
+UNEXPLAINED_LIMIT = 0.15
+MIN_STEPS = 2
+KEEP_OPTIONS = 12
+DECIDES = 0.3
+"""Change of the probability of a gain between little and much profiling cost from which the missing step time would decide."""
+NEAR = 0.01
+_SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
+CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
+
+_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107")
+_RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
+_FIX = {
+    "HP105": ("a trace with device activity", _RECORD),
+    "HP126": ("a trace with host activity", _RECORD),
+    "HP106": ("a trace whose device rows cover the steps", _RECORD),
+    "HP107": ("a trace of ordinary steps, without the one long row", _RECORD),
+    "HP108": ("a trace that keeps the device rows of graph replays", _RECORD),
+}
+
+
+def decide_graph_mode(main: Sequence[tuple[RankRow, RankPartial]]) -> GraphMode:
+    """Decide for the chosen recordings of all ranks; ranks go together: the slowest one sets the step."""
+    if not main:
+        return _cannot("there is no trace to judge", "", "", "a trace", _RECORD)
+    first = main[0][1].file
+    family, mode = first.family, first.mode
+    for code in _UNSOUND:
+        texts = [d.text for _, part in main for d in part.diagnostics if d.code == code]
+        if texts:
+            return _cannot(texts[0], family, mode, *_FIX[code])
+    predictions = [part.prediction for _, part in main if part.prediction is not None]
+    if family == "hpu" and mode == "compile":
+        return _compiled(main, predictions)
+    refused = _refusal(main, predictions)
+    if refused:
+        return _cannot(refused[0], family, mode, refused[1], refused[2], predictions[:1])
+    return _judge(main, predictions)
+
+
+def _compiled(main: Sequence[tuple[RankRow, RankPartial]], predictions: Sequence[Prediction]) -> GraphMode:
+    """Answer for a model compiled by the HPU backend: its regions are recipes already."""
+    first = main[0][1].file
+    lead = predictions[0] if predictions else Prediction(method="none")
+    base = float(lead.base_step_ns) or None
+    return msgspec.structs.replace(
+        _cannot("", first.family, first.mode, "", "", predictions),
+        verdict="no",
+        sentence="No: the model is compiled for the HPU already, so its regions run as graphs.",
+        base=lead.base if base else None,
+        base_step_ns=base,
+        unreachable=base / lead.busy_ns if base and lead.busy_ns else None,
+        evidence=_facts(lead),
+        next_measurement="",
+        command="",
+    )
+
+
+def _refusal(
+    main: Sequence[tuple[RankRow, RankPartial]], predictions: Sequence[Prediction]
+) -> tuple[str, str, str] | None:
+    """Return why nothing can be said, what would help and how; None when something can."""
+    for prediction in predictions:
+        if prediction.method == "none":
+            return prediction.reason, "a trace with host and device activity", _RECORD
+    if len(predictions) < len(main):
+        return "not every rank has a prediction", "traces of all ranks", _RECORD
+    sources = {part.file.step_source for _, part in main}
+    if "whole_trace" in sources:
+        return (
+            "no steps were found in the trace",
+            "a trace with step markers",
+            "prof.step() after each step, or HPUProfiler, which marks them",
+        )
+    if min(p.steps for p in predictions) < MIN_STEPS:
+        return "fewer than two typical steps", "a longer recording", "HPUProfiler(active=10)"
+    worst = max(predictions, key=lambda p: p.replay_error or 0.0)
+    limit = REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT
+    if (worst.replay_error or 0.0) > limit:
+        return (
+            f"the recorded step cannot be explained: replayed unchanged it is {100 * (worst.replay_error or 0):.0f} % off",
+            "a trace with correlations between launches and device rows, of more steps",
+            "HPUProfiler(active=10)",
+        )
+    if max(p.unexplained for p in predictions) > UNEXPLAINED_LIMIT:
+        return (
+            "device rows start late for reasons the trace does not hold",
+            "a trace with events and synchronisation recorded",
+            "torch.profiler with enable_cuda_sync_events",
+        )
+    return None
+
+
+def _cannot(
+    why: str, family: str, mode: str, need: str, command: str, predictions: Sequence[Prediction] = ()
+) -> GraphMode:
+    p = predictions[0] if predictions else None
+    return GraphMode(
+        verdict="cannot say",
+        sentence=f"Cannot say whether graph mode would help: {why}.",
+        mode=mode,
+        family=family,
+        speedup=None,
+        step_time_ns=None,
+        probability_gain=None,
+        probability_loss=None,
+        base=None,
+        base_step_ns=None,
+        profiled_step_ns=p.profiled_step_ns if p and p.profiled_step_ns else None,
+        uncorrected_step_ns=None,
+        ceiling=None,
+        unreachable=None,
+        method=p.method if p else "none",
+        replay_error=p.replay_error if p else None,
+        unexplained=p.unexplained if p and p.method == "replay" else None,
+        region=None,
+        api=None,
+        options=[],
+        evidence=[],
+        assumptions=[],
+        next_measurement=need,
+        command=command,
+        code="",
+        constants=[],
+    )
+
+
+def _interval(values: Floats) -> Interval:
+    low, middle, high = (float(x) for x in np.percentile(values, [5, 50, 95]))
+    return Interval(low=low, median=middle, high=high)
+
+
+def _key(option: Option) -> tuple[str, bool, bool]:
+    return option.region, option.drops_sync, option.asynchronous
+
+
+def _joint(predictions: Sequence[Prediction], key: tuple[str, bool, bool]) -> tuple[Floats, Floats] | None:
+    """Return samples of the step time then and of the speed-up when every rank captures this region; None where one cannot."""
+    times = []
+    for prediction in predictions:
+        found = [o for o in prediction.options if _key(o) == key]
+        if not found:
+            return None
+        times.append(prediction.base_step_ns / np.array(found[0].ratio))
+    then = np.max(np.array(times), axis=0)
+    base = median(p.base_step_ns for p in predictions)
+    return then, base / then
+
+
+def _judge(main: Sequence[tuple[RankRow, RankPartial]], predictions: Sequence[Prediction]) -> GraphMode:
+    first = main[0][1].file
+    lead = predictions[0]
+    base = float(median(p.base_step_ns for p in predictions))
+    samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]] = {}
+    for option in lead.options:
+        joint = _joint(predictions, _key(option))
+        if joint is not None:
+            samples[_key(option)] = joint
+    if not samples:
+        return _cannot(
+            "no part of the step is the same on every rank", first.family, first.mode, "traces of one job", ""
+        )
+    situation = _situation(main, lead)
+    blocked = {key: _blockers(main, key[0]) for key in samples}
+    constants = constants_for(first.family, first.mode, {c.name: c for c in lead.measured})
+    scale = constants["kernel_scale"].low
+    critical = scale * max(p.critical_ns for p in predictions)
+    floor = {key: max(critical, 0.9 * _outside(predictions, key)) for key in samples}
+    # No prediction may promise what neither the device's critical path nor the host outside the region allows.
+    samples = {key: _no_faster(then, base, floor[key]) for key, (then, _) in samples.items()}
+    middle = {key: float(np.median(then)) for key, (then, _) in samples.items()}
+    fastest = min((middle[k] for k in samples if not k[1] and not blocked[k]), default=min(middle.values()))
+    order = sorted(
+        samples, key=lambda key: (bool(blocked[key]), key[1], _rank(key, middle[key] / fastest), middle[key], key)
+    )
+    best = order[0]
+    by_key = {_key(o): o for o in lead.options}
+    options = [
+        GraphOption(
+            region=key[0],
+            api=api_name(situation, key[0]),
+            speedup=_interval(samples[key][1]),
+            step_time_ns=_interval(samples[key][0]),
+            regret=middle[key] / fastest - 1.0,
+            drops_sync=key[1],
+            asynchronous=key[2],
+            launches=by_key[key].launches,
+            graphs=by_key[key].graphs,
+            memory_bytes=None,
+            break_even_steps=_break_even(first.family, base, middle[key]),
+            blocked_by=blocked[key],
+            note=note_for(situation, key[0], drops_sync=key[1], asynchronous=key[2]),
+        )
+        for key in order[:KEEP_OPTIONS]
+    ]
+    then, ratio = samples[best]
+    gain, loss = float(np.mean(ratio > GAIN)), float(np.mean(ratio < LOSS))
+    open_question = lead.base == "profiled" and _would_decide(ratio)
+    verdict = _verdict(gain, blocked=bool(blocked[best]), open_question=open_question)
+    chosen = by_key[best]
+    ceiling = base / floor[best]
+    busy = max(p.busy_ns for p in predictions)
+    unmeasured = lead.base == "profiled"
+    advise = verdict in ("yes", "marginal")
+    return GraphMode(
+        verdict=verdict,
+        sentence=_sentence(verdict, options[0], lead, first.mode, base),
+        mode=first.mode,
+        family=first.family,
+        speedup=_interval(ratio),
+        step_time_ns=_interval(then),
+        probability_gain=gain,
+        probability_loss=loss,
+        base=lead.base,
+        base_step_ns=base,
+        profiled_step_ns=float(median(p.profiled_step_ns for p in predictions)),
+        uncorrected_step_ns=max(o.uncorrected_ns for p in predictions for o in p.options if _key(o) == best),
+        ceiling=ceiling,
+        unreachable=max(ceiling, base / (scale * busy)) if busy > 0 else None,
+        method=lead.method,
+        replay_error=max((p.replay_error for p in predictions if p.replay_error is not None), default=None),
+        unexplained=max(p.unexplained for p in predictions) if lead.method == "replay" else None,
+        region=best[0],
+        api=options[0].api,
+        options=options,
+        evidence=_evidence(lead, chosen, base),
+        assumptions=_assumptions(lead, first.mode, len(predictions)),
+        next_measurement="the step time without the profiler" if unmeasured else _sharpen(lead),
+        command=(
+            "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it"
+            if unmeasured
+            else "hpuprof calibrate -o machine.json, then hpuprof advise TRACES --constants machine.json"
+        ),
+        code=code_for(situation, best[0], asynchronous=best[2]) if advise else "",
+        constants=list(constants.values()),
+    )
+
+
+def _outside(predictions: Sequence[Prediction], key: tuple[str, bool, bool]) -> float:
+    return max(o.host_outside_ns for p in predictions for o in p.options if _key(o) == key)
+
+
+def _no_faster(then: Floats, base: float, floor: float) -> tuple[Floats, Floats]:
+    slower = np.maximum(then, floor)
+    return slower, base / slower
+
+
+def _would_decide(ratio: Floats) -> bool:
+    """Tell whether knowing the step time without the profiler would settle the answer: samples go from little to much cost."""
+    much = Draws.make(len(ratio)).uniform[0] > 0.5
+    return abs(float(np.mean(ratio[much] > GAIN)) - float(np.mean(ratio[~much] > GAIN))) > DECIDES
+
+
+def _rank(key: tuple[str, bool, bool], relative: float) -> int:
+    """Options within a per cent of the fastest come first, the simplest to use of them at the top."""
+    if relative > 1 + NEAR:
+        return len(_SIMPLEST)
+    kind = "module" if key[0].startswith("module:") else key[0]
+    return _SIMPLEST.index(kind)
+
+
+def _verdict(gain: float, *, blocked: bool, open_question: bool) -> str:
+    if blocked:
+        return "no" if gain <= 1 - SURE else "marginal"
+    if gain <= 1 - SURE:
+        return "no"
+    if gain >= SURE:
+        return "yes"
+    return "cannot say" if open_question else "marginal"
+
+
+def _situation(main: Sequence[tuple[RankRow, RankPartial]], lead: Prediction) -> Situation:
+    first = main[0][1].file
+    return Situation(
+        family=first.family,
+        mode=first.mode,
+        modules=tuple(lead.modules),
+        optimizer=lead.optimizer,
+        accumulates=lead.accumulates,
+        collectives=lead.collectives or (first.world_size or 1) > 1,
+    )
+
+
+def _blockers(main: Sequence[tuple[RankRow, RankPartial]], region: str) -> list[str]:
+    """Return codes of obstacles that forbid capturing a region."""
+    codes: set[str] = set()
+    for _, part in main:
+        rows: list[Any] = getattr(part, "obstacles", [])
+        for row in rows:
+            if row.severity == "blocker" and (
+                region in ("step", "forward+backward", "model", "modules")
+                or (region.startswith("module:") and row.module == region.removeprefix("module:"))
+            ):
+                codes.add(row.code)
+    return sorted(codes)
+
+
+def _break_even(family: str, base: float, then: float) -> int | None:
+    """Return after how many steps warm-up and capture have paid; None when nothing is gained."""
+    saved = base - then
+    return int(np.ceil(CAPTURE_STEPS.get(family, 5.0) * base / saved)) if saved > 0.01 * base else None
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}×"
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:.2f} ms" if ns >= 1e6 else f"{ns / 1e3:.1f} µs"
+
+
+def _sentence(verdict: str, best: GraphOption, lead: Prediction, mode: str, base: float) -> str:
+    s = best.speedup
+    size = f"{_times(s.median)} ({_times(s.low)} to {_times(s.high)})"
+    what = {
+        "step": "the whole step",
+        "forward+backward": "forward and backward",
+        "model": "the model's forward and backward",
+        "modules": "the large modules",
+        "optimizer": "the optimizer",
+    }.get(best.region, f"module {best.region.removeprefix('module:')}")
+    if verdict == "yes":
+        extra = "; part of the step is replayed from graphs already" if "graphs" in mode else ""
+        return f"Yes: graph mode for {what} would make the step {size} faster, {_ms(base)} to {_ms(best.step_time_ns.median)}{extra}."
+    if verdict == "no":
+        if lead.loader_bound:
+            return "No: the step waits for data-loader workers, and a graph would only wait longer."
+        if s.median < LOSS and s.high < GAIN:
+            return f"No: graph mode would cost time, {size}."
+        if "graphs" in mode:
+            return f"No: graphs are replayed already, and more of them would change little, {size}."
+        return f"No: graph mode would change little, {size}."
+    if verdict == "marginal":
+        if best.blocked_by:
+            return f"Not as it is: {what} would become {size} faster, but {', '.join(best.blocked_by)} must be removed first."
+        return f"Marginal: graph mode for {what} would make the step {size} faster; that is too close to call."
+    return f"Cannot say: {size} as far as the profiled step shows, and how long a step takes without the profiler decides it."
+
+
+def _launched(option: Option) -> str:
+    return "graph launch" if round(option.graphs) == 1 else "graph launches"
+
+
+def _facts(lead: Prediction) -> list[str]:
+    """Return what the trace shows whatever is recommended."""
+    out = [f"host work {_ms(lead.host_ns)} per step, device busy {_ms(lead.busy_ns)}, waiting left out"]
+    if lead.replays:
+        share = f", {100 * lead.covered:.0f} % of device time" if lead.covered is not None else ""
+        out.append(f"{lead.replays:.1f} graph launches per step are there already{share}")
+    if lead.waits:
+        out.append(f"{lead.waits:.1f} calls per step wait for the device")
+    return out
+
+
+def _evidence(lead: Prediction, best: Option, base: float) -> list[str]:
+    out = [
+        f"{lead.steps} steps replayed unchanged come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time"
+        if lead.method == "replay"
+        else f"stage times explain the recorded step within {100 * (lead.replay_error or 0.0):.1f} %",
+        f"{best.launches:.0f} launches per step become {best.graphs:.0f} {_launched(best)}; {_ms(best.host_outside_ns)} of host work per step stays outside",
+    ]
+    if lead.base != "profiled":
+        out.append(f"step time without the profiler {_ms(base)}, recorded {_ms(lead.profiled_step_ns)}")
+    return out + _facts(lead)
+
+
+def _assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
+    out = ["shapes and control flow of the recorded steps are those of the run"]
+    if lead.base == "profiled":
+        out.append("what profiling costs per row is taken from other machines; the gain is biased upwards")
+    if ranks > 1 or lead.collectives:
+        out.append("all ranks use graph mode")
+    if not lead.loader_bound:
+        out.append("data loading keeps up with the faster step")
+    if lead.method == "pipeline":
+        out.append("without links between launches and device rows the step is a pipeline of stages")
+    if lead.other_threads:
+        out.append(
+            f"{100 * lead.other_threads:.0f} % of launches come from further threads, taken to alternate with the main one"
+        )
+    if mode.startswith("lazy"):
+        out.append("replay costs on Gaudi were never measured by this project; their range is wide")
+    return out
+
+
+def _sharpen(lead: Prediction) -> str:
+    if lead.base_spread > 0.03:
+        return "a longer, steadier timing of the step without the profiler"
+    return "this machine's cost of a replay, a gap and a copy"
