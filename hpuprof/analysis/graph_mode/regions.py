@@ -78,6 +78,8 @@ def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program
     optimizer = subtract(subtract(when(optimizing & ~zero_name[host.name]), closure), zero)
     outside = when(main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK]))
     captured = launched_work(program)
+    copying = _copying_operators(trace, links, program)
+    fixed = union_of(outside, copying)
     roots = _roots(trace, links, optimizing | _module_roots(trace, main))
     first = np.full(program.steps, -1, dtype=np.int64)
     last = np.full(program.steps, -1, dtype=np.int64)
@@ -86,7 +88,8 @@ def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program
         mine = calls[program.step[calls] == step]
         if len(mine):
             low, high = int(program.step_low[step]), int(program.step_high[step])
-            first[step] = max(low, _around(roots, int(program.begin[mine[0]]))[0])
+            begin = _around(roots, int(program.begin[mine[0]]))[0]
+            first[step] = max(low, min(begin, _end_before(fixed, low, begin)))
             last[step] = min(high, max(int(program.end[mine[-1]]), _around(roots, int(program.begin[mine[-1]]))[1]))
     back = np.flatnonzero(
         (role == Role.AUTOGRAD) & (host.kind == HostKind.OP)
@@ -99,9 +102,7 @@ def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program
         rows = back[(at == step) & (host.start[back] < program.step_high[step])]
         if len(rows):
             backward[step], backward_end[step] = int(host.start[rows].min()), int(host.end[rows].max())
-    return Phases(
-        optimizer, zero, outside, _copying_operators(trace, links, program), first, last, backward, backward_end
-    )
+    return Phases(optimizer, zero, outside, copying, first, last, backward, backward_end)
 
 
 def _module_roots(trace: Trace, main: Mask) -> Mask:
@@ -119,6 +120,12 @@ def _roots(trace: Trace, links: Links, more: Mask) -> Intervals:
         np.concatenate([nesting.start[top], trace.host.start[rows]]),
         np.concatenate([nesting.end[top], trace.host.end[rows]]),
     )
+
+
+def _end_before(fixed: Intervals, low: int, when: int) -> int:
+    """Return the end of the last data loading or copy of the step before an instant: Python from there on calls the model."""
+    at = int(np.searchsorted(fixed.end, when, side="right")) - 1
+    return int(fixed.end[at]) if at >= 0 and int(fixed.end[at]) >= low else when
 
 
 def _around(roots: Intervals, when: int) -> tuple[int, int]:
@@ -249,20 +256,15 @@ class Transformed:
     removed: Intervals
 
 
-NOMINAL = (800.0, 750.0, 800.0, 2_000.0)
-"""What a profiler row of each kind costs (operator, python, annotation, call), ns: constants.py holds the ranges."""
-
-
-def unchanged(program: Program, nominal: tuple[float, ...] = NOMINAL, *, blocking: bool = False) -> Schedule:
+def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
     """Return the schedule of the program as recorded. `blocking`: launches wait for what they launched, as they did."""
-    return _schedule(program, nominal, EMPTY, np.zeros(len(program.row), dtype=bool), blocking=blocking)
+    return _schedule(program, EMPTY, np.zeros(len(program.row), dtype=bool), blocking=blocking)
 
 
 def capture(
     program: Program,
     phases: Phases,
     region: Region,
-    nominal: tuple[float, ...] = NOMINAL,
     *,
     drop_waits: bool = False,
     recipes: bool = False,
@@ -298,7 +300,7 @@ def capture(
     if drop_waits:
         reads = _only(phases.copying, program, gone)
         removed = union_of(removed, reads)
-    schedule = _schedule(program, nominal, removed, captured, gone=gone, stays=apart)
+    schedule = _schedule(program, removed, captured, gone=gone, stays=apart)
     # Uploads go before their piece's graph; rows follow their calls.
     inside = np.isin(piece, good) & (piece >= 0)
     uploads = inside & program.upload & ~captured
@@ -377,7 +379,6 @@ def _heads(piece: Ints, captured: Mask) -> tuple[Mask, Ints]:
 
 def _schedule(
     program: Program,
-    nominal: tuple[float, ...],
     removed: Intervals,
     captured: Mask,
     *,
@@ -385,10 +386,8 @@ def _schedule(
     stays: Mask | None = None,
     blocking: bool = False,
 ) -> Schedule:
-    costs = np.array(nominal)
     segment, rows = program.host_work(removed)
-    overhead = rows @ costs
-    cost, cost_overhead = program.useful.copy(), program.call_rows() @ costs
+    cost = program.useful.copy()
     inside = contains(removed, program.begin) | captured
     if stays is not None:
         inside &= ~stays
@@ -411,9 +410,9 @@ def _schedule(
             tail[i] = max(0.0, float(program.end[i] - ends[first[i] : stop[i]].max()))
     return Schedule(
         segment=segment.astype(np.float64),
-        segment_overhead=overhead.astype(np.float64),
+        segment_rows=rows,
         cost=cost,
-        cost_overhead=np.where(inside, 0.0, cost_overhead),
+        cost_rows=np.where(inside[:, None], 0, program.call_rows()),
         replay=np.zeros(len(cost), dtype=bool),
         replay_launches=np.zeros(len(cost), dtype=np.int64),
         replay_count=np.zeros(len(cost), dtype=np.int64),
@@ -450,9 +449,9 @@ def _reorder(schedule: Schedule, order: Ints) -> Schedule:
     return _with(
         schedule,
         segment=schedule.segment[order],
-        segment_overhead=schedule.segment_overhead[order],
+        segment_rows=schedule.segment_rows[order],
         cost=schedule.cost[order],
-        cost_overhead=schedule.cost_overhead[order],
+        cost_rows=schedule.cost_rows[order],
         marker=schedule.marker[order],
         waits=schedule.waits[order],
         tail=schedule.tail[order],

@@ -26,9 +26,9 @@ class Schedule:
     """
 
     segment: Floats  # host work before the call
-    segment_overhead: Floats  # what profiling added to it, at nominal cost
+    segment_rows: Ints  # profiler rows in it by kind, shape (calls, 4)
     cost: Floats  # of the call, waiting left out
-    cost_overhead: Floats
+    cost_rows: Ints  # profiler rows inside the call
     replay: Mask  # a graph is launched before this call
     replay_launches: Ints  # launches in that graph
     replay_count: Ints  # graphs (recipes) launched at once
@@ -53,7 +53,8 @@ class Schedule:
 class Sample:
     """Parameters of the machine and of the profiler's cost; each of shape `(samples,)`, times in ns."""
 
-    overhead: Floats  # multiples of the profiler's nominal cost
+    overhead: Floats  # multiples of `row_costs`
+    row_costs: Floats  # what profiling adds per row by kind, shape (samples, 4)
     host_scale: Floats
     replay: Floats
     replay_per_launch: Floats
@@ -70,7 +71,7 @@ class Sample:
 def plain(count: int = 1) -> Sample:
     """Return a sample that changes nothing: no correction, no graphs."""
     one, zero = np.ones(count), np.zeros(count)
-    return Sample(zero, one, zero, zero, zero, zero, one, zero, zero)
+    return Sample(zero, np.zeros((count, 4)), one, zero, zero, zero, zero, one, zero, zero)
 
 
 FLOOR = 0.15
@@ -100,9 +101,8 @@ def simulate(
         for (low, high, first, stop), parts in zip(epochs, runs, strict=True):
             piece = slice(low, high)
             if host:
-                theta, scale = sample.overhead[:, None], sample.host_scale[:, None]
-                segment = _less(schedule.segment[piece], schedule.segment_overhead[piece], theta, scale)
-                cost = _less(schedule.cost[piece], schedule.cost_overhead[piece], theta, scale)
+                segment = without_profiler(schedule.segment[piece], schedule.segment_rows[piece], sample)
+                cost = without_profiler(schedule.cost[piece], schedule.cost_rows[piece], sample)
                 if replay_cost and schedule.replay[piece].any():
                     segment = segment + _graph_launches(schedule, sample, piece)
             else:
@@ -121,8 +121,10 @@ def simulate(
     return np.stack(done, axis=1) if done else np.zeros((count, 0))
 
 
-def _less(work: Floats, overhead: Floats, theta: Floats, scale: Floats) -> Floats:
-    corrected: Floats = np.maximum(FLOOR * work, work - theta * overhead) * scale
+def without_profiler(work: Floats, rows: Ints, sample: Sample) -> Floats:
+    """Return host work less what profiling its rows cost, shape `(samples, calls)`; `FLOOR` of it is always left."""
+    added = sample.overhead[:, None] * (sample.row_costs @ rows.T)
+    corrected: Floats = np.maximum(FLOOR * work, work - added) * sample.host_scale[:, None]
     return corrected
 
 
