@@ -70,7 +70,7 @@ def combine(
         headline=_headline(bound, values, main, population),
         metrics=metrics,
         findings=find(main, values, idle, wall),
-        graph_mode=decide_graph_mode(main),
+        graph_mode=decide_graph_mode([part for _, part in main]),
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=file_rows,
         ranks=rank_rows,

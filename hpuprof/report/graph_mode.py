@@ -15,7 +15,6 @@ from hpuprof.analysis.graph_mode.constants import constants_for
 from hpuprof.analysis.graph_mode.predict import Draws
 from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.tables import RankRow
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,17 +43,17 @@ _FIX = {
 }
 
 
-def decide_graph_mode(main: Sequence[tuple[RankRow, RankPartial]]) -> GraphMode:
+def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
     """Decide for the chosen recordings of all ranks; ranks go together: the slowest one sets the step."""
     if not main:
         return _cannot("there is no trace to judge", "", "", "a trace", _RECORD)
-    first = main[0][1].file
+    first = main[0].file
     family, mode = first.family, first.mode
     for code in _UNSOUND:
-        texts = [d.text for _, part in main for d in part.diagnostics if d.code == code]
+        texts = [d.text for part in main for d in part.diagnostics if d.code == code]
         if texts:
             return _cannot(texts[0], family, mode, *_FIX[code])
-    predictions = [part.prediction for _, part in main if part.prediction is not None]
+    predictions = [part.prediction for part in main if part.prediction is not None]
     if family == "hpu" and mode == "compile":
         return _compiled(main, predictions)
     refused = _refusal(main, predictions)
@@ -63,9 +62,9 @@ def decide_graph_mode(main: Sequence[tuple[RankRow, RankPartial]]) -> GraphMode:
     return _judge(main, predictions)
 
 
-def _compiled(main: Sequence[tuple[RankRow, RankPartial]], predictions: Sequence[Prediction]) -> GraphMode:
+def _compiled(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> GraphMode:
     """Answer for a model compiled by the HPU backend: its regions are recipes already."""
-    first = main[0][1].file
+    first = main[0].file
     lead = predictions[0] if predictions else Prediction(method="none")
     base = float(lead.base_step_ns) or None
     return msgspec.structs.replace(
@@ -81,16 +80,14 @@ def _compiled(main: Sequence[tuple[RankRow, RankPartial]], predictions: Sequence
     )
 
 
-def _refusal(
-    main: Sequence[tuple[RankRow, RankPartial]], predictions: Sequence[Prediction]
-) -> tuple[str, str, str] | None:
+def _refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> tuple[str, str, str] | None:
     """Return why nothing can be said, what would help and how; None when something can."""
     for prediction in predictions:
         if prediction.method == "none":
             return prediction.reason, "a trace with host and device activity", _RECORD
     if len(predictions) < len(main):
         return "not every rank has a prediction", "traces of all ranks", _RECORD
-    sources = {part.file.step_source for _, part in main}
+    sources = {part.file.step_source for part in main}
     if "whole_trace" in sources:
         return (
             "no steps were found in the trace",
@@ -172,8 +169,8 @@ def _joint(predictions: Sequence[Prediction], key: tuple[str, bool, bool]) -> tu
     return then, base / then
 
 
-def _judge(main: Sequence[tuple[RankRow, RankPartial]], predictions: Sequence[Prediction]) -> GraphMode:
-    first = main[0][1].file
+def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> GraphMode:
+    first = main[0].file
     lead = predictions[0]
     base = float(median(p.base_step_ns for p in predictions))
     samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]] = {}
@@ -294,8 +291,8 @@ def _verdict(gain: float, *, blocked: bool, open_question: bool) -> str:
     return "cannot say" if open_question else "marginal"
 
 
-def _situation(main: Sequence[tuple[RankRow, RankPartial]], lead: Prediction) -> Situation:
-    first = main[0][1].file
+def _situation(main: Sequence[RankPartial], lead: Prediction) -> Situation:
+    first = main[0].file
     return Situation(
         family=first.family,
         mode=first.mode,
@@ -306,10 +303,10 @@ def _situation(main: Sequence[tuple[RankRow, RankPartial]], lead: Prediction) ->
     )
 
 
-def _blockers(main: Sequence[tuple[RankRow, RankPartial]], region: str) -> list[str]:
+def _blockers(main: Sequence[RankPartial], region: str) -> list[str]:
     """Return codes of obstacles that forbid capturing a region."""
     codes: set[str] = set()
-    for _, part in main:
+    for part in main:
         rows: list[Any] = getattr(part, "obstacles", [])
         for row in rows:
             if row.severity == "blocker" and (

@@ -7,6 +7,7 @@ graphs is `torch.compile(backend="hpu_backend")`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 
@@ -28,6 +29,7 @@ class Situation:
     inputs: tuple[str, ...] = field(default=())  # shapes of the model's inputs
 
 
+_INSTANCE = re.compile(r"([A-Za-z_]\w*?)_(\d+)")
 _ACCELERATOR = {"cuda": "cuda", "rocm": "cuda", "xpu": "xpu"}
 
 
@@ -74,13 +76,24 @@ def _shapes(s: Situation) -> str:
     return f"  # input shapes in the trace: {'; '.join(s.inputs)}" if s.inputs else ""
 
 
-def _targets(s: Situation, region: str) -> list[str]:
-    """Return the python names to wrap; instances are named in the trace as Class_k, which is all that is known of them."""
-    if region.startswith("module:"):
-        return [f"model.<{region.removeprefix('module:')}>"]
-    if region == "modules" and s.modules:
-        return [f"model.<{name}>" for name in s.modules]
-    return ["model"]
+def _targets(s: Situation, region: str) -> list[tuple[str, str]]:
+    """Return python names of what to wrap, and the lines that find them in the model.
+
+    Traces name an instance as Class_k (k-th of its class by first use), or by its qualified name.
+    """
+    names = [region.removeprefix("module:")] if region.startswith("module:") else list(s.modules)
+    if region == "model" or not names:
+        return [("model", "")]
+    out = []
+    for name in names:
+        instance = _INSTANCE.fullmatch(name)
+        variable = re.sub(r"\W+", "_", name).lower()
+        if instance:
+            found = f'[m for m in model.modules() if type(m).__name__ == "{instance.group(1)}"][{instance.group(2)}]'
+        else:
+            found = f'model.get_submodule("{name}")'
+        out.append((variable, f"{variable} = {found}"))
+    return out
 
 
 def _last_batch(s: Situation) -> str:
@@ -98,10 +111,9 @@ def _hpu_lazy(s: Situation, region: str, *, asynchronous: bool) -> str:
         arguments += ["use_lfu=True"] if s.use_lfu else []
         arguments += ["have_grad_accumulation=True"] if s.accumulates else []
         lines = [*head, f"# {_last_batch(s)}{_shapes(s)}"]
-        lines += [
-            f"htcore.hpu.ModuleCacher(max_graphs={size})(model={target}, {', '.join(arguments)})"
-            for target in _targets(s, region)
-        ]
+        for target, lookup in _targets(s, region):
+            lines += [lookup] if lookup else []
+            lines.append(f"htcore.hpu.ModuleCacher(max_graphs={size})(model={target}, {', '.join(arguments)})")
         if s.use_lfu:
             lines.append(
                 "# use_lfu: call capture_start() before the first steps that show the usual shapes, capture_end() after them"
@@ -161,7 +173,9 @@ def _hpu_eager(s: Situation, region: str) -> str:
     if region == "optimizer":
         return "\n".join([*lines, 'optimizer.step = torch.compile(optimizer.step, backend="hpu_backend")'])
     if region.startswith("module"):
-        lines += [f'{t}.compile(backend="hpu_backend"){_shapes(s)}' for t in _targets(s, region)]
+        for target, lookup in _targets(s, region):
+            lines += [lookup] if lookup else []
+            lines.append(f'{target}.compile(backend="hpu_backend"){_shapes(s)}')
     else:
         lines.append(f'model = torch.compile(model, backend="hpu_backend"){_shapes(s)}')
     if region == "step":
@@ -183,9 +197,14 @@ def _stream_capture(s: Situation, region: str) -> str:
         return f'model = torch.compile(model, mode="reduce-overhead")  # {_last_batch(s)}{_shapes(s)}'
     if region == "model" or region.startswith("module"):
         lines = [static]
-        for target in _targets(s, region):
-            sample = "static_x" if target == "model" else "a tensor of its input's shape"
-            lines.append(f"{target} = {acc}.make_graphed_callables({target}, ({sample},))")
+        for target, lookup in _targets(s, region):
+            if lookup:
+                lines += [
+                    lookup,
+                    f"sample = ...  # a tensor like the one that reaches {target}, requires_grad as there",
+                ]
+            sample = "sample" if lookup else "static_x"
+            lines.append(f"{acc}.make_graphed_callables({target}, ({sample},))  # replaces its forward in place")
         if s.collectives:
             lines.append(
                 "model = torch.nn.parallel.DistributedDataParallel(model)  # after graphing, with 11 warm-up steps"

@@ -172,7 +172,7 @@ def predict(
         loader_bound=loader,
         replays=replays,
         covered=covered,
-        modules=[r.name.removeprefix("module:") for r in regions if r.name.startswith("module:")][:8],
+        modules=list(dict.fromkeys(name for r in regions for name in r.members))[:16],
         optimizer=optimizer_name(trace),
         accumulates=accumulates(phases.optimizer, program.step_low, program.step_high),
         measured=used_profile(constants, measured),

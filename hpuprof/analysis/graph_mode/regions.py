@@ -59,6 +59,7 @@ class Region:
     windows: Intervals
     inputs: int = 1
     split: bool = False
+    members: tuple[str, ...] = ()  # modules that it wraps
 
 
 def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program: Program) -> Phases:
@@ -125,7 +126,7 @@ def _roots(trace: Trace, links: Links, more: Mask) -> Intervals:
 def _end_before(fixed: Intervals, low: int, when: int) -> int:
     """Return the end of the last data loading or copy of the step before an instant: Python from there on calls the model."""
     at = int(np.searchsorted(fixed.end, when, side="right")) - 1
-    return int(fixed.end[at]) if at >= 0 and int(fixed.end[at]) >= low else when
+    return int(fixed.end[at]) if at >= 0 and int(fixed.end[at]) > low else when
 
 
 def _around(roots: Intervals, when: int) -> tuple[int, int]:
@@ -224,7 +225,14 @@ def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindo
         sizes = {code: launches(children & (calls.module == code)) for code in codes.tolist()}
         worth = [c for c, n in sorted(sizes.items(), key=lambda item: -item[1]) if n >= CHILD_SHARE * total]
         if len(worth) > 1:
-            out.append(Region("modules", windows(children & np.isin(calls.module, worth)), split=True))
+            out.append(
+                Region(
+                    "modules",
+                    windows(children & np.isin(calls.module, worth)),
+                    split=True,
+                    members=tuple(calls.names[code] for code in worth),
+                )
+            )
         out += [
             Region(f"module:{calls.names[code]}", windows(children & (calls.module == code)), split=True)
             for code in worth[:MAX_CHILDREN]

@@ -1,0 +1,203 @@
+"""Programs and their replay: worked by hand, exact on what was recorded, and the laws that any replay must keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builder import AUTOGRAD, TraceBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpuprof.analysis.device import device_time
+from hpuprof.analysis.graph_mode.predict import predict
+from hpuprof.analysis.graph_mode.program import build_program
+from hpuprof.analysis.graph_mode.regions import capture, find_phases, find_regions, unchanged
+from hpuprof.analysis.graph_mode.replay import plain, simulate, step_times
+from hpuprof.analysis.host import host_time
+from hpuprof.analysis.links import link
+from hpuprof.analysis.steps import compile_intervals, find_steps
+from hpuprof.analysis.threads import track_roles
+
+
+def parts(builder: TraceBuilder, folder):
+    trace = builder.trace(folder)
+    roles = track_roles(trace)
+    links = link(trace)
+    return trace, roles, find_steps(trace, roles, compile_intervals(trace)), links, host_time(trace, roles, links)
+
+
+def program_of(builder: TraceBuilder, folder):
+    return build_program(*parts(builder, folder))
+
+
+def predicted(builder: TraceBuilder, folder, **options):
+    trace, *rest = parts(builder, folder)
+    return predict(trace, *rest, device_time(trace), **options)
+
+
+def loop(
+    steps: int = 4,
+    *,
+    launches: int = 8,
+    host: float = 20.0,
+    kernel: float = 5.0,
+    sync: bool = False,
+    outside: float = 0.0,
+    backward: bool = True,
+) -> TraceBuilder:
+    """Host-bound loop in µs: each launch after `host` of an operator's work, the last two on the autograd thread; rows run 4 µs
+    after their launch began or behind the row before. `outside`: host time at the start of each step that launches nothing."""
+    out = TraceBuilder()
+    now, free = 0.0, 0.0
+    for step in range(steps):
+        begin = now
+        now += outside
+        for i in range(launches):
+            thread = AUTOGRAD if backward and i >= launches // 2 else (100, 100)
+            name = "autograd::engine::evaluate_function: MmBackward0" if thread == AUTOGRAD else "aten::mm"
+            out.host(name, now, host, thread=thread)
+            start = max(now + host - 2 + 4, free + 1)
+            out.kernel("gemm", start, kernel, launch=now + host - 2, call_dur=1.0, thread=thread)
+            free = start + kernel
+            now += host
+        if sync:
+            out.host("cudaStreamSynchronize", now, max(2.0, free + 3 - now), cat="cuda_runtime")
+            now = max(now + 2.0, free + 3)
+        out.step(step, begin, now - begin)
+    return out
+
+
+def test_a_program_has_one_call_per_launch_and_a_marker_per_step(tmp_path):
+    program = program_of(loop(5), tmp_path)
+    assert program.steps == 3  # first and last are set aside
+    assert program.marker.sum() == 3
+    assert len(program.row) == 3 * 9
+    assert program.lanes == 1
+    assert program.typical_latency == 4000
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("kernel", [1.0, 5.0, 60.0])
+def test_replayed_unchanged_it_gives_the_recorded_times(tmp_path, sync, kernel):
+    program = program_of(loop(6, sync=sync, kernel=kernel), tmp_path)
+    done = simulate(unchanged(program), plain(), backlog=program.backlog)[0]
+    step = program.step[program.call]
+    begin = int(program.step_low[0])
+    for k in range(program.steps):
+        ends = (program.start + program.dur)[step <= k].max()
+        assert done[k] == pytest.approx(max(ends, program.step_high[k]) - begin, abs=2)
+
+
+def test_capturing_a_host_bound_step_leaves_the_device_and_what_is_outside(tmp_path):
+    trace, roles, steps, links, hosts = parts(loop(6, outside=30.0), tmp_path)
+    program = build_program(trace, roles, steps, links, hosts)
+    phases = find_phases(trace, roles, links, program)
+    region = next(r for r in find_regions(program, phases) if r.name == "step")
+    done = capture(program, phases, region)
+    assert done.launches == 8
+    assert done.graphs == 1
+    times = step_times(simulate(done.schedule, plain(), repeats=2), program.steps)
+    # Eight kernels of 5 µs without gaps take 40 µs; 30 µs outside are hidden; the tail of the last operator (1 µs) too.
+    assert times.mean() == pytest.approx(40_000, abs=2)
+    eager = step_times(simulate(unchanged(program), plain(), repeats=2), program.steps)
+    assert eager.mean() == pytest.approx(190_000, abs=2)
+
+
+def test_a_wait_in_each_step_adds_what_is_outside(tmp_path):
+    trace, roles, steps, links, hosts = parts(loop(6, outside=30.0, sync=True), tmp_path)
+    program = build_program(trace, roles, steps, links, hosts)
+    phases = find_phases(trace, roles, links, program)
+    region = next(r for r in find_regions(program, phases) if r.name == "step")
+    times = step_times(simulate(capture(program, phases, region).schedule, plain(), repeats=2), program.steps)
+    # 30 outside, then 40 of device, then 3 from its end to the call's return, and 1 of the last operator's tail before the wait.
+    assert times.mean() == pytest.approx(73_000, abs=1_100)
+    free = step_times(
+        simulate(capture(program, phases, region, drop_waits=True).schedule, plain(), repeats=2), program.steps
+    )
+    assert free.mean() == pytest.approx(40_000, abs=1_100)
+
+
+def test_a_wait_inside_the_region_cuts_the_graph(tmp_path):
+    builder = TraceBuilder()
+    for step in range(5):
+        begin = 300.0 * step
+        builder.step(step, begin, 300.0)
+        for i in range(8):
+            at = begin + 10 + 20 * i + (60 if i >= 4 else 0)
+            builder.host("aten::mm", at, 18)
+            builder.kernel("gemm", at + 10, 4, launch=at + 6, call_dur=2)
+        builder.host("aten::item", begin + 95, 40)
+        builder.host("cudaStreamSynchronize", begin + 100, 20, cat="cuda_runtime")
+    trace, roles, steps, links, hosts = parts(builder, tmp_path)
+    program = build_program(trace, roles, steps, links, hosts)
+    phases = find_phases(trace, roles, links, program)
+    done = capture(program, phases, find_regions(program, phases)[0])
+    assert done.graphs == 2
+    assert done.launches == 8
+
+
+def test_a_row_waits_for_another_lane_when_told_to(tmp_path):
+    builder = TraceBuilder()
+    for step in range(4):
+        begin = 200.0 * step
+        builder.step(step, begin, 200.0)
+        builder.kernel("gemm", begin + 20, 60, launch=begin + 10, stream=7)
+        builder.host("cudaStreamWaitEvent", begin + 15, 1, cat="cuda_runtime")
+        builder.kernel("all_reduce", begin + 82, 20, launch=begin + 18, stream=20)
+    program = program_of(builder, tmp_path)
+    second = np.flatnonzero(program.lane != program.lane[0])
+    assert (program.edge[second] == second - 1).all()
+    assert (program.edge_gap[second] <= 2_000).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    launches=st.integers(4, 10),
+    host=st.floats(8, 40),
+    kernel=st.floats(1, 60),
+    outside=st.floats(0, 100),
+    sync=st.booleans(),
+)
+def test_laws_of_capture(tmp_path_factory, launches, host, kernel, outside, sync):
+    builder = loop(6, launches=launches, host=host, kernel=kernel, outside=outside, sync=sync)
+    trace, roles, steps, links, hosts = parts(builder, tmp_path_factory.mktemp("law"))
+    program = build_program(trace, roles, steps, links, hosts)
+    phases = find_phases(trace, roles, links, program)
+
+    def time(schedule, **options):
+        return float(step_times(simulate(schedule, plain(), repeats=2, **options), program.steps).mean())
+
+    eager = time(unchanged(program))
+    critical = time(unchanged(program), host=False)
+    for region in find_regions(program, phases):
+        captured = time(capture(program, phases, region).schedule)
+        # Taking host work away never costs time, nothing is faster than the device alone (gaps inside a graph are 0 here).
+        assert captured <= eager + 1
+        assert captured >= critical - launches * 1_000 - 50  # stamps are whole ns
+        assert time(capture(program, phases, region, drop_waits=True).schedule) <= captured + 1
+
+
+def test_a_device_bound_step_gains_nothing_and_a_host_bound_one_much(tmp_path):
+    (tmp_path / "a").mkdir()
+    slow = predicted(loop(8, kernel=400.0, launches=12), tmp_path / "a", unprofiled_ns=4_812_000, spread_ns=10_000)
+    best = next(o for o in slow.options if o.region == "step" and not o.drops_sync)
+    assert 0.9 < np.median(best.ratio) < 1.1
+    (tmp_path / "b").mkdir()
+    fast = predicted(loop(8, kernel=2.0, launches=40), tmp_path / "b", unprofiled_ns=800_000, spread_ns=1_000)
+    best = next(o for o in fast.options if o.region == "step" and not o.drops_sync)
+    assert np.median(best.ratio) > 4
+
+
+def test_the_fit_explains_the_step_time_without_the_profiler(tmp_path):
+    """Profiled 160 µs of host work a step; 120 µs without the profiler: the rest is put down to profiling."""
+    builder = loop(8, kernel=1.0, launches=8)
+    prediction = predicted(builder, tmp_path, unprofiled_ns=140_000, spread_ns=500)
+    assert prediction.base == "unprofiled"
+    assert prediction.host_ns == pytest.approx(140_000, rel=0.03)
+    assert prediction.replay_error < 1e-3
+
+
+def test_without_device_rows_nothing_is_predicted(tmp_path):
+    prediction = predicted(TraceBuilder().steps(5, 100).host("aten::mm", 10, 20), tmp_path)
+    assert prediction.method == "none"
+    assert "no device rows" in prediction.reason

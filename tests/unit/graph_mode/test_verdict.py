@@ -1,0 +1,220 @@
+"""From predictions to a verdict: dead band, ranks together, refusals, blockers, and what is printed of it."""
+
+from __future__ import annotations
+
+import ast
+
+import msgspec
+import numpy as np
+import pytest
+from builder import TraceBuilder
+
+from hpuprof.analysis.graph_mode.advice import Situation, api_name, code_for
+from hpuprof.analysis.graph_mode.constants import constants_for, draw, read_profile
+from hpuprof.analysis.graph_mode.predict import SAMPLES, Draws
+from hpuprof.errors import ConfigError
+from hpuprof.model.graph_mode import Option, Prediction
+from hpuprof.report.graph_mode import decide_graph_mode
+
+UNIFORM = Draws.make().uniform[0]
+
+
+def option(low: float, high: float, region: str = "step", **more) -> Option:
+    ratio = (low + (high - low) * UNIFORM).tolist()
+    return Option(
+        **{
+            "region": region,
+            "launches": 100.0,
+            "graphs": 1.0,
+            "inputs": 1.0,
+            "ratio": ratio,
+            "uncorrected_ns": 1e6,
+            "host_outside_ns": 0.1e6,
+            **more,
+        }
+    )
+
+
+def prediction(*options: Option, **more) -> Prediction:
+    return Prediction(
+        **{
+            "method": "replay",
+            "steps": 5,
+            "base": "unprofiled",
+            "base_step_ns": 10e6,
+            "profiled_step_ns": 12e6,
+            "replay_error": 0.001,
+            "busy_ns": 2e6,
+            "critical_ns": 2e6,
+            "host_ns": 9e6,
+            "options": list(options),
+            **more,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory):
+    builder = TraceBuilder().steps(6, 1000)
+    for i in range(6):
+        for k in range(5):
+            at = 1000.0 * i + 100 * k
+            builder.host("aten::mm", at, 80).kernel("gemm", at + 70, 20, launch=at + 60)
+    return builder.reduce(tmp_path_factory.mktemp("trace"))
+
+
+@pytest.fixture
+def judge(part):
+    def decide(*predictions: Prediction, **changes):
+        file = msgspec.structs.replace(part.file, **changes)
+        return decide_graph_mode([msgspec.structs.replace(part, prediction=p, file=file) for p in predictions])
+
+    return decide
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(1.2, 1.5, "yes"), (0.98, 1.04, "no"), (0.8, 0.9, "no"), (1.0, 1.1, "marginal"), (1.04, 1.3, "yes")],
+)
+def test_the_verdict_follows_the_probability_of_a_gain_above_the_dead_band(judge, low, high, verdict):
+    graph = judge(prediction(option(low, high)))
+    assert graph.verdict == verdict
+    assert graph.probability_gain == pytest.approx(np.mean(low + (high - low) * UNIFORM > 1.05))
+    assert graph.speedup.median == pytest.approx((low + high) / 2, rel=0.01)
+    assert bool(graph.code) == (verdict != "no")
+
+
+def test_without_the_step_time_it_says_so_only_when_that_would_decide(judge):
+    open_question = judge(prediction(option(0.9, 1.3), base="profiled"))
+    assert open_question.verdict == "cannot say"
+    assert "--step-time" in open_question.command
+    assert judge(prediction(option(1.2, 1.5), base="profiled")).verdict == "yes"
+    # The answer does not hang on the profiler's cost when the samples are mixed.
+    mixed = option(0, 1)
+    ratio = np.where(np.arange(SAMPLES) % 2 == 0, 1.0, 1.2)[np.argsort(np.argsort(UNIFORM))].tolist()
+    assert judge(prediction(msgspec.structs.replace(mixed, ratio=ratio), base="profiled")).verdict == "marginal"
+
+
+def test_the_slowest_rank_sets_the_step(judge):
+    fast, slow = prediction(option(2.0, 2.0)), prediction(option(1.25, 1.25))
+    graph = judge(fast, slow, fast)
+    assert graph.speedup.median == pytest.approx(1.25)
+    assert graph.step_time_ns.median == pytest.approx(8e6)
+    assert "all ranks use graph mode" in graph.assumptions
+    assert judge(slow, fast, fast).speedup == graph.speedup
+
+
+def test_nothing_is_promised_beyond_the_ceiling(judge):
+    graph = judge(prediction(option(3.0, 9.0), critical_ns=5e6, busy_ns=4.5e6))
+    assert graph.ceiling == pytest.approx(10 / (0.9 * 5))
+    assert graph.speedup.high <= graph.ceiling + 1e-9
+    assert graph.unreachable >= graph.ceiling
+
+
+def test_options_are_ranked_and_close_ones_by_simplicity(judge):
+    graph = judge(
+        prediction(
+            option(2.0, 2.0),
+            option(1.99, 1.99, "model"),
+            option(1.5, 1.5, "optimizer"),
+            option(2.5, 2.5, drops_sync=True),
+        )
+    )
+    assert [o.region for o in graph.options] == ["model", "step", "optimizer", "step"]
+    assert graph.options[-1].drops_sync
+    assert graph.options[0].regret == pytest.approx(2.0 / 1.99 - 1)
+    assert graph.options[2].regret == pytest.approx(2.0 / 1.5 - 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"replay_error": 0.2}, "20 % off"),
+        ({"unexplained": 0.3}, "start late"),
+        ({"steps": 1}, "fewer than two"),
+        ({"method": "none", "reason": "the trace holds no device rows"}, "no device rows"),
+    ],
+)
+def test_it_refuses_with_a_reason_and_a_remedy(judge, changes, why):
+    graph = judge(prediction(option(2.0, 2.0), **changes))
+    assert graph.verdict == "cannot say"
+    assert why in graph.sentence
+    assert graph.speedup is None
+    assert graph.next_measurement
+    assert graph.command
+
+
+def test_a_run_without_steps_is_refused(judge):
+    assert "no steps" in judge(prediction(option(2, 2)), step_source="whole_trace").sentence
+
+
+def test_a_compiled_hpu_model_has_its_graphs_already(judge):
+    graph = judge(prediction(option(1.3, 1.4)), family="hpu", mode="compile")
+    assert graph.verdict == "no"
+    assert "compiled" in graph.sentence
+
+
+def test_waiting_for_data_loader_workers_is_said(judge):
+    assert "data-loader" in judge(prediction(option(0.98, 1.02), loader_bound=True)).sentence
+
+
+SITUATIONS = [
+    Situation("cuda", "eager", modules=("Encoder_0", "Decoder_0"), optimizer="AdamW"),
+    Situation("cuda", "eager", collectives=True),
+    Situation("cuda", "compile"),
+    Situation("rocm", "eager"),
+    Situation("xpu", "eager", inputs=("[8, 3, 224, 224]",)),
+    Situation("hpu", "lazy", modules=("encoder.layer",), shapes=3, max_graphs=3, use_lfu=True, accumulates=True),
+    Situation("hpu", "lazy", collectives=True, last_batch=True),
+    Situation("hpu", "eager", modules=("Encoder_0",), shapes=4),
+]
+REGIONS = ("step", "forward+backward", "model", "modules", "module:Encoder_0", "module:net.encoder", "optimizer")
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: f"{s.family}-{s.mode}")
+def test_the_code_to_type_is_python_of_that_device(situation, region):
+    for asynchronous in (False, True):
+        code = code_for(situation, region, asynchronous=asynchronous)
+        ast.parse(code)
+        other = {"cuda": ("hpu", "xpu"), "rocm": ("hpu", "xpu"), "xpu": ("hpu", "cuda"), "hpu": ("cuda", "xpu")}
+        assert not any(word in code for word in other[situation.family])
+        assert api_name(situation, region)
+
+
+def test_the_code_carries_what_the_trace_shows():
+    lazy = code_for(SITUATIONS[5], "model", asynchronous=True)
+    for word in ("max_graphs=3", "use_lfu=True", "have_grad_accumulation=True", "asynchronous=True", "mark_step"):
+        assert word in lazy
+    ddp = code_for(SITUATIONS[6], "model")
+    assert ddp.index("ModuleCacher(") < ddp.index("DistributedDataParallel(")
+    assert "PT_HPU_ENABLE_LAZY_COLLECTIVES" in ddp
+    assert "capturable=True" in code_for(SITUATIONS[0], "step")
+    assert 'type(m).__name__ == "Encoder"' in code_for(SITUATIONS[0], "modules")
+    assert api_name(SITUATIONS[7], "step") == 'torch.compile(backend="hpu_backend")'
+
+
+@pytest.mark.parametrize(("family", "mode"), [("cuda", "eager"), ("hpu", "lazy"), ("hpu", "eager"), ("xpu", "eager")])
+def test_constants_are_drawn_within_their_ranges(family, mode):
+    uniform = (np.arange(2000) + 0.5) / 2000
+    for constant in constants_for(family, mode).values():
+        low, middle, high = np.percentile(draw(constant, uniform), [5, 50, 95])
+        assert (low, middle, high) == pytest.approx((constant.low, constant.value, constant.high), rel=0.02)
+        assert constant.source
+
+
+def test_a_machine_profile_replaces_constants_and_bad_ones_are_refused():
+    good = {
+        "hpuprof_profile": 1,
+        "device": "x",
+        "family": "cuda",
+        "measured_at": "2026-01-01",
+        "torch": "2.13",
+        "constants": [{"name": "replay", "value": 5.0, "low": 4.0, "high": 6.0, "unit": "ns", "source": "measured"}],
+    }
+    measured = read_profile(msgspec.json.encode(good).decode())
+    assert constants_for("cuda", "eager", measured)["replay"].value == 5.0
+    assert constants_for("cuda", "eager", measured)["graph_gap"].source != "measured"
+    for change in ({"hpuprof_profile": 2}, {"constants": [{**good["constants"][0], "low": 7.0}]}, {"constants": 3}):
+        with pytest.raises(ConfigError):
+            read_profile(msgspec.json.encode({**good, **change}).decode())
