@@ -17,6 +17,7 @@ COMMANDS = {
     "analyze": "Say where the step went, from a directory of traces.",
     "advise": "Say whether graph mode would help, by how much and how.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
+    "calibrate": "Measure what this machine costs per graph launch, copy and profiled row.",
     "explain": "Tell what a finding or diagnostic code means.",
 }
 

@@ -22,6 +22,17 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True):
     source: Annotated[str, Meta(description="Where value and range come from.")]
 
 
+class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """What `hpuprof calibrate` measured on one machine."""
+
+    hpuprof_profile: Annotated[int, Meta(description="Version of this form.")]
+    device: Annotated[str, Meta(description="Name of the device.")]
+    family: Annotated[str, Meta(description="Kind of device: hpu, cuda, rocm, xpu or cpu.")]
+    measured_at: Annotated[str, Meta(description="When, ISO 8601.")]
+    torch: Annotated[str, Meta(description="Version of torch.")]
+    constants: Annotated[list[Constant], Meta(description="What was measured.")]
+
+
 class Option(msgspec.Struct, frozen=True, kw_only=True):
     """One candidate: a region captured, with or without the waits inside the step. Samples are aligned across ranks and options."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.errors import ConfigError
-from hpuprof.model.graph_mode import Constant
+from hpuprof.model.graph_mode import Constant, MachineProfile
 
 Floats = npt.NDArray[np.float64]
 
@@ -125,17 +125,6 @@ def draw(constant: Constant, uniform: Floats) -> Floats:
 
 
 PROFILE_VERSION = 1
-
-
-class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What `hpuprof calibrate` measured on one machine."""
-
-    hpuprof_profile: int
-    device: str
-    family: str
-    measured_at: str
-    torch: str
-    constants: list[Constant]
 
 
 def read_profile(text: str) -> dict[str, Constant]:
