@@ -94,7 +94,7 @@ def _refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> 
             "a trace with step markers",
             "prof.step() after each step, or HPUProfiler, which marks them",
         )
-    if min(p.steps for p in predictions) < MIN_STEPS:
+    if min(part.file.steps_used for part in main) < MIN_STEPS:
         return "fewer than two typical steps", "a longer recording", "HPUProfiler(active=10)"
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)
     limit = REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT

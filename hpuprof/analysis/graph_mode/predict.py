@@ -39,7 +39,7 @@ from hpuprof.model.trace import Ints, Trace
 Floats = npt.NDArray[np.float64]
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)\.step$")
-SAMPLES = 96
+SAMPLES = 64
 SEED = 20_260
 GRID = np.linspace(-2.0, 5.0, 43)
 """How strongly profiling slowed the host: 0 to 3 times the nominal cost per row; below 0 the host is slower than recorded (twice at -2),

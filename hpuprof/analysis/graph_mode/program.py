@@ -28,8 +28,8 @@ from hpuprof.model.trace import Ints, Trace
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-MAX_CALLS = 12_000
-MAX_ROWS = 20_000
+MAX_CALLS = 5_000
+MAX_ROWS = 8_000
 FLOOR = 0.15  # of a segment that is left however many profiler rows it held
 OTHER_THREAD_SHARE = 0.05  # of launches, from which a thread beside main and autograd counts as part of the program
 DEFAULT_LATENCY = 5_000.0
@@ -199,7 +199,7 @@ def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask
 
 
 def _choose_steps(steps: Steps, launches: Ints, starts: Ints) -> Ints:
-    """Return the used steps to simulate: all of them, or as many from the middle as the limits allow (two at least)."""
+    """Return the used steps to simulate: all of them, or as many from the middle as the limits allow (one at least)."""
     used = np.flatnonzero(steps.used)
     if not len(used):
         return used
@@ -208,7 +208,7 @@ def _choose_steps(steps: Steps, launches: Ints, starts: Ints) -> Ints:
     low, high = steps.start[used], steps.end[used]
     per_step = max(1.0, float(np.mean(np.searchsorted(count, high) - np.searchsorted(count, low))))
     rows_per_step = max(1.0, float(np.mean(np.searchsorted(rows, high) - np.searchsorted(rows, low))))
-    keep = max(2, int(min(MAX_CALLS / per_step, MAX_ROWS / rows_per_step)))
+    keep = max(1, int(min(MAX_CALLS / per_step, MAX_ROWS / rows_per_step)))
     if len(used) <= keep:
         return used
     first = (len(used) - keep) // 2

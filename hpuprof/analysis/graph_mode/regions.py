@@ -30,6 +30,7 @@ MIN_LAUNCHES = 3
 CHILD_SHARE = 0.1
 """Share of a module's launches from which a child is looked at by itself."""
 MAX_CHILDREN = 4
+MAX_TOPS = 3
 
 COPYING = re.compile(
     r"^aten::(?:to|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|equal|cpu|pin_memory|_pin_memory)$"
@@ -212,18 +213,14 @@ def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindo
         found = windows(chosen)
         return int((np.searchsorted(when, found.end) - np.searchsorted(when, found.start)).sum())
 
-    out = []
-    tops = calls.module[inside & (calls.depth == 0)]
-    for module in np.unique(tops).tolist():
+    out: list[Region] = []
+    sizes = {m: launches(inside & (calls.module == m) & (calls.depth == 0)) for m in _codes(calls, inside, 0)}
+    for module in _largest(sizes, MIN_LAUNCHES * program.steps, MAX_TOPS):
         top = inside & (calls.module == module) & (calls.depth == 0)
-        total = launches(top)
-        if total < MIN_LAUNCHES * program.steps:
-            continue
         out.append(Region(f"module:{calls.names[module]}", windows(top), split=True))
         children = inside & (calls.parent >= 0) & top[np.maximum(calls.parent, 0)]
-        codes = np.unique(calls.module[children])
-        sizes = {code: launches(children & (calls.module == code)) for code in codes.tolist()}
-        worth = [c for c, n in sorted(sizes.items(), key=lambda item: -item[1]) if n >= CHILD_SHARE * total]
+        parts = {c: launches(children & (calls.module == c)) for c in np.unique(calls.module[children]).tolist()}
+        worth = _largest(parts, CHILD_SHARE * sizes[module], len(parts))
         if len(worth) > 1:
             out.append(
                 Region(
@@ -237,7 +234,19 @@ def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindo
             Region(f"module:{calls.names[code]}", windows(children & (calls.module == code)), split=True)
             for code in worth[:MAX_CHILDREN]
         ]
+    # Several outermost modules may hold children of one kind; a name stands for one candidate.
+    out = list({region.name: region for region in reversed(out)}.values())
     return [replace(r, windows=subtract(r.windows, phases.outside)) for r in out]
+
+
+def _codes(calls: ModuleCalls, inside: Mask, depth: int) -> list[int]:
+    codes: list[int] = np.unique(calls.module[inside & (calls.depth == depth)]).tolist()
+    return codes
+
+
+def _largest(sizes: dict[int, int], least: float, count: int) -> list[int]:
+    """Return the keys with sizes of `least` or more, the largest first, at most `count`."""
+    return [key for key, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])) if size >= least][:count]
 
 
 def _hulls(backward: BackwardWindows, count: int) -> tuple[Ints, Ints]:

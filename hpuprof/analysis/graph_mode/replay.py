@@ -96,17 +96,15 @@ def simulate(
     latest = np.full(count, -1e18)
     ends = np.full((count, rows), -1e18)
     done = []
-    replay_cost = schedule.replay.any()
+    segments = costs = np.zeros((count, len(schedule.cost)))
+    if host:
+        segments = without_profiler(schedule.segment, schedule.segment_rows, sample)
+        costs = without_profiler(schedule.cost, schedule.cost_rows, sample)
+        if schedule.replay.any():
+            segments += _graph_launches(schedule, sample)
     for _ in range(repeats):
         for (low, high, first, stop), parts in zip(epochs, runs, strict=True):
-            piece = slice(low, high)
-            if host:
-                segment = without_profiler(schedule.segment[piece], schedule.segment_rows[piece], sample)
-                cost = without_profiler(schedule.cost[piece], schedule.cost_rows[piece], sample)
-                if replay_cost and schedule.replay[piece].any():
-                    segment = segment + _graph_launches(schedule, sample, piece)
-            else:
-                segment = cost = np.zeros((count, high - low))
+            segment, cost = segments[:, low:high], costs[:, low:high]
             begin = now[:, None] + np.cumsum(segment, axis=1) + np.cumsum(cost, axis=1) - cost
             if stop > first:
                 _play_rows(schedule, sample, begin, low, parts, free, ends, host=host)
@@ -128,13 +126,16 @@ def without_profiler(work: Floats, rows: Ints, sample: Sample) -> Floats:
     return corrected
 
 
-def _graph_launches(schedule: Schedule, sample: Sample, piece: slice) -> Floats:
-    launches = schedule.replay[piece] * (
-        schedule.replay_count[piece] * sample.replay[:, None]
-        + schedule.replay_launches[piece] * sample.replay_per_launch[:, None]
-        + schedule.inputs[piece] * sample.extra_inputs[:, None] * sample.input_copy[:, None]
+def _graph_launches(schedule: Schedule, sample: Sample) -> Floats:
+    """Return what launching graphs adds before each call, shape `(samples, calls)`, ns."""
+    at = np.flatnonzero(schedule.replay)
+    added = np.zeros((len(sample), len(schedule.replay)))
+    added[:, at] = (
+        schedule.replay_count[at] * sample.replay[:, None]
+        + schedule.replay_launches[at] * sample.replay_per_launch[:, None]
+        + schedule.inputs[at] * sample.extra_inputs[:, None] * sample.input_copy[:, None]
     )
-    return np.asarray(launches, dtype=np.float64)
+    return added
 
 
 def _epochs(schedule: Schedule) -> list[tuple[int, int, int, int]]:

@@ -131,7 +131,6 @@ def test_options_are_ranked_and_close_ones_by_simplicity(judge):
     [
         ({"replay_error": 0.2}, "20 % off"),
         ({"unexplained": 0.3}, "start late"),
-        ({"steps": 1}, "fewer than two"),
         ({"method": "none", "reason": "the trace holds no device rows"}, "no device rows"),
     ],
 )
@@ -142,6 +141,10 @@ def test_it_refuses_with_a_reason_and_a_remedy(judge, changes, why):
     assert graph.speedup is None
     assert graph.next_measurement
     assert graph.command
+
+
+def test_a_run_of_one_typical_step_is_refused(judge):
+    assert "fewer than two" in judge(prediction(option(2, 2)), steps_used=1).sentence
 
 
 def test_a_run_without_steps_is_refused(judge):
