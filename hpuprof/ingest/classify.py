@@ -43,7 +43,8 @@ def classify(collected: Collected, cats: list[str], tracks: list[Track]) -> tupl
     host = collected.host
     if not is_device.all():
         extra = {k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external")}
-        extra["shape"] = np.full(len(extra["start"]), -1, dtype=np.int32)
+        nothing = np.full(len(extra["start"]), -1, dtype=np.int32)
+        extra |= dict.fromkeys(("shape", "detail", "sequence", "forward_thread"), nothing)
         host = {k: np.concatenate([host[k], extra[k]]) for k in host}
     kinds = np.array([(r[0].kind or 0) if r[0] else 0 for r in rules] or [0], dtype=np.int8)
     return _host_rows(host, kinds, names), device, engines
@@ -72,6 +73,9 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
         correlation=columns["correlation"][order],
         external=columns["external"][order],
         shape=columns["shape"][order].astype(np.int32),
+        detail=columns["detail"][order].astype(np.int32),
+        sequence=columns["sequence"][order],
+        forward_thread=columns["forward_thread"][order],
     )
 
 

@@ -17,11 +17,12 @@ from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
 from hpuprof.ingest.wire import NO_ARGS, Args, Event
 from hpuprof.model.schema import Activity, HostKind
-from hpuprof.model.trace import DeviceRows, Health, HostRows, Ints, MemoryRows, Trace, Track, Trouble
+from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, Ints, MemoryRows, Trace, Track, Trouble
 
 MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
 """A row longer than a day, or a day away from the others, is damaged (durations of 236 years were seen)."""
 
+_HOST_EXTRA = ("shape", "detail", "sequence", "forward_thread")
 _HOST, _MAYBE_DEVICE, _IGNORE, _UNKNOWN = 1, 2, 3, 4
 _BRIDGE_PROCESSES = {"Synapse Logger": 10_000, "Bridge Logs": 20_000, "Memory Logs": 30_000}
 
@@ -34,9 +35,11 @@ class Normaliser:
         self.cats = Interner()
         self.tracks = Interner()
         self.shapes = Interner()
+        self.details = Interner()
+        self.stacks = Interner()
         self.dtypes = Interner()
         self.hw_events = Interner()
-        self.host = Columns("start", "dur", "name", "track", "cat", "correlation", "external", "shape")
+        self.host = Columns("start", "dur", "name", "track", "cat", *_HOST_EXTRA, "correlation", "external")
         self.lane = Columns(
             "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw"
         )
@@ -120,6 +123,9 @@ class Normaliser:
             correlation=small(int_column([a.correlation for a in args])),
             external=small(_external(args)),
             shape=self._shape_codes(args),
+            detail=self._detail_codes(args),
+            sequence=small(int_column([a.sequence for a in args])),
+            forward_thread=small(int_column([a.forward_thread for a in args])),
         )
 
     def _shape_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
@@ -128,6 +134,23 @@ class Normaliser:
             return np.full(len(args), -1, dtype=np.int32)
         shapes = self.shapes
         return np.array([shapes[bytes(r)] if r else -1 for r in raw], dtype=np.int32)
+
+    def _detail_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
+        """Give each distinct combination of types, strides, values and call site a code; -1 where nothing was recorded."""
+        types, stacks = [a.input_types for a in args], [a.call_stack for a in args]
+        if not any(types) and not any(stacks):
+            return np.full(len(args), -1, dtype=np.int32)
+        sites = self.stacks.codes([bytes(s) for s in stacks]).tolist() if any(stacks) else [-1] * len(args)
+        strides, values = [a.input_strides for a in args], [a.concrete_inputs for a in args]
+        modules = [a.module_hierarchy for a in args]
+        details = self.details
+        return np.array(
+            [
+                details[bytes(t), bytes(s), bytes(v), bytes(m), site] if t or site >= 0 else -1
+                for t, s, v, m, site in zip(types, strides, values, modules, sites, strict=True)
+            ],
+            dtype=np.int32,
+        )
 
     def _add_lane(self, args: list[Args], rows: dict[str, npt.NDArray[Any]]) -> None:
         self.lane.add(
@@ -282,6 +305,7 @@ class Normaliser:
             engines=engines,
             dtypes=[str(d) for d in self.dtypes],
             shapes=[s.decode("utf-8", "replace").replace("\n", "") for s in self.shapes],
+            details=self._details(),
             categories={cats[c]: n for c, n in enumerate(self.cat_rows) if n},
             header=log.header,
             origin_ns=origin + _base_ns(log.header),
@@ -291,6 +315,13 @@ class Normaliser:
             form=log.form,
             health=health,
         )
+
+    def _details(self) -> list[Detail]:
+        sites = list(self.stacks)
+        return [
+            Detail(types, strides, values, sites[site] if site >= 0 else b"", module)
+            for types, strides, values, module, site in self.details
+        ]
 
     def _useless(self, path: str) -> TraceFormatError:
         categories = sorted({str(list(self.cats)[code]) for code, _ in self.unknown})
@@ -390,7 +421,7 @@ class Normaliser:
             "cat": cat.astype(np.int16),
         }
         common |= {"correlation": none, "external": none}
-        host = {**common, "shape": none.astype(np.int32)}
+        host = {**common, **dict.fromkeys(_HOST_EXTRA, none.astype(np.int32))}
         lane = {
             **common,
             "bytes": none,

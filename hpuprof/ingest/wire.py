@@ -27,6 +27,15 @@ class Args(msgspec.Struct, gc=False):
     recipe_id: Any = msgspec.field(default=-1, name="recipeId")
     hw_event: Any = msgspec.field(default="", name="HW event name")
     input_dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
+    # what an operator was called with and from where; kept as text, parsed by the analysis that needs it
+    input_types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
+    input_strides: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Strides")
+    concrete_inputs: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Concrete Inputs")
+    call_stack: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Call stack")
+    module_hierarchy: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Module Hierarchy")
+    # joins autograd nodes to the operators that made them
+    sequence: Any = msgspec.field(default=-1, name="Sequence number")
+    forward_thread: Any = msgspec.field(default=-1, name="Fwd thread id")
     # metadata rows
     name: Any = None
     labels: Any = None

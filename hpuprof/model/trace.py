@@ -7,7 +7,7 @@ start (ties: longer first). Every array of a table has shape `(rows,)`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,16 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 Codes: TypeAlias = npt.NDArray[np.int32]
 Bytes8: TypeAlias = npt.NDArray[np.int8]
+
+
+class Detail(NamedTuple):
+    """What operators were called with besides shapes, as JSON text; empty where not recorded. See `HostRows.detail`."""
+
+    types: bytes  # list of a type name per input
+    strides: bytes  # list of strides per input
+    values: bytes  # list of the text of each input that is no tensor
+    stack: bytes  # text: python frames, the innermost first, joined by `;`
+    module: bytes  # text: TorchScript's module hierarchy
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +40,9 @@ class HostRows:
     correlation: Ints  # -1: none
     external: Ints  # -1: none
     shape: Codes  # into Trace.shapes, -1: not recorded
+    detail: Codes  # into Trace.details, -1: not recorded
+    sequence: Ints  # autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none
+    forward_thread: Ints  # profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none
 
     def __len__(self) -> int:
         return len(self.start)
@@ -136,6 +149,7 @@ class Trace:
     mode: str  # eager, lazy, lazy+graphs, compile, graphs, compile+graphs
     form: str  # object, array, bare, csv
     health: Health
+    details: list[Detail] = field(default_factory=list)
 
     @property
     def end_ns(self) -> int:
