@@ -45,7 +45,11 @@ def nest(trace: Trace) -> Nesting:
     host = trace.host
     rows = np.flatnonzero((host.kind == HostKind.OP) & (host.activity != Activity.STEP))
     rows = rows[np.argsort(host.track[rows], kind="stable")]
-    track, start, end = host.track[rows], host.start[rows], host.end[rows]
+    return forest(rows, host.track[rows], host.start[rows], host.end[rows])
+
+
+def forest(rows: NestIndex, track: npt.NDArray[np.int32], start: Ints, end: Ints) -> Nesting:
+    """Nest any slices, sorted by track, start and falling end; `rows` are the caller's indices of them."""
     parent = _nest_levels(track, start, end)
     clipped = 0
     if parent is None:

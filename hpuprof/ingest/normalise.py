@@ -140,7 +140,7 @@ class Normaliser:
         types, stacks = [a.input_types for a in args], [a.call_stack for a in args]
         if not any(types) and not any(stacks):
             return np.full(len(args), -1, dtype=np.int32)
-        sites = self.stacks.codes([bytes(s) for s in stacks]).tolist() if any(stacks) else [-1] * len(args)
+        sites = [self.stacks[bytes(s)] if s else -1 for s in stacks]
         strides, values = [a.input_strides for a in args], [a.concrete_inputs for a in args]
         modules = [a.module_hierarchy for a in args]
         details = self.details

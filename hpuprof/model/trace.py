@@ -41,8 +41,12 @@ class HostRows:
     external: Ints  # -1: none
     shape: Codes  # into Trace.shapes, -1: not recorded
     detail: Codes  # into Trace.details, -1: not recorded
-    sequence: Ints  # autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none
-    forward_thread: Ints  # profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none
+    sequence: (
+        Ints  # autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none
+    )
+    forward_thread: (
+        Ints  # profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none
+    )
 
     def __len__(self) -> int:
         return len(self.start)

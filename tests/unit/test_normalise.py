@@ -110,3 +110,25 @@ def test_a_trace_none_of_whose_rows_is_usable_is_refused_with_the_reason(tmp_pat
         TraceBuilder().host("a", 0, -1).trace(tmp_path)
     with pytest.raises(TraceFormatError, match="unknown categories v8"):
         TraceBuilder().host("a", 0, 1, cat="v8").trace(tmp_path)
+
+
+def test_what_operators_were_called_with_is_kept_once_per_combination(tmp_path: Path):
+    called = {
+        "Input Dims": [[8, 16], []],
+        "Input type": ["float", "Scalar"],
+        "Input Strides": [[16, 1], []],
+        "Concrete Inputs": ["", "0.5"],
+        "Call stack": "model.py(3): forward;train.py(9): <module>",
+        "Sequence number": 4,
+        "Fwd thread id": 0,
+    }
+    b = TraceBuilder().host("aten::gt", 0, 5, **called).host("aten::gt", 10, 5, **called).host("aten::eq", 20, 5)
+    b.host("aten::gt", 30, 5, **{**called, "Concrete Inputs": ["", "0.6"]})
+    trace = b.trace(tmp_path)
+    assert trace.host.detail.tolist() == [0, 0, -1, 1]
+    assert trace.host.sequence.tolist() == [4, 4, -1, 4]
+    assert trace.host.forward_thread.tolist() == [0, 0, -1, 0]
+    first, second = trace.details
+    assert (first.types, first.strides, first.values) == (b'["float", "Scalar"]', b"[[16, 1], []]", b'["", "0.5"]')
+    assert (first.stack, first.module) == (b'"model.py(3): forward;train.py(9): <module>"', b"")
+    assert second == first._replace(values=b'["", "0.6"]')

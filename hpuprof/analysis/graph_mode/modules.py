@@ -1,0 +1,389 @@
+"""Which module each operator, launch and autograd node belongs to. Owns the module tree of a trace; judges nothing.
+
+Modules come from the best evidence that the trace holds: python frames `nn.Module: Name_k` (with_stack=True), the ranges
+`[pl][module]Class: name` of Lightning and hpuprof's recorder (record_module_names=True), a user's own annotations inside steps,
+else one pseudo-module per step, `(forward)`: from the first to the last operator that autograd went back to.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.links import Links, Nesting, forest
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.trace import Codes, Ints, Trace
+
+_FRAME = "nn.Module: "
+_RANGE = re.compile(r"^\[pl\]\[module\](?:(?P<type>[\w.<>]+): )?(?P<name>.+)$")
+_INSTANCE = re.compile(r"_\d+$")
+_NODE = re.compile(
+    r"^(?:autograd::engine::evaluate_function: |torch::autograd::(?:AccumulateGrad|GraphRoot|CopySlices))"
+)
+_BACKWARD_NODE = re.compile(r"Backward\d*$")
+_NO_MODULE = re.compile(
+    r"^(?:ProfilerStep#|\[pl\]\[profile\]|enumerate\(DataLoader\)|Optimizer\.|PyTorch Profiler|Torch-Compiled|CompiledFunction|"
+    r"TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed"
+)
+FORWARD = "(forward)"
+"""Name of the pseudo-module where the trace names none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Instants on threads, sorted by thread, then time, so that what lies in a window is a range of positions.
+
+    `order` maps positions to the caller's rows; `thread` and `when` are given per position.
+    """
+
+    order: Ints
+    thread: Ints
+    when: Ints
+    span: int
+
+    @classmethod
+    def of(cls, thread: npt.NDArray[np.integer], when: Ints, span: int) -> Timeline:
+        """Sort instants. `span`: larger than any instant or window end, ns."""
+        order = np.lexsort((when, thread))
+        return cls(order, thread[order].astype(np.int64), when[order], span)
+
+    @cached_property
+    def _keys(self) -> Ints:
+        keys: Ints = self.thread * self.span + self.when
+        return keys
+
+    def ranges(self, thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Return first and stop position of what starts in each window `[start, end)` of each thread."""
+        base = thread.astype(np.int64) * self.span
+        first = np.searchsorted(self._keys, base + np.minimum(start, self.span - 1))
+        return first, np.searchsorted(self._keys, base + np.minimum(end, self.span - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleCalls:
+    """Calls of modules: columns of shape `(calls,)`, sorted by track, then start; a call stands before the calls inside it.
+
+    `names` and `types` belong to module codes: the name is the python instance (`Block_0`), the qualified name
+    (`encoder.layer.3`), or the annotation. `paths` spell out where the instance was called first (`Net_0/Block_0`).
+    Times are ns since the trace's first row; a call is the forward only, see `backward_windows` for the rest.
+    """
+
+    source: str  # python, range, annotation, phase, none
+    names: list[str]
+    types: list[str]
+    paths: list[str]
+    module: Codes
+    track: Codes
+    start: Ints
+    end: Ints
+    step: Ints  # position in Steps, -1 outside
+    depth: Ints  # 0 for outermost calls
+    parent: Ints  # position of the call around it, -1 for outermost calls
+    recompute: npt.NDArray[np.bool_]  # runs inside backward: activation checkpointing
+    op_first: Ints  # operators inside are positions [op_first, op_stop) of links.nesting
+    op_stop: Ints
+    nesting: Nesting
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def innermost(self, track: npt.NDArray[np.int32], when: Ints) -> Ints:
+        """Return the deepest call of each track around each instant, -1 for none."""
+        return self.nesting.innermost(track, when)
+
+    def subtree(self, module: int) -> npt.NDArray[np.bool_]:
+        """Return a mask of the calls of a module and of all calls inside them."""
+        mask: npt.NDArray[np.bool_] = self.module == module
+        for _ in range(int(self.depth.max(initial=0))):
+            mask = mask | ((self.parent >= 0) & mask[np.maximum(self.parent, 0)])
+        return mask
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardWindows:
+    """Runs of autograd nodes that go back through one call (the calls inside it included); a call may have several runs.
+
+    Columns of shape `(windows,)`: position in ModuleCalls, track, start and end ns, number of nodes, step (-1 outside).
+    """
+
+    call: Ints
+    track: Codes
+    start: Ints
+    end: Ints
+    nodes: Ints
+    step: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class AutogradNodes:
+    """Outermost rows of the autograd engine: positions in links.nesting, and the forward operator each goes back to."""
+
+    position: Ints
+    forward: Ints  # position in links.nesting, -1 when unknown
+
+
+def thread_codes(trace: Trace) -> Ints:
+    """Return for each track the code of its OS thread (tracks of one thread share it), shape `(tracks,)`."""
+    codes: dict[str, int] = {}
+    return np.array([codes.setdefault(t.os_thread, len(codes)) for t in trace.tracks], dtype=np.int64)
+
+
+def module_calls(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> ModuleCalls:
+    """Find the module calls of a trace by the best evidence it holds; empty (source `none`) without any."""
+    host = trace.host
+    frames = np.array([n.startswith(_FRAME) for n in trace.names] or [False], dtype=bool)
+    ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
+    if not len(host):
+        return _calls(trace, steps, links, "none", np.empty(0, dtype=np.int64))
+    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name])
+    if len(rows):
+        return _calls(trace, steps, links, "python", rows)
+    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & ranges[host.name])
+    if len(rows):
+        return _calls(trace, steps, links, "range", rows)
+    rows = _annotations(trace, steps, links, roles)
+    if len(rows):
+        return _calls(trace, steps, links, "annotation", rows)
+    return _phase_calls(trace, steps, links)
+
+
+def _annotations(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> Ints:
+    """Return the user's own annotations on the main thread that hold operators and lie inside a step."""
+    host = trace.host
+    own = np.array([not _NO_MODULE.search(n) and n != steps.name for n in trace.names] or [False], dtype=bool)
+    named_step = np.array([n in set(steps.labels) for n in trace.names] or [False], dtype=bool)
+    rows = np.flatnonzero(
+        (host.kind == HostKind.ANNOTATION)
+        & ((host.activity == Activity.NONE) | (host.activity == Activity.CLOSURE))
+        & (own & ~named_step)[host.name]
+        & (roles[host.track] == Role.MAIN)
+    )
+    if not len(rows):
+        return rows
+    step = step_of(steps, host.start[rows])
+    whole = (step >= 0) & (host.end[rows] <= steps.end[np.maximum(step, 0)])
+    first, stop = _operators_in(links, host.track[rows], host.start[rows], host.end[rows], trace.end_ns)
+    return rows[whole & (stop > first)]
+
+
+def step_of(steps: Steps, when: Ints) -> Ints:
+    """Return the step around each instant, -1 for none."""
+    if not len(steps):
+        return np.full(len(when), -1, dtype=np.int64)
+    at = np.searchsorted(steps.start, when, side="right") - 1
+    return np.where((at >= 0) & (when < steps.end[np.maximum(at, 0)]), at, -1)
+
+
+def _operators_in(links: Links, track: Codes, start: Ints, end: Ints, end_ns: int) -> tuple[Ints, Ints]:
+    """Return the range of positions in links.nesting that start inside each window of each track."""
+    nesting, span = links.nesting, end_ns + 2
+    keys = nesting.track.astype(np.int64) * span + nesting.start
+    base = track.astype(np.int64) * span
+    return np.searchsorted(keys, base + start), np.searchsorted(keys, base + end)
+
+
+def _calls(trace: Trace, steps: Steps, links: Links, source: str, rows: Ints) -> ModuleCalls:
+    host = trace.host
+    rows = rows[np.argsort(host.track[rows], kind="stable")]
+    codes: dict[str, int] = {}
+    types: list[str] = []
+    by_name = np.full(max(1, len(trace.names)), -1, dtype=np.int32)
+    for name in dict.fromkeys(host.name[rows].tolist()):
+        plain, kind = _name(trace.names[name], source)
+        by_name[name] = codes.setdefault(plain, len(codes))
+        if len(types) < len(codes):
+            types.append(kind)
+    nesting = forest(rows, host.track[rows], host.start[rows], host.end[rows])
+    return _finish(trace, steps, links, source, list(codes), types, by_name[host.name[rows]], nesting)
+
+
+def _name(text: str, source: str) -> tuple[str, str]:
+    """Return a module's name and its class from a row's name."""
+    if source == "python":
+        name = text.removeprefix(_FRAME)
+        return name, _INSTANCE.sub("", name)
+    match = _RANGE.match(text) if source == "range" else None
+    if match:
+        return match["name"], (match["type"] or "").rpartition(".")[2]
+    return text, ""
+
+
+def _phase_calls(trace: Trace, steps: Steps, links: Links) -> ModuleCalls:
+    """Take from each step the stretch of operators that autograd goes back to as one call of `(forward)`."""
+    nesting = links.nesting
+    nodes = autograd_nodes(trace, links)
+    used = np.unique(nodes.forward[nodes.forward >= 0])
+    step = step_of(steps, nesting.start[used]) if len(used) else used
+    rows, start, end, track = [], [], [], []
+    for number in np.unique(step[step >= 0]).tolist():
+        mine = used[step == number]
+        lanes, often = np.unique(nesting.track[mine], return_counts=True)
+        lane = lanes[np.argmax(often)]
+        mine = mine[nesting.track[mine] == lane]
+        rows.append(int(nesting.rows[mine[0]]))
+        start.append(int(nesting.start[mine].min()))
+        end.append(int(nesting.end[mine].max()))
+        track.append(int(lane))
+    columns = [np.array(c, dtype=np.int64) for c in (rows, start, end, track)]
+    order = np.lexsort((columns[1], columns[3]))
+    calls = forest(columns[0][order], columns[3][order].astype(np.int32), columns[1][order], columns[2][order])
+    names = [FORWARD] if rows else []
+    module = np.zeros(len(rows), dtype=np.int32)
+    return _finish(trace, steps, links, "phase" if rows else "none", names, [""] * len(names), module, calls)
+
+
+def _finish(
+    trace: Trace,
+    steps: Steps,
+    links: Links,
+    source: str,
+    names: list[str],
+    types: list[str],
+    module: npt.NDArray[np.int32],
+    nesting: Nesting,
+) -> ModuleCalls:
+    parent = nesting.parent
+    depth = np.zeros(len(parent), dtype=np.int64)
+    above = parent.copy()
+    while (above >= 0).any():
+        depth += above >= 0
+        above = np.where(above >= 0, parent[np.maximum(above, 0)], -1)
+    paths = list(names)
+    if source == "python":
+        for code in range(len(names)):
+            at, parts = int(np.argmax(module == code)), []
+            while at >= 0:
+                parts.append(names[int(module[at])])
+                at = int(parent[at])
+            paths[code] = "/".join(reversed(parts))
+    first, stop = _operators_in(links, nesting.track, nesting.start, nesting.end, trace.end_ns)
+    return ModuleCalls(
+        source=source,
+        names=names,
+        types=types,
+        paths=paths,
+        module=module.astype(np.int32),
+        track=nesting.track.astype(np.int32),
+        start=nesting.start,
+        end=nesting.end,
+        step=step_of(steps, nesting.start),
+        depth=depth,
+        parent=parent,
+        recompute=_inside_backward(trace, links, nesting),
+        op_first=first,
+        op_stop=stop,
+        nesting=nesting,
+    )
+
+
+def _inside_backward(trace: Trace, links: Links, calls: Nesting) -> npt.NDArray[np.bool_]:
+    nodes = _outermost_nodes(trace, links)
+    if not len(nodes) or not len(calls.start):
+        return np.zeros(len(calls.start), dtype=bool)
+    span = trace.end_ns + 2
+    keys = links.nesting.track[nodes].astype(np.int64) * span + links.nesting.start[nodes]
+    at = np.searchsorted(keys, calls.track.astype(np.int64) * span + calls.start, side="right") - 1
+    near = nodes[np.maximum(at, 0)]
+    inside: npt.NDArray[np.bool_] = (
+        (at >= 0) & (links.nesting.track[near] == calls.track) & (calls.start < links.nesting.end[near])
+    )
+    return inside
+
+
+# --------------------------------------------------------------------------------------------------------------- backward
+
+
+def _outermost_nodes(trace: Trace, links: Links) -> Ints:
+    """Return positions of autograd's rows that lie in no other one."""
+    host, nesting = trace.host, links.nesting
+    if not len(nesting.rows):
+        return np.empty(0, dtype=np.int64)
+    engine = np.array([bool(_NODE.match(n)) for n in trace.names], dtype=bool)
+    old = np.array([bool(_BACKWARD_NODE.search(n)) for n in trace.names], dtype=bool)
+    rows = nesting.rows
+    node = engine[host.name[rows]] | ((host.sequence[rows] >= 0) & (host.forward_thread[rows] > 0))
+    if not node.any():
+        node = old[host.name[rows]]  # before torch 1.12 the engine drew no rows of its own
+    inner = node & (nesting.parent >= 0)
+    above = np.where(inner, nesting.parent, -1)
+    covered = np.zeros(len(rows), dtype=bool)
+    while (above >= 0).any():
+        covered |= (above >= 0) & node[np.maximum(above, 0)]
+        above = np.where((above >= 0) & ~covered, nesting.parent[np.maximum(above, 0)], -1)
+    return np.flatnonzero(node & ~covered)
+
+
+def autograd_nodes(trace: Trace, links: Links) -> AutogradNodes:
+    """Join each outermost autograd row to the forward operator that made its node: same sequence number, latest operator.
+
+    Sequence numbers are counted per thread, and the profiler numbers threads in its own way; where several threads ran
+    forward operators, each number is given to the thread whose operators it matches best. Rows without a number
+    (AccumulateGrad) follow the row before them.
+    """
+    host, nesting = trace.host, links.nesting
+    nodes = _outermost_nodes(trace, links)
+    forward = np.full(len(nodes), -1, dtype=np.int64)
+    if not len(nodes):
+        return AutogradNodes(nodes, forward)
+    sequence = host.sequence[nesting.rows].astype(np.int64)
+    source = host.forward_thread[nesting.rows]
+    made = np.flatnonzero((sequence >= 0) & (source == 0))
+    wanted, thread = sequence[nodes], source[nodes]
+    tracks = np.unique(nesting.track[made])
+    for number in np.unique(thread[(wanted >= 0) & (thread > 0)]).tolist():
+        mine = np.flatnonzero((thread == number) & (wanted >= 0))
+        best, best_hits = None, 0
+        for track in tracks.tolist():
+            here = made[nesting.track[made] == track]
+            here = here[np.lexsort((nesting.start[here], sequence[here]))]
+            at = np.searchsorted(sequence[here], wanted[mine], side="right") - 1
+            hit = (at >= 0) & (sequence[here][np.maximum(at, 0)] == wanted[mine])
+            hit &= nesting.start[here[np.maximum(at, 0)]] <= nesting.start[nodes[mine]]
+            if int(hit.sum()) > best_hits:
+                best, best_hits = np.where(hit, here[np.maximum(at, 0)], -1), int(hit.sum())
+        if best is not None:
+            forward[mine] = best
+    # AccumulateGrad follows the node that fed it, on the same thread.
+    nameless = wanted < 0
+    last = np.maximum.accumulate(np.where(nameless, -1, np.arange(len(nodes))))
+    follows = nameless & (last >= 0)
+    follows &= nesting.track[nodes[np.maximum(last, 0)]] == nesting.track[nodes]
+    forward[follows] = forward[last[follows]]
+    return AutogradNodes(nodes, forward)
+
+
+def backward_windows(trace: Trace, steps: Steps, links: Links, calls: ModuleCalls) -> BackwardWindows:
+    """Return for each call the stretches in which autograd ran its nodes, those of calls inside it included."""
+    nesting = links.nesting
+    nodes = autograd_nodes(trace, links)
+    around = np.full(len(nodes.position), -1, dtype=np.int64)
+    known = nodes.forward >= 0
+    if len(calls) and known.any():
+        ops = nodes.forward[known]
+        around[known] = calls.innermost(nesting.track[ops], nesting.start[ops])
+    track, start, end = (column[nodes.position] for column in (nesting.track, nesting.start, nesting.end))
+    found: list[tuple[npt.NDArray[Any], ...]] = []
+    depth = np.where(around >= 0, calls.depth[np.maximum(around, 0)] if len(calls) else -1, -1)
+    for level in range(int(depth.max(initial=-1)), -1, -1):
+        here = np.where(depth >= level, around, -1)
+        border = np.append([True], (here[1:] != here[:-1]) | (track[1:] != track[:-1])) if len(here) else here
+        first = np.flatnonzero(border)
+        stop = np.append(first[1:], len(here))
+        keep = here[first] >= 0
+        first, stop = first[keep], stop[keep]
+        found.append((here[first], track[first], start[first], end[stop - 1], stop - first))
+        at_level = around >= 0
+        at_level &= depth >= level
+        around = np.where(at_level, calls.parent[np.maximum(around, 0)], around)
+    columns = [np.concatenate(c) if found else np.empty(0, dtype=np.int64) for c in zip(*found, strict=True)]
+    if not columns:
+        columns = [np.empty(0, dtype=np.int64)] * 5
+    order = np.lexsort((columns[2], columns[0]))
+    call, lane, begin, stop_ns, count = (c[order] for c in columns)
+    return BackwardWindows(call, lane.astype(np.int32), begin, stop_ns, count, step_of(steps, begin))
