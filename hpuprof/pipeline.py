@@ -10,6 +10,7 @@ import numpy.typing as npt
 from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
+from hpuprof.analysis.graph_mode.capturability import capturability
 from hpuprof.analysis.host import HostTime, host_time
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.links import Links, launch_calls, link
@@ -53,10 +54,17 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
     operators, operator_count = operator_rows(trace, links, steps)
     kernels, kernel_count = kernel_rows(trace, steps)
     launches, queue = launch_rows(trace, links, steps)
+    capture = capturability(trace, steps, links, roles, hosts)
     intel = intel_row(trace, roles, steps, device, states)
     cut = [
         Trouble("HP123", n - len(rows), f"{what} beyond the largest {len(rows)}")
-        for n, rows, what in ((operator_count, operators, "operators"), (kernel_count, kernels, "kernels"))
+        for n, rows, what in (
+            (operator_count, operators, "operators"),
+            (kernel_count, kernels, "kernels"),
+            (capture.found["obstacles"], capture.obstacles, "obstacles to graph mode"),
+            (capture.found["modules"], capture.modules, "modules"),
+            (capture.found["shapes"], capture.shapes, "shapes"),
+        )
         if n > len(rows)
     ]
     return RankPartial(
@@ -77,6 +85,9 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
         memory=memory_rows(trace),
         precision=precision_rows(trace, steps),
         intel=[intel] if intel else [],
+        obstacles=capture.obstacles,
+        modules=capture.modules,
+        shapes=capture.shapes,
         diagnostics=_diagnostics(trace, file, steps, links, [*problems, *cut]),
     )
 

@@ -31,6 +31,13 @@ _NO_MODULE = re.compile(
     r"^(?:ProfilerStep#|\[pl\]\[profile\]|enumerate\(DataLoader\)|Optimizer\.|PyTorch Profiler|Torch-Compiled|CompiledFunction|"
     r"TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed"
 )
+LOADING = re.compile(
+    r"data.?load|load.?(?:batch|data)|(?:copy|move|fetch|next|wait.?for).?batch|batch.?to.?(?:device|gpu|hpu)",
+    re.IGNORECASE,
+)
+"""Annotations of users around fetching a batch and handing it to the device."""
+OPTIMIZING = re.compile(r"optimi[sz]er|zero.?grad", re.IGNORECASE)
+"""Annotations of users around the optimizer."""
 FORWARD = "(forward)"
 """Name of the pseudo-module where the trace names none."""
 
@@ -156,7 +163,14 @@ def module_calls(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np
 def _annotations(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> Ints:
     """Return the user's own annotations on the main thread that hold operators and lie inside a step."""
     host = trace.host
-    own = np.array([not _NO_MODULE.search(n) and n != steps.name for n in trace.names] or [False], dtype=bool)
+    own = np.array(
+        [
+            not (_NO_MODULE.search(n) or LOADING.search(n) or OPTIMIZING.search(n) or n == steps.name)
+            for n in trace.names
+        ]
+        or [False],
+        dtype=bool,
+    )
     named_step = np.array([n in set(steps.labels) for n in trace.names] or [False], dtype=bool)
     rows = np.flatnonzero(
         (host.kind == HostKind.ANNOTATION)
