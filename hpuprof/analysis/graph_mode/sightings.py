@@ -35,12 +35,10 @@ _FALLBACK = re.compile(r"fallback", re.IGNORECASE)
 _MARK_STEP = re.compile(r"^(?:StepMarker|SyncTensorsGraphInternal)")
 _SCALER = re.compile(r"^aten::_amp_(?:foreach_non_finite_check_and_unscale_|update_scale_)$")
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
-_CALL_FRAME = re.compile(
-    r"^torch/nn/modules/module\.py\(\d+\): (?:_call_impl|_wrapped_call_impl)$|module\.py\(\d+\): _call_impl$"
-)
+_CALL_FRAME = re.compile(r"torch/nn/modules/module\.py\(\d+\): (?:_call_impl|inner)$")
 _NO_HOOK = re.compile(
-    r": (?:forward|_call_impl|_wrapped_call_impl|_slow_forward|inner|_lazy_forward|<\w+>)$|^<built-in|^nn\.Module: |torch/jit|"
-    r"torch/_C|torch/nn/modules/module\.py|^torch/autograd/profiler\.py|lightning/pytorch/profilers|hpuprof/recorder"
+    r": (?:forward|_call_impl|_wrapped_call_impl|_slow_forward|inner|_lazy_forward|<\w+>)$|^<|^nn\.Module: |(?:^|/)torch/|"
+    r"lightning/pytorch/profilers|hpuprof/recorder"
 )
 
 
