@@ -27,11 +27,11 @@ DYNAMIC: dict[str, tuple[str, Callable[[torch.Tensor], object]]] = {
     "index by a mask": ("aten::index", lambda x: x[x > 0]),
     "rows by a mask": ("aten::index", lambda x: x[REPEATS > 1]),
     "where with one argument": ("aten::where", lambda x: torch.where(x > 0)),
-    "nonzero": ("aten::nonzero", lambda x: torch.nonzero(x)),
+    "nonzero": ("aten::nonzero", torch.nonzero),
     "argwhere": ("aten::argwhere", lambda x: torch.argwhere(x > 0)),
     "masked_select": ("aten::masked_select", lambda x: torch.masked_select(x, MASK)),
     "repeat_interleave by a tensor": ("aten::repeat_interleave", lambda x: x.repeat_interleave(REPEATS, 0)),
-    "unique": ("aten::_unique2", lambda x: torch.unique(x)),
+    "unique": ("aten::_unique2", torch.unique),
     "bincount": ("aten::bincount", lambda x: torch.bincount(INDEX)),
     "one_hot": ("aten::one_hot", lambda x: torch.nn.functional.one_hot(INDEX)),
     "a tensor stored by a mask": ("aten::index_put_", lambda x: _fill(x, MASK, torch.zeros(11))),
@@ -70,7 +70,7 @@ def test_shapes_that_depend_on_data_are_found(tmp_path: Path, name: str):
         ("Apply_0", f"forward, {operator}", 3, "blocker")
     ]
     assert rows[0].python_line is not None
-    assert "test_recorded_operators.py(" in rows[0].python_line
+    assert rows[0].python_line.startswith("graph_mode/")  # the innermost frame that is not of a library
     module = next(m for m in part.modules if m.module == "Apply_0")
     assert (module.capturable, "HP301" in module.blockers) == ("no", True)
 

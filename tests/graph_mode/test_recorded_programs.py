@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from graph_mode.recording import codes, record  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from graph_mode.recording import codes, record  # noqa: E402
 from hpuprof.model.partial import RankPartial  # noqa: E402
 from hpuprof.model.tables import ModuleRow, ObstacleRow  # noqa: E402
 
