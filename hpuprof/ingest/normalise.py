@@ -140,17 +140,21 @@ class Normaliser:
         types, stacks = [a.input_types for a in args], [a.call_stack for a in args]
         if not any(types) and not any(stacks):
             return np.full(len(args), -1, dtype=np.int32)
-        sites = [self.stacks[bytes(s)] if s else -1 for s in stacks]
         strides, values = [a.input_strides for a in args], [a.concrete_inputs for a in args]
-        modules = [a.module_hierarchy for a in args]
         details = self.details
-        return np.array(
-            [
+        if not any(stacks):
+            codes = [
+                details[bytes(t), bytes(s), bytes(v), b"", -1] if t else -1
+                for t, s, v in zip(types, strides, values, strict=True)
+            ]
+        else:
+            sites = [self.stacks[bytes(s)] if s else -1 for s in stacks]
+            modules = [a.module_hierarchy for a in args]
+            codes = [
                 details[bytes(t), bytes(s), bytes(v), bytes(m), site] if t or site >= 0 else -1
                 for t, s, v, m, site in zip(types, strides, values, modules, sites, strict=True)
-            ],
-            dtype=np.int32,
-        )
+            ]
+        return np.array(codes, dtype=np.int32)
 
     def _add_lane(self, args: list[Args], rows: dict[str, npt.NDArray[Any]]) -> None:
         self.lane.add(

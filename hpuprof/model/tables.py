@@ -463,7 +463,7 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     unseen_fraction: Annotated[
         float | None,
         Meta(
-            description="Probability that the next call has a new signature (Good-Turing: signatures seen once over calls)."
+            description="Probability that the next call has a new signature (Good-Turing: signatures seen once over calls). None for fewer than 3 calls."
         ),
     ]
     bucket_edges: Annotated[

@@ -38,6 +38,7 @@ from hpuprof.model.trace import Ints, Trace
 
 MAX_OBSTACLES, MAX_MODULES, MAX_SHAPES = 200, 200, 200
 _SHAPES_PER_MODULE = 20
+_FEW_CALLS = 3  # of fewer calls nothing is said about the next one
 _MEMORY_CALLS = 5  # calls of a module whose memory is looked at
 _LOOKED_FOR = ("HP301", "HP302", "HP309", "HP313", "HP314", "HP315", "HP317")
 _WITH_DEVICE = ("HP303", "HP304", "HP306")
@@ -203,7 +204,7 @@ def _module_row(
         max_graphs_lfu=served.smallest(use_lfu=True) if served else None,
         coverage_10=served.at(DEFAULT_MAX_GRAPHS) if served else None,
         use_lfu=served.prefers_lfu if served else None,
-        unseen_fraction=unseen(keys) if keys else None,
+        unseen_fraction=unseen(keys) if keys and len(keys) >= _FEW_CALLS else None,
         bucket_edges=list(buckets.edges) if buckets else [],
         bucket_padding_fraction=buckets.padding if buckets else None,
         input_bytes=max(known) if known else None,

@@ -98,6 +98,14 @@ SHAPE_AND_READ_RULES: tuple[OpRule, ...] = (
         "inductor (FORBIDDEN_CUDAGRAPH_OPS)",
     ),
     OpRule(
+        "embedding-renorm",
+        "HP302",
+        _aten("embedding_renorm_"),
+        "reads norms back (max_norm is set)",
+        "trace",
+        _READS,
+    ),
+    OpRule(
         "value-read",
         "HP302",
         _aten("item _local_scalar_dense is_nonzero equal allclose"),

@@ -29,7 +29,8 @@ _NODE = re.compile(
 _BACKWARD_NODE = re.compile(r"Backward\d*$")
 _NO_MODULE = re.compile(
     r"^(?:ProfilerStep#|\[pl\]\[profile\]|enumerate\(DataLoader\)|Optimizer\.|PyTorch Profiler|Torch-Compiled|CompiledFunction|"
-    r"TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed"
+    r"TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed|"
+    r"\bbackward\b"
 )
 LOADING = re.compile(
     r"data.?load|load.?(?:batch|data)|(?:copy|move|fetch|next|wait.?for).?batch|batch.?to.?(?:device|gpu|hpu)",

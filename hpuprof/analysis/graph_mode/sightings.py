@@ -22,10 +22,6 @@ from hpuprof.model.trace import Ints, Trace
 
 CPU_OP_NS = 20_000
 """A CPU operator on a device's path counts when it took this long; bookkeeping on small CPU tensors does not."""
-_SCALAR_STORES = frozenset(
-    f"aten::{n}"
-    for n in ("index_put", "index_put_", "_index_put_impl_", "masked_fill", "masked_fill_", "fill_", "lift_fresh")
-)
 _COMPUTE = re.compile(
     r"^aten::(?:mm|addmm|bmm|baddbmm|matmul|convolution|_convolution|add|add_|sub|sub_|mul|mul_|div|div_|sum|mean|cat|stack|"
     r"index_select|gather|scatter_add_|exp|log|sqrt|pow|softmax|_softmax|_log_softmax|sigmoid|tanh|relu|gelu|clamp|clamp_min|"
@@ -132,9 +128,10 @@ def _operators(scene: Scene) -> Iterator[Sighting]:
             for name, positions in _by_name(scene, mine):
                 yield scene.operators(rule.code, name, f"`{name}` {rule.what}", positions)
             continue
+        # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python, unless the device is asked.
         above = scene.links.nesting.parent[mine]
-        stores = named(trace, _SCALAR_STORES)[scene.op_name[np.maximum(above, 0)]] & (above >= 0)
-        mine = mine[~stores]  # a scalar that is written into a tensor: no value reaches Python
+        aten = np.array([n.startswith("aten::") for n in trace.names])
+        unpacks = (above >= 0) & aten[scene.op_name[np.maximum(above, 0)]]
         touches = scene.holding(
             (host.activity == Activity.SYNC) | scene.hosts.copy_to_host
             | ((host.kind == HostKind.RUNTIME) & (host.activity == Activity.COPY_D2H))
@@ -142,8 +139,9 @@ def _operators(scene: Scene) -> Iterator[Sighting]:
         runtime = bool(((host.kind == HostKind.RUNTIME) & scene.path).any())
         device = trace.family in ("cuda", "rocm", "xpu") and runtime and len(trace.device) > 0
         known = device or (trace.family == "hpu" and bool(touches[mine].any()))
-        optimizer = scene.placement.of(scene.links.nesting.track[mine], scene.links.nesting.start[mine]).phase
-        in_optimizer = optimizer == Phase.OPTIMIZER
+        mine = mine[~unpacks | (touches[mine] & known)]
+        phase = scene.placement.of(scene.links.nesting.track[mine], scene.links.nesting.start[mine]).phase
+        in_optimizer = phase == Phase.OPTIMIZER
         local = ~touches[mine] if known else in_optimizer
         for name, positions in _by_name(scene, mine[~local]):
             waits = (
@@ -152,7 +150,8 @@ def _operators(scene: Scene) -> Iterator[Sighting]:
             yield scene.operators("HP302", name, f"`{name}` {rule.what}: {waits}", positions)
         for name, positions in _by_name(scene, mine[local & in_optimizer]):
             yield scene.operators("HP320", name, f"`{name}` reads a counter of the optimizer on the CPU", positions)
-        for name, positions in _by_name(scene, mine[local & ~in_optimizer]):
+        inside = (phase == Phase.FORWARD) | (phase == Phase.BACKWARD)
+        for name, positions in _by_name(scene, mine[local & inside]):
             text = f"`{name}` reads a CPU tensor: no wait, but a replay keeps the value of the capture"
             yield scene.operators("HP302", name, text, positions, "harmless")
 

@@ -108,7 +108,9 @@ def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, 
     name = host.name[rows].astype(np.int64)
     shape = host.shape[rows].astype(np.int64)
     detail = host.detail[rows].astype(np.int64)
-    strides, types = _codes(trace.details, "strides")[detail], _codes(trace.details, "types")[detail]
+    # One number per combination: shapes and strides, and these with data types.
+    laid = shape * (len(trace.details) + 2) + _codes(trace.details, "strides")[detail]
+    typed = laid * (len(trace.details) + 2) + _codes(trace.details, "types")[detail]
     quiet = named(trace, NOISE)[name] if len(rows) else np.empty(0, dtype=bool)
     dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
     out = []
@@ -125,7 +127,7 @@ def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, 
                 prefix = min(prefix, int(np.searchsorted(p, dynamic[inside], side="right")))
         used = [p[: max(prefix, 1)] for p in operators]
         recorded = any((shape[p] >= 0).any() for p in used)
-        out.append(_one(trace, module, mine, used, rows, shape, strides, types, recorded=recorded))
+        out.append(_one(trace, module, mine, used, rows, shape, laid, typed, recorded=recorded))
     return out
 
 
@@ -150,14 +152,14 @@ def _one(
     used: list[Ints],
     rows: Ints,
     shape: Ints,
-    strides: Ints,
-    types: Ints,
+    laid: Ints,
+    typed_as: Ints,
     *,
     recorded: bool,
 ) -> ModuleShapes:
     if not recorded:
         return ModuleShapes(module, calls, None, None, [], None, "", [], "")
-    keys, typed = _keys(used, shape, strides), _keys(used, shape, strides, types)
+    keys, typed = _keys(used, laid), _keys(used, typed_as)
     first_seen: dict[int, int] = {}
     for i, key in enumerate(keys):
         first_seen.setdefault(key, i)
@@ -187,9 +189,9 @@ def _one(
     )
 
 
-def _keys(used: list[Ints], *columns: Ints) -> list[int]:
+def _keys(used: list[Ints], column: Ints) -> list[int]:
     codes: dict[bytes, int] = {}
-    return [codes.setdefault(np.stack([c[p] for c in columns]).tobytes(), len(codes)) for p in used]
+    return [codes.setdefault(column[p].tobytes(), len(codes)) for p in used]
 
 
 def _vector(dims: list[tuple[str, list[list[int]]]]) -> list[int]:
