@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.modules import LOADING, OPTIMIZING, ModuleCalls, autograd_nodes, step_of
+from hpuprof.analysis.graph_mode.modules import LOADING, OPTIMIZING, ModuleCalls, step_of
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
@@ -67,7 +67,7 @@ class Placement:
         carriers = np.unique(nesting.track) if len(nesting.rows) else np.empty(0, dtype=np.int32)
         by_thread = {trace.tracks[t].os_thread: t for t in carriers.tolist()}
         self.lane = np.array([by_thread.get(t.os_thread, i) for i, t in enumerate(trace.tracks)] or [0], dtype=np.int32)
-        nodes = autograd_nodes(trace, links)
+        nodes = calls.nodes
         self._node_track, self._node_start, self._node_end = (
             column[nodes.position] for column in (nesting.track, nesting.start, nesting.end)
         )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.control_flow import Tokens
 from hpuprof.analysis.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named, subtree_stop
-from hpuprof.analysis.graph_mode.modules import ModuleCalls, Timeline, autograd_nodes, thread_codes
+from hpuprof.analysis.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.analysis.graph_mode.placement import Phase, Placement
 from hpuprof.analysis.graph_mode.signatures import flat_dims, parse
 from hpuprof.analysis.host import HostTime
@@ -297,7 +297,7 @@ def _steps(scene: Scene) -> Iterator[Sighting]:
     optimizer = np.array([bool(_OPTIMIZER_STEP.match(n)) for n in trace.names])[host.name]
     optimizer &= (host.kind == HostKind.ANNOTATION) & scene.path
     nesting = scene.links.nesting
-    nodes = autograd_nodes(trace, scene.links).position
+    nodes = scene.calls.nodes.position
     at = scene.placement.of(host.track[optimizer], host.start[optimizer]).step
     back = scene.placement.of(nesting.track[nodes], nesting.start[nodes]).step
     stepped = np.bincount(at[at >= 0], minlength=len(steps)) > 0
