@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -288,7 +289,8 @@ def _shape_rows(scene: Scene, shapes: list[ModuleShapes], costs: CallCosts) -> l
         first: dict[int, int] = {}
         for i, key in enumerate(keys):
             first.setdefault(key, i)
-        counted = sorted(first, key=lambda k: (-keys.count(k), first[k]))[:_SHAPES_PER_MODULE]
+        often = Counter(keys)
+        counted = sorted(first, key=lambda k: (-often[k], first[k]))[:_SHAPES_PER_MODULE]
         order = list(first)
         for key in counted:
             mine = entry.calls[[k == key for k in keys]]

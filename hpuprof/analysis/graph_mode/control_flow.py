@@ -26,7 +26,7 @@ from hpuprof.model.trace import Ints, Trace
 
 MAX_PERIOD = 20
 _NEAR = 8  # tokens before a fork in which a read of a value counts as its reason
-_LONGEST = 2000  # tokens compared where sequences differ
+_LONGEST = 500  # tokens compared where sequences differ
 
 Cause = Literal["data", "periodic", "first", "last", "unknown"]
 

@@ -8,8 +8,11 @@ proves presence, never absence.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from hpuprof.analysis.graph_mode import codes as book
@@ -97,8 +100,8 @@ def judge(scene: Scene, seen: list[Sighting], forks: list[Fork], shapes: list[Mo
     found: list[Obstacle] = []
     for sighting in seen:
         found += _placed(scene, sighting, frames)
-    found += [o for o in (_fork(scene, fork, frames) for fork in forks) if o]
-    found += _shapes(scene, shapes)
+    single = [o for o in (_fork(scene, fork, frames) for fork in forks) if o]
+    found += _together(scene, [*single, *_shapes(scene, shapes)])
     return sorted(
         found,
         key=lambda o: (
@@ -110,6 +113,34 @@ def judge(scene: Scene, seen: list[Sighting], forks: list[Fork], shapes: list[Mo
             o.row.where,
         ),
     )
+
+
+def _together(scene: Scene, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
+    """Merge what is said in the same words of several instances of one class."""
+    groups: dict[tuple[str, ...], list[Obstacle]] = {}
+    for entry in obstacles:
+        row = entry.row
+        kinds = sorted({scene.calls.types[m] or scene.calls.names[m] for m in entry.modules})
+        groups.setdefault((row.code, row.severity, row.where, row.text, *kinds), []).append(entry)
+    out = []
+    for (*_, kind), members in groups.items():
+        rows = [m.row for m in members]
+        if len(rows) == 1:
+            out.append(members[0])
+            continue
+        names = sorted({name for row in rows for name in row.modules}, key=_natural)
+        merged = msgspec.structs.replace(
+            rows[0],
+            module=f"{kind} ({len(names)} modules)",
+            modules=names[:_MODULES_NAMED],
+            count=sum(row.count for row in rows),
+            per_step=sum(row.per_step for row in rows),
+            steps=max(row.steps for row in rows),
+        )
+        modules = frozenset[int]().union(*(m.modules for m in members))
+        around = frozenset[int]().union(*(m.around for m in members))
+        out.append(Obstacle(merged, members[0].phase, modules, around))
+    return out
 
 
 def _around(scene: Scene, modules: frozenset[int], calls: Ints) -> frozenset[int]:
@@ -252,11 +283,16 @@ def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
 # ----------------------------------------------------------------------------------------------------------------- shapes
 
 
+def most_frequent(keys: list[int]) -> int:
+    """Return the key with most calls, the earliest of several."""
+    return Counter(keys).most_common(1)[0][0]
+
+
 def is_last_batch(entry: ModuleShapes) -> bool:
     """Tell whether the only exception among the shapes is a smaller first dimension at the end of the data."""
     if entry.keys is None or entry.lengths is None or len(set(entry.keys)) != 2 or len(entry.keys) < 3:
         return False
-    usual = max(set(entry.keys), key=entry.keys.count)
+    usual = most_frequent(entry.keys)
     series = [int(k != usual) for k in entry.keys]
     rare = sum(series)
     at = int(np.argmax(series))
@@ -303,7 +339,7 @@ def _shapes(scene: Scene, shapes: list[ModuleShapes]) -> list[Obstacle]:
 
 
 def _changing(scene: Scene, entry: ModuleShapes, keys: list[int], varying: frozenset[int]) -> Obstacle:
-    usual = max(set(keys), key=keys.count)
+    usual = most_frequent(keys)
     away = sum(k != usual for k in keys)
     if is_last_batch(entry) and entry.lengths is not None:
         sizes = f"{int(entry.lengths[keys.index(usual)])}, the last one {int(entry.lengths.min())}"
@@ -336,7 +372,7 @@ def _shape_row(
     calls = scene.calls
     modules = frozenset({entry.module})
     keys = entry.keys or []
-    usual = max(set(keys), key=keys.count)
+    usual = most_frequent(keys)
     steps = np.unique(calls.step[entry.calls[[k != usual for k in keys]]])
     row = ObstacleRow(
         code=code,

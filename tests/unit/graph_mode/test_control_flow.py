@@ -114,3 +114,12 @@ def test_the_first_call_may_prepare_something(tmp_path: Path):
 def test_allocation_and_views_are_no_path(tmp_path: Path):
     noisy = ["aten::mm", "aten::empty", "aten::detach", "aten::relu", "aten::sum"]
     assert forks(program([PLAIN, noisy, PLAIN, PLAIN, noisy, noisy, PLAIN, PLAIN]).reduce(tmp_path)) == []
+
+
+def test_equal_forks_of_one_class_are_one_row(tmp_path: Path):
+    b = program([PLAIN, PLAIN, OTHER, PLAIN, PLAIN, OTHER, OTHER, PLAIN])
+    for event in [e for e in b.events if e["cat"] != "user_annotation"]:
+        name = event["name"].replace("A_0", "A_1")
+        b.event(**{**event, "name": name, "ts": event["ts"] + 0.5, "pid": 200, "tid": 200})
+    (row,) = [o for o in b.reduce(tmp_path).obstacles if o.code == "HP309"]
+    assert (row.module, row.modules, row.count, row.steps) == ("A (2 modules)", ["A_0", "A_1"], 6, 3)
