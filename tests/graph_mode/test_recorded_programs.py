@@ -325,3 +325,9 @@ def test_many_equal_blocks_are_one_row(tmp_path: Path):
     assert row.module == "Block (5 modules)"
     assert row.modules == [f"Block_{i}" for i in range(5)]
     assert row.count == 15
+
+
+def test_taking_a_batch_by_its_number_is_no_obstacle(tmp_path: Path):
+    model, data = nn.Linear(4, 4), torch.zeros(64, 4)
+    part = record(tmp_path, lambda i: model(data[4 * i : 4 * i + 4]).sum().backward())
+    assert codes(part) == {}

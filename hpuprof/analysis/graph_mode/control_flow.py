@@ -140,7 +140,7 @@ def find_forks(
             if inner:
                 continue
             groups.setdefault(key, []).append(call)
-        for members in groups.values():
+        for members in sorted(groups.values(), key=len, reverse=True):
             where = calls.step[np.array(members, dtype=np.int64)].tolist()
             fork = _fork(trace, calls, stream, entry.module, members, where, len(steps))
             if fork:

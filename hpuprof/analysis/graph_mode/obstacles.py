@@ -116,23 +116,25 @@ def judge(scene: Scene, seen: list[Sighting], forks: list[Fork], shapes: list[Mo
 
 
 def _together(scene: Scene, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
-    """Merge what is said in the same words of several instances of one class."""
+    """Merge what is said of several instances of one class; the words are those of the one with most cases."""
     groups: dict[tuple[str, ...], list[Obstacle]] = {}
     for entry in obstacles:
         row = entry.row
         kinds = sorted({scene.calls.types[m] or scene.calls.names[m] for m in entry.modules})
-        groups.setdefault((row.code, row.severity, row.where, row.text, *kinds), []).append(entry)
+        groups.setdefault((row.code, row.severity, row.where, *kinds), []).append(entry)
     out = []
     for (*_, kind), members in groups.items():
-        rows = [m.row for m in members]
+        rows = sorted((m.row for m in members), key=lambda r: -r.count)
         if len(rows) == 1:
             out.append(members[0])
             continue
+        alike = all(row.text == rows[0].text for row in rows)
         names = sorted({name for row in rows for name in row.modules}, key=_natural)
         merged = msgspec.structs.replace(
             rows[0],
             module=f"{kind} ({len(names)} modules)",
             modules=names[:_MODULES_NAMED],
+            text=rows[0].text if alike else f"{rows[0].text}, in {rows[0].module}; the others likewise",
             count=sum(row.count for row in rows),
             per_step=sum(row.per_step for row in rows),
             steps=max(row.steps for row in rows),
@@ -202,6 +204,10 @@ def _placed(scene: Scene, sighting: Sighting, frames: UserFrames) -> list[Obstac
     return out
 
 
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
 def _natural(text: str) -> tuple[object, ...]:
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text))
 
@@ -256,9 +262,9 @@ def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
         fork.cause, "cut" if has_children else "blocker"
     )
     away = sum(fork.calls[1:])
-    what = "steps" if fork.module < 0 else "calls"
-    text = f"{after}{one} in {fork.calls[0]} {what}, {other} in {fork.calls[1]}"
-    text += f", {len(fork.calls) - 2} more paths" if len(fork.calls) > 2 else ""
+    what = "step" if fork.module < 0 else "call"
+    text = f"{after}{one} in {_many(fork.calls[0], what)}, {other} in {fork.calls[1]}"
+    text += f", {_many(len(fork.calls) - 2, 'more path')}" if len(fork.calls) > 2 else ""
     position = fork.position
     nesting = scene.links.nesting
     line = frames.at(int(nesting.track[position]), int(nesting.start[position]), position) if position >= 0 else None

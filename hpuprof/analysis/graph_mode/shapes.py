@@ -21,7 +21,7 @@ COVERAGE = 0.95
 """Share of calls that graphs should serve: NVIDIA's rule of thumb for bucketing, too."""
 PADDING_LIMIT = 0.05
 """Padding may cost this share of the device time before more buckets are suggested."""
-_LENGTHS = 512
+_LENGTHS = 128  # distinct lengths looked at one by one
 
 
 @dataclass(frozen=True)

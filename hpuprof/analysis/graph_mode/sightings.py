@@ -27,6 +27,7 @@ _COMPUTE = re.compile(
     r"index_select|gather|scatter_add_|exp|log|sqrt|pow|softmax|_softmax|_log_softmax|sigmoid|tanh|relu|gelu|clamp|clamp_min|"
     r"cumsum|sort|topk|max|min|argmax|embedding|layer_norm|native_layer_norm|native_batch_norm|eq|ne|gt|lt|ge|le|where)$"
 )
+_BATCHING = frozenset(f"aten::{n}" for n in ("select", "slice", "narrow", "index_select", "split", "arange"))
 _FALLBACK = re.compile(r"fallback", re.IGNORECASE)
 _MARK_STEP = re.compile(r"^(?:StepMarker|SyncTensorsGraphInternal)")
 _SCALER = re.compile(r"^aten::_amp_(?:foreach_non_finite_check_and_unscale_|update_scale_)$")
@@ -321,7 +322,7 @@ def _scalars(scene: Scene, stream: Tokens) -> Iterator[Sighting]:
     detail = trace.host.detail[links.nesting.rows].astype(np.int64)
     values: dict[bytes, int] = {}
     code = np.array([*(values.setdefault(d.values, len(values)) for d in trace.details), -1], dtype=np.int64)[detail]
-    groups: dict[tuple[object, ...], list[Ints]] = {}
+    groups: dict[tuple[int | str, bytes], list[Ints]] = {}
     for owner in range(len(stream.first)):
         here = stream.of(owner)
         positions = stream.position[here]
@@ -334,14 +335,18 @@ def _scalars(scene: Scene, stream: Tokens) -> Iterator[Sighting]:
     for positions in _optimizer_steps(scene):
         groups.setdefault(("optimizer", scene.op_name[positions].tobytes()), []).append(positions)
     dynamic = scene.hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in scene.hits.rule.tolist()]]
+    # Taking the next batch out of a tensor happens before the graph: its index may change.
+    batching = named(trace, _BATCHING)
     found: dict[tuple[str, str], list[int]] = {}
     shape = trace.host.shape[links.nesting.rows].astype(np.int64)
-    for members in groups.values():
+    for (whose, _), members in groups.items():
         if len(members) < 3:
             continue
         table = np.stack(members)
         given, dims = code[table], shape[table]
         changes = (given != given[0]).any(axis=0) & (given >= 0).all(axis=0) & (dims == dims[0]).all(axis=0)
+        if whose == -1:
+            changes &= ~batching[scene.op_name[table[0]]]
         cut = np.flatnonzero(np.isin(table[0], dynamic))
         if len(cut):
             changes[cut[0] :] = False
