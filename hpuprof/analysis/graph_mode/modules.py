@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Codes, Ints, Trace
 
@@ -151,16 +152,29 @@ def module_calls(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np
     ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
     if not len(host):
         return _calls(trace, steps, links, nodes, "none", np.empty(0, dtype=np.int64))
-    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name])
+    # Transforms of a data loader may be modules, too; they are no part of the model.
+    model = ~contains(loading(trace, roles), host.start)
+    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name] & model)
     if len(rows):
         return _calls(trace, steps, links, nodes, "python", rows)
-    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & ranges[host.name])
+    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & ranges[host.name] & model)
     if len(rows):
         return _calls(trace, steps, links, nodes, "range", rows)
     rows = _annotations(trace, steps, links, roles)
     if len(rows):
         return _calls(trace, steps, links, nodes, "annotation", rows)
     return _phase_calls(trace, steps, links, nodes)
+
+
+def loading(trace: Trace, roles: npt.NDArray[np.int8]) -> Intervals:
+    """Return when the main thread fetched a batch or handed it to the device, by rows of frameworks or names of users."""
+    host = trace.host
+    main = (roles[host.track] == Role.MAIN) & (host.kind != HostKind.RUNTIME) if len(host) else np.empty(0, dtype=bool)
+    names = np.array([bool(LOADING.search(n)) and not n.startswith("[pl]") for n in trace.names] or [False], dtype=bool)
+    annotated = main & (host.kind == HostKind.ANNOTATION)
+    rows = main & np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT))
+    rows |= annotated & ((host.activity == Activity.COPY_H2D) | (names[host.name] if len(host) else False))
+    return union(host.start[rows], host.end[rows])
 
 
 def _annotations(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> Ints:

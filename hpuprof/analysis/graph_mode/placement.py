@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.modules import LOADING, OPTIMIZING, ModuleCalls, step_of
+from hpuprof.analysis.graph_mode.modules import OPTIMIZING, ModuleCalls, loading, step_of
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
@@ -58,11 +58,7 @@ class Placement:
 
         closure = when(Activity.CLOSURE)
         self.optimizer = subtract(union_of(when(Activity.OPTIMIZER), called(OPTIMIZING)), closure)
-        uploads = main & (host.activity == Activity.COPY_H2D) & (host.kind == HostKind.ANNOTATION)
-        fetching = union_of(when(Activity.DATA_LOADER, Activity.LOADER_WAIT), called(LOADING))
-        self.loader = union(
-            np.concatenate([fetching.start, host.start[uploads]]), np.concatenate([fetching.end, host.end[uploads]])
-        )
+        self.loader = loading(trace, roles)
         # Rows of one OS thread lie on several tracks (bridge rows); modules and operators lie on one of them.
         carriers = np.unique(nesting.track) if len(nesting.rows) else np.empty(0, dtype=np.int32)
         by_thread = {trace.tracks[t].os_thread: t for t in carriers.tolist()}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from builder import AUTOGRAD, MAIN, TraceBuilder
 
+import hpuprof
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import ModuleRow
 
@@ -288,3 +289,33 @@ def test_the_most_severe_come_first_and_tables_are_cut(tmp_path: Path):
         "obstacles to graph mode beyond the largest 200",
         "modules beyond the largest 200",
     }
+
+
+def test_transforms_of_the_data_loader_are_no_modules(tmp_path: Path):
+    b = net()
+    for at in every():
+        b.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 5, 80)
+        frames(b, at, ("Normalize_0", 10, 20))
+        b.host("aten::sub", at + 12, 10)
+    assert "Normalize_0" not in {m.module for m in b.reduce(tmp_path).modules}
+
+
+def test_the_line_comes_from_recorded_call_stacks_too(tmp_path: Path):
+    b = TraceBuilder().steps(3, STEP)
+    stack = "/env/lib/python3.9/site-packages/torch/_tensor.py(40): f;model.py(12): forward;train.py(3): <module>"
+    for at in every(3):
+        b.host("aten::nonzero", at + 100, 10, **{"Call stack": stack})
+    (row,) = b.reduce(tmp_path).obstacles
+    assert row.python_line == "model.py(12): forward"
+
+
+def test_reports_hold_the_tables(tmp_path: Path):
+    b = net()
+    for at in every():
+        b.host("aten::nonzero", at + 180, 10)
+    report = hpuprof.analyze(b.write(tmp_path / "host_0.1.pt.trace.json"))
+    assert report.obstacles[["code", "module", "rank"]].values.tolist() == [["HP301", "A_0", 0]]
+    assert list(report.modules["module"]) == ["(step)", "Net_0", "B_0", "A_0"]
+    assert report.modules["signatures"].isna().all()
+    again = hpuprof.read_report(hpuprof.save(report, tmp_path / "r.json") or tmp_path / "r.json")
+    assert again == report
