@@ -319,3 +319,31 @@ def test_reports_hold_the_tables(tmp_path: Path):
     assert report.modules["signatures"].isna().all()
     again = hpuprof.read_report(hpuprof.save(report, tmp_path / "r.json") or tmp_path / "r.json")
     assert again == report
+
+
+def test_reads_on_hpu_wait_where_the_bridge_shows_it(tmp_path: Path):
+    b = lazy()
+    for at in every():
+        b.host("aten::item", at + 180, 40).host("aten::_local_scalar_dense", at + 182, 36)
+        b.host("synEventSynchronize", at + 190, 20, cat="privateuse1_runtime")
+        b.annotation("Optimizer.step#AdamW.step", at + 700, 100)
+        b.host("aten::item", at + 710, 3).host("aten::_local_scalar_dense", at + 711, 1)
+    part = b.reduce(tmp_path)
+    assert seen(part) == [
+        ("HP302", "blocker", "A_0", "forward, aten::item", 6),
+        ("HP320", "blocker", "(optimizer)", "optimizer, aten::item", 6),
+    ]
+    assert "fused optimizer" in part.obstacles[1].fix
+
+
+def test_shifting_all_stamps_changes_nothing(tmp_path: Path):
+    def rows(offset: int) -> list[object]:
+        b = net()
+        for at in every():
+            b.host("aten::nonzero", at + 180, 10).host("cudaDeviceSynchronize", at + 270, 10, cat="cuda_runtime")
+        for event in b.events:
+            event["ts"] += offset
+        part = b.reduce(tmp_path)
+        return [part.obstacles, part.modules, part.shapes]
+
+    assert rows(0) == rows(123_456_789)
