@@ -338,6 +338,8 @@ def _obstacles(data: ReportData, lead: RankRow, top: int | None) -> Section:
         for o in mine[:top]
     )
     step = next((m for m in _of(data.modules, lead) if m.depth < 0), None)
+    if step and not rows:
+        rows = (("–", "–", step.module, "0", "nothing seen"),)
     note = ""
     if step and step.not_seen:
         note = f"Looked for and not seen in {step.calls} steps, which proves nothing for others: {', '.join(step.not_seen)}."
