@@ -327,6 +327,12 @@ def test_many_equal_blocks_are_one_row(tmp_path: Path):
     assert row.count == 15
 
 
+def test_the_input_of_an_embedding_is_not_its_table(tmp_path: Path):
+    model, tokens = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 2)), torch.zeros(4, 16, dtype=torch.long)
+    part = record(tmp_path, lambda i: model(tokens).sum().backward(), steps=3)
+    assert module(part, "Sequential_0").input_bytes == 4 * 16 * 8
+
+
 def test_taking_a_batch_by_its_number_is_no_obstacle(tmp_path: Path):
     model, data = nn.Linear(4, 4), torch.zeros(64, 4)
     part = record(tmp_path, lambda i: model(data[4 * i : 4 * i + 4]).sum().backward())

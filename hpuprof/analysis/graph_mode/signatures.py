@@ -21,6 +21,9 @@ from hpuprof.model.trace import Detail, Ints, Trace
 MAX_CALLS = 50_000
 """Calls looked at; of longer recordings the first ones."""
 _PREFIX_OPS = 64  # operators whose dimensions are compared to find the one that changes
+_TABLE_FIRST = frozenset(
+    {"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"}
+)  # the weight, then the input
 TYPE_BYTES = {
     "double": 8, "long int": 8, "long": 8, "c10::complex<float>": 8, "float": 4, "int": 4, "c10::Half": 2, "c10::BFloat16": 2,
     "short": 2, "short int": 2, "unsigned char": 1, "signed char": 1, "bool": 1, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
@@ -249,7 +252,8 @@ def _input_bytes(trace: Trace, used: Ints, rows: Ints, shape: Ints) -> int | Non
         dims, types = parse(trace.shapes[int(shape[p])]), parse(trace.details[detail].types)
         if not isinstance(dims, list) or not isinstance(types, list):
             continue
-        for tensor, kind in zip(dims, types, strict=False):
+        table = trace.names[int(trace.host.name[rows[p]])] in _TABLE_FIRST
+        for tensor, kind in list(zip(dims, types, strict=False))[table:]:
             if isinstance(tensor, list) and tensor and all(isinstance(d, int) for d in tensor) and kind in TYPE_BYTES:
                 return int(np.prod(tensor, dtype=np.int64)) * TYPE_BYTES[kind]
     return None
