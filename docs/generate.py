@@ -61,13 +61,14 @@ def _type(hint: object) -> str:
 
 
 def codes() -> str:
-    """Return the reference of findings and diagnostics."""
+    """Return the reference of findings, diagnostics and obstacles."""
     from hpuprof.report.explain import all_codes
 
-    lines = [NOTE, "# Findings and diagnostics", "", "`hpuprof explain CODE` prints the same."]
+    lines = [NOTE, "# Findings, diagnostics and obstacles", "", "`hpuprof explain CODE` prints the same."]
     for prefix, title in (
         ("HP1", "Diagnostics: what a trace could not say, and what was lost"),
         ("HP2", "Findings: what is worth acting on"),
+        ("HP3", "Obstacles: what stands in the way of graph mode"),
     ):
         lines += ["", f"## {title}"]
         for entry in all_codes():

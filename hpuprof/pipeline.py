@@ -10,7 +10,9 @@ import numpy.typing as npt
 from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
+from hpuprof.analysis.graph_mode.capturability import capturability
 from hpuprof.analysis.graph_mode.constants import read_profile
+from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict
 from hpuprof.analysis.host import HostTime, host_time
 from hpuprof.analysis.intel import intel_row
@@ -58,10 +60,19 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     operators, operator_count = operator_rows(trace, links, steps)
     kernels, kernel_count = kernel_rows(trace, steps)
     launches, queue = launch_rows(trace, links, steps)
+    calls = module_calls(trace, steps, links, roles)
+    windows = backward_windows(trace, steps, links, calls)
+    capture = capturability(trace, steps, links, roles, hosts, calls, windows)
     intel = intel_row(trace, roles, steps, device, states)
     cut = [
         Trouble("HP123", n - len(rows), f"{what} beyond the largest {len(rows)}")
-        for n, rows, what in ((operator_count, operators, "operators"), (kernel_count, kernels, "kernels"))
+        for n, rows, what in (
+            (operator_count, operators, "operators"),
+            (kernel_count, kernels, "kernels"),
+            (capture.found["obstacles"], capture.obstacles, "obstacles to graph mode"),
+            (capture.found["modules"], capture.modules, "modules"),
+            (capture.found["shapes"], capture.shapes, "shapes"),
+        )
         if n > len(rows)
     ]
     row = _file_row(trace, file, steps, links)
@@ -73,6 +84,8 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         links,
         hosts,
         device,
+        calls,
+        windows,
         unprofiled_ns=given or row.unprofiled_step_ns,
         spread_ns=None if given else row.unprofiled_spread_ns,
         given=given is not None,
@@ -96,6 +109,9 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         memory=memory_rows(trace),
         precision=precision_rows(trace, steps),
         intel=[intel] if intel else [],
+        obstacles=capture.obstacles,
+        modules=capture.modules,
+        shapes=capture.shapes,
         diagnostics=_diagnostics(trace, file, steps, links, [*problems, *cut]),
         prediction=prediction,
     )

@@ -11,7 +11,7 @@ from hpuprof.errors import UsageError
 @click.argument("code", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(code: str | None, as_json: bool) -> None:
-    """Tell what a finding (HP2xx) or diagnostic (HP1xx) means, how it is found and what to do. Without CODE, list all."""
+    """Tell what a finding (HP2xx), diagnostic (HP1xx) or obstacle (HP3xx) means, how it is found and what to do. Without CODE, list all."""
     from hpuprof.report.explain import all_codes, explain
 
     if code is None:

@@ -36,7 +36,6 @@ class Normaliser:
         self.tracks = Interner()
         self.shapes = Interner()
         self.details = Interner()
-        self.stacks = Interner()
         self.dtypes = Interner()
         self.hw_events = Interner()
         self.host = Columns("start", "dur", "name", "track", "cat", *_HOST_EXTRA, "correlation", "external")
@@ -137,20 +136,22 @@ class Normaliser:
 
     def _detail_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
         """Give each distinct combination of types, strides, values and call site a code; -1 where nothing was recorded."""
-        types, stacks = [a.input_types for a in args], [a.call_stack for a in args]
-        if not any(types) and not any(stacks):
-            return np.full(len(args), -1, dtype=np.int32)
-        sites = [self.stacks[bytes(s)] if s else -1 for s in stacks]
-        strides, values = [a.input_strides for a in args], [a.concrete_inputs for a in args]
-        modules = [a.module_hierarchy for a in args]
-        details = self.details
-        return np.array(
-            [
-                details[bytes(t), bytes(s), bytes(v), bytes(m), site] if t or site >= 0 else -1
-                for t, s, v, m, site in zip(types, strides, values, modules, sites, strict=True)
-            ],
-            dtype=np.int32,
-        )
+        codes = np.full(len(args), -1, dtype=np.int32)
+        # Python frames have none of it, and may be most of the rows.
+        held = np.flatnonzero(np.array([bool(a.input_types) or bool(a.call_stack) for a in args]))
+        if not len(held):
+            return codes
+        chosen = args if len(held) == len(args) else [args[i] for i in held.tolist()]
+        columns = [
+            [a.input_types for a in chosen],
+            [a.input_strides for a in chosen],
+            [a.concrete_inputs for a in chosen],
+        ]
+        if any(stacks := [a.call_stack for a in chosen]):
+            columns += [stacks, [a.module_hierarchy for a in chosen]]
+        keys = zip(*(map(bytes, column) for column in columns), strict=True)
+        codes[held] = list(map(self.details.__getitem__, keys))
+        return codes
 
     def _add_lane(self, args: list[Args], rows: dict[str, npt.NDArray[Any]]) -> None:
         self.lane.add(
@@ -305,7 +306,7 @@ class Normaliser:
             engines=engines,
             dtypes=[str(d) for d in self.dtypes],
             shapes=[s.decode("utf-8", "replace").replace("\n", "") for s in self.shapes],
-            details=self._details(),
+            details=[Detail(*key) for key in self.details],
             categories={cats[c]: n for c, n in enumerate(self.cat_rows) if n},
             header=log.header,
             origin_ns=origin + _base_ns(log.header),
@@ -315,13 +316,6 @@ class Normaliser:
             form=log.form,
             health=health,
         )
-
-    def _details(self) -> list[Detail]:
-        sites = list(self.stacks)
-        return [
-            Detail(types, strides, values, sites[site] if site >= 0 else b"", module)
-            for types, strides, values, module, site in self.details
-        ]
 
     def _useless(self, path: str) -> TraceFormatError:
         categories = sorted({str(list(self.cats)[code]) for code, _ in self.unknown})

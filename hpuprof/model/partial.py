@@ -20,10 +20,13 @@ from hpuprof.model.tables import (
     KernelRow,
     LaunchRow,
     MemoryRow,
+    ModuleRow,
+    ObstacleRow,
     OperatorRow,
     OverlapRow,
     PrecisionRow,
     QueuePoint,
+    ShapeRow,
     StepRow,
     ThreadRow,
 )
@@ -49,6 +52,9 @@ class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[MemoryRow]
     precision: list[PrecisionRow]
     intel: list[IntelRow]
+    obstacles: list[ObstacleRow]
+    modules: list[ModuleRow]
+    shapes: list[ShapeRow]
     diagnostics: list[DiagnosticRow]
     prediction: Prediction | None = None
 

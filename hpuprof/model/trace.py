@@ -23,8 +23,8 @@ class Detail(NamedTuple):
     types: bytes  # list of a type name per input
     strides: bytes  # list of strides per input
     values: bytes  # list of the text of each input that is no tensor
-    stack: bytes  # text: python frames, the innermost first, joined by `;`
-    module: bytes  # text: TorchScript's module hierarchy
+    stack: bytes = b""  # text: python frames, the innermost first, joined by `;`
+    module: bytes = b""  # text: TorchScript's module hierarchy
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
             _overlaps(data, lead),
             _precision(data, lead),
         ]
+        found += [_obstacles(data, lead, top), _modules(data, lead, top)]
         found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), _intel(data)]
     return [section for section in found if section and section.rows]
 
@@ -356,6 +357,55 @@ def _intel(data: ReportData) -> Section:
         ]
     note = "By the formulas of Intel's tool, over all steps; the step budget above is the stricter measure."
     return Section("As habana_perf_tool counts", ("", "value"), tuple(rows), "lr", note)
+
+
+def _obstacles(data: ReportData, lead: RankRow, top: int | None) -> Section:
+    mine = _of(data.obstacles, lead)
+    lines = any(o.python_line for o in mine[:top])
+    rows = tuple(
+        (
+            o.code,
+            o.severity,
+            clean(o.module),
+            number(o.per_step),
+            clean((o.text if o.code in ("HP307", "HP308", "HP309") else o.where).replace("aten::", "")),
+            *([clean((o.python_line or "").rpartition("/")[2])] if lines else []),
+        )
+        for o in mine[:top]
+    )
+    step = next((m for m in _of(data.modules, lead) if m.depth < 0), None)
+    if step and not rows:
+        rows = (("–", "–", step.module, "0", "nothing seen"),)
+    note = ""
+    if step and step.not_seen:
+        note = f"Looked for and not seen in {step.calls} steps, which proves nothing for others: {', '.join(step.not_seen)}."
+    if step and step.not_checked:
+        note += f" This recording cannot show {', '.join(step.not_checked)}."
+    return Section(
+        f"What stands in the way of graph mode{_whose(data, lead)}",
+        ("code", "severity", "module", "per step", "where", *(["line"] if lines else [])),
+        rows,
+        "lllrll"[: 5 + lines],
+        note.strip(),
+    )
+
+
+def _modules(data: ReportData, lead: RankRow, top: int | None) -> Section:
+    mine = [m for m in _of(data.modules, lead) if m.source in ("python", "range", "annotation") and m.depth >= 0]
+    rows = tuple(
+        (
+            clean(m.path),
+            number(m.calls_per_step),
+            m.capturable,
+            duration(m.host_per_step_ns),
+            number(m.launches_per_step),
+            number(m.signatures),
+            number(m.max_graphs),
+        )
+        for m in mine[:top]
+    )
+    header = ("module", "calls", "capturable", "host", "launches", "signatures", "graphs")
+    return Section(f"Modules, forward and backward, per step{_whose(data, lead)}", header, rows, "lrlrrrr")
 
 
 def could_not_say(report: Report) -> list[str]:

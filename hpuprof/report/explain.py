@@ -1,7 +1,8 @@
-"""Explains codes: one entry for each finding and diagnostic, the same in the command line and the documents."""
+"""Explains codes: one entry for each finding, diagnostic and obstacle, the same in the command line and the documents."""
 
 from __future__ import annotations
 
+from hpuprof.analysis.graph_mode.codes import OBSTACLES
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.report.findings import BY_CODE
 
@@ -28,10 +29,20 @@ def explain(code: str) -> dict[str, str] | None:
             "meaning": entry.cause,
             "advice": entry.remedy,
         }
+    if code in OBSTACLES:
+        obstacle = OBSTACLES[code]
+        on = "".join(f" On {kind}: {text}" for kind, text in obstacle.fixes.items())
+        return {
+            "code": code,
+            "title": obstacle.title,
+            "severity": "obstacle",
+            "meaning": obstacle.meaning,
+            "advice": obstacle.advice + on,
+        }
     return None
 
 
 def all_codes() -> list[dict[str, str]]:
     """Return every entry, in order of code."""
-    found = [explain(code) for code in sorted([*DIAGNOSTICS, *BY_CODE])]
+    found = [explain(code) for code in sorted([*DIAGNOSTICS, *BY_CODE, *OBSTACLES])]
     return [entry for entry in found if entry]

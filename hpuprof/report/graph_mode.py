@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,6 +14,7 @@ from hpuprof.analysis.graph_mode.constants import constants_for
 from hpuprof.analysis.graph_mode.predict import Draws
 from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
+from hpuprof.model.tables import ModuleRow
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,6 +29,7 @@ KEEP_OPTIONS = 12
 DECIDES = 0.3
 """Change of the probability of a gain between little and much profiling cost from which the missing step time would decide."""
 NEAR = 0.01
+_CUTS = ("HP302", "HP303", "HP305", "HP310", "HP315", "HP317")  # cuts that leave the pieces capturable
 _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
 
@@ -182,7 +183,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
         return _cannot(
             "no part of the step is the same on every rank", first.family, first.mode, "traces of one job", ""
         )
-    situation = _situation(main, lead)
+    situation = _situation(main, lead, "model")
     blocked = {key: _blockers(main, key[0]) for key in samples}
     constants = constants_for(first.family, first.mode, {c.name: c for c in lead.measured})
     scale = constants["kernel_scale"].low
@@ -195,7 +196,9 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     order = sorted(
         samples, key=lambda key: (bool(blocked[key]), key[1], _rank(key, middle[key] / fastest), middle[key], key)
     )
-    best = order[0]
+    best = _best(order, samples, blocked)
+    order.remove(best)
+    order.insert(0, best)
     by_key = {_key(o): o for o in lead.options}
     options = [
         GraphOption(
@@ -208,7 +211,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
             asynchronous=key[2],
             launches=by_key[key].launches,
             graphs=by_key[key].graphs,
-            memory_bytes=None,
+            memory_bytes=_memory(main, key[0]),
             break_even_steps=_break_even(first.family, base, middle[key]),
             blocked_by=blocked[key],
             note=note_for(situation, key[0], drops_sync=key[1], asynchronous=key[2]),
@@ -253,7 +256,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
             if unmeasured
             else "hpuprof calibrate -o machine.json, then hpuprof advise TRACES --constants machine.json"
         ),
-        code=code_for(situation, best[0], asynchronous=best[2]) if advise else "",
+        code=code_for(_situation(main, lead, best[0]), best[0], asynchronous=best[2]) if advise else "",
         constants=list(constants.values()),
     )
 
@@ -271,6 +274,22 @@ def _would_decide(ratio: Floats) -> bool:
     """Tell whether knowing the step time without the profiler would settle the answer: samples go from little to much cost."""
     much = Draws.make(len(ratio)).uniform[0] > 0.5
     return abs(float(np.mean(ratio[much] > GAIN)) - float(np.mean(ratio[~much] > GAIN))) > DECIDES
+
+
+def _best(
+    order: list[tuple[str, bool, bool]],
+    samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]],
+    blocked: dict[tuple[str, bool, bool], list[str]],
+) -> tuple[str, bool, bool]:
+    """Return what to recommend: the best that can be captured as it is, unless only a blocked one would pay."""
+
+    def pays(key: tuple[str, bool, bool]) -> bool:
+        return float(np.mean(samples[key][1] > GAIN)) >= SURE
+
+    ready = [key for key in order if not key[1]] or order
+    if pays(ready[0]):
+        return ready[0]
+    return next((key for key in ready if blocked[key] and pays(key)), ready[0])
 
 
 def _rank(key: tuple[str, bool, bool], relative: float) -> int:
@@ -291,30 +310,61 @@ def _verdict(gain: float, *, blocked: bool, open_question: bool) -> str:
     return "cannot say" if open_question else "marginal"
 
 
-def _situation(main: Sequence[RankPartial], lead: Prediction) -> Situation:
+def _situation(main: Sequence[RankPartial], lead: Prediction, region: str) -> Situation:
+    """Gather what the code to type depends on: modules, shapes, the optimizer, gradient accumulation."""
     first = main[0].file
+    codes = {row.code for part in main for row in part.obstacles}
+    model = _module_row(main[0], region)
+    inputs = [row.signature for row in main[0].shapes if model is not None and row.module == model.module]
     return Situation(
         family=first.family,
         mode=first.mode,
         modules=tuple(lead.modules),
         optimizer=lead.optimizer,
-        accumulates=lead.accumulates,
+        shapes=(model.signatures or 1) if model else 1,
+        max_graphs=(model.max_graphs_lfu if model.use_lfu else model.max_graphs) if model else None,
+        use_lfu=bool(model and model.use_lfu),
+        accumulates=lead.accumulates or "HP316" in codes,
         collectives=lead.collectives or (first.world_size or 1) > 1,
+        last_batch="HP308" in codes,
+        inputs=tuple(inputs[:3]),
     )
 
 
+def _module_row(part: RankPartial, region: str) -> ModuleRow | None:
+    """Return the row of the module that a region wraps: by name, else the largest outermost one."""
+    if region.startswith("module:"):
+        return next((m for m in part.modules if m.module == region.removeprefix("module:")), None)
+    tops = [m for m in part.modules if m.depth == 0] or [m for m in part.modules if m.depth < 0]
+    return max(tops, key=lambda m: m.host_per_step_ns, default=None)
+
+
 def _blockers(main: Sequence[RankPartial], region: str) -> list[str]:
-    """Return codes of obstacles that forbid capturing a region."""
+    """Return codes of obstacles that forbid capturing a region as it is.
+
+    A wait or a read between modules only cuts the region into several graphs, which the prediction accounts for.
+    """
+    if region == "optimizer":
+        return []
     codes: set[str] = set()
+    name = region.removeprefix("module:")
     for part in main:
-        rows: list[Any] = getattr(part, "obstacles", [])
-        for row in rows:
-            if row.severity == "blocker" and (
-                region in ("step", "forward+backward", "model", "modules")
-                or (region.startswith("module:") and row.module == region.removeprefix("module:"))
-            ):
+        for row in part.obstacles:
+            inside = name in row.modules or row.module == name if region.startswith("module:") else True
+            whole = region in ("step", "forward+backward", "model")
+            if inside and (row.severity == "blocker" or (whole and row.severity == "cut" and row.code not in _CUTS)):
                 codes.add(row.code)
     return sorted(codes)
+
+
+def _memory(main: Sequence[RankPartial], region: str) -> int | None:
+    """Return what capture would hold on the rank that holds most: static inputs and the pool; None when neither is known."""
+    held = []
+    for part in main:
+        row = _module_row(part, region) if region != "optimizer" else None
+        if row is not None and row.static_input_bytes is not None and row.pool_bytes is not None:
+            held.append(row.static_input_bytes + row.pool_bytes)
+    return max(held, default=None)
 
 
 def _break_even(family: str, base: float, then: float) -> int | None:

@@ -20,11 +20,14 @@ from hpuprof.model.tables import (
     KernelRow,
     LaunchRow,
     MemoryRow,
+    ModuleRow,
+    ObstacleRow,
     OperatorRow,
     OverlapRow,
     PrecisionRow,
     QueuePoint,
     RankRow,
+    ShapeRow,
     StepRow,
     ThreadRow,
 )
@@ -93,6 +96,9 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[MemoryRow]
     precision: list[PrecisionRow]
     intel: list[IntelRow]
+    obstacles: list[ObstacleRow] = []
+    modules: list[ModuleRow] = []
+    shapes: list[ShapeRow] = []
 
 
 TABLES: tuple[str, ...] = (
@@ -113,6 +119,9 @@ TABLES: tuple[str, ...] = (
     "memory",
     "precision",
     "intel",
+    "obstacles",
+    "modules",
+    "shapes",
 )
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Codes, Ints, Trace
 
@@ -29,8 +30,16 @@ _NODE = re.compile(
 _BACKWARD_NODE = re.compile(r"Backward\d*$")
 _NO_MODULE = re.compile(
     r"^(?:ProfilerStep#|\[pl\]\[profile\]|enumerate\(DataLoader\)|Optimizer\.|PyTorch Profiler|Torch-Compiled|CompiledFunction|"
-    r"TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed"
+    r"TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed|"
+    r"\bbackward\b"
 )
+LOADING = re.compile(
+    r"data.?load|load.?(?:batch|data)|(?:copy|move|fetch|next|wait.?for).?batch|batch.?to.?(?:device|gpu|hpu)",
+    re.IGNORECASE,
+)
+"""Annotations of users around fetching a batch and handing it to the device."""
+OPTIMIZING = re.compile(r"optimi[sz]er|zero.?grad", re.IGNORECASE)
+"""Annotations of users around the optimizer."""
 FORWARD = "(forward)"
 """Name of the pseudo-module where the trace names none."""
 
@@ -66,6 +75,14 @@ class Timeline:
 
 
 @dataclass(frozen=True, eq=False)
+class AutogradNodes:
+    """Outermost rows of the autograd engine: positions in links.nesting, and the forward operator each goes back to."""
+
+    position: Ints
+    forward: Ints  # position in links.nesting, -1 when unknown
+
+
+@dataclass(frozen=True, eq=False)
 class ModuleCalls:
     """Calls of modules: columns of shape `(calls,)`, sorted by track, then start; a call stands before the calls inside it.
 
@@ -89,6 +106,7 @@ class ModuleCalls:
     op_first: Ints  # operators inside are positions [op_first, op_stop) of links.nesting
     op_stop: Ints
     nesting: Nesting
+    nodes: AutogradNodes
 
     def __len__(self) -> int:
         return len(self.start)
@@ -120,14 +138,6 @@ class BackwardWindows:
     step: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class AutogradNodes:
-    """Outermost rows of the autograd engine: positions in links.nesting, and the forward operator each goes back to."""
-
-    position: Ints
-    forward: Ints  # position in links.nesting, -1 when unknown
-
-
 def thread_codes(trace: Trace) -> Ints:
     """Return for each track the code of its OS thread (tracks of one thread share it), shape `(tracks,)`."""
     codes: dict[str, int] = {}
@@ -137,26 +147,47 @@ def thread_codes(trace: Trace) -> Ints:
 def module_calls(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> ModuleCalls:
     """Find the module calls of a trace by the best evidence it holds; empty (source `none`) without any."""
     host = trace.host
+    nodes = autograd_nodes(trace, links)
     frames = np.array([n.startswith(_FRAME) for n in trace.names] or [False], dtype=bool)
     ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
     if not len(host):
-        return _calls(trace, steps, links, "none", np.empty(0, dtype=np.int64))
-    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name])
+        return _calls(trace, steps, links, nodes, "none", np.empty(0, dtype=np.int64))
+    # Transforms of a data loader may be modules, too; they are no part of the model.
+    model = ~contains(loading(trace, roles), host.start)
+    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name] & model)
     if len(rows):
-        return _calls(trace, steps, links, "python", rows)
-    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & ranges[host.name])
+        return _calls(trace, steps, links, nodes, "python", rows)
+    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & ranges[host.name] & model)
     if len(rows):
-        return _calls(trace, steps, links, "range", rows)
+        return _calls(trace, steps, links, nodes, "range", rows)
     rows = _annotations(trace, steps, links, roles)
     if len(rows):
-        return _calls(trace, steps, links, "annotation", rows)
-    return _phase_calls(trace, steps, links)
+        return _calls(trace, steps, links, nodes, "annotation", rows)
+    return _phase_calls(trace, steps, links, nodes)
+
+
+def loading(trace: Trace, roles: npt.NDArray[np.int8]) -> Intervals:
+    """Return when the main thread fetched a batch or handed it to the device, by rows of frameworks or names of users."""
+    host = trace.host
+    main = (roles[host.track] == Role.MAIN) & (host.kind != HostKind.RUNTIME) if len(host) else np.empty(0, dtype=bool)
+    names = np.array([bool(LOADING.search(n)) and not n.startswith("[pl]") for n in trace.names] or [False], dtype=bool)
+    annotated = main & (host.kind == HostKind.ANNOTATION)
+    rows = main & np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT))
+    rows |= annotated & ((host.activity == Activity.COPY_H2D) | (names[host.name] if len(host) else False))
+    return union(host.start[rows], host.end[rows])
 
 
 def _annotations(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> Ints:
     """Return the user's own annotations on the main thread that hold operators and lie inside a step."""
     host = trace.host
-    own = np.array([not _NO_MODULE.search(n) and n != steps.name for n in trace.names] or [False], dtype=bool)
+    own = np.array(
+        [
+            not (_NO_MODULE.search(n) or LOADING.search(n) or OPTIMIZING.search(n) or n == steps.name)
+            for n in trace.names
+        ]
+        or [False],
+        dtype=bool,
+    )
     named_step = np.array([n in set(steps.labels) for n in trace.names] or [False], dtype=bool)
     rows = np.flatnonzero(
         (host.kind == HostKind.ANNOTATION)
@@ -188,7 +219,7 @@ def _operators_in(links: Links, track: Codes, start: Ints, end: Ints, end_ns: in
     return np.searchsorted(keys, base + start), np.searchsorted(keys, base + end)
 
 
-def _calls(trace: Trace, steps: Steps, links: Links, source: str, rows: Ints) -> ModuleCalls:
+def _calls(trace: Trace, steps: Steps, links: Links, nodes: AutogradNodes, source: str, rows: Ints) -> ModuleCalls:
     host = trace.host
     rows = rows[np.argsort(host.track[rows], kind="stable")]
     codes: dict[str, int] = {}
@@ -200,7 +231,7 @@ def _calls(trace: Trace, steps: Steps, links: Links, source: str, rows: Ints) ->
         if len(types) < len(codes):
             types.append(kind)
     nesting = forest(rows, host.track[rows], host.start[rows], host.end[rows])
-    return _finish(trace, steps, links, source, list(codes), types, by_name[host.name[rows]], nesting)
+    return _finish(trace, steps, links, nodes, source, list(codes), types, by_name[host.name[rows]], nesting)
 
 
 def _name(text: str, source: str) -> tuple[str, str]:
@@ -214,10 +245,9 @@ def _name(text: str, source: str) -> tuple[str, str]:
     return text, ""
 
 
-def _phase_calls(trace: Trace, steps: Steps, links: Links) -> ModuleCalls:
+def _phase_calls(trace: Trace, steps: Steps, links: Links, nodes: AutogradNodes) -> ModuleCalls:
     """Take from each step the stretch of operators that autograd goes back to as one call of `(forward)`."""
     nesting = links.nesting
-    nodes = autograd_nodes(trace, links)
     used = np.unique(nodes.forward[nodes.forward >= 0])
     step = step_of(steps, nesting.start[used]) if len(used) else used
     rows, start, end, track = [], [], [], []
@@ -235,13 +265,14 @@ def _phase_calls(trace: Trace, steps: Steps, links: Links) -> ModuleCalls:
     calls = forest(columns[0][order], columns[3][order].astype(np.int32), columns[1][order], columns[2][order])
     names = [FORWARD] if rows else []
     module = np.zeros(len(rows), dtype=np.int32)
-    return _finish(trace, steps, links, "phase" if rows else "none", names, [""] * len(names), module, calls)
+    return _finish(trace, steps, links, nodes, "phase" if rows else "none", names, [""] * len(names), module, calls)
 
 
 def _finish(
     trace: Trace,
     steps: Steps,
     links: Links,
+    nodes: AutogradNodes,
     source: str,
     names: list[str],
     types: list[str],
@@ -275,15 +306,16 @@ def _finish(
         step=step_of(steps, nesting.start),
         depth=depth,
         parent=parent,
-        recompute=_inside_backward(trace, links, nesting),
+        recompute=_inside_backward(trace, links, nodes, nesting),
         op_first=first,
         op_stop=stop,
         nesting=nesting,
+        nodes=nodes,
     )
 
 
-def _inside_backward(trace: Trace, links: Links, calls: Nesting) -> npt.NDArray[np.bool_]:
-    nodes = _outermost_nodes(trace, links)
+def _inside_backward(trace: Trace, links: Links, autograd: AutogradNodes, calls: Nesting) -> npt.NDArray[np.bool_]:
+    nodes = autograd.position
     if not len(nodes) or not len(calls.start):
         return np.zeros(len(calls.start), dtype=bool)
     span = trace.end_ns + 2
@@ -358,10 +390,9 @@ def autograd_nodes(trace: Trace, links: Links) -> AutogradNodes:
     return AutogradNodes(nodes, forward)
 
 
-def backward_windows(trace: Trace, steps: Steps, links: Links, calls: ModuleCalls) -> BackwardWindows:
+def backward_windows(_trace: Trace, steps: Steps, links: Links, calls: ModuleCalls) -> BackwardWindows:
     """Return for each call the stretches in which autograd ran its nodes, those of calls inside it included."""
-    nesting = links.nesting
-    nodes = autograd_nodes(trace, links)
+    nesting, nodes = links.nesting, calls.nodes
     around = np.full(len(nodes.position), -1, dtype=np.int64)
     known = nodes.forward >= 0
     if len(calls) and known.any():

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
 from hpuprof.analysis.graph_mode.constants import constants_for, draw
-from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
+from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.program import Program, build_program
 from hpuprof.analysis.graph_mode.regions import (
     Region,
@@ -79,6 +79,8 @@ def predict(
     links: Links,
     hosts: HostTime,
     device: DeviceTime,
+    calls: ModuleCalls,
+    backward: BackwardWindows,
     *,
     unprofiled_ns: float | None = None,
     spread_ns: float | None = None,
@@ -120,8 +122,6 @@ def predict(
     recorded_host = float(base_schedule.segment.sum() + base_schedule.cost.sum())
     loader = _loader_bound(hosts, program)
     options = []
-    calls = module_calls(trace, steps, links, roles)
-    backward = backward_windows(trace, steps, links, calls)
     regions = [*find_regions(program, phases), *module_regions(program, calls, backward, phases)]
     for region in regions:
         for drop in (False, True):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuprof.analysis.device import device_time
+from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict
 from hpuprof.analysis.graph_mode.program import build_program
 from hpuprof.analysis.graph_mode.regions import capture, find_phases, find_regions, unchanged
@@ -31,8 +32,10 @@ def program_of(builder: TraceBuilder, folder):
 
 
 def predicted(builder: TraceBuilder, folder, **options):
-    trace, *rest = parts(builder, folder)
-    return predict(trace, *rest, device_time(trace), **options)
+    trace, roles, steps, links, hosts = parts(builder, folder)
+    calls = module_calls(trace, steps, links, roles)
+    windows = backward_windows(trace, steps, links, calls)
+    return predict(trace, roles, steps, links, hosts, device_time(trace), calls, windows, **options)
 
 
 def loop(

@@ -1,0 +1,311 @@
+"""Could a graph hold it? Joins module tree, signatures, paths and sightings into the tables that a report shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.graph_mode.control_flow import find_forks, tokens
+from hpuprof.analysis.graph_mode.dynamic_ops import find_operators
+from hpuprof.analysis.graph_mode.modules import (
+    BackwardWindows,
+    ModuleCalls,
+    Timeline,
+    thread_codes,
+)
+from hpuprof.analysis.graph_mode.obstacles import (
+    OPTIMIZER,
+    STEP,
+    Obstacle,
+    graphs_needed,
+    judge,
+    topmost_varying,
+)
+from hpuprof.analysis.graph_mode.placement import Phase, Placement
+from hpuprof.analysis.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
+from hpuprof.analysis.graph_mode.sightings import Scene, sightings
+from hpuprof.analysis.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
+from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.links import Links, launch_calls
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import measure
+from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
+from hpuprof.model.trace import Ints, Trace
+
+MAX_OBSTACLES, MAX_MODULES, MAX_SHAPES = 200, 200, 200
+_SHAPES_PER_MODULE = 20
+_FEW_CALLS = 3  # of fewer calls nothing is said about the next one
+_MEMORY_CALLS = 5  # calls of a module whose memory is looked at
+_LOOKED_FOR = ("HP301", "HP302", "HP309", "HP313", "HP314", "HP315", "HP317")
+_WITH_DEVICE = ("HP303", "HP304", "HP306")
+_WITH_SHAPES = ("HP307", "HP308", "HP313", "HP321")
+
+
+@dataclass(frozen=True)
+class Capturability:
+    """Rows for the report; `found` counts all of them before tables were cut."""
+
+    obstacles: list[ObstacleRow]
+    modules: list[ModuleRow]
+    shapes: list[ShapeRow]
+    found: dict[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class CallCosts:
+    """What each module call cost, backward included; columns of shape `(calls,)`. ns and counts."""
+
+    forward: Ints
+    backward: Ints
+    launches: Ints
+    device: Ints
+    has_backward: bool
+    has_launches: bool
+    has_device: bool
+
+
+def capturability(
+    trace: Trace,
+    steps: Steps,
+    links: Links,
+    roles: npt.NDArray[np.int8],
+    hosts: HostTime,
+    calls: ModuleCalls,
+    windows: BackwardWindows,
+) -> Capturability:
+    """Find what stands in the way of graph mode, and describe each module."""
+    if not len(links.nesting.rows):
+        return Capturability([], [], [], {"obstacles": 0, "modules": 0, "shapes": 0})
+    hits = find_operators(trace, links)
+    roots = find_roots(links, calls)
+    shapes = module_shapes(trace, links, calls, roots, hits)
+    placement = Placement(trace, steps, links, roles, calls)
+    stream = tokens(trace, steps, links, calls, roots, placement, roles)
+    scene = Scene(trace, steps, links, roles, hosts, calls, placement, hits)
+    obstacles = judge(scene, sightings(scene, stream), find_forks(trace, steps, calls, shapes, stream), shapes)
+    costs = call_costs(trace, links, calls, windows)
+    rows = _module_rows(scene, windows, shapes, costs, obstacles)
+    varied = _shape_rows(scene, shapes, costs)
+    return Capturability(
+        obstacles=[o.row for o in obstacles[:MAX_OBSTACLES]],
+        modules=rows[:MAX_MODULES],
+        shapes=varied[:MAX_SHAPES],
+        found={"obstacles": len(obstacles), "modules": len(rows), "shapes": len(varied)},
+    )
+
+
+def call_costs(trace: Trace, links: Links, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
+    """Measure each call: host span, backward stretches, launches in both, and the device rows that these launched."""
+    host = trace.host
+    rows = launch_calls(trace)
+    linked = links.launch >= 0
+    device = np.zeros(len(host), dtype=np.int64)
+    np.add.at(device, links.launch[linked], trace.device.dur[linked])
+    # A copy is no launch call, but its device time belongs to whoever made it.
+    every = np.union1d(rows, np.unique(links.launch[linked]))
+    is_launch = np.isin(every, rows)
+    threads = thread_codes(trace)
+    line = Timeline.of(threads[host.track[every]], host.start[every], trace.end_ns + 2)
+    count = np.concatenate([[0], np.cumsum(is_launch[line.order])])
+    busy = np.concatenate([[0], np.cumsum(device[every[line.order]])])
+    known = bool(
+        np.isin(threads[host.track[rows]], threads[calls.track]).any()
+    )  # else another thread launches for them
+    launches = np.zeros(len(calls), dtype=np.int64)
+    spent = np.zeros(len(calls), dtype=np.int64)
+    backward = np.zeros(len(calls), dtype=np.int64)
+    everyone = np.arange(len(calls))
+    for owner, track, start, end in (
+        (everyone, calls.track, calls.start, calls.end),
+        (windows.call, windows.track, windows.start, windows.end),
+    ):
+        if len(owner):
+            first, stop = line.ranges(threads[track], start, end)
+            np.add.at(launches, owner, count[stop] - count[first])
+            np.add.at(spent, owner, busy[stop] - busy[first])
+    np.add.at(backward, windows.call, windows.end - windows.start)
+    return CallCosts(
+        calls.end - calls.start, backward, launches, spent, len(windows.call) > 0, known, bool(linked.any())
+    )
+
+
+def _module_rows(
+    scene: Scene, windows: BackwardWindows, shapes: list[ModuleShapes], costs: CallCosts, obstacles: list[Obstacle]
+) -> list[ModuleRow]:
+    rows = [
+        _module_row(scene, windows, entry, costs, [o.row for o in obstacles if entry.module in o.around])
+        for entry in shapes
+    ]
+    rows.sort(key=lambda r: (-r.host_per_step_ns, r.depth, r.path))
+    return [*_regions(scene, obstacles), *rows]
+
+
+def _verdict(rows: list[ObstacleRow]) -> tuple[str, list[str], list[str]]:
+    """Return capturable, blockers and changes of a module from its obstacles."""
+    blockers = sorted({r.code for r in rows if r.severity in ("blocker", "cut")})
+    changes = sorted({r.code for r in rows if r.severity == "periodic"} - set(blockers))
+    return "no" if blockers else "with changes" if changes else "yes", blockers, changes
+
+
+def _unknowns(scene: Scene, rows: list[ObstacleRow]) -> tuple[list[str], list[str]]:
+    """Return which codes were looked for in vain, and which the recording could not show."""
+    trace = scene.trace
+    seen = {r.code for r in rows}
+    looked, blind = set(_LOOKED_FOR), set[str]()
+    if trace.family == "hpu":
+        looked |= {"HP310", "HP311", "HP312"}
+    (looked if trace.family != "cpu" and len(trace.device) else blind).update(_WITH_DEVICE)
+    shown = any(d.values for d in trace.details)
+    (looked if trace.shapes else blind).update(_WITH_SHAPES)
+    (looked if scene.calls.source == "python" else blind).add("HP322")
+    if not shown:
+        blind.add("HP313")
+    if trace.family == "hpu":
+        looked.discard("HP306")  # launches are not linked to operators
+        blind.add("HP306")
+    return sorted(looked - blind - seen), sorted(blind - seen)
+
+
+def _module_row(
+    scene: Scene, windows: BackwardWindows, entry: ModuleShapes, costs: CallCosts, rows: list[ObstacleRow]
+) -> ModuleRow:
+    calls, total = scene.calls, max(1, len(scene.steps))
+    mine = entry.calls[_outermost(calls, entry)]
+    capturable, blockers, changes = _verdict(rows)
+    not_seen, not_checked = _unknowns(scene, rows)
+    host = int(costs.forward[mine].sum() + costs.backward[mine].sum())
+    keys = entry.keys
+    served = coverage(keys) if keys else None
+    graphs, _ = graphs_needed(served) if served else (None, False)
+    buckets = None
+    if entry.lengths is not None:
+        price = costs.device[entry.calls].astype(np.float64)
+        buckets = suggest_buckets(entry.lengths, price if costs.has_device and (price > 0).all() else None)
+    known = [b for b in entry.input_bytes if b is not None]
+    joined = bool(np.isin(windows.call, mine).any())
+    return ModuleRow(
+        module=calls.names[entry.module],
+        path=calls.paths[entry.module],
+        type=calls.types[entry.module],
+        depth=int(calls.depth[mine].min()),
+        source=calls.source,
+        calls=len(entry.calls),
+        calls_per_step=len(entry.calls) / total,
+        capturable=capturable,
+        blockers=blockers,
+        changes=changes,
+        host_per_step_ns=host / total,
+        backward_per_step_ns=int(costs.backward[mine].sum()) / total if joined else None,
+        device_per_step_ns=int(costs.device[mine].sum()) / total if costs.has_device else None,
+        launches_per_step=int(costs.launches[mine].sum()) / total if costs.has_launches else None,
+        signatures=len(set(keys)) if keys else None,
+        varying=entry.varying,
+        max_graphs=served.smallest() if served else None,
+        max_graphs_lfu=served.smallest(use_lfu=True) if served else None,
+        coverage_10=served.at(DEFAULT_MAX_GRAPHS) if served else None,
+        use_lfu=served.prefers_lfu if served else None,
+        unseen_fraction=unseen(keys) if keys and len(keys) >= _FEW_CALLS else None,
+        bucket_edges=list(buckets.edges) if buckets else [],
+        bucket_padding_fraction=buckets.padding if buckets else None,
+        input_bytes=max(known) if known else None,
+        static_input_bytes=sum(known[: graphs or 0]) if known and graphs else None,
+        pool_bytes=_pool(scene, windows, mine),
+        not_seen=not_seen,
+        not_checked=not_checked,
+    )
+
+
+def _outermost(calls: ModuleCalls, entry: ModuleShapes) -> npt.NDArray[np.bool_]:
+    """Tell which calls of a module lie in no other call of it (a module that calls itself counts once)."""
+    result = np.ones(len(entry.calls), dtype=bool)
+    above = calls.parent[entry.calls]
+    while (above >= 0).any():
+        result &= ~((above >= 0) & (calls.module[np.maximum(above, 0)] == entry.module))
+        above = np.where(above >= 0, calls.parent[np.maximum(above, 0)], -1)
+    return result
+
+
+def _pool(scene: Scene, windows: BackwardWindows, mine: Ints) -> int | None:
+    """Return how far allocated memory rose during a call and its backward, the largest of the first calls."""
+    trace = scene.trace
+    memory = trace.memory
+    device = memory.device if memory.device.any() or trace.family != "cpu" else ~memory.device
+    rows = np.flatnonzero(device & (memory.allocated >= 0))
+    if not len(rows):
+        return None
+    time, held = memory.time[rows], memory.allocated[rows]
+    largest = None
+    for call in mine[:_MEMORY_CALLS].tolist():
+        back = windows.end[(windows.call == call)]
+        start, end = int(scene.calls.start[call]), int(max([scene.calls.end[call], *back.tolist()]))
+        first, stop = np.searchsorted(time, [start, end])
+        if first and stop > first:
+            largest = max(largest or 0, int(held[first:stop].max() - held[first - 1]), 0)
+    return largest
+
+
+def _regions(scene: Scene, obstacles: list[Obstacle]) -> list[ModuleRow]:
+    """Describe the whole step and the optimizer."""
+    steps, total = scene.steps, max(1, len(scene.steps))
+    everything = [o.row for o in obstacles]
+    optimizer = [o.row for o in obstacles if o.row.module == OPTIMIZER]
+    found = [(STEP, everything, int(steps.wall.sum()), len(steps))]
+    inside = measure(scene.placement.optimizer, steps.start, steps.end)
+    if inside.any():
+        found.append((OPTIMIZER, optimizer, int(inside.sum()), int((inside > 0).sum())))
+    out = []
+    for name, rows, host, count in found:
+        capturable, blockers, changes = _verdict(rows)
+        between = {o.row.code for o in obstacles if o.phase == Phase.BETWEEN and o.row.code in ("HP302", "HP303")}
+        within = {r.code for r in everything if r.severity in ("blocker", "cut")} - between
+        if name == STEP and capturable == "no" and not within and not _inside_too(obstacles, between):
+            capturable, blockers, changes = "with changes", [], sorted({*blockers, *changes})
+        not_seen, not_checked = _unknowns(scene, rows)
+        out.append(
+            ModuleRow(
+                module=name, path=name, type="", depth=-1, source=scene.calls.source, calls=count, calls_per_step=count / total,
+                capturable=capturable, blockers=blockers, changes=changes, host_per_step_ns=host / total,
+                backward_per_step_ns=None, device_per_step_ns=None, launches_per_step=None, signatures=None, varying="",
+                max_graphs=None, max_graphs_lfu=None, coverage_10=None, use_lfu=None, unseen_fraction=None, bucket_edges=[],
+                bucket_padding_fraction=None, input_bytes=None, static_input_bytes=None, pool_bytes=None,
+                not_seen=not_seen, not_checked=not_checked,
+            )
+        )  # fmt: skip
+    return out
+
+
+def _inside_too(obstacles: list[Obstacle], codes: set[str]) -> bool:
+    """Tell whether a code that lies between modules also lies inside one."""
+    return any(
+        o.row.code in codes and o.phase != Phase.BETWEEN and o.row.severity in ("blocker", "cut") for o in obstacles
+    )
+
+
+def _shape_rows(scene: Scene, shapes: list[ModuleShapes], costs: CallCosts) -> list[ShapeRow]:
+    out = []
+    for entry in topmost_varying(scene, shapes):
+        keys = entry.keys or []
+        first: dict[int, int] = {}
+        for i, key in enumerate(keys):
+            first.setdefault(key, i)
+        often = Counter(keys)
+        counted = sorted(first, key=lambda k: (-often[k], first[k]))[:_SHAPES_PER_MODULE]
+        order = list(first)
+        for key in counted:
+            mine = entry.calls[[k == key for k in keys]]
+            out.append(
+                ShapeRow(
+                    module=scene.calls.names[entry.module],
+                    signature=entry.texts[order.index(key)],
+                    length=int(entry.lengths[first[key]]) if entry.lengths is not None else None,
+                    calls=len(mine),
+                    fraction=len(mine) / len(keys),
+                    first_call=first[key],
+                    device_ns=float(costs.device[mine].mean()) if costs.has_device else None,
+                    input_bytes=entry.input_bytes[order.index(key)],
+                )
+            )
+    return out

@@ -1,0 +1,180 @@
+"""Which operators a captured graph cannot hold: rules as data, and the search for operators that fit one.
+
+An operator's name is rarely enough: `aten::index` gathers by integers (harmless) or by a boolean mask (a new shape every time),
+and what tells them apart in a trace is the `aten::nonzero` inside. Each rule says which operators inside make it apply.
+
+Sources: *tags* are PyTorch's own operator tags (`torch.Tag.dynamic_output_shape`, `data_dependent_output`,
+`nondeterministic_seeded`, torch 2.13); *inductor* is `torch/_inductor/utils.py`, FORBIDDEN_CUDAGRAPH_OPS; *trace* means seen in
+recordings of torch 2.13 (the tests record each again); *vendor* is Habana's "HPU Graphs for Training".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.links import Links, Nesting
+from hpuprof.model.trace import Ints, Trace
+
+_READS = frozenset({"aten::_local_scalar_dense", "aten::item"})
+_NONZERO = frozenset({"aten::nonzero", "aten::nonzero_numpy"})
+
+
+def _aten(text: str) -> frozenset[str]:
+    return frozenset(name if "::" in name else f"aten::{name}" for name in text.split())
+
+
+@dataclass(frozen=True)
+class OpRule:
+    """Operators that fit: one of `names`, with an operator of `inside` somewhere below it (empty: no condition).
+
+    `what` completes "`aten::index` …"; `code` is the obstacle (see `codes`).
+    """
+
+    id: str
+    code: str
+    names: frozenset[str]
+    what: str
+    source: str
+    inside: frozenset[str] = frozenset()
+
+
+SHAPE_AND_READ_RULES: tuple[OpRule, ...] = (
+    OpRule(
+        "mask-index",
+        "HP301",
+        _aten("index _unsafe_index index_put index_put_ _index_put_impl_ _unsafe_index_put"),
+        "by a boolean mask: how many elements it takes depends on data",
+        "tags (index) with trace: an integer index has no nonzero inside; a mask filled with one value becomes masked_fill_",
+        _NONZERO,
+    ),
+    OpRule(
+        "where-indices",
+        "HP301",
+        _aten("where"),
+        "with the condition alone: the number of indices depends on data",
+        "vendor (`tmp[torch.where(tmp > 0)]`) with trace: the form with three inputs has no nonzero inside",
+        _NONZERO,
+    ),
+    OpRule(
+        "one-hot",
+        "HP301",
+        _aten("one_hot"),
+        "reads the largest class back to size or check its output",
+        "tags (one_hot) with trace",
+        _READS,
+    ),
+    OpRule(
+        "repeat-interleave",
+        "HP301",
+        _aten("repeat_interleave"),
+        "with a tensor of repeats: the output's length depends on data",
+        "tags (repeat_interleave) with trace: with a number, or with output_size, nothing is read",
+        _READS,
+    ),
+    OpRule("histc", "HP301", _aten("histc"), "reads its range back", "trace", _READS),
+    OpRule(
+        "dynamic-output",
+        "HP301",
+        _aten(
+            "nonzero nonzero_numpy argwhere masked_select _unique _unique2 unique_dim unique_consecutive "
+            "unique_dim_consecutive bincount linalg_lstsq _ctc_loss masked_scatter histogram torchvision::nms "
+            "_pack_padded_sequence"
+        ),
+        "has an output whose shape depends on data",
+        "tags (dynamic_output_shape); masked_scatter, histogram, nms and _pack_padded_sequence read sizes from data",
+    ),
+    OpRule(
+        "forbidden",
+        "HP319",
+        _aten(
+            "_fused_moving_avg_obs_fq_helper _fused_moving_avg_obs_fq_helper_functional _assert_scalar "
+            "fbgemm::dense_to_jagged fbgemm::jagged_to_padded_dense "
+            "higher_order::run_and_save_rng_state higher_order::run_with_rng_state"
+        ),
+        "must not be captured",
+        "inductor (FORBIDDEN_CUDAGRAPH_OPS)",
+    ),
+    OpRule(
+        "embedding-renorm",
+        "HP302",
+        _aten("embedding_renorm_"),
+        "reads norms back (max_norm is set)",
+        "trace",
+        _READS,
+    ),
+    OpRule(
+        "value-read",
+        "HP302",
+        _aten("item _local_scalar_dense is_nonzero equal allclose"),
+        "hands a value to Python",
+        "tags (data_dependent_output); bool(tensor) runs is_nonzero, float(tensor) item",
+    ),
+)
+
+RANDOM = _aten(
+    "bernoulli bernoulli_ native_dropout _fused_dropout rand rand_like randn randn_like randint randint_like randperm random_ "
+    "normal normal_ uniform_ exponential_ geometric_ cauchy_ log_normal_ multinomial poisson _standard_gamma binomial "
+    "_sample_dirichlet rrelu_with_noise rrelu_with_noise_ rrelu_with_noise_functional"
+)
+"""Operators that draw random numbers. Source: tags (nondeterministic_seeded) without those that draw only on request
+(attention, recurrent layers, and `dropout`, which draws through one of these when training)."""
+
+NOISE = _aten(
+    "empty empty_like empty_strided new_empty resize_ as_strided as_strided_ detach detach_ alias lift_fresh resolve_conj "
+    "resolve_neg set_ view_as_real contiguous zero_ fill_ to _to_copy copy_ record_stream is_pinned"
+) | frozenset({"detach", "detach_", "record_param_comms"})
+"""Operators whose presence depends on layouts, types and allocation, not on the path that the program took. (Stamps rounded to
+µs also move the `zero_` inside a short `zeros` out of it at times.)"""
+
+COMMON_READS = _READS | _aten("is_nonzero equal allclose")
+"""Operators that hand a value to Python, after which the program may branch on it."""
+
+
+def subtree_stop(nesting: Nesting) -> Ints:
+    """Return for each operator the position behind the last one inside it; positions are in pre-order."""
+    if not len(nesting.rows):
+        return np.empty(0, dtype=np.int64)
+    span = int(nesting.end.max()) + 2
+    base = nesting.track.astype(np.int64) * span
+    stop: Ints = np.searchsorted(base + nesting.start, base + nesting.end)
+    return np.maximum(stop, np.arange(len(nesting.rows)) + 1)
+
+
+def named(trace: Trace, names: frozenset[str]) -> npt.NDArray[np.bool_]:
+    """Return for each name code whether it is one of `names`."""
+    return np.array([n in names for n in trace.names] or [False], dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class OpHits:
+    """Operators that fit a rule: positions in links.nesting, ascending, and the index of the rule. No hit lies inside another."""
+
+    position: Ints
+    rule: Ints
+
+
+def find_operators(trace: Trace, links: Links) -> OpHits:
+    """Find operators that fit one of `SHAPE_AND_READ_RULES`; of hits inside each other the outermost stays."""
+    nesting = links.nesting
+    none = np.empty(0, dtype=np.int64)
+    if not len(nesting.rows):
+        return OpHits(none, none)
+    name = trace.host.name[nesting.rows]
+    stop = subtree_stop(nesting)
+    found = np.full(len(name), -1, dtype=np.int64)
+    for index in range(len(SHAPE_AND_READ_RULES) - 1, -1, -1):
+        rule = SHAPE_AND_READ_RULES[index]
+        fits = np.flatnonzero(named(trace, rule.names)[name])
+        if rule.inside and len(fits):
+            below = np.concatenate([[0], np.cumsum(named(trace, rule.inside)[name])])
+            fits = fits[below[stop[fits]] > below[fits + 1]]
+        found[fits] = index
+    hits = np.flatnonzero(found >= 0)
+    if not len(hits):
+        return OpHits(none, none)
+    reach = np.maximum.accumulate(stop[hits])
+    outer = np.append([True], hits[1:] >= reach[:-1])
+    return OpHits(hits[outer], found[hits[outer]])

@@ -1,0 +1,398 @@
+"""What stands in the way of graph mode: sightings judged by where and how often they occur, as rows of a report.
+
+Severity: *blocker* inside a module that has nothing smaller to graph (or inside the optimizer); *cut* between modules, so that what
+lies before and after can be graphed; *periodic* in at most half of the steps; *harmless* when nothing needs to change. The trace
+proves presence, never absence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from hpuprof.analysis.graph_mode import codes as book
+from hpuprof.analysis.graph_mode.control_flow import Fork, find_period
+from hpuprof.analysis.graph_mode.modules import FORWARD
+from hpuprof.analysis.graph_mode.placement import Phase
+from hpuprof.analysis.graph_mode.shapes import Coverage, coverage, suggest_buckets, unseen
+from hpuprof.analysis.graph_mode.sightings import Scene, Sighting
+from hpuprof.analysis.graph_mode.signatures import ModuleShapes, parse
+from hpuprof.analysis.links import forest
+from hpuprof.model.schema import HostKind
+from hpuprof.model.tables import ObstacleRow
+from hpuprof.model.trace import Ints
+
+STEP, OPTIMIZER = "(step)", "(optimizer)"
+SEVERITIES = ("blocker", "cut", "periodic", "harmless")
+MANY_GRAPHS = 32
+"""More graphs than this for one module cost more memory and capture time than they are worth."""
+MANY_UNSEEN = 0.2
+_MODULES_NAMED = 100
+_PHASE = {
+    Phase.BETWEEN: "between modules",
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.OPTIMIZER: "optimizer",
+}
+# Normal between modules: input copies, allocations of inputs, step markers at the borders.
+_ONLY_INSIDE = frozenset({"HP304", "HP305", "HP310"})
+_FRAME = re.compile(r"^(?P<file>[^:]+\.py)\((?P<line>\d+)\): ")
+_LIBRARY = re.compile(
+    r"site-packages|dist-packages|(?:^|/)torch/|(?:^|/)lightning/|(?:^|/)hpuprof/|(?:^|/)lib/python|^<|^contextlib\.py|"
+    r"^threading\.py|^multiprocessing/|^importlib/|habana_frameworks"
+)
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """A row, and the module codes that it concerns (those around them included)."""
+
+    row: ObstacleRow
+    phase: Phase
+    modules: frozenset[int]
+    around: frozenset[int]
+
+
+class UserFrames:
+    """Innermost python frame of the user's own code around an instant, from frames or from recorded call stacks."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        trace, host = scene.trace, scene.trace.host
+        own = np.array([_own(n) for n in trace.names] or [False], dtype=bool)
+        rows = (
+            np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
+            if len(host)
+            else np.empty(0, dtype=np.int64)
+        )
+        rows = rows[np.argsort(host.track[rows], kind="stable")]
+        self._tree = forest(rows, host.track[rows], host.start[rows], host.end[rows])
+
+    def at(self, track: int, when: int, position: int) -> str | None:
+        """Return the frame as `file(line): function`."""
+        scene = self._scene
+        trace, nesting = scene.trace, scene.links.nesting
+        if position >= 0:
+            detail = int(trace.host.detail[nesting.rows[position]])
+            stack = parse(trace.details[detail].stack) if detail >= 0 and trace.details[detail].stack else ""
+            for frame in stack.split(";") if isinstance(stack, str) else []:
+                if _own(frame.strip()):
+                    return frame.strip()
+        if not len(self._tree.rows):
+            return None
+        lane = np.array([scene.placement.lane[track]], dtype=np.int32)
+        found = int(self._tree.innermost(lane, np.array([when], dtype=np.int64))[0])
+        return trace.names[int(trace.host.name[self._tree.rows[found]])] if found >= 0 else None
+
+
+def _own(frame: str) -> bool:
+    return bool(_FRAME.match(frame)) and not _LIBRARY.search(frame)
+
+
+def judge(scene: Scene, seen: list[Sighting], forks: list[Fork], shapes: list[ModuleShapes]) -> list[Obstacle]:
+    """Turn everything seen into rows, the most severe first."""
+    frames = UserFrames(scene)
+    found: list[Obstacle] = []
+    for sighting in seen:
+        found += _placed(scene, sighting, frames)
+    single = [o for o in (_fork(scene, fork, frames) for fork in forks) if o]
+    found += _together(scene, [*single, *_shapes(scene, shapes)])
+    return sorted(
+        found,
+        key=lambda o: (
+            SEVERITIES.index(o.row.severity),
+            o.row.code,
+            -o.row.steps,
+            -o.row.count,
+            o.row.module,
+            o.row.where,
+        ),
+    )
+
+
+def _together(scene: Scene, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
+    """Merge what is said of several instances of one class; the words are those of the one with most cases."""
+    groups: dict[tuple[str, ...], list[Obstacle]] = {}
+    for entry in obstacles:
+        row = entry.row
+        kinds = sorted({scene.calls.types[m] or scene.calls.names[m] for m in entry.modules})
+        groups.setdefault((row.code, row.severity, row.where, *kinds), []).append(entry)
+    out = []
+    for (*_, kind), members in groups.items():
+        rows = sorted((m.row for m in members), key=lambda r: -r.count)
+        if len(rows) == 1:
+            out.append(members[0])
+            continue
+        alike = all(row.text == rows[0].text for row in rows)
+        names = sorted({name for row in rows for name in row.modules}, key=_natural)
+        merged = msgspec.structs.replace(
+            rows[0],
+            module=f"{kind} ({len(names)} modules)",
+            modules=names[:_MODULES_NAMED],
+            text=rows[0].text if alike else f"{rows[0].text}, in {rows[0].module}; the others likewise",
+            count=sum(row.count for row in rows),
+            per_step=sum(row.per_step for row in rows),
+            steps=max(row.steps for row in rows),
+        )
+        modules = frozenset[int]().union(*(m.modules for m in members))
+        around = frozenset[int]().union(*(m.around for m in members))
+        out.append(Obstacle(merged, members[0].phase, modules, around))
+    return out
+
+
+def _around(scene: Scene, modules: frozenset[int], calls: Ints) -> frozenset[int]:
+    found = set(modules)
+    above = calls
+    while len(above):
+        above = np.unique(scene.calls.parent[above])
+        above = above[above >= 0]
+        found.update(int(m) for m in np.unique(scene.calls.module[above]))
+    return frozenset(found)
+
+
+def _placed(scene: Scene, sighting: Sighting, frames: UserFrames) -> list[Obstacle]:
+    """Group the cases of a sighting by place; modules of one class count together."""
+    calls = scene.calls
+    places = scene.placement.of(sighting.track, sighting.when)
+    keep = (places.step >= 0) & (places.phase != Phase.LOADER)
+    if sighting.code in _ONLY_INSIDE:
+        keep &= (places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)
+        keep &= places.call >= 0
+    groups: dict[tuple[int, str], list[int]] = {}
+    for i in np.flatnonzero(keep).tolist():
+        call = int(places.call[i])
+        if call >= 0:
+            module = int(calls.module[call])
+            name = calls.types[module] or calls.names[module]
+        else:
+            name = OPTIMIZER if places.phase[i] == Phase.OPTIMIZER else STEP
+        groups.setdefault((int(places.phase[i]), name), []).append(i)
+    parents = {int(calls.module[p]) for p in np.unique(calls.parent[calls.parent >= 0])} if len(calls) else set()
+    out = []
+    for (number, name), members in sorted(groups.items()):
+        phase = Phase(number)
+        inside = places.call[members]
+        modules = frozenset(int(m) for m in np.unique(calls.module[inside[inside >= 0]])) if len(calls) else frozenset()
+        steps = np.unique(places.step[members])
+        severity = sighting.severity or _severity(scene, sighting, phase, leaf=bool(modules) and not modules & parents)
+        severity, often = _frequency(severity, steps, len(scene.steps), sighting.code)
+        first = members[0]
+        names = sorted((calls.names[m] for m in modules), key=_natural)
+        row = ObstacleRow(
+            code=sighting.code,
+            severity=severity,
+            module=name
+            if len(names) < 2 and not names
+            else names[0]
+            if len(names) == 1
+            else f"{name} ({len(names)} modules)",
+            modules=names[:_MODULES_NAMED],
+            where=f"{_PHASE[phase]}, {sighting.label}",
+            count=len(members),
+            per_step=len(members) / max(1, len(scene.steps)),
+            steps=len(steps),
+            text=sighting.text + often,
+            fix=book.fix(sighting.code, scene.trace.family, scene.trace.mode),
+            python_line=frames.at(int(sighting.track[first]), int(sighting.when[first]), int(sighting.position[first])),
+        )
+        out.append(Obstacle(row, phase, modules, _around(scene, modules, np.unique(inside[inside >= 0]))))
+    return out
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+def _natural(text: str) -> tuple[object, ...]:
+    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text))
+
+
+def _severity(scene: Scene, sighting: Sighting, phase: Phase, *, leaf: bool) -> str:
+    """Judge by place: what lies in a module without smaller ones blocks it; everything else can be cut out."""
+    if sighting.code == "HP315" and "gloo" not in sighting.label:
+        lazy = book.machine(scene.trace.family, scene.trace.mode) == book.HPU_LAZY
+        return "cut" if lazy and phase != Phase.BETWEEN else "harmless"
+    if sighting.code == "HP310":
+        return "cut"
+    if phase == Phase.OPTIMIZER:
+        return "blocker"
+    return "blocker" if leaf else "cut"
+
+
+def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, str]:
+    """Return the severity after how often was weighed, and words for it."""
+    if total < 3 or len(steps) == total:
+        return severity, ""
+    if steps[-1] == 0:
+        return "harmless", ", in the first step only"
+    words = f", in {len(steps)} of {total} steps"
+    gaps = np.unique(np.diff(steps))
+    if len(gaps) == 1 and len(steps) >= 3 and gaps[0] > 1:
+        words = f", every {int(gaps[0])} steps"
+    if severity != "harmless" and 2 * len(steps) <= total and code != "HP317":
+        return "periodic", words
+    return severity, words
+
+
+# ----------------------------------------------------------------------------------------------------------- control flow
+
+
+def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
+    calls = scene.calls
+    if fork.module < 0 and fork.cause in ("first", "last"):
+        return None
+    module = calls.names[fork.module] if fork.module >= 0 else STEP
+    mine = np.flatnonzero(calls.module == fork.module)
+    has_children = bool(np.isin(calls.parent, mine).any()) if fork.module >= 0 else True
+    reason = {
+        "data": "a value is read just before: data decides",
+        "periodic": f"every {fork.period} calls the same again: a counter decides",
+        "first": "only the first call differs",
+        "last": "only the last call differs",
+        "unknown": "no value is read before it: the program decides (a random number, a counter, an argument)",
+    }[fork.cause]
+    one, other = fork.one or "nothing more", fork.other or "nothing more"
+    after = f"after {fork.after}: " if fork.after else "at the beginning: "
+    severity = {"first": "harmless", "last": "harmless", "periodic": "periodic"}.get(
+        fork.cause, "cut" if has_children else "blocker"
+    )
+    away = sum(fork.calls[1:])
+    what = "step" if fork.module < 0 else "call"
+    text = f"{after}{one} in {_many(fork.calls[0], what)}, {other} in {fork.calls[1]}"
+    text += f", {_many(len(fork.calls) - 2, 'more path')}" if len(fork.calls) > 2 else ""
+    position = fork.position
+    nesting = scene.links.nesting
+    line = frames.at(int(nesting.track[position]), int(nesting.start[position]), position) if position >= 0 else None
+    modules = frozenset({fork.module} if fork.module >= 0 else ())
+    row = ObstacleRow(
+        code="HP309",
+        severity=severity,
+        module=module,
+        modules=[calls.names[m] for m in modules],
+        where="forward" if fork.module >= 0 else _PHASE[Phase.BETWEEN],
+        count=away,
+        per_step=away / max(1, len(scene.steps)),
+        steps=len(fork.steps),
+        text=f"{text}; {reason}",
+        fix=book.fix("HP309", scene.trace.family, scene.trace.mode),
+        python_line=line,
+    )
+    phase = Phase.FORWARD if modules else Phase.BETWEEN
+    return Obstacle(row, phase, modules, _around(scene, modules, mine))
+
+
+# ----------------------------------------------------------------------------------------------------------------- shapes
+
+
+def most_frequent(keys: list[int]) -> int:
+    """Return the key with most calls, the earliest of several."""
+    return Counter(keys).most_common(1)[0][0]
+
+
+def is_last_batch(entry: ModuleShapes) -> bool:
+    """Tell whether the only exception among the shapes is a smaller first dimension at the end of the data."""
+    if entry.keys is None or entry.lengths is None or len(set(entry.keys)) != 2 or len(entry.keys) < 3:
+        return False
+    usual = most_frequent(entry.keys)
+    series = [int(k != usual) for k in entry.keys]
+    rare = sum(series)
+    at = int(np.argmax(series))
+    smaller = entry.lengths[at] < entry.lengths[entry.keys.index(usual)]
+    ends = series[-1] == 1 and rare == 1
+    return bool(
+        smaller
+        and entry.varying.startswith("dimension 0 ")
+        and 3 * rare <= len(series)
+        and (ends or find_period(series))
+    )
+
+
+def topmost_varying(scene: Scene, shapes: list[ModuleShapes]) -> list[ModuleShapes]:
+    """Return the modules with changing shapes whose surrounding modules have constant ones."""
+    varying = {e.module for e in shapes if e.keys and len(set(e.keys)) > 1}
+    out = []
+    for entry in shapes:
+        if entry.module in varying:
+            parents = scene.calls.parent[entry.calls]
+            above = {int(m) for m in np.unique(scene.calls.module[parents[parents >= 0]])}
+            if not above & varying:
+                out.append(entry)
+    return out
+
+
+def graphs_needed(served: Coverage) -> tuple[int, bool]:
+    """Return how many graphs serve 95 % of the calls, and whether the most frequent keys should be chosen for them."""
+    lfu = served.prefers_lfu
+    return served.smallest(use_lfu=lfu), lfu
+
+
+def _shapes(scene: Scene, shapes: list[ModuleShapes]) -> list[Obstacle]:
+    varying = frozenset(e.module for e in shapes if e.keys and len(set(e.keys)) > 1)
+    out = [_changing(scene, e, e.keys, varying) for e in topmost_varying(scene, shapes) if e.keys]
+    for entry in shapes:
+        if entry.dtype_text:
+            fatal = scene.trace.family == "hpu"
+            text = f"calls of one shape with data types {entry.dtype_text}"
+            out.append(
+                _shape_row(scene, entry, "HP321", "blocker" if fatal else "periodic", text, "", len(entry.calls))
+            )
+    return out
+
+
+def _changing(scene: Scene, entry: ModuleShapes, keys: list[int], varying: frozenset[int]) -> Obstacle:
+    usual = most_frequent(keys)
+    away = sum(k != usual for k in keys)
+    if is_last_batch(entry) and entry.lengths is not None:
+        sizes = f"{int(entry.lengths[keys.index(usual)])}, the last one {int(entry.lengths.min())}"
+        return _shape_row(scene, entry, "HP308", "periodic", f"batches of {sizes} ({entry.varying})", "", away, varying)
+    served = coverage(keys)
+    graphs, lfu = graphs_needed(served)
+    new = unseen(keys) or 0.0
+    lengths = sorted(set(entry.lengths.tolist())) if entry.lengths is not None else []
+    shown = f" ({', '.join(str(v) for v in lengths[:6])}{' …' if len(lengths) > 6 else ''})" if lengths else ""
+    text = f"{len(set(keys))} signatures in {len(keys)} calls: {entry.varying}{shown}; {graphs} graphs serve {served.at(graphs, use_lfu=lfu):.0%}"
+    text += f", the next call is new with probability {new:.0%}"
+    hint = f" max_graphs={graphs}{', use_lfu=True' if lfu else ''}."
+    if len(lengths) > 3 and entry.lengths is not None and (buckets := suggest_buckets(entry.lengths)):
+        hint += f" Buckets {', '.join(str(e) for e in buckets.edges)}."
+    hopeless = graphs > MANY_GRAPHS or (new > MANY_UNSEEN and len(keys) >= 10) or (new > 0.8 and len(keys) >= 4)
+    return _shape_row(scene, entry, "HP307", "blocker" if hopeless else "periodic", text, hint, away, varying)
+
+
+def _shape_row(
+    scene: Scene,
+    entry: ModuleShapes,
+    code: str,
+    severity: str,
+    text: str,
+    hint: str,
+    away: int,
+    varying: frozenset[int] = frozenset(),
+) -> Obstacle:
+    """Make a row; it concerns the modules around, and those of `varying` inside."""
+    calls = scene.calls
+    modules = frozenset({entry.module})
+    keys = entry.keys or []
+    usual = most_frequent(keys)
+    steps = np.unique(calls.step[entry.calls[[k != usual for k in keys]]])
+    row = ObstacleRow(
+        code=code,
+        severity=severity,
+        module=calls.names[entry.module],
+        modules=[calls.names[entry.module]],
+        where=_PHASE[Phase.FORWARD] if calls.names[entry.module] != FORWARD else "forward",
+        count=away,
+        per_step=away / max(1, len(scene.steps)),
+        steps=int((steps >= 0).sum()),
+        text=text,
+        fix=book.fix(code, scene.trace.family, scene.trace.mode) + hint,
+        python_line=None,
+    )
+    inner = scene.calls.subtree(entry.module)
+    below = frozenset(int(m) for m in np.unique(scene.calls.module[inner])) & varying
+    return Obstacle(row, Phase.FORWARD, modules, _around(scene, modules, entry.calls) | below)

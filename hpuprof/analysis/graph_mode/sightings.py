@@ -1,0 +1,416 @@
+"""What was seen in a trace that graphs cannot hold, each with its instants. Judges neither severity nor place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.graph_mode.control_flow import Tokens
+from hpuprof.analysis.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named, subtree_stop
+from hpuprof.analysis.graph_mode.modules import ModuleCalls, Timeline, thread_codes
+from hpuprof.analysis.graph_mode.placement import Phase, Placement
+from hpuprof.analysis.graph_mode.signatures import flat_dims, parse
+from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.links import Links
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.trace import Ints, Trace
+
+CPU_OP_NS = 20_000
+"""A CPU operator on a device's path counts when it took this long; bookkeeping on small CPU tensors does not."""
+_COMPUTE = re.compile(
+    r"^aten::(?:mm|addmm|bmm|baddbmm|matmul|convolution|_convolution|add|add_|sub|sub_|mul|mul_|div|div_|sum|mean|cat|stack|"
+    r"index_select|gather|scatter_add_|exp|log|sqrt|pow|softmax|_softmax|_log_softmax|sigmoid|tanh|relu|gelu|clamp|clamp_min|"
+    r"cumsum|sort|topk|max|min|argmax|embedding|layer_norm|native_layer_norm|native_batch_norm|eq|ne|gt|lt|ge|le|where)$"
+)
+_BATCHING = frozenset(f"aten::{n}" for n in ("select", "slice", "narrow", "index_select", "split", "arange"))
+_FALLBACK = re.compile(r"fallback", re.IGNORECASE)
+_MARK_STEP = re.compile(r"^(?:StepMarker|SyncTensorsGraphInternal)")
+_SCALER = re.compile(r"^aten::_amp_(?:foreach_non_finite_check_and_unscale_|update_scale_)$")
+_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
+_CALL_FRAME = re.compile(r"torch/nn/modules/module\.py\(\d+\): (?:_call_impl|inner)$")
+_NO_HOOK = re.compile(
+    r": (?:forward|_call_impl|_wrapped_call_impl|_slow_forward|inner|_lazy_forward|<\w+>)$|^<|^nn\.Module: |(?:^|/)torch/|"
+    r"lightning/pytorch/profilers|hpuprof/recorder"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Sighting:
+    """One kind of obstacle with all its cases: track and instant of each (same shape), ns.
+
+    `position`: operators in links.nesting, -1 where it is no operator. `severity` empty: decided by the place.
+    """
+
+    code: str
+    label: str
+    text: str
+    track: npt.NDArray[np.int32]
+    when: Ints
+    position: Ints
+    severity: str = ""
+
+
+class Scene:
+    """A trace with everything that the searches share."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        steps: Steps,
+        links: Links,
+        roles: npt.NDArray[np.int8],
+        hosts: HostTime,
+        calls: ModuleCalls,
+        placement: Placement,
+        hits: OpHits,
+    ) -> None:
+        self.trace, self.steps, self.links, self.roles, self.hosts = trace, steps, links, roles, hosts
+        self.calls, self.placement, self.hits = calls, placement, hits
+        host = trace.host
+        self.threads = thread_codes(trace)
+        role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+        self.path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+        self.op_name = host.name[links.nesting.rows]
+        self.stop = subtree_stop(links.nesting)
+        self.linked = bool((links.launch >= 0).any())
+
+    def operators(self, code: str, label: str, text: str, positions: Ints, severity: str = "") -> Sighting:
+        """Make a sighting of operators."""
+        nesting = self.links.nesting
+        return Sighting(code, label, text, nesting.track[positions], nesting.start[positions], positions, severity)
+
+    def rows(self, code: str, label: str, text: str, rows: Ints, severity: str = "") -> Sighting:
+        """Make a sighting of host rows."""
+        host = self.trace.host
+        track = host.track[rows]
+        inner = self.links.nesting.innermost(self.placement.lane[track], host.start[rows])
+        return Sighting(code, label, text, track, host.start[rows], inner, severity)
+
+    def holding(self, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Tell for each operator whether one of the host rows marked starts inside it, on its thread."""
+        host, nesting = self.trace.host, self.links.nesting
+        chosen = np.flatnonzero(rows)
+        if not len(chosen) or not len(nesting.rows):
+            return np.zeros(len(nesting.rows), dtype=bool)
+        line = Timeline.of(self.threads[host.track[chosen]], host.start[chosen], self.trace.end_ns + 2)
+        first, stop = line.ranges(self.threads[nesting.track], nesting.start, nesting.end)
+        found: npt.NDArray[np.bool_] = stop > first
+        return found
+
+
+def sightings(scene: Scene, stream: Tokens) -> list[Sighting]:
+    """Return everything that was seen."""
+    found: list[Sighting] = []
+    for search in (_operators, _calls, _random, _cpu_operators, _steps, _hooks):
+        found += [s for s in search(scene) if len(s.when)]
+    found += [s for s in _scalars(scene, stream) if len(s.when)]
+    return found
+
+
+def _by_name(scene: Scene, positions: Ints) -> Iterator[tuple[str, Ints]]:
+    names = scene.op_name[positions]
+    for code in np.unique(names).tolist():
+        yield scene.trace.names[code], positions[names == code]
+
+
+def _operators(scene: Scene) -> Iterator[Sighting]:
+    """Yield operators that fit a rule; reads are told apart by whether they touched the device."""
+    trace, host, hits = scene.trace, scene.trace.host, scene.hits
+    for index, rule in enumerate(SHAPE_AND_READ_RULES):
+        mine = hits.position[hits.rule == index]
+        if not len(mine):
+            continue
+        if rule.code != "HP302":
+            for name, positions in _by_name(scene, mine):
+                yield scene.operators(rule.code, name, f"`{name}` {rule.what}", positions)
+            continue
+        # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python, unless the device is asked.
+        above = scene.links.nesting.parent[mine]
+        aten = np.array([n.startswith("aten::") for n in trace.names])
+        unpacks = (above >= 0) & aten[scene.op_name[np.maximum(above, 0)]]
+        touches = scene.holding(
+            (host.activity == Activity.SYNC) | scene.hosts.copy_to_host
+            | ((host.kind == HostKind.RUNTIME) & (host.activity == Activity.COPY_D2H))
+        )  # fmt: skip
+        runtime = bool(((host.kind == HostKind.RUNTIME) & scene.path).any())
+        device = trace.family in ("cuda", "rocm", "xpu") and runtime and len(trace.device) > 0
+        known = device or (trace.family == "hpu" and bool(touches[mine].any()))
+        mine = mine[~unpacks | (touches[mine] & known)]
+        phase = scene.placement.of(scene.links.nesting.track[mine], scene.links.nesting.start[mine]).phase
+        in_optimizer = phase == Phase.OPTIMIZER
+        local = ~touches[mine] if known else in_optimizer
+        for name, positions in _by_name(scene, mine[~local]):
+            waits = (
+                "the host waits for the device" if known else "the host waits for it where the tensor lies on a device"
+            )
+            yield scene.operators("HP302", name, f"`{name}` {rule.what}: {waits}", positions)
+        for name, positions in _by_name(scene, mine[local & in_optimizer]):
+            yield scene.operators("HP320", name, f"`{name}` reads a counter of the optimizer on the CPU", positions)
+        inside = (phase == Phase.FORWARD) | (phase == Phase.BACKWARD)
+        for name, positions in _by_name(scene, mine[local & inside]):
+            text = f"`{name}` reads a CPU tensor: no wait, but a replay keeps the value of the capture"
+            yield scene.operators("HP302", name, text, positions, "harmless")
+
+
+def _covered(scene: Scene, rows: Ints) -> npt.NDArray[np.bool_]:
+    """Tell which host rows start inside an operator that a rule has reported."""
+    nesting, hits = scene.links.nesting, scene.hits.position
+    if not len(hits) or not len(rows):
+        return np.zeros(len(rows), dtype=bool)
+    host = scene.trace.host
+    line = Timeline.of(scene.threads[nesting.track[hits]], nesting.start[hits], scene.trace.end_ns + 2)
+    _, at = line.ranges(scene.threads[host.track[rows]], host.start[rows], host.start[rows] + 1)
+    last = hits[line.order[np.maximum(at - 1, 0)]]
+    inside: npt.NDArray[np.bool_] = (
+        (at > 0)
+        & (scene.threads[nesting.track[last]] == scene.threads[host.track[rows]])
+        & (host.start[rows] < nesting.end[last])
+    )
+    return inside
+
+
+def _calls(scene: Scene) -> Iterator[Sighting]:
+    """Yield runtime calls: reads and uploads by the operator around them, other waits, allocations, marks, collectives and their like."""
+    trace, host, hosts = scene.trace, scene.trace.host, scene.hosts
+    if not len(host):
+        return
+    runtime = (host.kind == HostKind.RUNTIME) & scene.path
+    wait = runtime & (host.activity == Activity.SYNC)
+    back = scene.path & (hosts.copy_to_host | ((host.activity == Activity.COPY_D2H) & runtime))
+    up = scene.path & (
+        hosts.copy_to_device | ((host.activity == Activity.COPY_H2D) & (host.kind != HostKind.ANNOTATION))
+    )
+    rows = np.flatnonzero(wait | back | up)
+    rows = rows[~_covered(scene, rows)]
+    lane = scene.placement.lane[host.track[rows]]
+    inner = scene.links.nesting.innermost(lane, host.start[rows])
+    # A copy and the wait behind it lie in one operator and are one obstacle: the copy says more.
+    kinds = np.where(back[rows], 0, np.where(up[rows], 1, 2))
+    order = np.lexsort((kinds, inner))
+    again = np.append([False], (inner[order][1:] == inner[order][:-1]) & (inner[order][1:] >= 0))[: len(rows)]
+    rows, inner, kinds = rows[order[~again]], inner[order[~again]], kinds[order[~again]]
+    words = (
+        ("HP302", "{} copies from the device to the host"),
+        ("HP304", "{} copies from the host to the device"),
+        ("HP303", "{} waits for the device"),
+    )
+    labels = [
+        trace.names[int(scene.op_name[i])] if i >= 0 and k < 2 else trace.names[int(host.name[r])]
+        for r, i, k in zip(rows.tolist(), inner.tolist(), kinds.tolist(), strict=True)
+    ]
+    for kind, (code, text) in enumerate(words):
+        for label in sorted({name for name, k in zip(labels, kinds.tolist(), strict=True) if k == kind}):
+            mine = rows[[name == label and k == kind for name, k in zip(labels, kinds.tolist(), strict=True)]]
+            yield scene.rows(code, label, text.format(f"`{label}`"), mine)
+    yield from _named_rows(scene)
+
+
+def _named_rows(scene: Scene) -> Iterator[Sighting]:
+    trace, host = scene.trace, scene.trace.host
+
+    def outermost(mask: npt.NDArray[np.bool_]) -> Ints:
+        rows = np.flatnonzero(mask)
+        order = rows[np.argsort(scene.threads[host.track[rows]], kind="stable")]
+        span = trace.end_ns + 2
+        begin = scene.threads[host.track[order]] * span + host.start[order]
+        reach = np.maximum.accumulate(scene.threads[host.track[order]] * span + host.end[order])
+        keep = np.append([True], begin[1:] >= reach[:-1]) if len(order) else np.empty(0, dtype=bool)
+        return np.sort(order[keep])
+
+    def matching(pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+        mask: npt.NDArray[np.bool_] = np.array([bool(pattern.search(n)) for n in trace.names])[host.name]
+        mask &= host.kind != HostKind.PYTHON
+        return mask
+
+    def each(code: str, rows: Ints, text: str, severity: str = "") -> Iterator[Sighting]:
+        for name in np.unique(host.name[rows]).tolist():
+            label = trace.names[name]
+            yield scene.rows(code, label, text.format(f"`{label}`"), rows[host.name[rows] == name], severity)
+
+    alloc = outermost(scene.path & (host.activity == Activity.ALLOC) & (host.kind == HostKind.RUNTIME))
+    yield from each("HP305", alloc, "{} inside a step", "harmless")
+    if trace.family == "hpu":
+        yield from each("HP310", outermost(scene.path & matching(_MARK_STEP)), "{}: the accumulated graph ends here")
+        yield from each("HP312", outermost(matching(_FALLBACK)), "{}: the device has no kernel for it")
+    collective = scene.path & (host.activity == Activity.COLLECTIVE)
+    yield from each("HP315", outermost(collective), "{}")
+    yield from each("HP311", outermost(host.activity == Activity.COMPILE), "{} inside a step", "periodic")
+    yield from each("HP318", outermost(matching(_SCALER)), "{}: a GradScaler is in use", "cut")
+    again = scene.calls.nesting.rows[scene.calls.recompute]
+    if len(again):
+        names = sorted({scene.calls.names[int(m)] for m in scene.calls.module[scene.calls.recompute]})
+        shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+        yield scene.rows("HP317", "checkpoint", f"backward runs {shown} again", again, "cut")
+
+
+def _random(scene: Scene) -> Iterator[Sighting]:
+    found = (
+        np.flatnonzero(named(scene.trace, RANDOM)[scene.op_name]) if len(scene.op_name) else np.empty(0, dtype=np.int64)
+    )
+    if len(found):
+        reach = np.maximum.accumulate(scene.stop[found])
+        found = found[np.append([True], found[1:] >= reach[:-1])]
+    places = scene.placement.of(scene.links.nesting.track[found], scene.links.nesting.start[found])
+    found = found[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
+    for name, positions in _by_name(scene, found):
+        yield scene.operators("HP314", name, f"`{name}` draws random numbers", positions, "harmless")
+
+
+def _cpu_operators(scene: Scene) -> Iterator[Sighting]:
+    """Yield compute operators that launched nothing though nearly everything else in the trace did."""
+    trace, links = scene.trace, scene.links
+    nesting = links.nesting
+    if trace.family not in ("cuda", "rocm", "xpu") or not scene.linked or not trace.shapes:
+        return
+    if np.mean(links.launch >= 0) < 0.8:
+        return
+    launches = scene.holding(
+        np.isin(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.COPY))
+        & (trace.host.kind == HostKind.RUNTIME)
+    )
+    compute = np.array([bool(_COMPUTE.match(n)) for n in trace.names])[scene.op_name]
+    leaf = np.ones(len(nesting.rows), dtype=bool)
+    inner = compute & (nesting.parent >= 0)
+    leaf[nesting.parent[inner]] = False
+    shape = trace.host.shape[nesting.rows]
+    rows = np.flatnonzero(compute & leaf & ~launches & (nesting.end - nesting.start >= CPU_OP_NS) & (shape >= 0))
+    sized = {
+        s: any(any(d > 1 for d in t) for t in flat_dims(parse(trace.shapes[s])))
+        for s in np.unique(shape[rows]).tolist()
+    }
+    rows = rows[[sized[s] for s in shape[rows].tolist()]]
+    places = scene.placement.of(nesting.track[rows], nesting.start[rows])
+    rows = rows[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
+    for name, positions in _by_name(scene, rows):
+        yield scene.operators("HP306", name, f"`{name}` ran on the CPU: it launched nothing on the device", positions)
+
+
+def _steps(scene: Scene) -> Iterator[Sighting]:
+    """Yield gradient accumulation: steps that went backward and left the optimizer out, or several backwards in one step."""
+    trace, steps, host = scene.trace, scene.steps, scene.trace.host
+    if not len(host) or len(steps) < 2:
+        return
+    optimizer = np.array([bool(_OPTIMIZER_STEP.match(n)) for n in trace.names])[host.name]
+    optimizer &= (host.kind == HostKind.ANNOTATION) & scene.path
+    nesting = scene.links.nesting
+    nodes = scene.calls.nodes.position
+    at = scene.placement.of(host.track[optimizer], host.start[optimizer]).step
+    back = scene.placement.of(nesting.track[nodes], nesting.start[nodes]).step
+    stepped = np.bincount(at[at >= 0], minlength=len(steps)) > 0
+    went = np.bincount(back[back >= 0], minlength=len(steps)) > 0
+    without = np.flatnonzero(went & ~stepped)
+    if not stepped.any() or not len(without):
+        return
+    inside = without[(without > 0) & (without < len(steps) - 1)]
+    if not len(inside):
+        return  # the window cuts its first and last step
+    each = [nodes[back == s][0] for s in without.tolist()]
+    text = f"{len(without)} of {int(went.sum())} steps went backward without an optimizer step"
+    yield scene.operators("HP316", "optimizer", text, np.array(each, dtype=np.int64), "periodic")
+
+
+def _scalars(scene: Scene, stream: Tokens) -> Iterator[Sighting]:
+    """Yield numbers that differ between calls (or steps, or optimizer steps) that ran the same operators."""
+    trace, links, calls = scene.trace, scene.links, scene.calls
+    if not any(d.values for d in trace.details):
+        return
+    detail = trace.host.detail[links.nesting.rows].astype(np.int64)
+    values: dict[bytes, int] = {}
+    code = np.array([*(values.setdefault(d.values, len(values)) for d in trace.details), -1], dtype=np.int64)[detail]
+    groups: dict[tuple[int | str, bytes], list[Ints]] = {}
+    for owner in range(len(stream.first)):
+        here = stream.of(owner)
+        positions = stream.position[here]
+        if not len(positions):
+            continue
+        module = int(calls.module[owner]) if owner < len(calls) else -1
+        if owner < len(calls) and calls.recompute[owner]:
+            continue
+        groups.setdefault((module, stream.token[here].tobytes()), []).append(positions[positions >= 0])
+    for positions in _optimizer_steps(scene):
+        groups.setdefault(("optimizer", scene.op_name[positions].tobytes()), []).append(positions)
+    dynamic = scene.hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in scene.hits.rule.tolist()]]
+    # Taking the next batch out of a tensor happens before the graph: its index may change.
+    batching = named(trace, _BATCHING)
+    found: dict[tuple[str, str], list[int]] = {}
+    shape = trace.host.shape[links.nesting.rows].astype(np.int64)
+    for (whose, _), members in groups.items():
+        if len(members) < 3:
+            continue
+        table = np.stack(members)
+        given, dims = code[table], shape[table]
+        changes = (given != given[0]).any(axis=0) & (given >= 0).all(axis=0) & (dims == dims[0]).all(axis=0)
+        if whose == -1:
+            changes &= ~batching[scene.op_name[table[0]]]
+        cut = np.flatnonzero(np.isin(table[0], dynamic))
+        if len(cut):
+            changes[cut[0] :] = False
+        for column in np.flatnonzero(changes).tolist():
+            told = _changing_scalar(trace, detail[table[:, column]])
+            if told:
+                name = trace.names[int(scene.op_name[table[0, column]])]
+                found.setdefault((name, told), []).extend(table[:, column].tolist())
+    merged: dict[str, tuple[str, list[int]]] = {}
+    for (name, told), rows in found.items():
+        merged.setdefault(name, (told, []))[1].extend(rows)
+    for name, (told, rows) in sorted(merged.items()):
+        text = f"`{name}` got another number in other steps ({told})"
+        yield scene.operators("HP313", name, text, np.array(sorted(rows), dtype=np.int64))
+
+
+def _optimizer_steps(scene: Scene) -> Iterator[Ints]:
+    """Yield the outermost operators of each optimizer step."""
+    nesting = scene.links.nesting
+    rows = np.flatnonzero(nesting.parent < 0)
+    places = scene.placement.of(nesting.track[rows], nesting.start[rows])
+    mine = (places.phase == Phase.OPTIMIZER) & (places.step >= 0)
+    rows, step = rows[mine], places.step[mine]
+    for number in np.unique(step).tolist():
+        yield rows[step == number]
+
+
+def _changing_scalar(trace: Trace, details: Ints) -> str:
+    """Return two of the values of an argument that is a number and changes; empty when only lists (sizes) change."""
+    sample = [trace.details[d] for d in dict.fromkeys(details.tolist())][:8]
+    kinds = [parse(d.types) for d in sample]
+    given = [parse(d.values) for d in sample]
+    if any(k != kinds[0] for k in kinds) or any(len(v) != len(kinds[0]) for v in given):
+        return ""
+    for i, kind in enumerate(kinds[0]):
+        seen = list(dict.fromkeys(str(v[i]) for v in given))
+        if kind == "Scalar" and len(seen) > 1:
+            return ", ".join(_short(v) for v in seen[:2]) + (" …" if len(seen) > 2 else "")
+    return ""
+
+
+def _short(value: str) -> str:
+    try:
+        return f"{float(value):.6g}"
+    except ValueError:
+        return value[:20]
+
+
+def _hooks(scene: Scene) -> Iterator[Sighting]:
+    """Yield functions that a module's call ran besides its forward, where python frames were recorded."""
+    trace, host = scene.trace, scene.trace.host
+    frames = (
+        np.flatnonzero(host.kind == HostKind.PYTHON) if scene.calls.source == "python" else np.empty(0, dtype=np.int64)
+    )
+    if not len(frames):
+        return
+    from hpuprof.analysis.links import forest
+
+    frames = frames[np.argsort(host.track[frames], kind="stable")]
+    tree = forest(frames, host.track[frames], host.start[frames], host.end[frames])
+    calls = np.array([bool(_CALL_FRAME.search(n)) for n in trace.names])[host.name[frames]]
+    other = np.array([not _NO_HOOK.search(n) and "): " in n for n in trace.names])[host.name[frames]]
+    hooks = np.flatnonzero((tree.parent >= 0) & calls[np.maximum(tree.parent, 0)] & other)
+    rows = frames[hooks]
+    for name in np.unique(host.name[rows]).tolist():
+        label = trace.names[name]
+        yield scene.rows("HP322", label, f"hook {label}", rows[host.name[rows] == name], "periodic")

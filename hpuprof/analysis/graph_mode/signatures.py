@@ -1,0 +1,269 @@
+"""What each module call was given, and which operators it ran: signatures and sequences, grouped by module.
+
+The inputs of a module are not in a trace, the inputs of its operators are. Unless an operator's output depends on data, the inputs
+of the module determine the shapes of everything inside; so the signature of a call is taken from its operators, in order, up to the
+first whose output shape depends on data and up to where calls of the module begin to run different operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hpuprof.analysis.graph_mode.dynamic_ops import NOISE, SHAPE_AND_READ_RULES, OpHits, named
+from hpuprof.analysis.graph_mode.modules import ModuleCalls
+from hpuprof.analysis.links import Links
+from hpuprof.model.trace import Detail, Ints, Trace
+
+MAX_CALLS = 50_000
+"""Calls looked at; of longer recordings the first ones."""
+_PREFIX_OPS = 64  # operators whose dimensions are compared to find the one that changes
+_TABLE_FIRST = frozenset(
+    {"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"}
+)  # the weight, then the input
+TYPE_BYTES = {
+    "double": 8, "long int": 8, "long": 8, "c10::complex<float>": 8, "float": 4, "int": 4, "c10::Half": 2, "c10::BFloat16": 2,
+    "short": 2, "short int": 2, "unsigned char": 1, "signed char": 1, "bool": 1, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
+    "c10::complex<double>": 16,
+}  # fmt: skip
+"""Bytes per element by the profiler's type names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Roots:
+    """Operators of a call that lie in no other operator of the call: positions in links.nesting, per call."""
+
+    position: list[Ints]
+    owner: Ints  # innermost call around each operator of links.nesting, -1 for none
+    depth: Ints  # of each operator of links.nesting
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleShapes:
+    """Signatures of one module's calls, in order of arrival. Keys are None where shapes were not recorded."""
+
+    module: int
+    calls: Ints  # positions in ModuleCalls
+    keys: list[int] | None  # shapes and strides; equal numbers, equal signature
+    typed: list[int] | None  # as `keys`, data types included
+    texts: list[str]  # per distinct key
+    lengths: Ints | None  # per call, the one dimension that changes; None when there is none or more than one
+    varying: str  # which one, in words
+    input_bytes: list[int | None]  # per distinct key: first tensor input of the first operator
+    dtype_text: str  # the data types seen, when they change under one key
+
+
+def find_roots(links: Links, calls: ModuleCalls) -> Roots:
+    """Return the outermost operators of each call."""
+    nesting = links.nesting
+    depth = np.zeros(len(nesting.rows), dtype=np.int64)
+    above = nesting.parent.copy()
+    while (above >= 0).any():
+        depth += above >= 0
+        above = np.where(above >= 0, nesting.parent[np.maximum(above, 0)], -1)
+    none = np.empty(0, dtype=np.int64)
+    position = [none] * len(calls)
+    has = np.flatnonzero(calls.op_stop > calls.op_first)
+    base = depth[calls.op_first[has]]
+    for level in np.unique(base).tolist():
+        rows = np.flatnonzero(depth == level)
+        mine = has[base == level]
+        first, stop = np.searchsorted(rows, calls.op_first[mine]), np.searchsorted(rows, calls.op_stop[mine])
+        for call, a, b in zip(mine.tolist(), first.tolist(), stop.tolist(), strict=True):
+            position[call] = rows[a:b]
+    owner = (
+        calls.innermost(nesting.track, nesting.start) if len(calls) else np.full(len(nesting.rows), -1, dtype=np.int64)
+    )
+    return Roots(position, owner, depth)
+
+
+def parse(text: bytes | str) -> Any:
+    """Read a recorded list; an empty list when it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return []
+
+
+def _codes(details: list[Detail], column: str) -> Ints:
+    """Return for each detail the code of one of its columns; the last entry stands for -1."""
+    codes: dict[bytes, int] = {}
+    return np.array([*(codes.setdefault(getattr(d, column), len(codes)) for d in details), -1], dtype=np.int64)
+
+
+def flat_dims(dims: Any) -> list[list[int]]:
+    """Return the dimensions of each tensor of a recorded `Input Dims`, lists of tensors flattened."""
+    out: list[list[int]] = []
+    for entry in dims if isinstance(dims, list) else []:
+        if isinstance(entry, list) and entry and all(isinstance(d, list) for d in entry):
+            out += flat_dims(entry)
+        elif isinstance(entry, list):
+            out.append([d for d in entry if isinstance(d, int)])
+    return out
+
+
+def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, hits: OpHits) -> list[ModuleShapes]:
+    """Return the signatures of every module's calls (recomputation in backward left out)."""
+    host, rows = trace.host, links.nesting.rows
+    name = host.name[rows].astype(np.int64)
+    shape = host.shape[rows].astype(np.int64)
+    detail = host.detail[rows].astype(np.int64)
+    # One number per combination: shapes and strides, and these with data types.
+    laid = shape * (len(trace.details) + 2) + _codes(trace.details, "strides")[detail]
+    typed = laid * (len(trace.details) + 2) + _codes(trace.details, "types")[detail]
+    quiet = named(trace, NOISE)[name] if len(rows) else np.empty(0, dtype=bool)
+    dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
+    out = []
+    wanted = np.flatnonzero(~calls.recompute)[:MAX_CALLS]
+    for module in np.unique(calls.module[wanted]).tolist():
+        mine = wanted[calls.module[wanted] == module]
+        mine = mine[np.argsort(calls.start[mine], kind="stable")]
+        operators = [p[~quiet[p]] for p in (roots.position[c] for c in mine.tolist())]
+        prefix = common_prefix([name[p] for p in operators])
+        for p in operators:
+            # An operator with a shape of its own making still has inputs that count; what follows has not.
+            inside = int(np.searchsorted(dynamic, p[0])) if len(p) else len(dynamic)
+            if inside < len(dynamic):
+                prefix = min(prefix, int(np.searchsorted(p, dynamic[inside], side="right")))
+        used = [p[: max(prefix, 1)] for p in operators]
+        recorded = any((shape[p] >= 0).any() for p in used)
+        out.append(_one(trace, module, mine, used, rows, shape, laid, typed, recorded=recorded))
+    return out
+
+
+def common_prefix(sequences: list[Ints]) -> int:
+    """Return how many leading elements all sequences share."""
+    if not sequences:
+        return 0
+    first = sequences[0]
+    shared = len(first)
+    for other in sequences[1:]:
+        shared = min(shared, len(other))
+        differ = np.flatnonzero(first[:shared] != other[:shared])
+        if len(differ):
+            shared = int(differ[0])
+    return shared
+
+
+def _one(
+    trace: Trace,
+    module: int,
+    calls: Ints,
+    used: list[Ints],
+    rows: Ints,
+    shape: Ints,
+    laid: Ints,
+    typed_as: Ints,
+    *,
+    recorded: bool,
+) -> ModuleShapes:
+    if not recorded:
+        return ModuleShapes(module, calls, None, None, [], None, "", [], "")
+    keys, typed = _keys(used, laid), _keys(used, typed_as)
+    first_seen: dict[int, int] = {}
+    for i, key in enumerate(keys):
+        first_seen.setdefault(key, i)
+    samples = [used[i] for i in first_seen.values()]
+    dims = [
+        [(trace.names[int(trace.host.name[rows[p]])], flat_dims(parse(trace.shapes[int(shape[p])]))) for p in s[:_PREFIX_OPS] if shape[p] >= 0]
+        for s in samples
+    ]  # fmt: skip
+    column, varying = _varying(dims)
+    lengths = None
+    if column is not None:
+        by_key = {key: _vector(d)[column] for key, d in zip(first_seen, dims, strict=True)}
+        lengths = np.array([by_key[k] for k in keys], dtype=np.int64)
+    texts = [_text(d, column) for d in dims]
+    sizes = [_input_bytes(trace, s, rows, shape) for s in samples]
+    mixed = len(set(typed)) > len(set(keys))
+    return ModuleShapes(
+        module,
+        calls,
+        keys,
+        typed,
+        texts,
+        lengths,
+        varying,
+        sizes,
+        _types_text(trace, used, rows, keys) if mixed else "",
+    )
+
+
+def _keys(used: list[Ints], column: Ints) -> list[int]:
+    codes: dict[bytes, int] = {}
+    return [codes.setdefault(column[p].tobytes(), len(codes)) for p in used]
+
+
+def _vector(dims: list[tuple[str, list[list[int]]]]) -> list[int]:
+    return [d for _, tensors in dims for tensor in tensors for d in tensor]
+
+
+def _places(dims: list[tuple[str, list[list[int]]]]) -> list[str]:
+    return [
+        f"dimension {d} of input {i} of {name}"
+        for name, tensors in dims
+        for i, tensor in enumerate(tensors)
+        for d in range(len(tensor))
+    ]
+
+
+def _varying(dims: list[list[tuple[str, list[list[int]]]]]) -> tuple[int | None, str]:
+    """Return which entry of the dimensions tells the signatures apart, when one alone does."""
+    if len(dims) < 2:
+        return None, ""
+    vectors = [_vector(d) for d in dims]
+    if len({len(v) for v in vectors}) > 1:
+        return None, "the number of dimensions changes"
+    table = np.array(vectors, dtype=np.int64)
+    changing = np.flatnonzero((table != table[0]).any(axis=0)) if table.size else np.empty(0, dtype=np.int64)
+    if not len(changing):
+        return None, "strides change"
+    first = int(changing[0])
+    place = _places(dims[0])[first]
+    if len(np.unique(table[:, first])) == len(dims):
+        return first, place
+    return None, f"{place}, and others independently"
+
+
+def _text(dims: list[tuple[str, list[list[int]]]], column: int | None) -> str:
+    """Write the tensor that tells a signature from the others, else the first one."""
+    at = 0
+    first = ""
+    for name, tensors in dims:
+        for tensor in tensors:
+            text = f"{name} {'×'.join(str(d) for d in tensor)}"
+            if tensor and not first:
+                first = text
+            if column is not None and at <= column < at + len(tensor):
+                return text
+            at += len(tensor)
+    return first or "no tensors"
+
+
+def _input_bytes(trace: Trace, used: Ints, rows: Ints, shape: Ints) -> int | None:
+    """Return the size of the first tensor that a call's operators take."""
+    for p in used.tolist():
+        detail = int(trace.host.detail[rows[p]])
+        if shape[p] < 0 or detail < 0:
+            continue
+        dims, types = parse(trace.shapes[int(shape[p])]), parse(trace.details[detail].types)
+        if not isinstance(dims, list) or not isinstance(types, list):
+            continue
+        table = trace.names[int(trace.host.name[rows[p]])] in _TABLE_FIRST
+        for tensor, kind in list(zip(dims, types, strict=False))[table:]:
+            if isinstance(tensor, list) and tensor and all(isinstance(d, int) for d in tensor) and kind in TYPE_BYTES:
+                return int(np.prod(tensor, dtype=np.int64)) * TYPE_BYTES[kind]
+    return None
+
+
+def _types_text(trace: Trace, used: list[Ints], rows: Ints, keys: list[int]) -> str:
+    seen: dict[int, dict[str, None]] = {}
+    for key, p in zip(keys, used, strict=True):
+        for position in p[:1].tolist():
+            detail = int(trace.host.detail[rows[position]])
+            kinds = parse(trace.details[detail].types) if detail >= 0 else []
+            seen.setdefault(key, {})[str(kinds[0]) if kinds else "?"] = None
+    return next((", ".join(kinds) for kinds in seen.values() if len(kinds) > 1), "inside the module")
