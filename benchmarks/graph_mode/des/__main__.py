@@ -23,7 +23,10 @@ def main() -> None:
         case.write(args.out)
         eager = median(case.step_ns["eager"])
         gains = "  ".join(f"{m} {eager / median(r):.2f}x" for m, r in case.step_ns.items() if m != "eager")
-        print(f"{case.name:24} {eager / 1e6:8.3f} ms  profiled x{case.profiled_step_ns / eager:.2f}  noise {case.noise:.3f}  {gains}", flush=True)
+        print(
+            f"{case.name:24} {eager / 1e6:8.3f} ms  profiled x{case.profiled_step_ns / eager:.2f}  noise {case.noise:.3f}  {gains}",
+            flush=True,
+        )
 
 
 main()

@@ -104,11 +104,28 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
         "lead": 0 if clean else rng.choice((2, 5, 20)),
         "drained": clean or rng.random() < 0.5,
     }
-    return assemble(f"des-{family}-{seed}", family, step, machine, shape, model=f"{block} x{shape.blocks}", seed=seed, profile=profile)
+    return assemble(
+        f"des-{family}-{seed}",
+        family,
+        step,
+        machine,
+        shape,
+        model=f"{block} x{shape.blocks}",
+        seed=seed,
+        profile=profile,
+    )
 
 
 def assemble(
-    name: str, family: str, step: Step, machine: Machine, shape: Shape, *, model: str, seed: int, profile: dict[str, Any]
+    name: str,
+    family: str,
+    step: Step,
+    machine: Machine,
+    shape: Shape,
+    *,
+    model: str,
+    seed: int,
+    profile: dict[str, Any],
 ) -> Case:
     """Run a step's program in all modes and under the profiler; return the case. Equal arguments give an equal case."""
     step_ns: dict[str, list[int]] = {}

@@ -117,7 +117,7 @@ class Device:
         while lane.queue or lane.running or lane.replaying:
             if not self._next(NEVER):
                 raise RuntimeError(f"stream {stream} never drains: it waits for an event that nobody records")
-        return max(lane.free_ns or 0, lane.not_before_ns if lane.not_before_ns else 0)
+        return max(lane.free_ns or 0, lane.not_before_ns)
 
     def _stream(self, stream: int) -> Lane:
         lane = self._lanes.get((stream,))
@@ -194,9 +194,7 @@ class Device:
         lane.running, lane.free_ns = None, self._now
         self.busy_ns += self._now - lane.started_ns
         if self._keep:
-            self.log.append(
-                Ran(command.name, command.kind, lane.key, lane.started_ns, self._now, command.correlation)
-            )
+            self.log.append(Ran(command.name, command.kind, lane.key, lane.started_ns, self._now, command.correlation))
         if lane.graph is None:
             lane.depth -= 1
             return
@@ -220,9 +218,7 @@ class Device:
         for stream, nodes in by_stream.items():
             branch = Lane((*lane.key, tag, stream), self._machine.graph_gap_ns, graph=graph)
             for node in nodes:
-                branch.queue.append(
-                    Command(node.op, self._now, node.name, node.work_ns, node.kind, tag + node.event)
-                )
+                branch.queue.append(Command(node.op, self._now, node.name, node.work_ns, node.kind, tag + node.event))
             self._lanes[branch.key] = branch
         if not busy:
             graph.lanes = 1

@@ -86,6 +86,7 @@ class _Player:
         self._worked_ns = 0
         self._step = 0
         self._prefix = ""
+        self._do = {op: getattr(self, name) for op, name in _DO.items()}
 
     def watch(self, *, on: bool) -> None:
         """Start keeping rows."""
@@ -109,7 +110,7 @@ class _Player:
         for instr in step.instrs:
             if instr.every > 1 and number % instr.every != instr.every - 1:
                 continue
-            _DO[instr.op](self, instr)
+            self._do[instr.op](instr)
 
     def drain(self, *, record: bool = False) -> None:
         """Wait until the device has nothing left."""
@@ -160,7 +161,9 @@ class _Player:
         nodes = sum(n.op is Op.LAUNCH for n in instr.nodes)
         self.now += self.noise.host(self.machine.graph_ns(nodes))
         ready = self.now + self.machine.latency_ns
-        self.device.submit(stream, Command(Op.GRAPH, ready, "graph", nodes=instr.nodes, correlation=self._next_correlation()))
+        self.device.submit(
+            stream, Command(Op.GRAPH, ready, "graph", nodes=instr.nodes, correlation=self._next_correlation())
+        )
         self._leave("cudaGraphLaunch", start, stream)
 
     def _record(self, instr: Instr) -> None:
@@ -226,13 +229,13 @@ class _Player:
 
 
 _DO = {
-    Op.BEGIN: _Player._begin,
-    Op.END: _Player._end,
-    Op.HOST: _Player._host,
-    Op.LAUNCH: _Player._launch,
-    Op.RECORD: _Player._record,
-    Op.WAIT: _Player._wait,
-    Op.SYNC: _Player._sync,
-    Op.THREAD: _Player._to_thread,
-    Op.GRAPH: _Player._graph,
+    Op.BEGIN: "_begin",
+    Op.END: "_end",
+    Op.HOST: "_host",
+    Op.LAUNCH: "_launch",
+    Op.RECORD: "_record",
+    Op.WAIT: "_wait",
+    Op.SYNC: "_sync",
+    Op.THREAD: "_to_thread",
+    Op.GRAPH: "_graph",
 }

@@ -65,7 +65,9 @@ class _Writer:
             own["unprofiled"] = unprofiled
         return {
             "schemaVersion": 1,
-            "deviceProperties": [{"id": 0, "name": "simulated CUDA device", "totalGlobalMem": 85_000_000_000, "numSms": 132}],
+            "deviceProperties": [
+                {"id": 0, "name": "simulated CUDA device", "totalGlobalMem": 85_000_000_000, "numSms": 132}
+            ],
             "cuda_runtime_version": 12080,
             "record_shapes": 1,
             "with_stack": 1,
@@ -106,12 +108,26 @@ class _Writer:
             {"ph": "X", "cat": row.cat, "name": row.name, "pid": PID, "tid": tid, **stamps, "args": args}
         )
         if row.name in _LAUNCHES and row.correlation not in lost:
-            flow = {"ph": "s", "id": row.correlation, "pid": PID, "tid": tid, "ts": stamps["ts"], "cat": "ac2g", "name": "ac2g"}
+            flow = {
+                "ph": "s",
+                "id": row.correlation,
+                "pid": PID,
+                "tid": tid,
+                "ts": stamps["ts"],
+                "cat": "ac2g",
+                "name": "ac2g",
+            }
             self.events.append(flow)
 
     def _sync_row(self, row: HostRow, records: dict[str, HostRow]) -> None:
         """Write the `cuda_sync` row of a wait: it alone names the stream and the event that the call was about."""
-        args: dict[str, Any] = {"External id": self.external, "stream": row.stream, "correlation": row.correlation, "device": 0, "context": 1}
+        args: dict[str, Any] = {
+            "External id": self.external,
+            "stream": row.stream,
+            "correlation": row.correlation,
+            "device": 0,
+            "context": 1,
+        }
         if row.name == "cudaStreamWaitEvent":
             record = records.get(row.event)
             args |= {
@@ -128,7 +144,15 @@ class _Writer:
             return
         stamps = self._stamp(row.start_ns, row.end_ns - row.start_ns)
         self.events.append(
-            {"ph": "X", "cat": "cuda_sync", "name": args["cuda_sync_kind"], "pid": 0, "tid": args["stream"], **stamps, "args": args}
+            {
+                "ph": "X",
+                "cat": "cuda_sync",
+                "name": args["cuda_sync_kind"],
+                "pid": 0,
+                "tid": args["stream"],
+                **stamps,
+                "args": args,
+            }
         )
 
     def _device_row(self, ran: Ran, linked: bool) -> None:
@@ -146,7 +170,16 @@ class _Writer:
         self.events.append({"ph": "X", "cat": cat, "name": ran.name, "pid": 0, "tid": stream, **stamps, "args": args})
         if linked:
             self.events.append(
-                {"ph": "f", "bp": "e", "id": ran.correlation, "pid": 0, "tid": stream, "ts": stamps["ts"], "cat": "ac2g", "name": "ac2g"}
+                {
+                    "ph": "f",
+                    "bp": "e",
+                    "id": ran.correlation,
+                    "pid": 0,
+                    "tid": stream,
+                    "ts": stamps["ts"],
+                    "cat": "ac2g",
+                    "name": "ac2g",
+                }
             )
 
     def _metadata(self) -> None:
@@ -165,7 +198,15 @@ class _Writer:
     def _window(self, began: int) -> None:
         stamps = self._stamp(began - 20_000, self.run.drained_ns - began + 40_000)
         self.events.append(
-            {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", **stamps, "args": {"Op count": 0}}
+            {
+                "ph": "X",
+                "cat": "Trace",
+                "name": "PyTorch Profiler (0)",
+                "pid": "Spans",
+                "tid": "PyTorch Profiler",
+                **stamps,
+                "args": {"Op count": 0},
+            }
         )
         end = self._stamp(self.run.drained_ns + 20_000, 0)["ts"]
         self.events.append({"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": end})

@@ -8,86 +8,14 @@ each captured recipe on the caller's thread, or, asynchronously, on the launch t
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+from .lazy_program import LazyMachine, LazyOp, LazyStep
 from .machine import Noise
 
 MAIN, AUTOGRAD, LAUNCH, WAITER = "main", "autograd", "launch", "wait"
 READ_BACK_WORK_NS = 3_000
-
-
-@dataclass(frozen=True)
-class LazyMachine:
-    """Constants of one Gaudi host and card, in nanoseconds unless named otherwise."""
-
-    sync_ns: int = 25_000  # a flush, before it collects
-    collect_op_ns: int = 1_500  # for each accumulated operator
-    hand_over_ns: int = 9_000  # to the launch thread
-    launch_ns: int = 60_000  # a launch on the launch thread, synLaunch included
-    syn_launch_ns: int = 25_000
-    latency_ns: int = 18_000
-    recipe_gap_ns: int = 3_000
-    queue_limit: int = 8  # recipes on the card before a launch blocks
-    replay_ns: int = 150_000  # one captured recipe
-    hash_ns: int = 25_000  # ModuleCacher's key of a call
-    copy_op_ns: int = 12_000  # host: one copy into a static input, accumulated
-    copy_work_ns: int = 4_000
-    upload_call_ns: int = 30_000
-    upload_work_ns: int = 20_000
-    wake_ns: int = 30_000
-    host_sigma: float = 0.0
-    step_sigma: float = 0.0
-    run_sigma: float = 0.0
-    kernel_sigma: float = 0.0
-    cost_sigma: float = 0.0
-    gc_pause_ns: int = 0
-    op_cost_ns: int = 0
-    row_cost_ns: int = 0  # a row of the bridge
-    whole_microseconds: bool = False
-    shuffled: bool = False
-
-    def clean(self) -> LazyMachine:
-        """Return the same machine without noise, profiler cost and defects of the trace."""
-        sigmas = dict.fromkeys(("host_sigma", "step_sigma", "run_sigma", "kernel_sigma", "cost_sigma"), 0.0)
-        return replace(self, **sigmas, op_cost_ns=0, row_cost_ns=0, whole_microseconds=False, shuffled=False)
-
-    def hidden(self) -> dict[str, Any]:
-        """Return the constants as plain JSON values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class LazyOp:
-    """An operator that accumulates: its host time, and the device work that it adds to the recipe (0 for none)."""
-
-    name: str
-    host_ns: int
-    work_ns: int
-    engine: str  # MME or TPC
-    phase: str
-    module: tuple[str, ...] = ()
-    node: str = ""  # the autograd node, for backward operators
-    sequence: int = 0
-
-
-@dataclass(frozen=True)
-class LazyStep:
-    """A step: operators in order; `marks`: phases after which `mark_step` is called; `shapes`: factor on work, per input shape in turn."""
-
-    ops: tuple[LazyOp, ...]
-    marks: frozenset[str]
-    read_every: int = 0  # loss.item() in each k-th step
-    inputs: int = 1
-    loader_ns: int = 100_000
-    tail_ns: int = 20_000
-    shapes: tuple[float, ...] = (1.0,)
-    order: tuple[int, ...] = (0,)  # which shape each step has; repeated
-    named: bool = True  # rows that name modules
-
-    def shape(self, number: int) -> int:
-        """Return the index of a step's input shape."""
-        return self.order[number % len(self.order)]
 
 
 @dataclass(slots=True)
@@ -131,7 +59,14 @@ class LazyRun:
 
 
 def run_lazy(
-    step: LazyStep, machine: LazyMachine, *, mode: str, steps: int, seed: str, profile: bool = False, max_graphs: int = 10
+    step: LazyStep,
+    machine: LazyMachine,
+    *,
+    mode: str,
+    steps: int,
+    seed: str,
+    profile: bool = False,
+    max_graphs: int = 10,
 ) -> LazyRun:
     """Run a block of steps. `mode`: eager, step, forward+backward, optimizer or module:<name>, with `:asynchronous` after it if asked for."""
     player = _Pipeline(step, machine, Noise(machine, seed), mode, profile=profile, max_graphs=max_graphs)  # type: ignore[arg-type]
@@ -279,7 +214,14 @@ class _Pipeline:
         if op.node:
             self._row(f"autograd::engine::evaluate_function: {op.node}", "op", self.thread, start, self.now, args)
             self._row(op.node, "op", self.thread, start, self.now, args)
-        self._row(op.name, "op", self.thread, start, self.now, {k: args[k] for k in ("Input Dims", "Input type")} if op.node else args)
+        self._row(
+            op.name,
+            "op",
+            self.thread,
+            start,
+            self.now,
+            {k: args[k] for k in ("Input Dims", "Input type")} if op.node else args,
+        )
         short = op.name.removeprefix("aten::")
         self._row(f"{short}_hpu_lazy", "bridge", self.thread, lazy_start, self.now)
         self.pending.append(op)

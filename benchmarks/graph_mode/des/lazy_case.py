@@ -8,10 +8,15 @@ from typing import Any
 
 from . import lazy_trace
 from .case import BLOCK_STEPS, ROUNDS, Case, summary
-from .lazy import LazyMachine, LazyOp, LazyStep, run_lazy
+from .lazy import run_lazy
+from .lazy_program import LazyMachine, LazyOp, LazyStep
 from .workloads import ENCODER, NET
 
-_MARKS = (frozenset({"backward", "optimizer"}), frozenset({"optimizer"}), frozenset({"forward", "backward", "optimizer"}))
+_MARKS = (
+    frozenset({"backward", "optimizer"}),
+    frozenset({"optimizer"}),
+    frozenset({"forward", "backward", "optimizer"}),
+)
 _FORWARD = (("aten::addmm", "MME", "AddmmBackward0", 2.0), ("aten::native_layer_norm", "TPC", "NativeLayerNormBackward0", 0.7),
             ("aten::gelu", "TPC", "GeluBackward0", 0.5), ("aten::add", "TPC", "AddBackward0", 0.4))  # fmt: skip
 _BACKWARD = {"AddmmBackward0": (("aten::mm", "MME", 2.0), ("aten::mm", "MME", 2.0), ("aten::sum", "TPC", 0.4)),
@@ -93,7 +98,9 @@ def draw_lazy_step(rng: random.Random) -> LazyStep:
     def about(ns: float) -> int:
         return round(ns * rng.uniform(0.7, 1.4))
 
-    def op(name: str, engine: str, weight: float, phase: str, module: tuple[str, ...], node: str = "", sequence: int = 0) -> LazyOp:
+    def op(
+        name: str, engine: str, weight: float, phase: str, module: tuple[str, ...], node: str = "", sequence: int = 0
+    ) -> LazyOp:
         return LazyOp(name, about(host), about(work * weight), engine, phase, module, node, sequence)
 
     ops: list[LazyOp] = []
@@ -104,12 +111,14 @@ def draw_lazy_step(rng: random.Random) -> LazyStep:
             forward.append((node, place, len(forward) + 1))
             ops.append(op(name, engine, weight, "forward", place, sequence=len(forward)))
     ops.append(op("aten::_log_softmax", "TPC", 0.2, "loss", ()))
-    ops.append(op("aten::_log_softmax_backward_data", "TPC", 0.2, "backward", (), "LogSoftmaxBackward0", len(forward) + 1))
+    ops.append(
+        op("aten::_log_softmax_backward_data", "TPC", 0.2, "backward", (), "LogSoftmaxBackward0", len(forward) + 1)
+    )
     for node, place, sequence in reversed(forward):
         for name, engine, weight in _BACKWARD[node]:
             ops.append(op(name, engine, weight, "backward", place, node, sequence))
-    for _ in range(1 if rng.random() < 0.5 else 4 * len(places)):
-        ops.append(op("aten::add_", "TPC", 0.3, "optimizer", ()))
+    updates = 1 if rng.random() < 0.5 else 4 * len(places)
+    ops += [op("aten::add_", "TPC", 0.3, "optimizer", ()) for _ in range(updates)]
     count = rng.choice((1, 1, 1, 1, 3, 14))
     shapes = tuple(1.0 if count == 1 else rng.uniform(0.6, 1.4) for _ in range(count))
     order = tuple(rng.randrange(count) for _ in range(BLOCK_STEPS)) if count > 1 else (0,)

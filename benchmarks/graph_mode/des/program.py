@@ -127,7 +127,9 @@ class Builder:
 
     def add_sync(self, stream: int | None = COMPUTE) -> None:
         """Let the thread wait for a stream, or for the device when None."""
-        self.add(Op.SYNC, name="cudaStreamSynchronize" if stream is not None else "cudaDeviceSynchronize", stream=stream)
+        self.add(
+            Op.SYNC, name="cudaStreamSynchronize" if stream is not None else "cudaDeviceSynchronize", stream=stream
+        )
 
     def sequence(self) -> int:
         """Return the next autograd sequence number of the step."""

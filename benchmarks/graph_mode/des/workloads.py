@@ -100,7 +100,10 @@ class _Writer:
     def step(self) -> Step:
         shape, out = self.shape, self.out
         inputs = self.rng.randint(1, 3)
-        with out.phase("data"), out.row("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation"):
+        with (
+            out.phase("data"),
+            out.row("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation"),
+        ):
             out.host(shape.loader_ns)
         with out.phase("input"):
             for _ in range(0 if shape.inputs_on_device else inputs):
@@ -171,7 +174,9 @@ class _Writer:
             self._parameters += 2
         with self.out.inside(path):
             self._nest(rows, kind, work, stream, {"Sequence number": sequence, "Fwd thread id": 0})
-        self._backward.append((path, kind, sequence, tuple(self._about(self.shape.kernel_ns * w) for _, _, w in kind.backward)))
+        self._backward.append(
+            (path, kind, sequence, tuple(self._about(self.shape.kernel_ns * w) for _, _, w in kind.backward))
+        )
 
     def _nest(self, rows: tuple[str, ...], kind: _Kind, work: int, stream: int, extra: dict[str, Any]) -> None:
         budget = max(self._about(self.shape.op_host_ns) - self.shape.launch_ns, 2_000)
@@ -219,7 +224,11 @@ class _Writer:
     def _all_reduce(self) -> None:
         """One gradient bucket: a collective that starts when the gradients are there, on a stream of its own."""
         out = self.out
-        with out.phase("collective"), out.row("c10d::allreduce_", "cpu_op"), out.row("nccl:all_reduce", "user_annotation"):
+        with (
+            out.phase("collective"),
+            out.row("c10d::allreduce_", "cpu_op"),
+            out.row("nccl:all_reduce", "user_annotation"),
+        ):
             out.host(self._about(9000))
             out.order(COMPUTE, COMM, 2000)
             work = self._about(self.shape.kernel_ns * 12 / max(self.shape.buckets, 1) * self.shape.blocks)
@@ -238,7 +247,11 @@ class _Writer:
                 self._nest(("aten::add_",), kernel, self._about(self.shape.kernel_ns * 0.3), COMPUTE, {})
 
     def _upload(self) -> None:
-        with self.out.row("aten::to", "cpu_op"), self.out.row("aten::_to_copy", "cpu_op"), self.out.row("aten::copy_", "cpu_op"):
+        with (
+            self.out.row("aten::to", "cpu_op"),
+            self.out.row("aten::_to_copy", "cpu_op"),
+            self.out.row("aten::copy_", "cpu_op"),
+        ):
             self.out.host(self._about(9_000))
             work = self._about(4_000)
             self.out.launch("Memcpy HtoD (Pinned -> Device)", 6_000, work, kind="h2d")
