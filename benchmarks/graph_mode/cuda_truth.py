@@ -20,6 +20,7 @@ from typing import Any
 
 ANOTHER_WORKER = 3  # exit code of a worker whose CUDA context or allocator cannot be trusted any more
 MAX_WORKERS = 40
+COMPILE_SHARE = 0.3  # of the time, at most, for configurations that are also compiled
 HUNG_S = 120.0
 COMPILE_HUNG_S = 300.0
 SYNCS = ("none", "each-step", "every-10")
@@ -125,7 +126,7 @@ def _supervise(args: argparse.Namespace) -> int:
 def _watch(args: argparse.Namespace, start: int, until: float, log: list[dict[str, Any]]) -> tuple[int, bool]:
     """Run one worker; return the configuration it was at and whether it came to its own end."""
     command = [sys.executable, "-m", "benchmarks.graph_mode.cuda_truth", "-o", str(args.out), "--device", args.device,
-               "--steps", str(args.steps), "--rounds", str(args.rounds), "--worker", str(start), "--until", str(until)]  # fmt: skip
+               "--steps", str(args.steps), "--rounds", str(args.rounds), "--worker", str(start), "--until", str(until), "--minutes", str(args.minutes)]  # fmt: skip
     command += ["--models", args.models] if args.models else []
     command += ["--skip", args.skip] if args.skip else []
     command += ["--max-configs", str(args.max_configs)] if args.max_configs is not None else []
@@ -201,7 +202,7 @@ def _work(args: argparse.Namespace) -> int:
     if args.worker < 0:
         _tell("start", position=-1, name="constants")
         _constants(args)
-    slowest = 0.0
+    slowest = compiling = 0.0
     skip = [tuple(pair.split("=", 1)) for pair in args.skip.split(",") if pair]
     for position in range(max(args.worker, 0), len(configurations)):
         model, batch, sync, optimizer = configurations[position]
@@ -211,7 +212,8 @@ def _work(args: argparse.Namespace) -> int:
             _tell("left", left=setting.name)
             continue
         first = position < len(wanted)
-        compiles = first and not args.no_compile and BY_NAME[model].compile and args.device == "cuda" and left > 150
+        wanted_here = first and not args.no_compile and BY_NAME[model].compile and args.device == "cuda"
+        compiles = wanted_here and compiling < COMPILE_SHARE * args.minutes * 60
         _tell("start", position=position, name=setting.name, compiles=compiles)
         began = time.monotonic()
         try:
@@ -231,7 +233,8 @@ def _work(args: argparse.Namespace) -> int:
             _recover(args.device)
             continue
         spent = time.monotonic() - began
-        slowest = max(slowest * 0.9, spent) if not compiles else slowest
+        compiling += spent if compiles else 0
+        slowest = slowest if compiles else max(slowest * 0.9, spent)
         times = "  ".join(f"{m} {v['median'] / 1e6:.3f}" for m, v in case["step_ns"].items())
         _tell("done", name=setting.name, text=f"{setting.name}: {times} ms  ({spent:.1f} s)")
         if case["hidden"]["tainted"]:

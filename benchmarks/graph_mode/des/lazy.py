@@ -102,7 +102,7 @@ class _Pipeline:
 
     def play(self, number: int) -> None:
         """Run one step."""
-        step, phases = self.step, ("forward", "loss", "backward", "optimizer")
+        step, machine, phases = self.step, self.machine, ("forward", "loss", "backward", "optimizer")
         self.noise.next_step()
         self._shape = step.shape(number)
         self._scale = step.shapes[self._shape]
@@ -114,8 +114,9 @@ class _Pipeline:
         graphed = self._graph_is_there()
         replayed: set[str] = set()
         for phase in phases:
-            if phase == "backward":
-                self.now += self.noise.host(20_000)
+            on_autograd = phase == "backward" and not (graphed and self._inside(phase))
+            if on_autograd:
+                self.now += self.noise.host(machine.to_autograd_ns)
                 self.thread = AUTOGRAD
             began = self.now
             for op in (o for o in step.ops if o.phase == phase):
@@ -128,9 +129,9 @@ class _Pipeline:
                     replayed.add(key)
                     self._replay(key)
             self._enter(())
-            if phase == "backward":
+            if on_autograd:
                 self.thread = MAIN
-                self.now += self.noise.host(18_000)
+                self.now += self.noise.host(machine.from_autograd_ns)
             if phase == "optimizer":
                 self._row("Optimizer.step#SGD.step", "annotation", MAIN, began, self.now)
             if phase in step.marks and not (graphed and self._inside(phase)):
@@ -254,8 +255,8 @@ class _Pipeline:
         recipe = self._recipe(ops)
         end = self._execute(ready, recipe, ops)
         self._row("synLaunchWithExternalEvents", "syn", thread, call, now, {"recipe": recipe, "tensors": len(ops) + 4})
-        self._row("synEventRecord", "syn", thread, now, now + 3_000)
-        now += 3_000
+        self._row("synEventRecord", "syn", thread, now, now + machine.event_ns)
+        now += machine.event_ns
         self._row(row, "bridge", thread, began, now)
         self._row("synEventSynchronize", "syn", WAITER, now + 6_000, max(end, now + 6_000) + 5_000)
         self.result.recipes += 1
@@ -309,7 +310,7 @@ class _Pipeline:
         self._row("aten::copy_", "op", MAIN, start, self.now)
         self._row("copy_hpu_lazy_H2D", "bridge", MAIN, start + 500, self.now)
         self._row("synMemCopyAsync", "syn", MAIN, start + 1_000, self.now)
-        began = self.now + 12_000
+        began = self.now + self.machine.copy_latency_ns
         self._device("memcpy", "PDMA", 0, began, began + self.machine.upload_work_ns)
 
     def _read_back(self) -> None:

@@ -25,6 +25,10 @@ class LazyMachine:
     upload_call_ns: int = 30_000
     upload_work_ns: int = 20_000
     wake_ns: int = 30_000
+    event_ns: int = 3_000  # recording an event after a launch
+    copy_latency_ns: int = 12_000
+    to_autograd_ns: int = 20_000
+    from_autograd_ns: int = 18_000
     host_sigma: float = 0.0
     step_sigma: float = 0.0
     run_sigma: float = 0.0
