@@ -134,13 +134,25 @@ def _watch(args: argparse.Namespace, start: int, until: float, log: list[dict[st
     root = Path(__file__).resolve().parents[2]
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
     lines: queue.Queue[str | None] = queue.Queue()
-    threading.Thread(target=_pump, args=(worker, lines), daemon=True).start()
+    pump = threading.Thread(target=_pump, args=(worker, lines), daemon=True)
+    pump.start()
+    try:
+        return _listen(worker, lines, start, log)
+    finally:
+        worker.kill()  # harmless to one that has ended
+        worker.wait()
+        pump.join()
+
+
+def _listen(
+    worker: subprocess.Popen[str], lines: queue.Queue[str | None], start: int, log: list[dict[str, Any]]
+) -> tuple[int, bool]:
+    """Follow a worker's events until it ends or falls silent; return where it was and whether it came to its own end."""
     position, name, patience = start, "constants", HUNG_S
     while True:
         try:
             text = lines.get(timeout=patience)
         except queue.Empty:
-            worker.kill()
             log.append({"event": "failed", "name": name, "reason": f"no sign of life for {patience:.0f} s"})
             return position, False
         if text is None:
@@ -157,13 +169,15 @@ def _watch(args: argparse.Namespace, start: int, until: float, log: list[dict[st
         if event["event"] == "start":
             position, name = event["position"], event["name"]
             patience = COMPILE_HUNG_S if event.get("compiles") else HUNG_S
-        print(event.get("text", ""), flush=True) if event.get("text") else None
+        if event.get("text"):
+            print(event["text"], flush=True)
 
 
 def _pump(worker: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
     assert worker.stdout is not None
-    for text in worker.stdout:
-        lines.put(text)
+    with worker.stdout as stdout:
+        for text in stdout:
+            lines.put(text)
     lines.put(None)
 
 

@@ -66,6 +66,10 @@ def measure(
             runners.pop(mode, None)
             tainted = mode
             del error
+            if setting.device == "cuda":
+                torch.cuda.set_stream(
+                    torch.cuda.default_stream()
+                )  # a capture that failed may have left its own stream current
             _free(setting)
     began = time.perf_counter_ns()
     runners[EAGER](0)

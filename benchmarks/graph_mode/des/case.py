@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -200,7 +200,7 @@ def draw_shape(rng: random.Random, family: str) -> Shape:
         sync = rng.choice(("every-2", "every-4", "every-5", "every-10"))
     elif family in ("defects", "ddp", "streams"):
         sync = rng.choice(("none", "each-step"))
-    return Shape(
+    shape = Shape(
         blocks=rng.choice((1, 2, 3, 4, 6, 8)),
         op_host_ns=host,
         kernel_ns=kernel,
@@ -214,3 +214,6 @@ def draw_shape(rng: random.Random, family: str) -> Shape:
         stacks=rng.random() < 0.7,
         launch_ns=rng.randint(2_500, 6_000),
     )
+    if family == "streams" and rng.random() < 0.4:
+        return replace(shape, buckets=2)  # three streams
+    return shape

@@ -56,7 +56,7 @@ def run(
     player = _Player(machine, Noise(machine, seed), profile=profile)
     for number in range(lead):
         player.play(step, number)
-    if drained:
+    if drained and lead:
         player.drain()
     player.watch(on=profile)
     result = player.result
