@@ -65,7 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.graph_mode.cuda_truth", description=__doc__)
-    parser.add_argument("-o", "--out", type=Path, required=True, help="folder for cases, traces and constants.json")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, help="folder for cases/, constants.json and index.json"
+    )
     parser.add_argument(
         "--minutes", type=float, default=9.0, help="time to spend; configurations that do not fit are dropped evenly"
     )
@@ -119,7 +121,7 @@ def _supervise(args: argparse.Namespace) -> int:
         "workers": workers,
     }
     (args.out / "index.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
-    print(f"{len(cases)} cases in {args.out}, {len(failed)} failed, {workers} worker processes")
+    print(f"{len(cases)} cases in {args.out / 'cases'}, {len(failed)} failed, {workers} worker processes")
     return 0 if cases else 1
 
 
@@ -232,7 +234,7 @@ def _work(args: argparse.Namespace) -> int:
         began = time.monotonic()
         try:
             case = measure(
-                setting, args.out, steps=args.steps, rounds=args.rounds, compiled=compiles, stacks=first and not args.no_stacks,
+                setting, args.out / "cases", steps=args.steps, rounds=args.rounds, compiled=compiles, stacks=first and not args.no_stacks,
                 skip=frozenset(m for n, m in skip if n == model),
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - one configuration must not end the run; the reason is kept

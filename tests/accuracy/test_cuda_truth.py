@@ -164,6 +164,11 @@ def test_compacting_keeps_what_an_analysis_reads():
     assert op["args"] == {"Input Dims": [[2]], "External id": 3}
 
 
+def test_the_noise_of_a_mode_is_the_distance_of_its_quartiles():
+    assert measure.spread([100, 104, 100]) == pytest.approx(0.02)  # quartiles 100 and 102
+    assert measure.spread([100]) == 0
+
+
 def test_lines_and_percentiles_of_the_constants():
     assert constants.line([0, 1, 2], [5, 7, 9]) == (2, 5)
     assert constants.percentile([4, 1, 3, 2], 0.5) == 2.5
@@ -187,8 +192,8 @@ def test_the_command_writes_cases_an_index_and_says_why_there_are_no_constants(t
     assert (index["failed"], index["not_run"], index["workers"]) == ([], [], 1)
     assert "need a CUDA device" in json.loads((tmp_path / "constants.json").read_text())["reason"]
     for name in index["cases"]:
-        case = json.loads((tmp_path / f"{name}.json").read_text())
-        assert json.loads(gzip.decompress((tmp_path / case["trace"]).read_bytes()))["hpuprof"]["unprofiled"]
+        case = json.loads((tmp_path / "cases" / f"{name}.json").read_text())
+        assert json.loads(gzip.decompress((tmp_path / "cases" / case["trace"]).read_bytes()))["hpuprof"]["unprofiled"]
     assert "2 cases" in capsys.readouterr().out
 
 

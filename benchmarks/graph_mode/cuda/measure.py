@@ -8,12 +8,12 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import torch
 
-from .modes import EAGER, Runner, Setting, UnsupportedError, modes_of, runner
+from .modes import EAGER, Runner, Setting, UnsupportedError, module_mode, modes_of, runner
 
 PROFILED_STEPS = 8
 BLOCK_S = 0.75
@@ -96,6 +96,7 @@ def measure(
     out.mkdir(parents=True, exist_ok=True)
     trace, profiled_ns = _profile(setting, eager, out, unprofiled, stacks=False)
     hidden: dict[str, Any] = {
+        "model": module_mode(setting).removeprefix("module:"),
         "batch": setting.batch,
         "optimizer": setting.optimizer,
         "tiny": setting.tiny,
@@ -118,7 +119,7 @@ def measure(
             m: {"median": round(median(r)), "low": min(r), "high": max(r), "rounds": r} for m, r in rounds_ns.items()
         },
         "unprofiled": {k: unprofiled[k] for k in ("step_ns", "spread_ns")},
-        "noise": max(max(r) / min(r) - 1 for r in rounds_ns.values()),
+        "noise": max(spread(r) for r in rounds_ns.values()),
         "sync": setting.sync,
         "model": setting.workload.name,
         "hidden": hidden,
@@ -159,6 +160,14 @@ def _profile(setting: Setting, run: Runner, out: Path, unprofiled: dict[str, Any
     compact(document)
     (out / name).write_bytes(gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 9, mtime=0))
     return name, sum(spent[2:]) // PROFILED_STEPS
+
+
+def spread(rounds: list[int]) -> float:
+    """Return how far rounds repeat: the distance of their quartiles over their median, 0 for a single round."""
+    if len(rounds) < 2:
+        return 0.0
+    low, middle, high = quantiles(rounds, n=4, method="inclusive")
+    return (high - low) / middle
 
 
 def compact(document: dict[str, Any]) -> None:

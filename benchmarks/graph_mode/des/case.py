@@ -7,7 +7,7 @@ import json
 import random
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from . import kineto, modes
@@ -41,8 +41,8 @@ class Case:
 
     @property
     def noise(self) -> float:
-        """Return how far the truth repeats: the largest of all modes' (slowest round / fastest round - 1)."""
-        return max(max(r) / min(r) - 1 for r in self.step_ns.values())
+        """Return how far the truth repeats: the largest of all modes' distances of the quartiles of rounds over their median."""
+        return max((q[2] - q[0]) / q[1] for q in (quantiles(r, n=4, method="inclusive") for r in self.step_ns.values()))
 
     def document(self, trace_name: str) -> dict[str, Any]:
         """Return the case as the scorer reads it."""
@@ -140,6 +140,7 @@ def assemble(
     seen = run(step, machine, seed=f"{seed} profiled", profile=True, **profile)
     hidden = {
         "seed": seed,
+        "model": NET,
         "machine": machine.hidden(),
         "shape": asdict(shape),
         "profile": profile,

@@ -47,6 +47,7 @@ def make_lazy_case(seed: int, *, clean: bool = False) -> Case:
     seen = run_lazy(step, machine, mode="eager", steps=seen_steps, seed=f"{seed} profiled", profile=True)
     hidden: dict[str, Any] = {
         "seed": seed,
+        "model": NET,
         "machine": machine.hidden(),
         "step": {k: v for k, v in asdict(step).items() if k not in ("ops", "marks")} | {"marks": sorted(step.marks)},
         "recipes_per_step": recipes,
