@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .modes import EAGER, Runner, Setting, UnsupportedError, module_mode, modes_of, runner
+from .modes import EAGER, Runner, Setting, UnsupportedError, modes_of, module_mode, runner
 
 PROFILED_STEPS = 8
 BLOCK_S = 0.75
