@@ -57,6 +57,7 @@ def plan(models: list[tuple[str, tuple[int, ...]]]) -> list[tuple[str, int, str,
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code: 0 when at least one case was written."""
     args = _parser().parse_args(arguments)
+    args.out = args.out.resolve()  # workers run in the checkout, wherever this was called
     args.out.mkdir(parents=True, exist_ok=True)
     if args.worker is not None:
         return _work(args)

@@ -197,6 +197,14 @@ def test_the_command_writes_cases_an_index_and_says_why_there_are_no_constants(t
     assert "2 cases" in capsys.readouterr().out
 
 
+def test_a_relative_folder_is_the_callers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stub = Stub(monkeypatch, [([{"event": "done", "name": "a"}], 0)])
+    assert command(Path("here")) == 0
+    assert stub.option(0, "-o") == str(tmp_path / "here")
+    assert (tmp_path / "here" / "index.json").is_file()
+
+
 def test_no_time_left_means_nothing_is_run(tmp_path):
     assert command(tmp_path, "--models", "mlp-mnist", "--minutes", "0") == 1
     assert json.loads((tmp_path / "index.json").read_text())["workers"] == 0
