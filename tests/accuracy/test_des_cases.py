@@ -289,6 +289,13 @@ def test_a_host_bound_lazy_run_takes_the_main_threads_time_each_step():
     assert eleven - one == 10 * 40 * US
 
 
+def test_main_runs_one_launch_ahead_of_a_slow_launch_thread_and_then_waits():
+    # flush at 37, handed over at 44, launched until 147; the next flush, at 77, waits for that: 150; the one after until 257: 260
+    slow = replace(LAZY, launch_ns=100 * US)
+    result = run_lazy(lazy_step(work=0), slow, mode="eager", steps=4, seed="")
+    assert result.step_starts_ns == [0, 40 * US, 150 * US, 260 * US]
+
+
 def test_a_synchronous_replay_costs_its_caller_and_an_asynchronous_one_the_launch_thread():
     # synchronous: flush 5, replay 20, event 3; asynchronous: hand-over 4, then the wait for the replay before, 20 + 3 a step
     def per_step(mode: str) -> int:
