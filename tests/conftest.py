@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.append(str(ROOT))  # `benchmarks` is a namespace package of the checkout
 
 REAL_TRACES = Path(os.environ.get("HPUPROF_REAL_TRACES", ROOT.parent / "shared" / "traces"))
 

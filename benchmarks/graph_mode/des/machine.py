@@ -1,0 +1,105 @@
+"""The machine of a case: its constants, which no predictor may read, and its noise."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Constants of one machine, in nanoseconds unless named otherwise. `sigma`: of lognormal factors with median 1."""
+
+    # device
+    latency_ns: int = 6000  # from the launch call's start to the kernel's, on an empty stream
+    gap_ns: int = 1200  # between queued kernels of a stream
+    event_gap_ns: int = 1500  # from an event to the kernel that waited for it
+    graph_gap_ns: int = 900  # between kernels of a lane inside a graph
+    graph_kernel_factor: float = 0.97  # kernels inside graphs against eager ones
+    queue_limit: int = 1024  # commands of a stream before a launch blocks
+    comm_slows_compute: float = 1.0  # factor on compute kernels while a collective runs, and the other way round
+    compute_slows_comm: float = 1.0
+    compute_slows_compute: float = 1.0  # two compute streams at once
+    # host
+    graph_call_ns: int = 9000  # c0, the Python around it included
+    graph_node_ns: float = 10.0  # c1
+    copy_call_ns: int = 5000  # one copy into a static input
+    copy_work_ns: int = 2500
+    wake_ns: int = 2500  # a blocked thread goes on
+    gc_every_ns: int = 0  # host work between garbage collections; 0: none
+    gc_pause_ns: int = 4_000_000
+    # noise
+    host_sigma: float = 0.0
+    step_sigma: float = 0.0
+    run_sigma: float = 0.0
+    kernel_sigma: float = 0.0
+    # profiler
+    op_cost_ns: int = 0
+    python_cost_ns: int = 0
+    runtime_cost_ns: int = 0
+    cost_sigma: float = 0.0
+    # how the trace is written
+    clock_offset_ns: int = 0
+    lost_flows: float = 0.0
+    whole_microseconds: bool = False
+    shuffled: bool = False
+    sync_rows: bool = True  # Kineto's `cuda_sync` rows, which name streams and events
+
+    def graph_ns(self, nodes: int) -> int:
+        """Return the host cost of replaying a graph of so many kernels."""
+        return round(self.graph_call_ns + self.graph_node_ns * nodes)
+
+    def clean(self) -> Machine:
+        """Return the same machine without noise, contention, profiler cost and defects of the trace."""
+        return replace(
+            self,
+            **dict.fromkeys(("host_sigma", "step_sigma", "run_sigma", "kernel_sigma", "cost_sigma"), 0.0),
+            **dict.fromkeys(("op_cost_ns", "python_cost_ns", "runtime_cost_ns", "gc_every_ns", "clock_offset_ns"), 0),
+            **dict.fromkeys(("comm_slows_compute", "compute_slows_comm", "compute_slows_compute"), 1.0),
+            event_gap_ns=self.gap_ns,
+            lost_flows=0.0,
+            whole_microseconds=False,
+            shuffled=False,
+            sync_rows=True,
+        )
+
+    def hidden(self) -> dict[str, Any]:
+        """Return the constants as plain JSON values."""
+        return asdict(self)
+
+
+class Noise:
+    """Random factors of one run."""
+
+    def __init__(self, machine: Machine, seed: str) -> None:
+        self._machine = machine
+        self._rng = random.Random(seed)
+        self._run = self._factor(machine.run_sigma)
+        self._step = 1.0
+
+    def next_step(self) -> None:
+        """Draw the factor that all host work of a step shares."""
+        self._step = self._factor(self._machine.step_sigma)
+
+    def host(self, ns: int) -> int:
+        """Return how long host work takes this time."""
+        if not self._machine.host_sigma and self._run == self._step == 1.0:
+            return ns
+        return round(ns * self._run * self._step * self._factor(self._machine.host_sigma))
+
+    def work(self, ns: int) -> int:
+        """Return how long device work takes this time."""
+        return round(ns * self._factor(self._machine.kernel_sigma))
+
+    def cost(self, ns: int) -> int:
+        """Return what the profiler adds for one row this time."""
+        return round(ns * self._factor(self._machine.cost_sigma))
+
+    def pause(self) -> int:
+        """Return the length of a garbage collection."""
+        return round(self._machine.gc_pause_ns * self._factor(0.4))
+
+    def _factor(self, sigma: float) -> float:
+        return math.exp(self._rng.gauss(0, sigma)) if sigma else 1.0
