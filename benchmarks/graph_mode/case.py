@@ -22,7 +22,7 @@ class Rounds(msgspec.Struct, frozen=True, omit_defaults=True):
     median: float
     low: float
     high: float
-    rounds: list[float] = []  # noqa: RUF012  msgspec copies it
+    rounds: list[float] = []
 
     @property
     def spread(self) -> float:
@@ -52,7 +52,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True, rename={"step_time":
     noise: float = 0.0
     sync: str = ""
     model: str = ""
-    hidden: dict[str, Any] = {}  # noqa: RUF012  msgspec copies it
+    hidden: dict[str, Any] = {}
 
 
 def rounds(step_ns: list[float]) -> Rounds:

@@ -44,13 +44,24 @@ class Constants:
 
 
 NOTHING_RETURNED = (
-    *("configure", "enable", "host_begin", "host_end", "part", "segment", "next_upload", "next_read", "set_stream", "record_event"),
+    *(
+        "configure",
+        "enable",
+        "host_begin",
+        "host_end",
+        "part",
+        "segment",
+        "next_upload",
+        "next_read",
+        "set_stream",
+        "record_event",
+    ),
     *("wait_event", "synchronize", "capture", "input_copy", "replay", "totals"),
 )
 
 
 class _Struct(ctypes.Structure):
-    _fields_ = [(f.name, ctypes.c_double) for f in fields(Constants)]  # noqa: RUF012  ctypes wants it so
+    _fields_ = [(f.name, ctypes.c_double) for f in fields(Constants)]
 
 
 class VirtualDevice:
@@ -63,7 +74,17 @@ class VirtualDevice:
         lib.vd_input_copy.argtypes = [ctypes.c_int64]
         lib.vd_graph.argtypes = [ctypes.POINTER(ctypes.c_int), ctypes.c_int]
         lib.vd_totals.argtypes = [ctypes.POINTER(ctypes.c_double)]
-        for name in ("enable", "part", "capture", "segment", "replay", "set_stream", "record_event", "wait_event", "graph_kernels"):
+        for name in (
+            "enable",
+            "part",
+            "capture",
+            "segment",
+            "replay",
+            "set_stream",
+            "record_event",
+            "wait_event",
+            "graph_kernels",
+        ):
             getattr(lib, f"vd_{name}").argtypes = [ctypes.c_int]
         for name in NOTHING_RETURNED:
             getattr(lib, f"vd_{name}").restype = None
@@ -129,4 +150,4 @@ def pretend_cuda(device: VirtualDevice) -> None:
     supported = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
     torch.profiler.supported_activities = lambda: supported
     torch.profiler.profiler.supported_activities = lambda: supported
-    torch.autograd.profiler._supported_activities = lambda: supported
+    torch.autograd.profiler._supported_activities = lambda: supported  # noqa: SLF001

@@ -39,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Record what is asked for; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=120, help="how many")
-    parser.add_argument("--seed", type=int, required=True, help="0 to 99: for tuning; 1000 and above: for reported runs")
+    parser.add_argument(
+        "--seed", type=int, required=True, help="0 to 99: for tuning; 1000 and above: for reported runs"
+    )
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of timing each mode, at least 3")
     parser.add_argument("--attempts", type=int, default=1, help="record a noisy case again, and keep the quietest")
@@ -132,7 +134,9 @@ def scaled(drawn: Drawn, step: Step, device: VirtualDevice, seed: int) -> tuple[
 
     Host time is measured with a device that is never waited for.
     """
-    instant = replace(drawn.constants, scale=0, shortest=0, gap=0, latency=0, copy_latency=0, bytes_per_ns=1e9, stall_chance=0)
+    instant = replace(
+        drawn.constants, scale=0, shortest=0, gap=0, latency=0, copy_latency=0, bytes_per_ns=1e9, stall_chance=0
+    )
     device.configure(instant, seed)
     for _ in range(WARM_UP):
         step.eager()

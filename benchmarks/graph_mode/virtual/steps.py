@@ -29,7 +29,7 @@ class _Graphed(torch.autograd.Function):
     """Forward and backward of the whole model as two graphs, the way `make_graphed_callables` calls them."""
 
     @staticmethod
-    def forward(ctx: Any, step: Step, inputs: int, *tensors: Tensor) -> Tensor:  # noqa: D102
+    def forward(ctx: Any, step: Step, inputs: int, *tensors: Tensor) -> Tensor:
         ctx.step, ctx.inputs = step, inputs
         for tensor in tensors[:inputs]:
             step.device.input_copy(tensor.numel() * tensor.element_size())
@@ -37,7 +37,7 @@ class _Graphed(torch.autograd.Function):
         return step.static_output.detach()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:  # noqa: D102
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         step = ctx.step
         step.device.input_copy(gradient.numel() * gradient.element_size())
         step.device.replay(step.graphs["model backward"])
@@ -65,13 +65,16 @@ class Step:
     @property
     def modes(self) -> dict[str, Callable[[], None]]:
         """The modes by the names that cases use."""
-        return {
+        found = {
             "eager": self.eager,
             "step": self.whole_step,
             "forward+backward": self.forward_backward,
             "optimizer": self.optimizer_alone,
             "modules": self.modules,
         }
+        if self.sync != "none":
+            found["step:drop-sync"] = self.whole_step_without_waits
+        return found
 
     # ------------------------------------------------------------------------------------------------------------- parts
 
@@ -149,6 +152,15 @@ class Step:
         else:
             replay(graphs["step"])
         self._finish(self.static_loss)
+
+    def whole_step_without_waits(self) -> None:
+        """One graph for the whole step, and nothing waits for the device inside the step."""
+        sync, self.sync = self.sync, "none"
+        inputs, _ = self._batch()
+        self._copy_inputs(len(inputs) + 1)
+        self.device.replay(self.graphs["step"])
+        self._finish(self.static_loss)
+        self.sync = sync
 
     def forward_backward(self) -> None:
         """Forward, loss and backward replayed; clipping and the optimizer eager, on gradients that stay where they are."""

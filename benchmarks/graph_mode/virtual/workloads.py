@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812  as everybody calls it
 from torch.utils.data import Dataset
 
 from benchmarks.graph_mode.virtual.device import MAIN_STREAM
@@ -52,14 +52,14 @@ class _Enter(torch.autograd.Function):
     """Go to the side stream once an event is reached; backward: come home and leave an event for `_Rejoin`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, device: Any, event: int) -> Tensor:  # noqa: D102
+    def forward(ctx: Any, x: Tensor, device: Any, event: int) -> Tensor:
         ctx.way = (device, event)
         device.set_stream(SIDE_STREAM)
         device.wait_event(event)
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:  # noqa: D102
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         device, event = ctx.way
         device.record_event(event + 1)
         device.set_stream(MAIN_STREAM)
@@ -70,7 +70,7 @@ class _Leave(torch.autograd.Function):
     """Come home and wait for the side stream; backward: go to the side stream, which waits for this one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, device: Any, event: int) -> Tensor:  # noqa: D102
+    def forward(ctx: Any, x: Tensor, device: Any, event: int) -> Tensor:
         ctx.way = (device, event)
         device.record_event(event + 2)
         device.set_stream(MAIN_STREAM)
@@ -78,7 +78,7 @@ class _Leave(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:  # noqa: D102
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         device, event = ctx.way
         device.record_event(event + 3)
         device.set_stream(SIDE_STREAM)
@@ -90,12 +90,12 @@ class _Rejoin(torch.autograd.Function):
     """Nothing on the way forward; backward: the main branch waits for the side branch before their gradients are added."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, device: Any, event: int) -> Tensor:  # noqa: D102
+    def forward(ctx: Any, x: Tensor, device: Any, event: int) -> Tensor:
         ctx.way = (device, event)
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:  # noqa: D102
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         device, event = ctx.way
         device.wait_event(event + 1)
         return gradient, None, None
@@ -180,7 +180,9 @@ class _Block(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.Dropout(dropout))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.Dropout(dropout)
+        )
         self.heads, self.fused = heads, fused
 
     def forward(self, x: Tensor) -> Tensor:
