@@ -5,17 +5,21 @@
 // max(submitted + latency, end of the stream's last + gap); the host is held only by the cost of the call, by a full queue
 // (until the oldest of `queue` pieces ends) and by synchronisation, all of them spin waits. `vd_replay` plays a block of
 // captured work after one call. Kineto gets rows as it would from CUDA: runtime calls, kernels and copies with correlations,
-// arrows and streams. Plain C functions, for ctypes. One host thread launches; nothing here is safe for more.
+// arrows and streams. Plain C functions, for ctypes. One host thread launches at a time; nothing here is safe for more.
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/record_function.h>
 #include <libkineto.h>
 #include <output_base.h>
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
 #include <ctime>
+#include <mutex>
 #include <random>
 #include <string_view>
+#include <thread>
 
 using libkineto::ActivityType;
 
@@ -484,15 +488,40 @@ const bool registered = [] {
   return true;
 }();
 
-void record_event(int event, bool visible) {
-  Stream& stream = streams[current];
-  if (!visible) {
-    return;
+// ---------------------------------------------------------------------------------------------------- the second thread
+
+// Runs the backward pass as torch's engine runs it for accelerators: on a thread of its own, with the caller's thread-local
+// state (the profiler among it), while the caller waits.
+struct Helper {
+  std::mutex lock;
+  std::condition_variable changed;
+  void (*work)() = nullptr;
+  const at::ThreadLocalState* state = nullptr;
+
+  Helper() {
+    std::thread([this] {
+      for (;;) {
+        std::unique_lock<std::mutex> guard(lock);
+        changed.wait(guard, [this] { return work != nullptr; });
+        {
+          at::ThreadLocalStateGuard local(*state);
+          work();
+        }
+        work = nullptr;
+        changed.notify_all();
+      }
+    }).detach();
   }
-  Call api;
-  events[event] = std::max(stream.free, now());
-  host_row(kRecordCall, api.start, api.finish(api.start, c.event), ++correlation);
-}
+
+  void run(void (*what)()) {
+    const at::ThreadLocalState mine;
+    std::unique_lock<std::mutex> guard(lock);
+    state = &mine;
+    work = what;
+    changed.notify_all();
+    changed.wait(guard, [this] { return work == nullptr; });
+  }
+};
 
 } // namespace
 
@@ -547,7 +576,9 @@ void vd_record_event(int event) {
   if (segment >= 0) {
     segments[segment].push_back({Node::RECORD, current, event, 0, 0});
   }
-  record_event(event, true);
+  Call api;
+  events[event] = std::max(streams[current].free, now());
+  host_row(kRecordCall, api.start, api.finish(api.start, c.event), ++correlation);
 }
 void vd_wait_event(int event) {
   if (segment >= 0) {
@@ -645,6 +676,12 @@ void vd_replay(int graph) {
   origin.free = last; // a graph is one piece of work in its stream's queue
   origin.ends[origin.count++ % kRing] = last;
   host_row(kGraphCall, api.start, now(), id);
+}
+
+// Run something on the second thread and wait for it.
+void vd_on_thread(void (*work)()) {
+  static Helper* const helper = new Helper; // its thread never ends
+  helper->run(work);
 }
 
 // Kernels launched by operators, and their durations without jitter [ns], since the last call.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -56,12 +56,15 @@ NOTHING_RETURNED = (
         "set_stream",
         "record_event",
     ),
-    *("wait_event", "synchronize", "capture", "input_copy", "replay", "totals"),
+    *("wait_event", "synchronize", "capture", "input_copy", "replay", "totals", "on_thread"),
 )
 
 
 class _Struct(ctypes.Structure):
     _fields_ = [(f.name, ctypes.c_double) for f in fields(Constants)]
+
+
+_CALL = ctypes.CFUNCTYPE(None)
 
 
 class VirtualDevice:
@@ -86,6 +89,10 @@ class VirtualDevice:
             "graph_kernels",
         ):
             getattr(lib, f"vd_{name}").argtypes = [ctypes.c_int]
+        lib.vd_on_thread.argtypes = [_CALL]
+        self._work: Callable[[], object] | None = None
+        self._failed: BaseException | None = None
+        self._run = _CALL(self._run_work)  # must live as long as the library may call it
         for name in NOTHING_RETURNED:
             getattr(lib, f"vd_{name}").restype = None
         # Calls inside a step go straight to the library: every one of them is host time.
@@ -107,6 +114,21 @@ class VirtualDevice:
     def synchronize(self, _device: object = None) -> None:
         """Wait for everything that was launched."""
         self._lib.vd_synchronize()
+
+    def on_thread(self, work: Callable[[], object]) -> None:
+        """Run something on the second thread, in this thread's local state, and wait for it. Raises what it raises."""
+        self._work = work
+        self._lib.vd_on_thread(self._run)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _run_work(self) -> None:
+        try:
+            if self._work is not None:
+                self._work()
+        except BaseException as error:  # noqa: BLE001  goes on in the thread that waits
+            self._failed = error
 
     def configure(self, constants: Constants, seed: int) -> None:
         """Set the constants, empty all queues and forget nothing that was captured."""

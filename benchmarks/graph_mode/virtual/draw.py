@@ -12,6 +12,8 @@ SYNCS = {"none": 0.3, "step": 0.3, "every": 0.15, "mid-loss": 0.1, "mid-norm": 0
 MODELS = {"mlp": 1, "cnn": 1, "transformer": 1.5, "recommender": 1, "recurrent": 0.7, "branches": 1}
 OPTIMIZERS = {"sgd foreach": 1, "sgd loop": 0.7, "adamw foreach": 1.2, "adamw loop": 0.5, "adamw fused": 0.6}
 RATIO = (0.05, 3.0)
+BACKWARD_THREAD = 0.7
+"""Share of cases whose backward pass has a thread of its own, as on every accelerator; the rest runs it as a CPU does."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Drawn:
     with_stack: bool
     active: int
     constants: Constants
+    backward_thread: bool = False
 
     @property
     def name(self) -> str:
@@ -91,4 +94,5 @@ def draw(seed: int, number: int) -> Drawn:
         with_stack=with_stack,
         active=rng.choice([8, 10, 12]),
         constants=constants,
+        backward_thread=rng.random() < BACKWARD_THREAD,
     )

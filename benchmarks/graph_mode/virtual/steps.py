@@ -53,6 +53,7 @@ class Step:
         self.optimizer = make_optimizer(drawn.optimizer, self.parameters)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 10_000) if drawn.scheduler else None
         self.sync, self.every, self.clip, self.input_bytes = drawn.sync, drawn.every, drawn.clip, drawn.input_bytes
+        self.backward_thread = drawn.backward_thread
         self.batches = batches(workload, drawn.loader)
         self.number = 0
         self.log: list[float] = []
@@ -132,7 +133,7 @@ class Step:
             output.register_hook(lambda _: self.device.segment(MODEL_BACKWARD))
             self.static_output, self.static_loss = output.detach(), loss.detach()
             self.output_spec = pytree.tree_structure(output)
-        loss.backward()
+        self._backward(loss)
         self._clip_and_optimize()
         self._finish(loss)
 
@@ -188,7 +189,7 @@ class Step:
         if self.sync == "mid-loss":
             self.log.append(self._read(loss))
         part(BACKWARD)
-        loss.backward()
+        self._backward(loss)
         self._clip_gradients()
         self.device.replay(self.graphs["optimizer"])
         self._finish(loss)
@@ -205,9 +206,15 @@ class Step:
         if self.sync == "mid-loss":
             self.log.append(self._read(loss))
         self.device.part(BACKWARD)
-        loss.backward()
+        self._backward(loss)
         self._clip_and_optimize()
         self._finish(loss)
+
+    def _backward(self, loss: Tensor) -> None:
+        if self.backward_thread:
+            self.device.on_thread(loss.backward)
+        else:
+            loss.backward()
 
     def _clip_gradients(self) -> None:
         if not self.clip:
