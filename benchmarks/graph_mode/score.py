@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.graph_mode.answer import Answer, NoAnswerError, answer_of
+from benchmarks.graph_mode.answer import DROP_SYNC, Answer, NoAnswerError, answer_of
 from benchmarks.graph_mode.case import EAGER, Case, read_cases
 
 QUIET = 0.05
@@ -24,6 +24,7 @@ HOST_BOUND = 1.15
 """A case is host-bound when its step takes more than this many times the device's busy time."""
 BAND = 0.05
 """Speed-ups within this share of 1 have no sign worth scoring."""
+RESAMPLES = 2000
 OURS = "hpuprof"
 BASELINES = ("profiled ÷ busy", "unprofiled ÷ busy", "unprofiled ÷ uncorrected replay", "no gain")
 
@@ -129,7 +130,7 @@ def baselines(mode: str, case: Case, answer: Answer) -> dict[str, Guess]:
 
 def whole_case(case: Case, answer: Answer, host_bound: bool | None) -> Scored:
     """Score the recommendation: what following it costs against the best mode that was measured with the waits left in."""
-    measured = {mode: r.median for mode, r in case.step_time.items() if ":drop-sync" not in mode}
+    measured = {mode: r.median for mode, r in case.step_time.items() if not mode.endswith(DROP_SYNC)}
     best = min(measured, key=lambda mode: measured[mode])
     chosen: str | None = None
     if answer.verdict == "no":
@@ -170,6 +171,8 @@ class Accuracy:
     rows: int
     missing: int
     speedup_mean: float | None
+    speedup_mean_low: float | None  # 90 % interval of the mean, from drawing cases again
+    speedup_mean_high: float | None
     speedup_median: float | None
     speedup_p90: float | None
     step_mean: float | None
@@ -188,10 +191,14 @@ def accuracy(rows: Sequence[Row], estimator: str) -> Accuracy:
     step = [abs(g.step_ns - r.step_ns) / r.step_ns for r, g in known]
     signed = [(r, g) for r, g in known if abs(r.speedup - 1) > BAND]
     ranged = [(r, g) for r, g in known if g.low is not None and g.high is not None]
+    mean, middle, p90 = _spread(speedup)
     return Accuracy(
         len(known),
         len(rows) - len(known),
-        *_spread(speedup),
+        mean,
+        *_resampled([(r.case, e) for (r, _), e in zip(known, speedup, strict=True)]),
+        middle,
+        p90,
         *_spread(step),
         _share((g.speedup - 1) * (r.speedup - 1) > 0 for r, g in signed),
         len(signed),
@@ -204,6 +211,22 @@ def _spread(errors: Sequence[float]) -> tuple[float | None, float | None, float 
     if not errors:
         return None, None, None
     return float(np.mean(errors)), float(np.median(errors)), float(np.quantile(errors, 0.9))
+
+
+def _resampled(errors: Sequence[tuple[str, float]]) -> tuple[float | None, float | None]:
+    """Return the 90 % interval of a mean error by bootstrap. Whole cases are drawn: modes of one case err together."""
+    if not errors:
+        return None, None
+    cases = sorted({case for case, _ in errors})
+    number = {case: i for i, case in enumerate(cases)}
+    totals, counts = np.zeros(len(cases)), np.zeros(len(cases))
+    for case, error in errors:
+        totals[number[case]] += error
+        counts[number[case]] += 1
+    drawn = np.random.default_rng(0).integers(0, len(cases), (RESAMPLES, len(cases)))
+    means = totals[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    low, high = np.quantile(means, [0.05, 0.95])
+    return float(low), float(high)
 
 
 def _share(hits: Iterable[bool]) -> float | None:
@@ -224,10 +247,13 @@ GROUPS: dict[str, Callable[[Row], bool]] = {
 
 def summarise(rows: Sequence[Row], cases: Sequence[Scored]) -> dict[str, object]:
     """Return every table as plain values."""
-    modes = sorted({kind(r.mode) for r in rows})
+    kept = [r for r in rows if not r.mode.endswith(DROP_SYNC)]
+    by_mode = {"every mode": kept}
+    for mode in sorted({kind(r.mode) for r in rows}):
+        by_mode[mode] = [r for r in rows if kind(r.mode) == mode]
     groups = {
-        f"{mode}, {name}": [r for r in rows if kind(r.mode) == mode and chosen(r)]
-        for mode in modes
+        f"{mode}, {name}": [r for r in those if chosen(r)]
+        for mode, those in by_mode.items()
         for name, chosen in GROUPS.items()
     }
     regrets = {
@@ -266,13 +292,15 @@ def tables(summary: dict[str, object]) -> list[tuple[str, list[list[str]]]]:
     """Return titled tables, header first."""
     found = []
     for group, estimators in summary["accuracy"].items():  # type: ignore[attr-defined]
-        rows = [["estimator", "n", "S mean", "median", "p90", "T mean", "median", "p90", "sign", "coverage", "+ noise"]]
+        head = "estimator, n, S mean, 90 % interval, median, p90, T mean, median, p90, sign, coverage, + noise"
+        rows = [head.split(", ")]
         for estimator, a in estimators.items():
             if not a["rows"]:
                 continue
-            values = [a[k] for k in ("speedup_mean", "speedup_median", "speedup_p90", "step_mean", "step_median")]
-            values += [a["step_p90"], a["sign"], a["coverage"], a["coverage_with_noise"]]
-            rows.append([estimator, str(a["rows"]), *map(percent, values)])
+            within = f"{percent(a['speedup_mean_low'])} – {percent(a['speedup_mean_high'])}"
+            values = [a[k] for k in ("speedup_median", "speedup_p90", "step_mean", "step_median", "step_p90")]
+            values += [a["sign"], a["coverage"], a["coverage_with_noise"]]
+            rows.append([estimator, str(a["rows"]), percent(a["speedup_mean"]), within, *map(percent, values)])
         found.append((group, rows))
     rows = [["what", "mean", "median", "p90"]]
     rows += [[f"regret, {name}", *map(percent, r.values())] for name, r in summary["regret"].items()]  # type: ignore[attr-defined]

@@ -199,6 +199,11 @@ def test_rows_are_what_was_launched(cases: dict[int, tuple[dict[str, Any], Path]
     assert sum(e["dur"] for e in kernels) * 1000 == pytest.approx(steps * case["hidden"]["busy_ns"], rel=0.15)
     calls = Counter(e["name"] for e in host.values())
     assert calls["cudaEventRecord"] == calls["cudaStreamWaitEvent"]
+    waits = Counter(e["name"] for e in rows if e.get("cat") == "cuda_sync")
+    told = case["hidden"]["constants"]["sync_rows"] > 0
+    assert (waits["Stream Sync"], waits["Stream Wait Event"]) == (
+        (calls["cudaStreamSynchronize"], calls["cudaStreamWaitEvent"]) if told else (0, 0)
+    )
     assert ({e["tid"] for e in kernels} == {7, 20}) == (calls["cudaEventRecord"] > 0) == (case["model"] == "branches")
 
 

@@ -139,6 +139,24 @@ def test_a_case_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert list(read_cases([tmp_path])) == [(written, tmp_path / "a.json.gz")]
 
 
+def test_intervals_of_means_draw_whole_cases() -> None:
+    made = [
+        score.score_case(
+            Case(
+                str(i),
+                "made",
+                "cuda",
+                "x",
+                {"eager": Rounds(1000, 1, 1), "step": Rounds(500, 1, 1), "modules": Rounds(500, 1, 1)},
+            ),
+            answer_of(report([option("step", (1, s, 9), 500), option("model", (1, s, 9), 500)])),
+        )[0]
+        for i, s in enumerate((2.0, 3.0))  # errors of 0 and 50 %, the same for both modes of a case
+    ]
+    found = score.accuracy([row for rows in made for row in rows], "hpuprof")
+    assert (found.speedup_mean, found.speedup_mean_low, found.speedup_mean_high) == (0.25, 0.0, 0.5)
+
+
 def test_spread_is_that_of_the_quartiles() -> None:
     assert rounds([90.0, 95.0, 100.0, 105.0, 500.0]).spread == pytest.approx(0.1)
     assert rounds([1.0, 2.0]).spread == 0.0

@@ -36,6 +36,7 @@ struct Constants { // times in ns; the same fields, in the same order, as `Const
   double scale = 1, shortest = 800;
   double copy_latency = 1500, bytes_per_ns = 15;
   double queue = 1024;
+  double sync_rows = 0; // whether a profile has `cuda_sync` rows, which tell streams and events (a profiler's option)
 } c;
 
 // -------------------------------------------------------------------------------------------------------------- clock
@@ -139,7 +140,12 @@ struct Stream {
   std::vector<int64_t> ends;
 };
 Stream streams[kStreams];
-std::vector<int64_t> events;
+struct Event {
+  int64_t reached = 0;
+  int stream = -1;
+  int32_t correlation = -1; // of the call that recorded it
+};
+std::vector<Event> events;
 int current = kMain;
 
 // A piece of device work as captured: played again by vd_replay.
@@ -163,6 +169,7 @@ struct Row {
   int32_t correlation, stream; // stream -1: a host row
   int32_t thread;
   uint64_t external;
+  Event waited_for; // of a `cuda_sync` row
 };
 std::vector<Row> rows;
 std::vector<std::string> names;
@@ -184,7 +191,8 @@ const int kLaunchCall = number_of("cudaLaunchKernel"), kCopyCall = number_of("cu
           kRecordCall = number_of("cudaEventRecord"), kWaitCall = number_of("cudaStreamWaitEvent"),
           kGraphCall = number_of("cudaGraphLaunch"), kToDevice = number_of("Memcpy HtoD (Pinned -> Device)"),
           kToDeviceSlow = number_of("Memcpy HtoD (Pageable -> Device)"), kToHost = number_of("Memcpy DtoH (Device -> Pageable)"),
-          kOnDevice = number_of("Memcpy DtoD (Device -> Device)");
+          kOnDevice = number_of("Memcpy DtoD (Device -> Device)"), kEventWait = number_of("Stream Wait Event"),
+          kStreamSync = number_of("Stream Sync"), kDeviceSync = number_of("Context Sync");
 
 void host_row(int name, int64_t start, int64_t end, int32_t id) {
   if (recording) {
@@ -196,6 +204,12 @@ void host_row(int name, int64_t start, int64_t end, int32_t id) {
 void device_row(ActivityType type, int name, int64_t start, int64_t end, int32_t id, int stream, int64_t bytes) {
   if (recording) {
     rows.push_back({type, name, start, end, bytes, id, stream, 0, external_ids.empty() ? 0 : external_ids.back()});
+  }
+}
+
+void sync_row(int name, int64_t start, int64_t end, int32_t id, int stream, const Event& event = {}) {
+  if (recording && c.sync_rows > 0) {
+    rows.push_back({ActivityType::CUDA_SYNC, name, start, end, 0, id, stream, 0, external_ids.empty() ? 0 : external_ids.back(), event});
   }
 }
 
@@ -257,6 +271,8 @@ void synchronise(int call, int64_t when) {
   spin_until(when);
   const int64_t returned = api.finish(std::max(now(), when), c.sync);
   host_row(call, api.start, returned, ++correlation);
+  const bool all = call == kDeviceSyncCall;
+  sync_row(all ? kDeviceSync : kStreamSync, api.start, returned, correlation, all ? kMain : current);
 }
 
 double copy_duration(int64_t bytes) {
@@ -398,10 +414,14 @@ class Session : public libkineto::IActivityProfilerSession {
       activity.device = host ? libkineto::processId() : 0;
       activity.resource = host ? row.thread : row.stream;
       activity.threadId = row.thread;
-      activity.flow.id = row.correlation;
-      activity.flow.type = libkineto::kLinkAsyncCpuGpu;
-      activity.flow.start = host;
-      if (row.external) {
+      if (row.type != ActivityType::CUDA_SYNC) {
+        activity.flow.id = row.correlation;
+        activity.flow.type = libkineto::kLinkAsyncCpuGpu;
+        activity.flow.start = host;
+      }
+      if (row.type == ActivityType::CUDA_SYNC) {
+        activity.id = int32_t(row.external); // without an arrow Kineto writes it as the external id
+      } else if (row.external) {
         activity.addMetadata("External id", row.external);
       }
       if (host) {
@@ -413,6 +433,13 @@ class Session : public libkineto::IActivityProfilerSession {
         activity.addMetadata("correlation", row.correlation);
         if (row.type == ActivityType::GPU_MEMCPY) {
           activity.addMetadata("bytes", row.bytes);
+        }
+        if (row.type == ActivityType::CUDA_SYNC) {
+          activity.addMetadataQuoted("cuda_sync_kind", names[row.name]);
+        }
+        if (row.waited_for.stream >= 0) {
+          activity.addMetadata("wait_on_stream", row.waited_for.stream);
+          activity.addMetadata("wait_on_cuda_event_record_corr_id", row.waited_for.correlation);
         }
       }
     }
@@ -466,7 +493,7 @@ class Profiler : public libkineto::IActivityProfiler {
 
  private:
   std::string name_ = "virtual device";
-  std::set<ActivityType> activities_{ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY, ActivityType::CUDA_RUNTIME};
+  std::set<ActivityType> activities_{ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY, ActivityType::CUDA_RUNTIME, ActivityType::CUDA_SYNC};
 };
 
 void reset_streams() {
@@ -475,7 +502,7 @@ void reset_streams() {
     stream.count = 0;
     stream.ends.assign(kRing, 0);
   }
-  events.assign(256, 0);
+  events.assign(256, {});
   current = kMain;
 }
 
@@ -577,16 +604,18 @@ void vd_record_event(int event) {
     segments[segment].push_back({Node::RECORD, current, event, 0, 0});
   }
   Call api;
-  events[event] = std::max(streams[current].free, now());
-  host_row(kRecordCall, api.start, api.finish(api.start, c.event), ++correlation);
+  events[event] = {std::max(streams[current].free, now()), current, ++correlation};
+  host_row(kRecordCall, api.start, api.finish(api.start, c.event), correlation);
 }
 void vd_wait_event(int event) {
   if (segment >= 0) {
     segments[segment].push_back({Node::WAIT, current, event, 0, 0});
   }
   Call api;
-  streams[current].free = std::max(streams[current].free, events[event]);
-  host_row(kWaitCall, api.start, api.finish(api.start, c.event), ++correlation);
+  streams[current].free = std::max(streams[current].free, events[event].reached);
+  const int64_t returned = api.finish(api.start, c.event);
+  host_row(kWaitCall, api.start, returned, ++correlation);
+  sync_row(kEventWait, api.start, returned, correlation, current, events[event]);
 }
 
 void vd_synchronize() {

@@ -37,6 +37,7 @@ class Constants:
     copy_latency: float = 1500
     bytes_per_ns: float = 15  # over the bus
     queue: float = 1024  # launches that may be outstanding on a stream
+    sync_rows: float = 0  # whether a profile tells streams and events of waits, an option of torch's profiler
 
     def as_numbers(self) -> dict[str, float]:
         """Return the fields as plain values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.graph_mode.virtual.device import Constants
 
@@ -14,6 +14,10 @@ OPTIMIZERS = {"sgd foreach": 1, "sgd loop": 0.7, "adamw foreach": 1.2, "adamw lo
 RATIO = (0.05, 3.0)
 BACKWARD_THREAD = 0.7
 """Share of cases whose backward pass has a thread of its own, as on every accelerator; the rest runs it as a CPU does."""
+
+
+SYNC_ROWS = 0.5
+"""Share of cases recorded with `enable_cuda_sync_events`; without it a trace does not tell which event a stream waited for."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,8 @@ class Drawn:
     record_shapes: bool
     with_stack: bool
     active: int
+    backward_thread: bool
     constants: Constants
-    backward_thread: bool = False
 
     @property
     def name(self) -> str:
@@ -93,6 +97,6 @@ def draw(seed: int, number: int) -> Drawn:
         record_shapes=rng.random() < 0.5,
         with_stack=with_stack,
         active=rng.choice([8, 10, 12]),
-        constants=constants,
         backward_thread=rng.random() < BACKWARD_THREAD,
+        constants=replace(constants, sync_rows=float(rng.random() < SYNC_ROWS)),
     )

@@ -12,6 +12,7 @@ import math
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -58,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     device = VirtualDevice(library)
     pretend_cuda(device)
     given.output.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave nothing half done behind
     failed = 0
     for number in range(given.first, given.first + given.cases):
         drawn = draw(given.seed, number)
