@@ -357,11 +357,11 @@ def main(arguments: list[str] | None = None) -> int:
             more, whole = score_case(case, answer)
             rows += more
             cases.append(whole)
-            print(f"\r{len(cases)} cases", end="", file=sys.stderr, flush=True)
+            if sys.stderr.isatty():
+                print(f"\r{len(cases)} cases", end="", file=sys.stderr, flush=True)
     except (NoAnswerError, ValueError) as error:
         print(f"cannot score: {error}", file=sys.stderr)
         return 3
-    print(file=sys.stderr)
     for line in failed:
         print(f"not analysed: {line}", file=sys.stderr)
     if not cases:

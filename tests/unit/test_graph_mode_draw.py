@@ -53,3 +53,13 @@ def test_cases_reach_from_host_bound_to_device_bound_and_wait_in_every_way() -> 
     assert all(c.clip for c in CASES if c.sync == "mid-norm"), "there is a norm to read"
     assert 0.15 < sum(c.with_stack for c in CASES) / 400 < 0.35
     assert 0.6 < sum(c.backward_thread for c in CASES) / 400 < 0.8
+
+
+def test_an_hpu_differs_in_its_costs_and_has_one_stream() -> None:
+    for number in range(50):
+        cuda, hpu = draw(7, number), draw(7, number, "hpu")
+        assert (hpu.sync, hpu.optimizer, hpu.ratio) == (cuda.sync, cuda.optimizer, cuda.ratio)
+        assert hpu.name == f"virtual-hpu-7-{number:03d}"
+        assert hpu.model != "branches"
+        assert hpu.constants.launch >= 8000 > cuda.constants.launch
+        assert hpu.constants.replay_node == 0

@@ -18,8 +18,8 @@ class CannotBuildError(RuntimeError):
     """No compiler, no Linux, or a torch without Kineto's headers; the message says which."""
 
 
-def build() -> Path:
-    """Return the path of the compiled device. Raises CannotBuildError."""
+def build(family: str = "cuda") -> Path:
+    """Return the path of the compiled device, which looks like one of `family` (cuda or hpu). Raises CannotBuildError."""
     if not sys.platform.startswith("linux"):
         raise CannotBuildError("the virtual device is built on Linux only")
     compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))), None)
@@ -33,7 +33,7 @@ def build() -> Path:
     includes = [Path(p) for p in include_paths()]
     if not any((p / "kineto" / "libkineto.h").is_file() for p in includes):
         raise CannotBuildError(f"torch {torch.__version__} comes without Kineto's headers")
-    key = hashlib.sha256(SOURCE.read_bytes() + f"{torch.__version__} {torch.__file__} {compiler}".encode())
+    key = hashlib.sha256(SOURCE.read_bytes() + f"{torch.__version__} {torch.__file__} {compiler} {family}".encode())
     folder = Path(tempfile.gettempdir()) / f"hpuprof-benchmarks-{os.getuid()}"
     target = folder / f"virtual_device-{key.hexdigest()[:16]}.so"
     if target.is_file():
@@ -43,6 +43,7 @@ def build() -> Path:
     command = [compiler, "-std=c++20", "-O2", "-shared", "-fPIC", "-w", "-DFMT_HEADER_ONLY=1"]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     command += [flag for p in includes for flag in ("-isystem", str(p), "-isystem", str(p / "kineto"))]
+    command += ["-DVIRTUAL_HPU"] if family == "hpu" else []
     command += [str(SOURCE), "-o", str(part), "-ltorch_cpu", "-lc10"]
     command += [flag for p in library_paths() for flag in (f"-L{p}", f"-Wl,-rpath,{p}")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)

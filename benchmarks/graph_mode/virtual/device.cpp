@@ -5,7 +5,7 @@
 // max(submitted + latency, end of the stream's last + gap); the host is held only by the cost of the call, by a full queue
 // (until the oldest of `queue` pieces ends) and by synchronisation, all of them spin waits. `vd_replay` plays a block of
 // captured work after one call. Kineto gets rows as it would from CUDA: runtime calls, kernels and copies with correlations,
-// arrows and streams. Plain C functions, for ctypes. One host thread launches at a time; nothing here is safe for more.
+// arrows and streams; compiled with VIRTUAL_HPU, as from Habana's plugin in eager mode, which has neither of the three. Plain C functions, for ctypes. One host thread launches at a time; nothing here is safe for more.
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/record_function.h>
@@ -20,6 +20,23 @@
 #include <random>
 #include <string_view>
 #include <thread>
+
+#ifdef VIRTUAL_HPU
+#include <ATen/detail/HPUHooksInterface.h>
+
+namespace at {
+struct HPUHooks : HPUHooksInterface { // torch looks the class up by this name; without it the profiler refuses to record an HPU
+  explicit HPUHooks(HPUHooksArgs) {}
+  void init() const override {}
+  bool hasHPU() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return 1; }
+  DeviceIndex getCurrentDevice() const override { return 0; }
+};
+REGISTER_HPU_HOOKS(HPUHooks);
+} // namespace at
+#endif
 
 using libkineto::ActivityType;
 
@@ -173,15 +190,18 @@ struct Row {
 };
 std::vector<Row> rows;
 std::vector<std::string> names;
+std::vector<int> lanes; // engine of each name, on an HPU
+constexpr int kDma = 4000, kMme = 6000, kTpc = 7000, kTpcRows = 3; // a TPC kernel leaves a row on each lane
 std::unordered_map<std::string, int> name_numbers;
 bool recording = false;
 int32_t correlation = 0;
 std::vector<uint64_t> external_ids;
 
-int number_of(const std::string& name) {
+int number_of(const std::string& name, int lane = kDma) {
   auto [it, fresh] = name_numbers.try_emplace(name, int(names.size()));
   if (fresh) {
     names.push_back(name);
+    lanes.push_back(lane);
   }
   return it->second;
 }
@@ -194,9 +214,9 @@ const int kLaunchCall = number_of("cudaLaunchKernel"), kCopyCall = number_of("cu
           kOnDevice = number_of("Memcpy DtoD (Device -> Device)"), kEventWait = number_of("Stream Wait Event"),
           kStreamSync = number_of("Stream Sync"), kDeviceSync = number_of("Context Sync");
 
-void host_row(int name, int64_t start, int64_t end, int32_t id) {
+void host_row(int name, int64_t start, int64_t end, int32_t id, int64_t bytes = 0) {
   if (recording) {
-    rows.push_back({ActivityType::CUDA_RUNTIME, name, start, end, 0, id, -1, libkineto::systemThreadId(),
+    rows.push_back({ActivityType::CUDA_RUNTIME, name, start, end, bytes, id, -1, libkineto::systemThreadId(),
                     external_ids.empty() ? 0 : external_ids.back()});
   }
 }
@@ -262,7 +282,7 @@ void launch(ActivityType type, int call, int name, double duration, int64_t byte
   const int64_t start = place(stream, earliest, real_duration(duration)), end = stream.free;
   const int32_t id = ++correlation;
   const int64_t returned = api.finish(submitted, c.launch);
-  host_row(call, api.start, returned, id);
+  host_row(call, api.start, returned, id, name == kToHost ? -bytes : bytes);
   device_row(type, name, start, end, id, current, bytes);
 }
 
@@ -310,7 +330,8 @@ void launch_kernels(Kind kind, int kernels, const char* op) {
   static std::unordered_map<std::string_view, int> kernel_names;
   auto it = kernel_names.find(op);
   if (it == kernel_names.end()) {
-    const int number = number_of(std::string("virtual_device::") + kClasses[kind].name + "<" + op + ">");
+    const int lane = kind == GEMM || kind == CONV || kind == ATTENTION ? kMme : kTpc;
+    const int number = number_of(std::string("virtual_device::") + kClasses[kind].name + "<" + op + ">", lane);
     it = kernel_names.emplace(std::string_view(*new std::string(op)), number).first;
   }
   for (int k = 0; k < kernels; ++k) {
@@ -387,6 +408,83 @@ void ends(const at::RecordFunction& function, at::ObserverContext*) {
 
 // ------------------------------------------------------------------------------------------------------------- profiler
 
+using Activity = libkineto::GenericTraceActivity;
+using Add = std::function<Activity&(ActivityType, const std::string&)>; // add an activity with the times of a row
+
+void describe_cuda(const Row& row, const Add& add) {
+  Activity& activity = add(row.type, names[row.name]);
+  const bool host = row.stream < 0;
+  activity.id = row.correlation;
+  activity.device = host ? libkineto::processId() : 0;
+  activity.resource = host ? row.thread : row.stream;
+  activity.threadId = row.thread;
+  if (row.type != ActivityType::CUDA_SYNC) {
+    activity.flow.id = row.correlation;
+    activity.flow.type = libkineto::kLinkAsyncCpuGpu;
+    activity.flow.start = host;
+  }
+  if (row.type == ActivityType::CUDA_SYNC) {
+    activity.id = int32_t(row.external); // without an arrow Kineto writes it as the external id
+  } else if (row.external) {
+    activity.addMetadata("External id", row.external);
+  }
+  activity.addMetadata("correlation", row.correlation);
+  if (host) {
+    return;
+  }
+  activity.addMetadata("device", 0);
+  activity.addMetadata("context", 1);
+  activity.addMetadata("stream", row.stream);
+  if (row.type == ActivityType::GPU_MEMCPY) {
+    activity.addMetadata("bytes", row.bytes);
+  }
+  if (row.type == ActivityType::CUDA_SYNC) {
+    activity.addMetadataQuoted("cuda_sync_kind", names[row.name]);
+  }
+  if (row.waited_for.stream >= 0) {
+    activity.addMetadata("wait_on_stream", row.waited_for.stream);
+    activity.addMetadata("wait_on_cuda_event_record_corr_id", row.waited_for.correlation);
+  }
+}
+
+// Rows of the bridge and of Synapse under it, and one row for each engine lane: nothing tells which launch a device row belongs to.
+void describe_hpu(const Row& row, const Add& add) {
+  constexpr int kSynapse = 32619; // Synapse's host rows stand under a small number that is no process
+  auto common = [&](Activity& activity, int recipe) {
+    activity.addMetadata("recipeId", recipe);
+    activity.addMetadataQuoted("recipeName", "");
+    activity.addMetadataQuoted("streamHandle", "0x54fa000000000002");
+  };
+  if (row.stream < 0) {
+    const bool copy = row.name == kCopyCall, launch = row.name == kLaunchCall || row.name == kGraphCall;
+    const char* bridge = copy ? (row.bytes < 0 ? "copy_hpu_D2H" : "copy_hpu_H2D") : launch ? "launch_recipe" : "synchronizeStream";
+    const char* synapse = copy ? "memcpyAsync" : launch ? "enqueueWithExternalEventsExt (accel0)" : "synchronizeStream (accel0)";
+    Activity& above = add(ActivityType::PRIVATEUSE1_RUNTIME, bridge);
+    above.device = libkineto::processId();
+    above.resource = above.threadId = row.thread;
+    Activity& below = add(ActivityType::HPU_OP, synapse);
+    below.device = kSynapse;
+    below.resource = 5;
+    common(below, 0);
+    return;
+  }
+  const int lane = lanes[row.name];
+  const char* event = lane == kTpc ? "TPC_SPU_START_TO_SPU_HALT" : lane == kMme ? "WB0_END" : "DBG_DMA_TRC_WR_DATA_LAST";
+  for (int i = 0; i < (lane == kTpc ? kTpcRows : 1); ++i) {
+    Activity& activity = add(row.type, names[row.name]);
+    activity.device = 0;
+    activity.resource = lane + i;
+    activity.addMetadataQuoted("HW event name", event);
+    common(activity, 1000 + row.name);
+  }
+}
+
+#ifdef VIRTUAL_HPU
+constexpr bool kHpu = true;
+#else
+constexpr bool kHpu = false;
+#endif
+
 class Session : public libkineto::IActivityProfilerSession {
  public:
   void start() override {
@@ -405,43 +503,13 @@ class Session : public libkineto::IActivityProfilerSession {
       if (row.start < start_ || row.end > end) {
         continue;
       }
-      buffer_->emplace_activity(buffer_->span, row.type, names[row.name]);
-      auto& activity = *buffer_->activities.back();
-      const bool host = row.stream < 0;
-      activity.startTime = row.start;
-      activity.endTime = row.end;
-      activity.id = row.correlation;
-      activity.device = host ? libkineto::processId() : 0;
-      activity.resource = host ? row.thread : row.stream;
-      activity.threadId = row.thread;
-      if (row.type != ActivityType::CUDA_SYNC) {
-        activity.flow.id = row.correlation;
-        activity.flow.type = libkineto::kLinkAsyncCpuGpu;
-        activity.flow.start = host;
-      }
-      if (row.type == ActivityType::CUDA_SYNC) {
-        activity.id = int32_t(row.external); // without an arrow Kineto writes it as the external id
-      } else if (row.external) {
-        activity.addMetadata("External id", row.external);
-      }
-      if (host) {
-        activity.addMetadata("correlation", row.correlation);
-      } else {
-        activity.addMetadata("device", 0);
-        activity.addMetadata("context", 1);
-        activity.addMetadata("stream", row.stream);
-        activity.addMetadata("correlation", row.correlation);
-        if (row.type == ActivityType::GPU_MEMCPY) {
-          activity.addMetadata("bytes", row.bytes);
-        }
-        if (row.type == ActivityType::CUDA_SYNC) {
-          activity.addMetadataQuoted("cuda_sync_kind", names[row.name]);
-        }
-        if (row.waited_for.stream >= 0) {
-          activity.addMetadata("wait_on_stream", row.waited_for.stream);
-          activity.addMetadata("wait_on_cuda_event_record_corr_id", row.waited_for.correlation);
-        }
-      }
+      (kHpu ? describe_hpu : describe_cuda)(row, [&](ActivityType type, const std::string& name) -> Activity& {
+        buffer_->emplace_activity(buffer_->span, type, name);
+        Activity& activity = *buffer_->activities.back();
+        activity.startTime = row.start;
+        activity.endTime = row.end;
+        return activity;
+      });
     }
     rows.clear();
   }
@@ -452,16 +520,25 @@ class Session : public libkineto::IActivityProfilerSession {
     }
   }
   std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
-    return std::make_unique<libkineto::DeviceInfo>(libkineto::DeviceInfo{0, 0x1000000, "python3", "GPU 0"});
+    const libkineto::DeviceInfo gpu{0, 0x1000000, "python3", "GPU 0"}, hpu{0, 0x1000000, "/device:HPU:0", "/device:HPU:0"};
+    return std::make_unique<libkineto::DeviceInfo>(kHpu ? hpu : gpu);
   }
   std::vector<libkineto::ResourceInfo> getResourceInfos() override {
-    std::vector<libkineto::ResourceInfo> lanes;
+    std::vector<libkineto::ResourceInfo> found;
+    if (kHpu) {
+      found.push_back({kDma, kDma, 0, "[HD0] EDMA 0"});
+      found.push_back({kMme, kMme, 0, "[HD0] MME"});
+      for (int i = 0; i < kTpcRows; ++i) {
+        found.push_back({kTpc + i, kTpc + i, 0, "[HD0] TPC " + std::to_string(i)});
+      }
+      return found;
+    }
     for (int i = 0; i < kStreams; ++i) {
       if (streams[i].count) {
-        lanes.push_back({i, i, 0, "stream " + std::to_string(i)});
+        found.push_back({i, i, 0, "stream " + std::to_string(i)});
       }
     }
-    return lanes;
+    return found;
   }
   std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override { return std::move(buffer_); }
   std::string getDeviceProperties() override { return R"({"id": 0, "name": "VIRTUAL DEVICE", "totalGlobalMem": 85899345920})"; }
@@ -482,8 +559,8 @@ class Profiler : public libkineto::IActivityProfiler {
   const std::string& name() const override { return name_; }
   const std::set<ActivityType>& availableActivities() const override { return activities_; }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(const std::set<ActivityType>& types, const libkineto::Config&) override {
-    if (!types.count(ActivityType::CONCURRENT_KERNEL)) {
-      return nullptr; // nobody asked for ProfilerActivity.CUDA
+    if (!types.count(kHpu ? ActivityType::HPU_OP : ActivityType::CONCURRENT_KERNEL)) {
+      return nullptr; // nobody asked for the device
     }
     return std::make_unique<Session>();
   }
@@ -493,7 +570,8 @@ class Profiler : public libkineto::IActivityProfiler {
 
  private:
   std::string name_ = "virtual device";
-  std::set<ActivityType> activities_{ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY, ActivityType::CUDA_RUNTIME, ActivityType::CUDA_SYNC};
+  std::set<ActivityType> activities_{ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY, ActivityType::CUDA_RUNTIME, ActivityType::CUDA_SYNC,
+                                     ActivityType::PRIVATEUSE1_RUNTIME, ActivityType::HPU_OP};
 };
 
 void reset_streams() {

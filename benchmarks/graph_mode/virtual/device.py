@@ -1,4 +1,4 @@
-"""The Python face of `device.cpp`, and the pretence that lets torch's profiler and hpuprof's recorder take it for a CUDA device."""
+"""The Python face of `device.cpp`, and the pretence that lets torch's profiler and hpuprof's recorder take it for an accelerator."""
 
 from __future__ import annotations
 
@@ -174,3 +174,24 @@ def pretend_cuda(device: VirtualDevice) -> None:
     torch.profiler.supported_activities = lambda: supported
     torch.profiler.profiler.supported_activities = lambda: supported
     torch.autograd.profiler._supported_activities = lambda: supported  # noqa: SLF001
+
+
+def pretend_hpu(device: VirtualDevice) -> None:
+    """The same for an HPU in eager mode, by a device that was built as one."""
+    import os
+    from types import ModuleType
+
+    import torch
+
+    os.environ["PT_HPU_LAZY_MODE"] = "0"
+    module = ModuleType("torch.hpu")
+    told = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda _device=None: "VIRTUAL DEVICE",
+        "synchronize": device.synchronize,
+        "memory_stats": lambda _device=None: {"Limit": MEMORY_BYTES, "InUse": 1 << 30, "MaxInUse": 1 << 30},
+    }
+    vars(module).update(told)
+    torch._register_device_module("hpu", module)  # noqa: SLF001

@@ -24,6 +24,7 @@ SYNC_ROWS = 0.5
 class Drawn:
     """A case before it runs. `ratio`: device work per step over the host's time per step, when the device is never waited for."""
 
+    family: str  # cuda, or hpu in eager mode
     seed: int
     number: int
     model: str
@@ -44,7 +45,7 @@ class Drawn:
     @property
     def name(self) -> str:
         """The case's name, that of its files."""
-        return f"virtual-{self.seed}-{self.number:03d}"
+        return f"virtual-{'' if self.family == 'cuda' else self.family + '-'}{self.seed}-{self.number:03d}"
 
 
 def _pick(rng: random.Random, weights: dict[str, float]) -> str:
@@ -55,8 +56,8 @@ def _log_uniform(rng: random.Random, low: float, high: float) -> float:
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
-def draw(seed: int, number: int) -> Drawn:
-    """Draw a case. Ranges of the constants: those that published measurements span."""
+def draw(seed: int, number: int, family: str = "cuda") -> Drawn:
+    """Draw a case. Ranges of the constants: those that published measurements span; for an HPU, guesses (none are published)."""
     rng = random.Random(f"hpuprof virtual device {seed} {number}")
     sync = _pick(rng, SYNCS)
     stalls = rng.random() < 0.25
@@ -82,7 +83,8 @@ def draw(seed: int, number: int) -> Drawn:
         copy_latency=rng.uniform(1000, 2500),
     )
     with_stack = rng.random() < 0.25
-    return Drawn(
+    drawn = Drawn(
+        family=family,
         seed=seed,
         number=number,
         model=_pick(rng, MODELS),
@@ -100,3 +102,25 @@ def draw(seed: int, number: int) -> Drawn:
         backward_thread=rng.random() < BACKWARD_THREAD,
         constants=replace(constants, sync_rows=float(rng.random() < SYNC_ROWS)),
     )
+    return as_hpu(drawn, rng) if family == "hpu" else drawn
+
+
+def as_hpu(drawn: Drawn, rng: random.Random) -> Drawn:
+    """Return a case with costs of an HPU in eager mode: dearer launches, no gaps in a graph but a dear replay, and one stream."""
+    constants = replace(
+        drawn.constants,
+        latency=rng.uniform(10_000, 20_000),
+        launch=rng.uniform(8000, 20_000),
+        gap=rng.uniform(500, 3000),
+        graph_gap=rng.uniform(0, 300),
+        graph_scale=rng.uniform(0.98, 1.0),
+        replay=_log_uniform(rng, 50_000, 400_000),
+        replay_node=0.0,
+        input_copy=rng.uniform(10_000, 40_000),
+        copy_latency=rng.uniform(4000, 10_000),
+        sync=rng.uniform(4000, 12_000),
+        queue=float(rng.choice([128, 256, 512])),
+        sync_rows=0.0,
+    )
+    model = "transformer" if drawn.model == "branches" else drawn.model
+    return replace(drawn, model=model, constants=constants)

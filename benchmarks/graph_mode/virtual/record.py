@@ -25,7 +25,7 @@ import torch
 import hpuprof
 from benchmarks.graph_mode.case import Case, Rounds, Unprofiled, rounds, write_case
 from benchmarks.graph_mode.virtual.build import CannotBuildError, build
-from benchmarks.graph_mode.virtual.device import Constants, VirtualDevice, pretend_cuda
+from benchmarks.graph_mode.virtual.device import Constants, VirtualDevice, pretend_cuda, pretend_hpu
 from benchmarks.graph_mode.virtual.draw import Drawn, draw
 from benchmarks.graph_mode.virtual.steps import Step
 from benchmarks.graph_mode.virtual.workloads import WORKLOADS
@@ -34,6 +34,7 @@ ROUNDS, STEPS, ROUND_NS = 7, 20, 40_000_000
 WARM_UP, SETTLE = 12, 3
 BLOCKS, BLOCK_STEPS = 5, 20
 QUIET = 0.05
+PROBE_NS, PROBES, STOLEN = 50_000_000, 4, 0.02
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,33 +44,43 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--seed", type=int, required=True, help="0 to 99: for tuning; 1000 and above: for reported runs"
     )
+    parser.add_argument(
+        "--family", choices=("cuda", "hpu"), default="cuda", help="what the device looks like in traces"
+    )
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of timing each mode, at least 3")
     parser.add_argument("--attempts", type=int, default=1, help="record a noisy case again, and keep the quietest")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=0,
+        metavar="SECONDS",
+        help="wait so long for a quiet machine before each attempt",
+    )
     parser.add_argument("--model", choices=sorted(WORKLOADS), help="only cases that were drawn with this model")
     parser.add_argument("-o", "--output", type=Path, required=True, help="where cases go")
     given = parser.parse_args(arguments)
     try:
-        library = build()
+        library = build(given.family)
     except CannotBuildError as error:
         print(f"the virtual device cannot be built: {error}", file=sys.stderr)
         return 2
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     device = VirtualDevice(library)
-    pretend_cuda(device)
+    (pretend_hpu if given.family == "hpu" else pretend_cuda)(device)
     given.output.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave nothing half done behind
     failed = 0
     for number in range(given.first, given.first + given.cases):
-        drawn = draw(given.seed, number)
+        drawn = draw(given.seed, number, given.family)
         if given.model and drawn.model != given.model:
             continue
         if (given.output / f"{drawn.name}.json").is_file():
             continue
         began = time.monotonic()
         try:
-            case = best_of(given.attempts, drawn, device, given.output, max(3, given.rounds))
+            case = best_of(given.attempts, drawn, device, given.output, max(3, given.rounds), given.patience)
         except Exception as error:  # noqa: BLE001  one case that fails must not cost the others
             failed += 1
             print(f"{drawn.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -78,13 +89,29 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def best_of(attempts: int, drawn: Drawn, device: VirtualDevice, folder: Path, how_often: int) -> Case:
+def wait_for_quiet(seconds: float) -> None:
+    """Wait until nothing else takes this thread's core for a while, or the time is over."""
+    end, clean = time.monotonic() + seconds, 0
+    while clean < PROBES and time.monotonic() < end:
+        began, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        while time.perf_counter_ns() - began < PROBE_NS:
+            pass
+        wall, used = time.perf_counter_ns() - began, time.thread_time_ns() - cpu
+        clean = clean + 1 if used > (1 - STOLEN) * wall else 0
+        if not clean:
+            time.sleep(1)
+
+
+def best_of(
+    attempts: int, drawn: Drawn, device: VirtualDevice, folder: Path, how_often: int, patience: float = 0
+) -> Case:
     """Record a case until it is quiet, `attempts` times at most; keep the quietest."""
     best: Case | None = None
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as scratch:
         for attempt in range(max(1, attempts)):
             here = Path(scratch) / str(attempt)
             here.mkdir()
+            wait_for_quiet(patience)
             case = record_case(drawn, device, here, how_often)
             if best is None or case.noise < best.noise:
                 best, kept = case, here
@@ -126,7 +153,9 @@ def record_case(drawn: Drawn, device: VirtualDevice, folder: Path, how_often: in
         "load": round(os.getloadavg()[0], 1),
     }
     sync = f"every {drawn.every}" if drawn.sync == "every" else drawn.sync
-    case = Case(drawn.name, "virtual", "cuda", trace, step_ns, unprofiled, round(noise, 4), sync, drawn.model, hidden)
+    case = Case(
+        drawn.name, "virtual", drawn.family, trace, step_ns, unprofiled, round(noise, 4), sync, drawn.model, hidden
+    )
     write_case(case, folder)
     return case
 
