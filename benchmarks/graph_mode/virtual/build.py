@@ -1,4 +1,4 @@
-"""Compiles `device.cpp` once for this torch and keeps the library in the temporary directory."""
+"""Compiles `native/device.cpp` once for this torch and keeps the library in the temporary directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("device.cpp")
+SOURCES = Path(__file__).with_name("native")
 BUILD_SECONDS = 600
 
 
@@ -33,7 +33,8 @@ def build(family: str = "cuda") -> Path:
     includes = [Path(p) for p in include_paths()]
     if not any((p / "kineto" / "libkineto.h").is_file() for p in includes):
         raise CannotBuildError(f"torch {torch.__version__} comes without Kineto's headers")
-    key = hashlib.sha256(SOURCE.read_bytes() + f"{torch.__version__} {torch.__file__} {compiler} {family}".encode())
+    text = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))
+    key = hashlib.sha256(text + f"{torch.__version__} {torch.__file__} {compiler} {family}".encode())
     folder = Path(tempfile.gettempdir()) / f"hpuprof-benchmarks-{os.getuid()}"
     target = folder / f"virtual_device-{key.hexdigest()[:16]}.so"
     if target.is_file():
@@ -44,7 +45,7 @@ def build(family: str = "cuda") -> Path:
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     command += [flag for p in includes for flag in ("-isystem", str(p), "-isystem", str(p / "kineto"))]
     command += ["-DVIRTUAL_HPU"] if family == "hpu" else []
-    command += [str(SOURCE), "-o", str(part), "-ltorch_cpu", "-lc10"]
+    command += [str(SOURCES / "device.cpp"), "-o", str(part), "-ltorch_cpu", "-lc10"]
     command += [flag for p in library_paths() for flag in (f"-L{p}", f"-Wl,-rpath,{p}")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
     if done.returncode:

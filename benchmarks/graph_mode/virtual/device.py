@@ -1,4 +1,4 @@
-"""The Python face of `device.cpp`, and the pretence that lets torch's profiler and hpuprof's recorder take it for an accelerator."""
+"""The Python face of `native/device.cpp`, and the pretence that lets torch's profiler and hpuprof's recorder take it for an accelerator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMORY_BYTES = 80 << 30
 
 @dataclass(frozen=True)
 class Constants:
-    """What the device and its driver cost; times in ns. Field for field the struct of the same name in device.cpp."""
+    """What the device and its driver cost; times in ns. Field for field the struct of the same name in native/clock.h."""
 
     latency: float = 6000  # from the launch call to the start of the kernel, on an empty stream
     gap: float = 1200  # between kernels that were launched one by one
