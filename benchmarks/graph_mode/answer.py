@@ -10,6 +10,13 @@ from benchmarks.graph_mode.case import Case
 
 DROP_SYNC = ":drop-sync"
 """Ends the names of modes that also stop waiting for the device inside the step."""
+VARIANTS = (DROP_SYNC, ":asynchronous")
+"""Ends the names of modes that are a second way to run a region; recommendations are compared without them."""
+
+
+def is_variant(mode: str) -> bool:
+    """Tell whether a mode is a second way to run a region."""
+    return mode.endswith(VARIANTS)
 
 
 class NoAnswerError(RuntimeError):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.graph_mode.answer import DROP_SYNC, Answer, NoAnswerError, answer_of
+from benchmarks.graph_mode.answer import VARIANTS, Answer, NoAnswerError, answer_of, is_variant
 from benchmarks.graph_mode.case import EAGER, Case, read_cases
 
 QUIET = 0.05
@@ -130,7 +130,7 @@ def baselines(mode: str, case: Case, answer: Answer) -> dict[str, Guess]:
 
 def whole_case(case: Case, answer: Answer, host_bound: bool | None) -> Scored:
     """Score the recommendation: what following it costs against the best mode that was measured with the waits left in."""
-    measured = {mode: r.median for mode, r in case.step_time.items() if not mode.endswith(DROP_SYNC)}
+    measured = {mode: r.median for mode, r in case.step_time.items() if not is_variant(mode)}
     best = min(measured, key=lambda mode: measured[mode])
     chosen: str | None = None
     if answer.verdict == "no":
@@ -247,7 +247,7 @@ GROUPS: dict[str, Callable[[Row], bool]] = {
 
 def summarise(rows: Sequence[Row], cases: Sequence[Scored]) -> dict[str, object]:
     """Return every table as plain values."""
-    kept = [r for r in rows if not r.mode.endswith(DROP_SYNC)]
+    kept = [r for r in rows if not is_variant(r.mode)]
     by_mode = {"every mode": kept}
     for mode in sorted({kind(r.mode) for r in rows}):
         by_mode[mode] = [r for r in rows if kind(r.mode) == mode]
@@ -279,8 +279,9 @@ def summarise(rows: Sequence[Row], cases: Sequence[Scored]) -> dict[str, object]
 
 
 def kind(mode: str) -> str:
-    """Return the group that a mode is scored in: single modules count as one."""
-    return "modules" if mode.startswith("module") else mode
+    """Return the group that a mode is scored in: modules count as one, whatever their names."""
+    variant = next((v for v in VARIANTS if mode.endswith(v)), "")
+    return f"modules{variant}" if mode.startswith("module") else mode
 
 
 def outcome(case: Scored) -> str:
@@ -300,7 +301,8 @@ def tables(summary: dict[str, object]) -> list[tuple[str, list[list[str]]]]:
             within = f"{percent(a['speedup_mean_low'])} – {percent(a['speedup_mean_high'])}"
             values = [a[k] for k in ("speedup_median", "speedup_p90", "step_mean", "step_median", "step_p90")]
             values += [a["sign"], a["coverage"], a["coverage_with_noise"]]
-            rows.append([estimator, str(a["rows"]), percent(a["speedup_mean"]), within, *map(percent, values)])
+            count = f"{a['rows']}/{a['rows'] + a['missing']}" if a["missing"] else str(a["rows"])
+            rows.append([estimator, count, percent(a["speedup_mean"]), within, *map(percent, values)])
         found.append((group, rows))
     rows = [["what", "mean", "median", "p90"]]
     rows += [[f"regret, {name}", *map(percent, r.values())] for name, r in summary["regret"].items()]  # type: ignore[attr-defined]
