@@ -25,17 +25,24 @@ class AnalyzeOptions:
 
     `rank_from`: where ranks come from: `auto` (inside the file, else the name, else order), or only one of the three.
     `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3).
+    `scheduler`: address of a Dask scheduler that runs the work; empty for processes. `cache`: where reduced traces are
+    remembered: `auto`, `beside`, `off` or a directory. `table_rows`: how long a table of many ranks may get; 0 for any length.
     """
 
     rank_from: str = "auto"
     jobs: int = 0
     strict: bool = False
+    scheduler: str = ""
+    cache: str = "auto"
+    table_rows: int = 20_000
 
     def __post_init__(self) -> None:
         if self.rank_from not in RANK_SOURCES:
             raise ConfigError(f"rank_from is {self.rank_from!r}", hint=f"one of {', '.join(RANK_SOURCES)}")
         if self.jobs < 0:
             raise ConfigError(f"jobs is {self.jobs}", hint="0 (one per core) or a positive number")
+        if self.table_rows < 0:
+            raise ConfigError(f"table_rows is {self.table_rows}", hint="0 (no limit) or a positive number")
 
 
 def _pyproject(start: Path) -> dict[str, Any]:
