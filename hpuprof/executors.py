@@ -31,6 +31,7 @@ LOST_SCHEDULER_S = 15.0
 LOST_WORKERS_S = 300.0
 """How long a Dask scheduler may be without any worker; clusters that scale take minutes to start one."""
 _LOOK_S = 1.0
+_GONE = "the scheduler went away"
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,11 @@ class _Run(Generic[T, R]):
                             f"a worker cannot load hpuprof: {error}", hint="install hpuprof and its dependencies there"
                         ) from error
                     except Exception as error:  # noqa: BLE001 whatever an executor raises for lost work
-                        self.reasons[i] = f"its worker failed ({_words(error)})"
-                        if submitted[i] < SUBMISSIONS and not watch.closed():
+                        closed = watch.closed()
+                        self.reasons[i] = _GONE if closed else f"its worker failed ({_words(error)})"
+                        # Dask's scheduler has already given the work of a KilledWorker to others.
+                        given_up = type(error).__name__ == "KilledWorker"
+                        if submitted[i] < SUBMISSIONS and not closed and not given_up:
                             submit(i)
                         else:
                             left.append(i)
@@ -231,9 +235,9 @@ class _Watch:
             return ""
         status = self._client.status
         if status in ("closed", "closing"):
-            return "the scheduler went away"
+            return _GONE
         if self._longer("scheduler", bad=status != "running", limit=LOST_SCHEDULER_S):
-            return "the scheduler went away"
+            return _GONE
         if self._longer("workers", bad=status == "running" and not self._workers(), limit=LOST_WORKERS_S):
             return f"the scheduler had no worker for {LOST_WORKERS_S:.0f} s"
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -78,6 +79,8 @@ def scale_options(function: F) -> F:
 
 def scale_arguments() -> dict[str, Any]:
     """Return the options of `scale_options` as arguments of `api.analyze`; None where not given."""
+    # A lost scheduler is told once, in the report.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     return dict(click.get_current_context().meta.get(_SCALE, {}))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, cast, get_args, get_origin, overload
 
 import msgspec
@@ -53,6 +53,12 @@ def _table_types() -> dict[str, type[msgspec.Struct]]:
 def table_types() -> Mapping[str, type[msgspec.Struct]]:
     """Return the row type of each table of a partial, in the order of its fields."""
     return _table_types()
+
+
+@cache
+def _kinds(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the type of each field; msgspec evaluates annotations anew at each question."""
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 
 # ------------------------------------------------------------------------------------------------------------------ values
@@ -240,7 +246,7 @@ class PackedPartial:
         if name.startswith("_"):
             raise AttributeError(name)
         if self._head is None:
-            kinds = {f.name: f.type for f in msgspec.structs.fields(RankPartial)}
+            kinds = _kinds(RankPartial)
             with _explained():
                 coded = msgspec.msgpack.decode(zlib.decompress(self._rest), type=dict[str, tuple[int, bytes]])
                 self._head = {key: _load(kind, text, kinds[key]) for key, (kind, text) in coded.items()}
@@ -258,7 +264,7 @@ class PackedPartial:
         if not count:
             return []
         row_type = table_types()[name]
-        kinds = {f.name: f.type for f in msgspec.structs.fields(row_type)}
+        kinds = _kinds(row_type)
         with _explained():
             names, coded = msgspec.msgpack.decode(zlib.decompress(text))
             if tuple(names) != row_type.__struct_fields__:

@@ -104,7 +104,7 @@ def shown_rows(
     """Choose whose rows each table shows, so that none gets longer than `limit` rows (0: any length) and one file's.
 
     Returns the places in `done` by table, and for tables that were cut how many files are shown of how many. Files come in
-    the order of telling: rank 0, then by own work, the most first. A file's rows are shown whole or not at all.
+    the order of telling: the lowest rank, then by own work, the most first. A file's rows are shown whole or not at all.
     """
     everyone = set(range(len(done)))
     if not limit:
@@ -117,7 +117,8 @@ def shown_rows(
         if sum(lengths) <= limit:
             continue
         if order is None:
-            keys = [(who.rank != 0, -own_work_ns(part), who.rank, part.file.path) for who, part in done]
+            lowest = min(who.rank for who, _ in done)
+            keys = [(who.rank != lowest, -own_work_ns(part), who.rank, part.file.path) for who, part in done]
             order = sorted(everyone, key=lambda i: keys[i])
         kept, total = set(), 0
         for i in order:

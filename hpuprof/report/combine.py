@@ -119,7 +119,11 @@ def _chosen(identities: Sequence[Identity]) -> tuple[str, str]:
 
 def _idle_by_cause(causes: Iterable[GapCauseRow], steps: Sequence[StepRow]) -> dict[Cause, int]:
     used = {s.step for s in steps if s.used}
-    return _total({Cause[row.cause.upper()]: row.idle_ns} for row in causes if row.step in used)
+    totals: dict[str, int] = defaultdict(int)
+    for row in causes:
+        if row.step in used:
+            totals[row.cause] += row.idle_ns
+    return dict(sorted((Cause[name.upper()], idle_ns) for name, idle_ns in totals.items()))
 
 
 def _total(parts: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:

@@ -1,0 +1,125 @@
+"""A real Dask cluster on loopback, one process each, and a web server whose answers wait for the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE_S = 60
+
+
+@dataclass
+class Cluster:
+    """A scheduler and its workers; `address` is the scheduler's."""
+
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+
+def _start(module: str, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HPUPROF_CACHE": "off",
+        "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "info",
+    }
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.{module}", *arguments], stdout=out, stderr=out, env=environment
+        )
+
+
+def wait_for(condition, what: str):
+    """Return the condition's value once it is true."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise TimeoutError(what)
+
+
+@contextmanager
+def cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
+    """Run a scheduler and single-threaded workers without nannies, each a process on loopback."""
+    address_file, log = folder / "scheduler.json", folder / "dask.log"
+    options = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-jupyter")
+    scheduler = _start("dask_scheduler", *options, "--scheduler-file", str(address_file), log=log)
+    made = None
+    try:
+        text = wait_for(lambda: address_file.exists() and address_file.read_text(), f"no scheduler: {log}")
+        made = Cluster(json.loads(text)["address"], scheduler)
+        for _ in range(workers):
+            options = (
+                "--no-nanny",
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+                "--host",
+                "127.0.0.1",
+                "--local-directory",
+                str(folder),
+            )
+            made.workers.append(_start("dask_worker", made.address, *options, log=log))
+        yield made
+    finally:
+        for process in [*(made.workers if made else []), scheduler]:
+            process.kill()
+            process.wait()
+
+
+class Gate:
+    """Holds back the answers for some names until it is opened; `asked` counts requests by name."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+        self.reached = threading.Event()
+        self.open = threading.Event()
+        self.asked: dict[str, int] = {}
+
+
+@contextmanager
+def web_server(folder: Path, gate: Gate | None = None) -> Iterator[str]:
+    """Serve a folder on loopback; answers for the gate's names wait. Yields the address."""
+    gate = gate or Gate()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, directory=str(folder), **options)
+
+        def copyfile(self, source, outputfile):
+            name = Path(self.path).name
+            gate.asked[name] = gate.asked.get(name, 0) + 1
+            if name in gate.names and "hold" in gate.asked:
+                outputfile.write(source.read(1 << 10))
+                outputfile.flush()
+                gate.reached.set()
+                gate.open.wait(PATIENCE_S)
+            super().copyfile(source, outputfile)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        gate.open.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
