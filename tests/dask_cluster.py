@@ -81,28 +81,51 @@ def cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
 
 
 class Gate:
-    """Holds back the answers for some names until it is opened; `asked` counts requests by name."""
+    """Holds back the answers for some names, once `hold` is set, until it is opened.
+
+    `asked` counts answers by name, `sent` the bytes of answers to ranges.
+    """
 
     def __init__(self, *names: str) -> None:
         self.names = set(names)
         self.reached = threading.Event()
         self.open = threading.Event()
+        self.hold = False
         self.asked: dict[str, int] = {}
+        self.sent = 0
 
 
 @contextmanager
-def web_server(folder: Path, gate: Gate | None = None) -> Iterator[str]:
-    """Serve a folder on loopback; answers for the gate's names wait. Yields the address."""
+def web_server(folder: Path, gate: Gate | None = None, *, ranges: bool = False) -> Iterator[str]:
+    """Serve a folder on loopback; answers for the gate's names wait. `ranges`: send parts of files. Yields the address."""
     gate = gate or Gate()
 
     class Handler(SimpleHTTPRequestHandler):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, directory=str(folder), **options)
 
+        def do_GET(self):
+            asked = self.headers.get("Range", "")
+            path = Path(self.translate_path(self.path))
+            if not (ranges and asked.startswith("bytes=") and path.is_file()):
+                return super().do_GET()
+            total = path.stat().st_size
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            begin, end = int(first), min(int(last or total - 1), total - 1)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {begin}-{end}/{total}")
+            self.send_header("Content-Length", str(end - begin + 1))
+            self.end_headers()
+            gate.sent += end - begin + 1
+            with path.open("rb") as source:
+                source.seek(begin)
+                self.wfile.write(source.read(end - begin + 1))
+            return None
+
         def copyfile(self, source, outputfile):
             name = Path(self.path).name
             gate.asked[name] = gate.asked.get(name, 0) + 1
-            if name in gate.names and "hold" in gate.asked:
+            if name in gate.names and gate.hold:
                 outputfile.write(source.read(1 << 10))
                 outputfile.flush()
                 gate.reached.set()
@@ -112,7 +135,11 @@ def web_server(folder: Path, gate: Gate | None = None) -> Iterator[str]:
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_):
+            """Readers that have seen enough hang up."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

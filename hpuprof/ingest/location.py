@@ -111,7 +111,7 @@ def _file_system(place: str) -> tuple[Any, str]:
             f"{shown(place)}: reading {kind}:// needs fsspec", hint=f"pip install 'hpuprof[remote]'{_package(kind)}"
         ) from None
     try:
-        system, path = fsspec.core.url_to_fs(place)
+        system, path = fsspec.core.url_to_fs(place, **(_patience() if kind in _WEB else {}))
     except ImportError as error:
         raise MissingDependencyError(
             f"{shown(place)}: reading {kind}:// needs a package: {error}",
@@ -121,6 +121,13 @@ def _file_system(place: str) -> tuple[Any, str]:
         known = ", ".join(sorted({"s3", "gs", "abfs", "hdfs", "http", "https", "memory", "file"}))
         raise UsageError(f"{shown(place)}: {error}", hint=f"protocols of fsspec, such as {known}") from error
     return system, path
+
+
+def _patience() -> dict[str, Any]:
+    """Let a web download take its time, as long as something comes; the client's own limit is five minutes in all."""
+    import aiohttp
+
+    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)}}
 
 
 _PACKAGES = {
@@ -156,6 +163,33 @@ class _Remote:
             self._handle.close()
 
 
+class _Web(_Remote):
+    """A file on a web server. One that knows no ranges, which shows at the second request, is read as one stream instead."""
+
+    def __init__(self, handle: Any, place: str, system: Any, inner: str) -> None:
+        super().__init__(handle, place)
+        self._system, self._inner = system, inner
+        self._offset = 0
+
+    def read(self, size: int = -1) -> bytes:
+        with _as_os_errors(self._place):
+            try:
+                piece = cast(bytes, self._handle.read(size))
+            except ValueError:
+                self._handle.close()
+                self._handle = self._system.open(self._inner, "rb", block_size=0)
+                left = self._offset
+                while left and (skipped := self._handle.read(min(left, BLOCK_BYTES))):
+                    left -= len(skipped)
+                piece = cast(bytes, self._handle.read(size))
+        self._offset += len(piece)
+        return piece
+
+    def seek(self, offset: int) -> int:
+        self._offset = super().seek(offset)
+        return self._offset
+
+
 def open_binary(place: str | Path, *, block_bytes: int = BLOCK_BYTES) -> BinaryIO:
     """Open a file for reading from its start. `block_bytes`: how much a request for a remote file asks for.
 
@@ -167,7 +201,8 @@ def open_binary(place: str | Path, *, block_bytes: int = BLOCK_BYTES) -> BinaryI
     text = str(place)
     with _as_os_errors(text):
         system, inner = _file_system(text)
-        return cast(BinaryIO, _Remote(system.open(inner, "rb", block_size=block_bytes), text))
+        handle = system.open(inner, "rb", block_size=block_bytes)
+        return cast(BinaryIO, _Web(handle, text, system, inner) if scheme(text) in _WEB else _Remote(handle, text))
 
 
 # ----------------------------------------------------------------------------------------------------------------- states
