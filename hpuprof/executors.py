@@ -26,6 +26,8 @@ R = TypeVar("R")
 
 SUBMISSIONS = 3
 """How often an item is given to an executor before it is tried here."""
+CONNECT_S = 10.0
+"""How long to wait for a Dask scheduler's first answer."""
 LOST_SCHEDULER_S = 15.0
 """How long a Dask client may be without its scheduler before the rest is done here."""
 LOST_WORKERS_S = 300.0
@@ -268,7 +270,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
             "--scheduler needs the package distributed", hint="pip install 'hpuprof[dask]'"
         ) from None
     try:
-        client = Client(address, timeout=10, set_as_default=False, name="hpuprof")
+        client = Client(address, timeout=CONNECT_S, set_as_default=False, name="hpuprof")
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{address}: no Dask scheduler answers ({_words(error)})", hint="start one, or leave out --scheduler"

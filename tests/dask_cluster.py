@@ -91,6 +91,7 @@ class Gate:
         self.reached = threading.Event()
         self.open = threading.Event()
         self.hold = False
+        self.free = 0  # how many answers for a name come before it holds
         self.asked: dict[str, int] = {}
         self.sent = 0
 
@@ -125,7 +126,7 @@ def web_server(folder: Path, gate: Gate | None = None, *, ranges: bool = False) 
         def copyfile(self, source, outputfile):
             name = Path(self.path).name
             gate.asked[name] = gate.asked.get(name, 0) + 1
-            if name in gate.names and gate.hold:
+            if name in gate.names and gate.hold and gate.asked[name] > gate.free:
                 outputfile.write(source.read(1 << 10))
                 outputfile.flush()
                 gate.reached.set()
