@@ -7,6 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hpuprof._version import __version__
 from hpuprof.cache import Cache, code_digest, prune
@@ -74,7 +75,8 @@ def load(
             raise
         with _executor(executor, options) as workers:
             assert workers is not None
-            files, skipped = workers.submit(discover, paths).result()
+            there = [str(p if local_path(p) is None else Path(p).absolute()) for p in paths]
+            files, skipped = workers.submit(discover, there).result()
     return Run(tuple(files), tuple(identify(files, rank_from=options.rank_from)), tuple(skipped), options.rank_from)
 
 
@@ -92,7 +94,7 @@ def analyze(
 ) -> Report:
     """Analyse traces and return the report.
 
-    `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor instead;
+    `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor, or a Dask client, instead;
     `scheduler`: the address of a Dask scheduler instead; `strict`: fail when rows or files were lost; `cache`: where reduced
     traces are remembered: auto (default), beside, off or a directory; `table_rows`: how long a table of many ranks may get, 0
     for any length; `progress` is called with each file's name when it is done.
@@ -131,7 +133,11 @@ def analyze(
 
 @contextmanager
 def _executor(executor: Executor | None, options: AnalyzeOptions) -> Iterator[Executor | None]:
-    """The executor that was given, or one of the scheduler that the options name, or None."""
+    """The executor that was given (of a Dask client: its own), or one of the scheduler that the options name, or None."""
+    client: Any = executor
+    if hasattr(client, "get_executor"):
+        yield client.get_executor(pure=False)
+        return
     if executor is not None or not options.scheduler:
         yield executor
         return
@@ -157,10 +163,13 @@ def _reduce(
     small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
     if (not jobs and small) or any(here_only(f.path) for f in missing):
         jobs = 1
+    # The largest first: a large file that begins last is waited for alone.
+    missing.sort(key=lambda f: (-f.bytes, f.path))
     if missing:
         with _executor(executor, options) as workers:
             task = ReduceTask(cache, look=workers is not None, code=code_digest())
-            done = run_all(task, missing, jobs=jobs, executor=workers, reachable=_reachable, journal=journal)
+            items = missing if workers is None else list(map(_anywhere, missing))
+            done = run_all(task, items, jobs=jobs, executor=workers, reachable=_reachable, journal=journal)
             with closing(done):
                 for i, result in done:
                     file = missing[i]
@@ -170,6 +179,12 @@ def _reduce(
             prune()
     results = gathered.result().results
     return [results[file.path] for file in run.files]
+
+
+def _anywhere(file: TraceFile) -> TraceFile:
+    """A file as workers with another working directory find it."""
+    path = local_path(file.path)
+    return file if path is None else replace(file, path=str(path.absolute()))
 
 
 def _failed(file: TraceFile, lost: Lost) -> FailedFile:

@@ -50,12 +50,22 @@ def test_serial_processes_and_dask_give_the_same_bytes(samples, shared_cluster):
         assert as_json(hpuprof.analyze(names[::-1], executor=client.get_executor())) == serial
 
 
+def test_relative_paths_and_a_client_instead_of_its_executor(samples, shared_cluster, monkeypatch):
+    from distributed import Client
+
+    monkeypatch.chdir(samples)  # the workers are elsewhere
+    serial = as_json(hpuprof.analyze(RANKS, jobs=1))
+    with Client(shared_cluster.address, set_as_default=False) as client:
+        assert as_json(hpuprof.analyze(RANKS, executor=client)) == serial
+
+
 def test_the_workers_read(samples, shared_cluster):
     gate = Gate()
     with web_server(samples / RANKS, gate) as address:
         run = hpuprof.load(address)
         before = dict(gate.asked)
-        hpuprof.analyze(run, scheduler=shared_cluster.address)
+        report = hpuprof.analyze(run, scheduler=shared_cluster.address)
+    assert [d for d in report.data.diagnostics if d.code == "HP162"] == [], "nothing came back to this process"
     assert all(gate.asked[f.name] > before[f.name] for f in run.files)
 
 

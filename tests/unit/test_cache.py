@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +43,7 @@ def reads(monkeypatch):
     real = tasks.read_trace
 
     def counted(path):
-        read.append(os.path.basename(path))
+        read.append(Path(path).name)
         return real(path)
 
     monkeypatch.setattr(tasks, "read_trace", counted)
@@ -129,7 +130,7 @@ def test_other_code_does_not_see_old_answers(traces, reads, tmp_path, monkeypatc
 
 def test_the_code_digest_covers_every_room_that_makes_a_partial(tmp_path):
     root = tmp_path / "copy"
-    shutil.copytree(os.path.dirname(hpuprof.__file__), root / "hpuprof", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(hpuprof.__file__).parent, root / "hpuprof", ignore=shutil.ignore_patterns("__pycache__"))
     ask = [sys.executable, "-c", "from hpuprof.cache import code_digest; print(code_digest())"]
 
     def digest():
@@ -178,7 +179,7 @@ def test_auto_leaves_the_traces_alone_and_small_files_out(traces, monkeypatch, r
     assert not user_folder().exists()
     monkeypatch.setattr(cache_module, "SMALL_FILE_BYTES", 1)
     hpuprof.analyze(traces, jobs=1, cache="auto")
-    assert sorted(os.listdir(traces)) == names(traces)
+    assert sorted(p.name for p in traces.iterdir()) == names(traces)
     reads.clear()
     hpuprof.analyze(traces, jobs=1, cache="auto")
     assert reads == []
@@ -246,7 +247,7 @@ def test_a_file_that_changes_while_it_is_read_is_told_and_not_remembered(traces,
 
     def touched(path):
         trace = real(path)
-        if os.path.samefile(path, victim):
+        if Path(path).samefile(victim):
             seen.append(path)
             os.utime(victim, (LONG_AGO, LONG_AGO + 100 + len(seen)))
         return trace

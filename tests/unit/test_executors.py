@@ -60,8 +60,8 @@ def test_an_error_of_the_work_passes_through():
 class Flaky:
     """Fails each item a number of times, as an executor that loses work does."""
 
-    def __init__(self, times, error=BrokenProcessPool("gone")):
-        self.times, self.error, self.calls = times, error, {}
+    def __init__(self, times, error=None):
+        self.times, self.error, self.calls = times, error or BrokenProcessPool("gone"), {}
 
     def submit(self, work, item):
         self.calls[item] = self.calls.get(item, 0) + 1
@@ -120,7 +120,7 @@ class Client:
         return {}
 
     def sync(self, _, **__):
-        return {i: 1 for i in range(self.workers)}
+        return dict.fromkeys(range(self.workers), 1)
 
 
 class Never:
