@@ -149,7 +149,7 @@ def _reduce(
     run: Run, options: AnalyzeOptions, executor: Executor | None, progress: Callable[[str], None], journal: Journal
 ) -> list[Result]:
     """Reduce every file, or find it in the cache; results in the order of the run's files."""
-    cache = Cache(options.cache)
+    cache = Cache.at(options.cache)
     gathered = Gatherer()
     missing: list[TraceFile] = []
     with ThreadPoolExecutor(LOOK_UPS) as pool:

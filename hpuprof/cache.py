@@ -6,7 +6,7 @@ or object store's own digest or time stands for the samples. What cannot be told
 a known state, and files that changed within the last two seconds, which may change again within one tick of the clock.
 
 Entries appear whole (written aside, then renamed), so that any number of readers and writers need no lock. An entry that does
-not match its checksum counts as absent and is written anew. The folder in the home directory is kept below `USER_BYTES`.
+not match its checksum counts as absent and is written anew. The folder in the home directory is cut to `USER_BYTES` once a day.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ SMALL_FILE_BYTES = 1 << 20
 _SETTLED_NS = 2_000_000_000
 _END_BYTES, _SAMPLE_BYTES, _SAMPLES = 64 << 10, 4 << 10, 14
 _CHECKSUM_BYTES = 16
+_PRUNE_S = 86_400.0
+_WORDS = ("auto", "beside", "off")
 _ROOMS = ("analysis", "ingest", "model", "pipeline.py", "tasks.py")
 
 
@@ -101,6 +103,11 @@ class Cache:
     """
 
     where: str = "off"
+
+    @classmethod
+    def at(cls, where: str) -> Cache:
+        """Return the cache of an option's value; a directory also for workers with another working directory."""
+        return cls(where if where in _WORDS else str(Path(where).expanduser().absolute()))
 
     def _folders(self, place: str, size: int) -> list[Path]:
         """Return the folders to use for a file, the first choice first."""
@@ -185,11 +192,22 @@ def _write(folder: Path, entry: Path, text: bytes) -> bool:
     return True
 
 
-def prune(folder: Path | None = None, *, limit: int = USER_BYTES) -> int:
-    """Remove the least recently used entries until the folder holds at most `limit` bytes; return how many went."""
+def prune(folder: Path | None = None, *, limit: int = USER_BYTES, every_s: float = _PRUNE_S) -> int:
+    """Remove the least recently used entries until the folder holds at most `limit` bytes; return how many went.
+
+    `every_s`: do nothing when it was done so short a time ago; looking through tens of thousands of entries takes a second.
+    """
     folder = folder or user_folder()
-    if folder is None:
+    if folder is None or not (folder / "partials").is_dir():
         return 0
+    mark = folder / "pruned"
+    try:
+        if time.time() - mark.stat().st_mtime < every_s:
+            return 0
+    except OSError:
+        pass  # never done
+    with contextlib.suppress(OSError):
+        mark.touch()
     entries = []
     for path in (folder / "partials").glob("*/*"):
         with contextlib.suppress(OSError):  # another process may remove it meanwhile

@@ -41,6 +41,8 @@ class AnalyzeOptions:
             raise ConfigError(f"rank_from is {self.rank_from!r}", hint=f"one of {', '.join(RANK_SOURCES)}")
         if self.jobs < 0:
             raise ConfigError(f"jobs is {self.jobs}", hint="0 (one per core) or a positive number")
+        if not self.cache:
+            raise ConfigError("cache is empty", hint="auto, beside, off, or a directory")
         if self.table_rows < 0:
             raise ConfigError(f"table_rows is {self.table_rows}", hint="0 (no limit) or a positive number")
 

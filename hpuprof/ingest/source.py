@@ -31,7 +31,7 @@ class ByteSource:
 
     def __iter__(self) -> Iterator[bytes]:
         with open_binary(self._place, block_bytes=self._block_bytes) as handle:
-            block = min(_GZIP_BLOCK_BYTES, self._block_bytes)
+            block = min(_GZIP_BLOCK_BYTES, self._block_bytes // 4)  # a head is unpacked no further than needed
             head = handle.read(block)  # not every source can go back to its start
             self.compressed = head.startswith(_GZIP_MAGIC)
             blocks = _blocks(head, handle, block)

@@ -231,7 +231,10 @@ def test_the_least_recently_used_entries_go_first(tmp_path):
     os.utime(folder / "old")
     assert prune(tmp_path, limit=200) == 1
     assert sorted(p.name for p in folder.iterdir()) == ["new", "old"]
-    assert prune(tmp_path, limit=200) == 0
+    assert prune(tmp_path, limit=0) == 0, "once a day"
+    assert prune(tmp_path, limit=200, every_s=0) == 0
+    assert prune(tmp_path, limit=0, every_s=0) == 2
+    assert prune(tmp_path / "none") == 0
 
 
 def test_what_cannot_be_told_apart_has_no_key(tmp_path):
@@ -288,3 +291,29 @@ def test_a_file_that_vanishes_costs_itself(traces):
     (told,) = [d for d in report.data.diagnostics if d.code == "HP114"]
     assert "vanished after it was found" in told.text
     assert time.monotonic() - began < 5
+
+
+def test_a_relative_folder_means_the_callers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Cache.at("c").where == str(tmp_path / "c")
+    assert [Cache.at(word).where for word in ("auto", "beside", "off")] == ["auto", "beside", "off"]
+    monkeypatch.setenv("HPUPROF_CACHE", "")
+    with pytest.raises(hpuprof.ConfigError, match="cache is empty"):
+        hpuprof.analyze(tmp_path)
+
+
+def test_a_worker_with_other_code_is_refused(traces):
+    (file, *_) = hpuprof.load(traces).files
+    with pytest.raises(hpuprof.UsageError, match="a worker runs another hpuprof"):
+        tasks.ReduceTask(Cache(), code="something else")(file)
+    assert tasks.ReduceTask(Cache(), code=cache_module.code_digest())(file).file.path == file.name
+
+
+def test_large_files_are_given_out_first(traces, monkeypatch, samples):
+    order = []
+    real = tasks.read_trace
+    monkeypatch.setattr(tasks, "read_trace", lambda path: order.append(Path(path).stat().st_size) or real(path))
+    shutil.copy(next((samples / "hpu_g1_lazy").iterdir()), traces / "rank7.json")
+    hpuprof.analyze(traces, jobs=1, rank_from="order")
+    assert len(order) == 4
+    assert order == sorted(order, reverse=True)
