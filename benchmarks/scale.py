@@ -162,8 +162,8 @@ def growth_table(rows: list[dict[str, object]], options: argparse.Namespace) -> 
     lines = [
         f"Ranks of {options.rank_mb:g} MB of text and {options.steps} steps each, gzipped.",
         "",
-        "| ranks | wall s | CPU s | CPU s a rank | peak MB, all processes | largest process MB | second run, wall s |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
+        "| ranks | wall s | CPU s | CPU s a rank | peak MB, all processes | caller MB | largest worker MB | second run, wall s |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         cold, again, count = row["cold"], row["again"], row["ranks"]
@@ -174,6 +174,7 @@ def growth_table(rows: list[dict[str, object]], options: argparse.Namespace) -> 
             f"{median(cold, 'cpu_s') / count:.3f}",
             f"{median(cold, 'peak_tree_bytes') / 1e6:.0f}",
             f"{median(cold, 'peak_rss_bytes') / 1e6:.0f}",
+            f"{child / 1e6:.0f}" if (child := median(cold, "peak_child_bytes")) else "-",
             f"{median(again, 'wall_s'):.2f}",
         )
         lines.append("| " + " | ".join(cells) + " |")

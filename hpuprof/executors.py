@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
 from typing import Any, Generic, TypeVar
 
 from hpuprof.errors import HpuprofError, MissingDependencyError, UsageError
@@ -105,7 +106,7 @@ class _Run(Generic[T, R]):
         while waiting:
             under_way: dict[Future[R], int] = {}
             broken = False
-            with _pool(min(jobs, len(waiting))) as pool:
+            with _pool(min(jobs, len(waiting))) as (pool, started):
                 # No more than there are workers: what is under way when one dies is what may have killed it.
                 while (waiting and not broken) or under_way:
                     while waiting and len(under_way) < jobs and not broken:
@@ -123,11 +124,17 @@ class _Run(Generic[T, R]):
                             broken = True
                             continue
                         yield under_way.pop(future), result
+            if broken and not started.is_set():
+                # Scripts that call hpuprof without an `if __name__ == "__main__"` end here: their workers die at birth.
+                for i in sorted([*under_way.values(), *waiting]):
+                    self.journal.notes["worker processes cannot be started; analysed in this one"] += 1
+                    yield i, self.work(self.items[i])
+                return
             for i in sorted(under_way.values()):
                 yield i, self._alone(i)
 
     def _alone(self, number: int) -> R | Lost:
-        with _pool(1) as pool:
+        with _pool(1) as (pool, _):
             try:
                 result = pool.submit(self.work, self.items[number]).result()
             except BrokenProcessPool:
@@ -198,17 +205,20 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
 
 
-def _deaf() -> None:
-    """Leave Ctrl-C to the parent, which ends its workers itself."""
+def _begin(started: Event) -> None:
+    """Say that a worker came to life, and leave Ctrl-C to the parent, which ends its workers itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    started.set()
 
 
 @contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of fresh processes that leaves none behind, whatever happens inside."""
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_deaf)
+def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
+    """A pool of fresh processes that leaves none behind, whatever happens inside; and whether any of them came to life."""
+    context = multiprocessing.get_context("spawn")
+    started = context.Event()
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started,))
     try:
-        yield pool
+        yield pool, started
     except BaseException:
         # Ctrl-C must not wait for traces that are half read; Python 3.14 has a public name for this.
         for process in list((getattr(pool, "_processes", None) or {}).values()):

@@ -50,6 +50,13 @@ def test_serial_processes_and_dask_give_the_same_bytes(samples, shared_cluster):
         assert as_json(hpuprof.analyze(names[::-1], executor=client.get_executor())) == serial
 
 
+def test_real_ranks_too(real_traces, shared_cluster):
+    folder = real_traces / "dlrm_8_ranks"
+    serial = as_json(hpuprof.analyze(folder, jobs=1))
+    assert as_json(hpuprof.analyze(folder, jobs=2)) == serial
+    assert as_json(hpuprof.analyze(folder, scheduler=shared_cluster.address)) == serial
+
+
 def test_relative_paths_and_a_client_instead_of_its_executor(samples, shared_cluster, monkeypatch):
     from distributed import Client
 

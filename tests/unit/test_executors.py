@@ -162,6 +162,16 @@ def test_a_scheduler_address_needs_distributed(monkeypatch):
     assert "hpuprof[dask]" in caught.value.hint
 
 
+def test_a_script_without_a_guard_gets_its_answer(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(
+        "from hpuprof.executors import *\nimport crashing\nprint(dict(run_all(crashing.double, [1, 2, 3], jobs=2)))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, "{0: 2, 1: 4, 2: 6}\n")
+    assert "bootstrapping" in done.stderr, "Python says itself what is missing"
+
+
 def test_interrupting_ends_the_workers_and_says_nothing(tmp_path):
     code = (
         "import sys, crashing\n"
