@@ -17,7 +17,7 @@ from hpuprof.render import render
 pytest.importorskip("distributed", reason="Dask is the extra `dask`")
 pytest.importorskip("aiohttp", reason="web sources need aiohttp")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from dask_cluster import Gate, cluster, wait_for, web_server
+from dask_cluster import PATIENCE_S, Gate, cluster, wait_for, web_server
 
 # Sockets and threads of a library in the middle of a kill are not ours to close.
 pytestmark = [
@@ -119,7 +119,7 @@ def test_a_worker_killed_on_the_way_costs_nothing(samples, tmp_path):
         port, killed = int(address.rpartition(":")[2]), []
 
         def kill_the_reader():
-            gate.reached.wait(60)
+            gate.reached.wait(PATIENCE_S)
 
             def reader():
                 for worker in made.workers:
@@ -152,7 +152,7 @@ def test_a_scheduler_killed_on_the_way_leaves_the_rest_to_this_machine(samples, 
         run = hpuprof.load(address)
 
         def kill_the_scheduler():
-            gate.reached.wait(60)
+            gate.reached.wait(PATIENCE_S)
             made.scheduler.kill()
             made.scheduler.wait()
             gate.open.set()
@@ -194,14 +194,17 @@ def test_interrupting_a_run_on_a_cluster_ends_it(samples, tmp_path):
         hpuprof.load(address)
         gate.free, gate.hold = 2 * gate.asked[next(iter(gate.names))], True  # discovery must not wait at the gate
         environment = {**os.environ, "PYTHONPATH": str(Path(hpuprof.__file__).resolve().parents[1])}
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, "-m", "hpuprof", "analyze", address, "--scheduler", made.address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
-        )
-        assert gate.reached.wait(60)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        out, told = process.communicate(timeout=20)  # while the gate is still shut
+        ) as process:
+            try:
+                assert gate.reached.wait(PATIENCE_S)
+                time.sleep(0.5)
+                process.send_signal(signal.SIGINT)
+                out, told = process.communicate(timeout=PATIENCE_S / 2)  # while the gate is still shut
+            finally:
+                process.kill()
         assert (process.returncode, out, told) == (130, b"", b"\n")
