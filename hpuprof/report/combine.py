@@ -285,10 +285,12 @@ def _run_diagnostics(
 
 def _scale_diagnostics(cut: Mapping[str, tuple[int, int]], again: Mapping[str, int]) -> list[DiagnosticRow]:
     """Tell which tables were cut to some of the files, and what had to be done again."""
-    found = [
-        ("HP160", f"{name}: rows of {here:,} of {every:,} recordings", every - here)
-        for name, (here, every) in sorted(cut.items())
-    ]
+    found = []
+    if cut:
+        tables = "; ".join(
+            f"{name}: rows of {here:,} of {every:,} recordings" for name, (here, every) in sorted(cut.items())
+        )
+        found.append(("HP160", tables, len(cut)))
     found += [("HP162", reason, count) for reason, count in sorted(again.items())]
     return [
         DiagnosticRow(code=code, severity=DIAGNOSTICS[code].severity, path="", count=count, text=text, offset=None)
