@@ -259,6 +259,8 @@ def main() -> None:
             f"{about['cpu']}, {about['cores']} cores, Python {about['python']}; medians of {options.repeats} runs.\n\n"
         )
         text += "\n\n".join(parts)
+        if options.plot and "growth" in kept:
+            text += f"\n\n![Wall clock, CPU time and memory against the number of ranks]({options.plot.name})"
         print(text)
         if options.into:
             put_into(options.into, text)
