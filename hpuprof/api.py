@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hpuprof._version import __version__
+from hpuprof.cache import Cache, code_digest, prune
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import ConfigError, InputError, TraceFormatError, UsageError
-from hpuprof.executors import map_ordered
+from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
-from hpuprof.model.partial import FailedFile, RankPartial
+from hpuprof.ingest.location import here_only, local_path, shown
+from hpuprof.model.partial import FailedFile
+from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
-from hpuprof.pipeline import reduce_file
+from hpuprof.report.bundle import Bundle, Gatherer, Result
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report
+from hpuprof.tasks import ReduceTask, relabelled
 
 Source = str | Path
 SMALL_RUN_BYTES = 8 << 20
 """Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
+
+LOOK_UPS = 8
+"""Cache entries looked up at a time; most of the time goes into waiting for a disk or a store."""
+LOST_HINT = "fewer workers (--jobs) or more memory for each"
 
 
 @dataclass(frozen=True)
@@ -42,17 +51,32 @@ class Run:
         return len(self.files)
 
 
-def load(source: Source | Sequence[Source], *, rank_from: str | None = None) -> Run:
-    """Find the traces under a path (or several) and tell who wrote each, reading headers only.
+def load(
+    source: Source | Sequence[Source],
+    *,
+    rank_from: str | None = None,
+    executor: Executor | None = None,
+    scheduler: str | None = None,
+) -> Run:
+    """Find the traces under paths or URLs and tell who wrote each, reading headers only.
 
+    What is not found here is looked for by a worker of `executor` or of the Dask `scheduler`, where one is given.
     Raises NoTracesFoundError, InputError for a missing path, and RankConflictError when two files claim the same rank,
     stage, action and window.
     """
-    options = resolve_options(rank_from=rank_from)
+    options = resolve_options(rank_from=rank_from, scheduler=scheduler)
     paths: Sequence[Source] = [source] if isinstance(source, (str, Path)) else list(source)
     if not paths:
         raise UsageError("nothing to analyse", hint="give a trace file or a directory")
-    files, skipped = discover(paths)
+    try:
+        files, skipped = discover(paths)
+    except InputError as error:
+        if type(error) is not InputError or not (executor or options.scheduler):
+            raise
+        with _executor(executor, options) as workers:
+            assert workers is not None
+            there = [str(p if local_path(p) is None else Path(p).absolute()) for p in paths]
+            files, skipped = workers.submit(discover, there).result()
     return Run(tuple(files), tuple(identify(files, rank_from=options.rank_from)), tuple(skipped), options.rank_from)
 
 
@@ -65,39 +89,54 @@ def analyze(
     executor: Executor | None = None,
     step_time: str | None = None,
     constants: Source | None = None,
+    scheduler: str | None = None,
+    cache: str | None = None,
+    table_rows: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Analyse traces and return the report.
 
-    `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor instead;
-    `strict`: fail when rows or files were lost; `step_time`: the step time without the profiler, such as "12.3ms", for the graph-mode
-    prediction; `constants`: a machine profile that `hpuprof calibrate` wrote; `progress` is called with each file's name when it is done.
+    `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor, or a Dask client, instead;
+    `scheduler`: the address of a Dask scheduler instead; `strict`: fail when rows or files were lost; `cache`: where reduced
+    traces are remembered: auto (default), beside, off or a directory; `table_rows`: how long a table of many ranks may get, 0
+    for any length; `step_time`: the step time without the profiler, such as "12.3ms", for the graph-mode prediction; `constants`: a
+    machine profile that `hpuprof calibrate` wrote; `progress` is called with each file's name when it is done.
     Raises InputError when no file could be analysed, or under `strict`.
     """
     options = resolve_options(
         rank_from=rank_from,
         jobs=jobs,
         strict=strict,
+        scheduler=scheduler,
+        cache=cache,
+        table_rows=table_rows,
         step_time=step_time,
         constants=str(constants) if constants is not None else None,
     )
-    work = partial(reduce_file, settings=_settings(options))
-    run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
-    jobs = options.jobs
-    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
-        jobs = 1
-    results: list[RankPartial | FailedFile] = []
-    for file, result in zip(run.files, map_ordered(work, run.files, jobs=jobs, executor=executor), strict=True):
-        results.append(result)
-        if progress:
-            progress(file.name)
+    settings = _settings(options)
+    run = (
+        source
+        if isinstance(source, Run)
+        else load(source, rank_from=options.rank_from, executor=executor, scheduler=scheduler)
+    )
+    journal = Journal()
+    results = _reduce(run, options, settings, executor, progress or (lambda _: None), journal)
     failed = [r for r in results if isinstance(r, FailedFile)]
     if len(failed) == len(results):
         first = failed[0]
         more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
         raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
     identities = _identify_again(run, results)
-    report = Report(combine(identities, results, run.skipped, version=__version__))
+    report = Report(
+        combine(
+            identities,
+            results,
+            run.skipped,
+            version=__version__,
+            table_rows=options.table_rows,
+            again=journal.notes,
+        )
+    )
     if options.strict:
         _refuse_losses(report)
     return report
@@ -119,10 +158,81 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
     return ReduceOptions(parse_duration(options.step_time) if options.step_time else None, text)
 
 
-def _identify_again(run: Run, results: Sequence[RankPartial | FailedFile]) -> Sequence[Identity]:
+@contextmanager
+def _executor(executor: Executor | None, options: AnalyzeOptions) -> Iterator[Executor | None]:
+    """The executor that was given (of a Dask client: its own), or one of the scheduler that the options name, or None."""
+    client: Any = executor
+    if hasattr(client, "get_executor"):
+        yield client.get_executor(pure=False)
+        return
+    if executor is not None or not options.scheduler:
+        yield executor
+        return
+    with dask_executor(options.scheduler) as workers:
+        yield workers
+
+
+def _reduce(
+    run: Run,
+    options: AnalyzeOptions,
+    settings: ReduceOptions,
+    executor: Executor | None,
+    progress: Callable[[str], None],
+    journal: Journal,
+) -> list[Result]:
+    """Reduce every file, or find it in the cache; results in the order of the run's files."""
+    cache = Cache.at(options.cache, settings)
+    gathered = Gatherer()
+    missing: list[TraceFile] = []
+    with ThreadPoolExecutor(LOOK_UPS) as pool:
+        for file, known in zip(run.files, pool.map(lambda f: cache.look_up(f.path), run.files), strict=True):
+            if known is None:
+                missing.append(file)
+            else:
+                gathered.add(Bundle({file.path: relabelled(known, file)}))
+                progress(file.name)
+    jobs = options.jobs
+    small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
+    if (not jobs and small) or any(here_only(f.path) for f in missing):
+        jobs = 1
+    # The largest first: a large file that begins last is waited for alone.
+    missing.sort(key=lambda f: (-f.bytes, f.path))
+    if missing:
+        with _executor(executor, options) as workers:
+            task = ReduceTask(cache, settings, look=workers is not None, code=code_digest())
+            items = missing if workers is None else list(map(_anywhere, missing))
+            done = run_all(task, items, jobs=jobs, executor=workers, reachable=_reachable, journal=journal)
+            with closing(done):
+                for i, result in done:
+                    file = missing[i]
+                    gathered.add(Bundle({file.path: _failed(file, result) if isinstance(result, Lost) else result}))
+                    progress(file.name)
+        if options.cache in ("auto", "beside"):
+            prune()
+    results = gathered.result().results
+    return [results[file.path] for file in run.files]
+
+
+def _anywhere(file: TraceFile) -> TraceFile:
+    """A file as workers with another working directory find it."""
+    path = local_path(file.path)
+    return file if path is None else replace(file, path=str(path.absolute()))
+
+
+def _failed(file: TraceFile, lost: Lost) -> FailedFile:
+    return FailedFile(path=file.name, message=f"{shown(file.path)}: {lost.reason}", hint=LOST_HINT)
+
+
+def _reachable(file: TraceFile) -> bool:
+    """Whether a file can be read by this process's own workers."""
+    path = local_path(file.path)
+    return path.exists() if path is not None else not here_only(file.path)
+
+
+def _identify_again(run: Run, results: Sequence[Result]) -> Sequence[Identity]:
     """Identify anew where a whole file told more than its head did."""
     files = [
-        replace(file, inside={**file.inside, **result.inside}) if isinstance(result, RankPartial) else file
+        replace(file, inside={**file.inside, **result.inside}) if isinstance(result, PackedPartial) else file
         for file, result in zip(run.files, results, strict=True)
     ]
     if all(new.inside == old.inside for new, old in zip(files, run.files, strict=True)):

@@ -48,6 +48,9 @@ _ALL = (
     Diagnostic("HP125", "info", "Recordings differ in kind", "The files belong to different stages or actions; the answer speaks of one of them.", "See the table of files; analyse the others apart."),
     Diagnostic("HP126", "warning", "The host was not traced", "The file holds device rows only, as the hardware profiler writes them. Engine times are right; why the device idled cannot be told.", "Record with PyTorch's profiler to see host and device together."),
     Diagnostic("HP127", "warning", "Several runs in one directory", "The recorder wrote the same window of the same rank more than once: a directory was used by several runs. All of them enter the numbers.", "Give each run a directory of its own, or remove the old files."),
+    Diagnostic("HP160", "info", "Long tables cover some of the ranks", "So many ranks that a table would pass its limit (`--table-rows`, 20,000 rows). The lowest rank comes first, then the ranks with the most work of their own in a step (wall time less exposed communication), for which the others wait. Medians, findings, and the tables of files and ranks cover every rank.", "Analyse the files of a rank alone to see its rows, or raise `--table-rows` (0: no limit)."),
+    Diagnostic("HP161", "warning", "A file changed while it was read", "It was still being written. It was read several times, and changed each time; the numbers may mix states of it.", "Analyse it when its writer is done.", lossy=True),
+    Diagnostic("HP162", "info", "Work was done again", "A worker died, or the scheduler went away. What it left was given out again, or analysed on this machine; the numbers are whole.", "If it happens again: fewer jobs (`--jobs`) or more memory for each worker."),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

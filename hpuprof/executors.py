@@ -1,16 +1,54 @@
-"""Where work runs: serially, in processes, or on any `concurrent.futures.Executor`. Results come back in order of input."""
+"""Where work runs: right here, in processes, or on any `concurrent.futures.Executor`; and what happens when that place fails.
+
+Results come as they are ready; callers that want an order have the index. An item whose worker died is given out again, a
+bounded number of times, then tried here, alone in a process of its own, so that it cannot take the run with it; what fails
+there too comes back as `Lost`. An exception that the work itself raises passes through.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
+from typing import Any, Generic, TypeVar
+
+from hpuprof.errors import HpuprofError, MissingDependencyError, UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+SUBMISSIONS = 3
+"""How often an item is given to an executor before it is tried here."""
+CONNECT_S = 10.0
+"""How long to wait for a Dask scheduler's first answer."""
+LOST_SCHEDULER_S = 15.0
+"""How long a Dask client may be without its scheduler before the rest is done here."""
+LOST_WORKERS_S = 300.0
+"""How long a Dask scheduler may be without any worker; clusters that scale take minutes to start one."""
+_LOOK_S = 1.0
+_GONE = "the scheduler went away"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An item that has no result, and why."""
+
+    reason: str
+
+
+@dataclass
+class Journal:
+    """What went wrong on the way without costing a result: reason to number of items."""
+
+    notes: Counter[str] = field(default_factory=Counter)
 
 
 def cores() -> int:
@@ -21,34 +59,233 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def map_ordered(
-    work: Callable[[T], R], items: Sequence[T], *, jobs: int = 0, executor: Executor | None = None
-) -> Iterator[R]:
-    """Yield `work(item)` for each item, in order. `jobs`: processes, 0 for one per core; one item or one job runs right here.
+def run_all(
+    work: Callable[[T], R],
+    items: Sequence[T],
+    *,
+    jobs: int = 0,
+    executor: Executor | None = None,
+    reachable: Callable[[T], bool] = lambda _: True,
+    journal: Journal | None = None,
+) -> Generator[tuple[int, R | Lost], None, None]:
+    """Yield index and `work(item)` for each item, as they are ready.
 
-    A worker process that dies (out of memory, killed) does not take the run with it: what it left undone runs here.
+    `jobs`: processes, 0 for one per core; one item or one job runs right here. `executor` runs it instead; `reachable` tells
+    which items can be done here when the executor fails. Closing the iterator ends the work that is under way.
     """
-    jobs = min(jobs or cores(), len(items))
+    run = _Run(work, items, journal or Journal())
+    numbers = range(len(items))
     if executor is not None:
-        yield from _collect(work, items, executor)
+        left = yield from run.on(executor)
+        here = [i for i in left if reachable(items[i])]
+        yield from run.in_processes(here, min(jobs or cores(), len(here)))
+        for i in left:
+            if i not in here:
+                yield i, Lost(f"{run.reasons[i]}, and the file cannot be reached from here")
         return
+    jobs = min(jobs or cores(), len(items))
     if jobs <= 1:
-        for item in items:
-            yield work(item)
+        for i in numbers:
+            yield i, work(items[i])
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from _collect(work, items, pool)
+    yield from run.in_processes(list(numbers), jobs)
 
 
-def _collect(work: Callable[[T], R], items: Sequence[T], executor: Executor) -> Iterator[R]:
-    futures: list[Future[R] | None] = []
-    for item in items:
+class _Run(Generic[T, R]):
+    """One call of `run_all`."""
+
+    def __init__(self, work: Callable[[T], R], items: Sequence[T], journal: Journal) -> None:
+        self.work, self.items, self.journal = work, items, journal
+        self.reasons: dict[int, str] = {}
+
+    # ------------------------------------------------------------------------------------------------------- processes
+
+    def in_processes(self, numbers: Sequence[int], jobs: int) -> Iterator[tuple[int, R | Lost]]:
+        """Yield the results of some items. A worker that dies makes those under way run alone; one of them killed it."""
+        waiting = deque(numbers)
+        while waiting:
+            under_way: dict[Future[R], int] = {}
+            broken = False
+            with _pool(min(jobs, len(waiting))) as (pool, started):
+                # No more than there are workers: what is under way when one dies is what may have killed it.
+                while (waiting and not broken) or under_way:
+                    while waiting and len(under_way) < jobs and not broken:
+                        try:
+                            under_way[pool.submit(self.work, self.items[waiting[0]])] = waiting[0]
+                            waiting.popleft()
+                        except BrokenProcessPool:
+                            broken = True
+                    if broken:
+                        break
+                    for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                        try:
+                            result = future.result()
+                        except BrokenProcessPool:
+                            broken = True
+                            continue
+                        yield under_way.pop(future), result
+            if broken and not started.is_set():
+                # Scripts that call hpuprof without an `if __name__ == "__main__"` end here: their workers die at birth.
+                for i in sorted([*under_way.values(), *waiting]):
+                    self.journal.notes["worker processes cannot be started; analysed in this one"] += 1
+                    yield i, self.work(self.items[i])
+                return
+            for i in sorted(under_way.values()):
+                yield i, self._alone(i)
+
+    def _alone(self, number: int) -> R | Lost:
+        with _pool(1) as (pool, _):
+            try:
+                result = pool.submit(self.work, self.items[number]).result()
+            except BrokenProcessPool:
+                return Lost("the worker process died, also with nothing beside it; out of memory?")
+        self.journal.notes["a worker process died; what it left was done again"] += 1
+        return result
+
+    # -------------------------------------------------------------------------------------------------- other executors
+
+    def on(self, executor: Executor) -> Generator[tuple[int, R], None, list[int]]:
+        """Yield results from an executor; return the items that it could not do, in order."""
+        submitted: Counter[int] = Counter()
+        under_way: dict[Future[R], int] = {}
+        left: list[int] = []
+        watch = _Watch(executor)
+
+        def submit(i: int) -> None:
+            submitted[i] += 1
+            try:
+                under_way[executor.submit(self.work, self.items[i])] = i
+            except Exception as error:  # noqa: BLE001 whatever an executor raises when it is gone
+                self.reasons[i] = f"the executor takes no work ({_words(error)})"
+                left.append(i)
+
         try:
-            futures.append(executor.submit(work, item))
-        except BrokenProcessPool:
-            futures.append(None)
-    for item, future in zip(items, futures, strict=True):
+            for i in range(len(self.items)):
+                submit(i)
+            while under_way:
+                for future in wait(under_way, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done:
+                    i = under_way.pop(future)
+                    try:
+                        result = future.result()
+                    except HpuprofError:
+                        raise
+                    except ImportError as error:
+                        raise UsageError(
+                            f"a worker cannot load hpuprof: {error}", hint="install hpuprof and its dependencies there"
+                        ) from error
+                    except Exception as error:  # noqa: BLE001 whatever an executor raises for lost work
+                        closed = watch.closed()
+                        self.reasons[i] = _GONE if closed else f"its worker failed ({_words(error)})"
+                        # Dask's scheduler has already given the work of a KilledWorker to others.
+                        given_up = type(error).__name__ == "KilledWorker"
+                        if submitted[i] < SUBMISSIONS and not closed and not given_up:
+                            submit(i)
+                        else:
+                            left.append(i)
+                    else:
+                        if submitted[i] > 1:
+                            self.journal.notes[f"given out again: {self.reasons[i]}"] += 1
+                        yield i, result
+                gone = watch.lost()
+                if gone:
+                    for i in under_way.values():
+                        self.reasons[i] = gone
+                        left.append(i)
+                    break
+        finally:
+            for future in under_way:
+                future.cancel()
+        for reason, count in Counter(self.reasons[i] for i in left).items():
+            self.journal.notes[f"{reason}; analysed here instead, where that was possible"] += count
+        return sorted(left)
+
+
+def _words(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
+
+
+def _begin(started: Event) -> None:
+    """Say that a worker came to life, and leave Ctrl-C to the parent, which ends its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    started.set()
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
+    """A pool of fresh processes that leaves none behind, whatever happens inside; and whether any of them came to life."""
+    context = multiprocessing.get_context("spawn")
+    started = context.Event()
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started,))
+    try:
+        yield pool, started
+    except BaseException:
+        # Ctrl-C must not wait for traces that are half read; Python 3.14 has a public name for this.
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+class _Watch:
+    """Notices a Dask client that lost its scheduler, or a scheduler that lost its workers: futures alone would wait for ever."""
+
+    def __init__(self, executor: Executor) -> None:
+        client = getattr(executor, "_client", None)
+        self._client: Any = client if hasattr(client, "scheduler_info") else None
+        self._since: dict[str, float] = {}
+        self._asked = 0.0
+
+    def closed(self) -> bool:
+        """Tell whether new work would be taken."""
+        return self._client is not None and self._client.status in ("closed", "closing")
+
+    def lost(self) -> str:
+        """Return why nothing more will come, empty while something may."""
+        if self._client is None:
+            return ""
+        status = self._client.status
+        if status in ("closed", "closing"):
+            return _GONE
+        if self._longer("scheduler", bad=status != "running", limit=LOST_SCHEDULER_S):
+            return _GONE
+        if self._longer("workers", bad=status == "running" and not self._workers(), limit=LOST_WORKERS_S):
+            return f"the scheduler had no worker for {LOST_WORKERS_S:.0f} s"
+        return ""
+
+    def _workers(self) -> bool:
+        if time.monotonic() - self._asked < 5:
+            return "workers" not in self._since
+        self._asked = time.monotonic()
         try:
-            yield future.result() if future is not None else work(item)
-        except BrokenProcessPool:
-            yield work(item)
+            return bool(self._client.sync(self._client.scheduler.ncores, callback_timeout=5))
+        except Exception:  # noqa: BLE001 the scheduler may go while it is asked; the client's status will tell
+            return True
+
+    def _longer(self, what: str, *, bad: bool, limit: float) -> bool:
+        if not bad:
+            self._since.pop(what, None)
+            return False
+        return time.monotonic() - self._since.setdefault(what, time.monotonic()) > limit
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[Executor]:
+    """Connect to a Dask scheduler. Raises MissingDependencyError without distributed, UsageError when nothing answers."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingDependencyError(
+            "--scheduler needs the package distributed", hint="pip install 'hpuprof[dask]'"
+        ) from None
+    try:
+        client = Client(address, timeout=CONNECT_S, set_as_default=False, name="hpuprof")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{address}: no Dask scheduler answers ({_words(error)})", hint="start one, or leave out --scheduler"
+        ) from error
+    try:
+        yield client.get_executor(pure=False)
+    finally:
+        client.close(timeout=2)

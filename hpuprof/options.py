@@ -48,8 +48,10 @@ class AnalyzeOptions:
     """Options of an analysis.
 
     `rank_from`: where ranks come from: `auto` (inside the file, else the name, else order), or only one of the three.
-    `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3). `step_time`: the step time
-    without the profiler, such as `12.3ms`; `constants`: a machine profile that `hpuprof calibrate` wrote.
+    `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3).
+    `scheduler`: address of a Dask scheduler that runs the work; empty for processes. `cache`: where reduced traces are
+    remembered: `auto`, `beside`, `off` or a directory. `table_rows`: how long a table of many ranks may get; 0 for any length.
+    `step_time`: the step time without the profiler, such as `12.3ms`; `constants`: a machine profile that `hpuprof calibrate` wrote.
     """
 
     rank_from: str = "auto"
@@ -57,6 +59,9 @@ class AnalyzeOptions:
     strict: bool = False
     step_time: str = ""
     constants: str = ""
+    scheduler: str = ""
+    cache: str = "auto"
+    table_rows: int = 20_000
 
     def __post_init__(self) -> None:
         if self.rank_from not in RANK_SOURCES:
@@ -65,6 +70,10 @@ class AnalyzeOptions:
             raise ConfigError(f"jobs is {self.jobs}", hint="0 (one per core) or a positive number")
         if self.step_time:
             parse_duration(self.step_time)
+        if not self.cache:
+            raise ConfigError("cache is empty", hint="auto, beside, off, or a directory")
+        if self.table_rows < 0:
+            raise ConfigError(f"table_rows is {self.table_rows}", hint="0 (no limit) or a positive number")
 
 
 def _pyproject(start: Path) -> dict[str, Any]:

@@ -35,5 +35,6 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     for name in list(os.environ):
         if name.startswith("HPUPROF_") and name not in ("HPUPROF_REAL_TRACES", "HPUPROF_UPDATE_GOLDEN_FILES"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("HPUPROF_CACHE", "off")  # what one test reduced must not answer another
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)

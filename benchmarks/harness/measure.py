@@ -19,7 +19,8 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class Run:
     """One finished process.
 
-    `peak_rss_bytes` is of the largest process of the tree, `peak_tree_bytes` the sum over all alive at once.
+    `peak_rss_bytes` is of the largest process of the tree, `peak_tree_bytes` the sum over all alive at once,
+    `peak_child_bytes` of the largest process but the first one, as sampled; 0 when it started none.
     Pages that forked processes share count once for each, so the sum is an upper bound.
     """
 
@@ -33,6 +34,7 @@ class Run:
     timed_out: bool
     stdout_last: str
     stderr_last: str
+    peak_child_bytes: int = 0
 
     @property
     def cpu_s(self) -> float:
@@ -67,13 +69,15 @@ class _Watch(threading.Thread):
         super().__init__(daemon=True)
         self._pid, self._deadline = pid, deadline
         self.done = threading.Event()
-        self.peak_bytes = 0
+        self.peak_bytes = self.peak_child_bytes = 0
         self.timed_out = False
 
     def run(self) -> None:
         """Sample until told to stop."""
         while not self.done.wait(_POLL_SECONDS):
-            self.peak_bytes = max(self.peak_bytes, sum(map(_rss_bytes, _tree(self._pid))))
+            first, *children = map(_rss_bytes, _tree(self._pid))
+            self.peak_bytes = max(self.peak_bytes, first + sum(children))
+            self.peak_child_bytes = max([self.peak_child_bytes, *children])
             if time.monotonic() > self._deadline and not self.timed_out:
                 self.timed_out = True
                 os.killpg(self._pid, signal.SIGKILL)
@@ -124,4 +128,5 @@ def run(
             timed_out=watch.timed_out,
             stdout_last=_last_line(out),
             stderr_last=_last_line(err),
+            peak_child_bytes=watch.peak_child_bytes,
         )

@@ -41,7 +41,8 @@ class Installed:
 
 def hpuprof_tool() -> Tool:
     """Return this checkout's own command."""
-    return Tool(HPUPROF, ((str(CHECKOUT),),), ("-P", "-m", "hpuprof", "analyze", "{trace}", "--json"), "hpuprof")
+    call = ("-P", "-m", "hpuprof", "analyze", "{trace}", "--json", "--cache", "off")
+    return Tool(HPUPROF, ((str(CHECKOUT),),), call, "hpuprof")
 
 
 def hta_tool() -> Tool:

@@ -6,12 +6,21 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import graph_options, out_color, out_width, progress_bar, source_options
+from hpuprof.cli.common import (
+    graph_options,
+    out_color,
+    out_width,
+    progress_bar,
+    scale_arguments,
+    scale_options,
+    source_options,
+)
 
 
 @click.command("analyze")
 @source_options
 @graph_options
+@scale_options
 @click.option(
     "-o",
     "--output",
@@ -34,14 +43,16 @@ def command(
 ) -> None:
     """Say where the step went and whether graph mode would help: host and device time, idle causes, operators, findings.
 
-    PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files.
+    PATH is a trace file, a directory, a pattern, or a URL of one (s3, gs, hdfs, http …); directories are searched for .json,
+    .json.gz and hardware-profiler .csv files.
     """
     from hpuprof import api
     from hpuprof.render import check_target, render, write
 
     if output is not None:
         check_target(output, force=force)
-    run = api.load(list(paths), rank_from=rank_from)
+    scale = scale_arguments()
+    run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
     with progress_bar(len(run), quiet=quiet) as progress:
         report = api.analyze(
             run,
@@ -51,6 +62,7 @@ def command(
             step_time=step_time,
             constants=constants,
             progress=progress,
+            **scale,
         )
     if output is not None:
         write(report, output, force=force)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -57,6 +58,52 @@ def graph_options(function: F) -> F:
     ):
         function = decorate(function)
     return function
+
+
+_SCALE = "hpuprof.scale"
+
+
+def scale_options(function: F) -> F:
+    """Add the options that say where traces are reduced and remembered; `scale_arguments` returns what was given."""
+
+    def keep(context: click.Context, option: click.Parameter, value: object) -> None:
+        context.meta.setdefault(_SCALE, {})[option.name] = value
+
+    for decorate in reversed(
+        (
+            click.option(
+                "--scheduler",
+                metavar="ADDRESS",
+                help="Let the workers of a Dask scheduler (tcp://host:8786) read the traces.",
+                expose_value=False,
+                callback=keep,
+            ),
+            click.option(
+                "--cache",
+                metavar="auto|beside|off|DIR",
+                help="Where reduced traces are remembered. [default: auto]",
+                expose_value=False,
+                callback=keep,
+            ),
+            click.option(
+                "--table-rows",
+                type=click.IntRange(min=0),
+                metavar="N",
+                help="Longest table of many ranks; 0 for any length. [default: 20000]",
+                expose_value=False,
+                callback=keep,
+            ),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def scale_arguments() -> dict[str, Any]:
+    """Return the options of `scale_options` as arguments of `api.analyze`; None where not given."""
+    # A lost scheduler is told once, in the report.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    return dict(click.get_current_context().meta.get(_SCALE, {}))
 
 
 def out_width() -> int:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from hpuprof.errors import InputError, NoTracesFoundError, RankConflictError, TraceFormatError
+from hpuprof.errors import NoTracesFoundError, RankConflictError, TraceFormatError
 from hpuprof.ingest.hw_csv import looks_like_hw_csv
+from hpuprof.ingest.location import base_name, find, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
 from hpuprof.naming import METADATA_KEY, SUFFIXES, NameParts, is_trace_name, parse_name
@@ -27,6 +29,7 @@ _FOLDER_RANK = re.compile(r"(?:global[-_. ]?)?rank[-_. ]?(?P<rank>\d{1,9})", re.
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
 
+_REQUESTS = 16  # heads of remote files asked for at a time
 AGAIN = "@"  # stands between a window's name and the number of its repetition
 
 
@@ -61,47 +64,29 @@ class Skipped:
     explicit: bool  # a loss: the user named the file itself, its name is a trace's, or it cannot be read
 
 
-def _candidates(paths: Sequence[str | Path]) -> Iterable[tuple[Path, str, bool]]:
-    """Yield file, display name, and whether the user named the file itself."""
-    for given in paths:
-        path = Path(given)
-        if path.is_dir():
-            for found in sorted(p for p in path.rglob("*") if p.is_file()):
-                relative = found.relative_to(path)
-                if found.name.lower().endswith(SUFFIXES) and not any(part.startswith(".") for part in relative.parts):
-                    yield found, relative.as_posix(), False
-        elif path.exists():
-            yield path, path.name, True
-        else:
-            raise InputError(f"{path}: no such file or directory", hint="give a trace file or a directory of traces")
-
-
 def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped]]:
-    """Return the trace files under `paths` in order of path, and the candidates that were left out.
+    """Return the trace files under `paths` (files, directories, patterns, URLs) in order of path, and the candidates left out.
 
     Raises NoTracesFoundError when nothing is left.
     """
-    files: list[TraceFile] = []
-    skipped: list[Skipped] = []
-    seen: set[Path] = set()
-    for path, name, explicit in _candidates(paths):
-        real = path.resolve()
-        if real in seen:
-            continue
-        seen.add(real)
-        try:
-            head = read_head(path)
-            reason = _no_trace(head, path)
-            if reason:
-                skipped.append(Skipped(name, reason, explicit or is_trace_name(path.name)))
-            else:
-                files.append(
-                    TraceFile(str(path), name, path.stat().st_size, parse_name(path.name), _inside(head, path))
-                )
-        except OSError as error:
-            skipped.append(Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True))
+    seen: set[str] = set()
+    candidates = []
+    for candidate in (found for given in paths for found in find(given, SUFFIXES)):
+        local = local_path(candidate[0])
+        real = str(local.resolve()) if local is not None else candidate[0]
+        if real not in seen:
+            seen.add(real)
+            candidates.append(candidate)
+    if any(local_path(place) is None for place, _, _ in candidates):
+        # Waiting for a storage's answer costs no processor.
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            looked = list(pool.map(_look, candidates))
+    else:
+        looked = list(map(_look, candidates))
+    files = [found for found in looked if isinstance(found, TraceFile)]
+    skipped = [found for found in looked if isinstance(found, Skipped)]
     if not files:
-        where = ", ".join(str(p) for p in paths)
+        where = ", ".join(shown(p) for p in paths)
         if len(skipped) == 1 and skipped[0].explicit:
             raise TraceFormatError(
                 f"{where}: {skipped[0].reason}",
@@ -119,11 +104,24 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
     return sorted(files, key=lambda f: (f.name, f.path)), skipped
 
 
-def _no_trace(head: bytes, path: Path) -> str:
+def _look(candidate: tuple[str, str, bool]) -> TraceFile | Skipped:
+    """Judge a candidate by its head."""
+    place, name, explicit = candidate
+    try:
+        head = read_head(place)
+        reason = _no_trace(head, place)
+        if reason:
+            return Skipped(name, reason, explicit or is_trace_name(base_name(place)))
+        return TraceFile(place, name, state(place).bytes, parse_name(base_name(place)), _inside(head, place))
+    except OSError as error:
+        return Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True)
+
+
+def _no_trace(head: bytes, path: str) -> str:
     """Return why a file is no trace, judged by its first bytes; empty when it may be one."""
     if not head.strip():
-        return "the file is empty" if path.stat().st_size == 0 or not is_gzip(path) else "nothing could be decompressed"
-    if path.name.lower().endswith(".csv"):
+        return "the file is empty" if state(path).bytes == 0 or not is_gzip(path) else "nothing could be decompressed"
+    if base_name(path).lower().endswith(".csv"):
         return "" if looks_like_hw_csv(head) else "a CSV, but not one of the hardware profiler"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _EVENTS_KEY.search(head) or _EVENT.search(head):
@@ -134,7 +132,7 @@ def _no_trace(head: bytes, path: Path) -> str:
     return "no trace events in it"
 
 
-def _inside(head: bytes, path: Path) -> dict[str, Any]:
+def _inside(head: bytes, path: str) -> dict[str, Any]:
     """Read the identity that the file itself names, from its head or, if it is not compressed, its tail."""
     found: dict[str, Any] = {}
     for text in (head, read_tail(path)):
@@ -178,7 +176,7 @@ def identify(files: Sequence[TraceFile], *, rank_from: str = "auto") -> list[Ide
     numbers = sorted({f.parts.number for f in files if f.parts.number is not None})
     contiguous = len(numbers) == len({f.parts.worker for f in files}) and numbers == list(range(len(numbers)))
     # Folders tell processes apart only where the user asked for the order: else two runs would pass for two ranks.
-    keys = [(Path(f.path).parent.as_posix() if rank_from == "order" else "", f.parts.worker) for f in files]
+    keys = [(folder_and_name(f.path)[0] if rank_from == "order" else "", f.parts.worker) for f in files]
     order = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: [_natural(part) for part in key]))}
     alone = len(order) == 1
     identities = [
@@ -234,8 +232,8 @@ def _folder_rank(name: str) -> int | None:
 
 
 def _conflict_hint(first: TraceFile, second: TraceFile) -> str:
-    folder = Path(first.path).parent
-    if folder != Path(second.path).parent:
+    folder = folder_and_name(first.path)[0]
+    if folder != folder_and_name(second.path)[0]:
         return f"they lie in different directories; if these are different runs, analyse one at a time, such as {folder}; if not, choose --rank-from"
     return "analyse one run at a time, or choose --rank-from name or --rank-from order"
 
@@ -269,7 +267,7 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
                         identities[i], window=f"{window}{AGAIN}{repetition}", provenance=identities[i].provenance + note
                     )
         spans = {files[i].parts.span for i in unnamed}
-        writers = {(Path(files[i].path).parent, files[i].parts.worker) for i in unnamed}
+        writers = {(folder_and_name(files[i].path)[0], files[i].parts.worker) for i in unnamed}
         if (
             clash is None
             and len(members) > 1

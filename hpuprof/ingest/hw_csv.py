@@ -16,6 +16,7 @@ import msgspec
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.decode import DecodeLog
+from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
 from hpuprof.ingest.source import ByteSource
 from hpuprof.ingest.wire import Args, ExactEvent
@@ -44,9 +45,11 @@ def read_hw_csv(path: str | Path) -> Trace:
     metadata = [ExactEvent(ph="M", name="process_name", pid=0, tid=0, args=Args(name="/device:HPU:0"))]
     metadata += [ExactEvent(ph="M", name="thread_name", pid=0, tid=e, args=Args(name=e)) for e in engines]
     if not events:
-        raise TraceFormatError(f"{path}: no BEGIN/END pair of any engine", path=str(path), hint="was the file cut?")
+        raise TraceFormatError(
+            f"{shown(path)}: no BEGIN/END pair of any engine", path=shown(path), hint="was the file cut?"
+        )
     normaliser.feed(metadata + events, exact=True)  # type: ignore[arg-type]
-    return normaliser.finish(log, path=str(path))
+    return normaliser.finish(log, path=shown(path))
 
 
 def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:

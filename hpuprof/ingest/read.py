@@ -7,6 +7,7 @@ from pathlib import Path
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.hw_csv import looks_like_hw_csv, read_hw_csv
+from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
 from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.trace import Trace
@@ -20,7 +21,7 @@ def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
         normaliser.feed(events, exact=exact)
         if normaliser.inexact:
             return _read_json(path, exact=True)
-    return normaliser.finish(stream.log, path=str(path))
+    return normaliser.finish(stream.log, path=shown(path))
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -36,5 +37,7 @@ def read_trace(path: str | Path) -> Trace:
     except OSError as error:
         reason = error.strerror or str(error)
         raise TraceFormatError(
-            f"{path}: cannot be read: {reason}", path=str(path), hint="check that it exists and that you may read it"
+            f"{shown(path)}: cannot be read: {reason}",
+            path=shown(path),
+            hint="check that it exists and that you may read it",
         ) from error

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hpuprof.ingest.location import BLOCK_BYTES, local_path, open_binary, shown, state
+
 PIECE_BYTES = 1 << 20
+_GZIP_BLOCK_BYTES = 256 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -18,29 +21,38 @@ class ByteSource:
     *decompressed* bytes. Several gzip members are read one after another; zero padding after the last is accepted.
     """
 
-    def __init__(self, path: str | Path, *, piece_bytes: int = PIECE_BYTES) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, piece_bytes: int = PIECE_BYTES, block_bytes: int = BLOCK_BYTES) -> None:
+        self.path = shown(path)
         self.piece_bytes = piece_bytes
+        self._place, self._block_bytes = path, block_bytes
         self.problem = ""
         self.problem_offset = 0
         self.compressed = False
 
     def __iter__(self) -> Iterator[bytes]:
-        with self.path.open("rb") as handle:
-            head = handle.read(2)
-            handle.seek(0)
-            self.compressed = head == _GZIP_MAGIC
-            yield from (self._gunzip(handle) if self.compressed else self._plain(handle))
+        with open_binary(self._place, block_bytes=self._block_bytes) as handle:
+            block = min(_GZIP_BLOCK_BYTES, self._block_bytes // 4)  # a head is unpacked no further than needed
+            head = handle.read(block)  # not every source can go back to its start
+            self.compressed = head.startswith(_GZIP_MAGIC)
+            blocks = _blocks(head, handle, block)
+            yield from (self._gunzip(blocks) if self.compressed else self._plain(head, handle))
 
-    def _plain(self, handle: BinaryIO) -> Iterator[bytes]:
+    def _plain(self, head: bytes, handle: BinaryIO) -> Iterator[bytes]:
+        piece = head[: self.piece_bytes]
+        for start in range(self.piece_bytes, len(head), self.piece_bytes):
+            yield piece
+            piece = head[start : start + self.piece_bytes]
+        if piece:
+            yield piece + handle.read(self.piece_bytes - len(piece))
         while piece := handle.read(self.piece_bytes):
             yield piece
 
-    def _gunzip(self, handle: BinaryIO) -> Iterator[bytes]:
+    def _gunzip(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         inflate = zlib.decompressobj(wbits=31)
         inside = False  # inside a member that has not ended
         out, total = bytearray(), 0
-        while block := handle.read(256 << 10):
+        for read in blocks:
+            block = read
             while block and not self.problem:
                 if not inside and not block.startswith(_GZIP_MAGIC[: len(block)]):
                     block = block.lstrip(b"\0")
@@ -72,6 +84,13 @@ class ByteSource:
             yield bytes(out)
 
 
+def _blocks(head: bytes, handle: BinaryIO, size: int) -> Iterator[bytes]:
+    block = head
+    while block:
+        yield block
+        block = handle.read(size)
+
+
 def _up_to_damage(inflate: Any, block: bytes) -> bytes:
     """Decompress what comes before the damage; a failing call returns nothing, so the bytes go in one by one."""
     out = bytearray()
@@ -83,9 +102,12 @@ def _up_to_damage(inflate: Any, block: bytes) -> bytes:
     return bytes(out)
 
 
+_HEAD_BLOCK_BYTES = 64 << 10
+
+
 def read_head(path: str | Path, size: int = 256 << 10) -> bytes:
-    """Return up to `size` decompressed bytes from the start of a file."""
-    source = ByteSource(path, piece_bytes=size)
+    """Return up to `size` decompressed bytes from the start of a file; of a remote one little more is fetched."""
+    source = ByteSource(path, piece_bytes=size, block_bytes=_HEAD_BLOCK_BYTES)
     for piece in source:
         return piece[:size]
     return b""
@@ -93,15 +115,21 @@ def read_head(path: str | Path, size: int = 256 << 10) -> bytes:
 
 def is_gzip(path: str | Path) -> bool:
     """Tell whether a file begins as gzip does."""
-    with Path(path).open("rb") as handle:
+    with open_binary(path, block_bytes=_HEAD_BLOCK_BYTES) as handle:
         return handle.read(2) == _GZIP_MAGIC
 
 
 def read_tail(path: str | Path, size: int = 64 << 10) -> bytes:
-    """Return the last bytes of an uncompressed file; nothing for a gzipped one (its tail cannot be sought)."""
-    path = Path(path)
-    with path.open("rb") as handle:
+    """Return the last bytes of an uncompressed file; nothing where the end cannot be sought (gzip, some web servers)."""
+    local = local_path(path)
+    with open_binary(path, block_bytes=_HEAD_BLOCK_BYTES) as handle:
         if handle.read(2) == _GZIP_MAGIC:
             return b""
-        handle.seek(max(0, path.stat().st_size - size))
+        total = state(path).bytes
+        try:
+            handle.seek(max(0, total - size))
+        except OSError:
+            if local is not None:
+                raise
+            return b""
         return handle.read()

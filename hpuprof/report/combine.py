@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,8 +13,10 @@ from hpuprof.analysis.groups import percentile
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.ingest.discover import AGAIN, Identity, Skipped
 from hpuprof.model.partial import FailedFile, RankPartial
+from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
+from hpuprof.report.bundle import opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.graph_mode import decide_graph_mode
 from hpuprof.report.metrics import build_metrics
@@ -28,30 +30,40 @@ _STAGES = ("fit", "", "validate", "test", "predict")
 
 def combine(
     identities: Sequence[Identity],
-    results: Sequence[RankPartial | FailedFile],
+    results: Sequence[RankPartial | PackedPartial | FailedFile],
     skipped: Sequence[Skipped],
     *,
     version: str,
+    table_rows: int = 0,
+    again: Mapping[str, int] | None = None,
 ) -> ReportData:
-    """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing."""
+    """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing.
+
+    `table_rows`: how long a table with rows of many files may get, 0 for any length. `again`: work that had to be done again,
+    reason to number of files.
+    """
+    parts = list(opened(results))
     done = sorted(
-        ((who, part) for who, part in zip(identities, results, strict=True) if isinstance(part, RankPartial)),
+        ((who, part) for who, part in zip(identities, parts, strict=True) if isinstance(part, RankPartial)),
         key=lambda pair: (_order(pair[0]), pair[1].file.path),
     )
-    failed = [part for part in results if isinstance(part, FailedFile)]
+    failed = sorted((part for part in parts if isinstance(part, FailedFile)), key=lambda f: (f.path, f.message))
+    shown, cut = shown_rows(done, _PER_FILE, table_rows)
     tables: dict[str, list[Any]] = {
-        name: [row for who, part in done for row in _stamp(getattr(part, name), who)] for name in _PER_FILE
+        name: [row for i, (who, part) in enumerate(done) if i in shown[name] for row in stamped(part, name, who)]
+        for name in _PER_FILE
     }
     file_rows = [msgspec.structs.replace(_stamped(part.file, who), provenance=who.provenance) for who, part in done]
     chosen = _chosen([who for who, _ in done])
-    rank_rows = [_rank_row(who, part) for who, part in done]
+    idles = {id(part): _idle_by_cause(part.gap_causes, part.steps) for _, part in done}
+    rank_rows = [_rank_row(who, part, idles[id(part)]) for who, part in done]
     main = [(row, part) for row, (who, part) in zip(rank_rows, done, strict=True) if (who.stage, who.action) == chosen]
     if any(part.file.window_kind == "async" for _, part in main):
         # A synchronous window tells what each action costs; how host and device overlap, only the asynchronous one.
         main = [(row, part) for row, part in main if part.file.window_kind != "sync"]
     steps = [s for _, part in main for s in part.steps if s.used]
     sound = bool(main) and all(part.sound for _, part in main)
-    idle = _idle_by_cause((part.gap_causes, part.steps) for _, part in main)
+    idle = _total(idles[id(part)] for _, part in main)
     population = _population(main, steps, chosen)
     metrics = build_metrics(steps, idle, [part for _, part in main], population)
     values = {m.name: m.value for m in metrics}
@@ -64,6 +76,7 @@ def combine(
     )
     diagnostics = [row for who, part in done for row in _stamp(part.diagnostics, who)]
     diagnostics += _run_diagnostics(done, failed, skipped, chosen)
+    diagnostics += _scale_diagnostics(cut, again or {})
     return ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
@@ -106,13 +119,20 @@ def _chosen(identities: Sequence[Identity]) -> tuple[str, str]:
     return min(kinds, key=rank, default=("", ""))
 
 
-def _idle_by_cause(parts: Iterable[tuple[Sequence[GapCauseRow], Sequence[StepRow]]]) -> dict[Cause, int]:
+def _idle_by_cause(causes: Iterable[GapCauseRow], steps: Sequence[StepRow]) -> dict[Cause, int]:
+    used = {s.step for s in steps if s.used}
+    totals: dict[str, int] = defaultdict(int)
+    for row in causes:
+        if row.step in used:
+            totals[row.cause] += row.idle_ns
+    return dict(sorted((Cause[name.upper()], idle_ns) for name, idle_ns in totals.items()))
+
+
+def _total(parts: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
     totals: dict[Cause, int] = defaultdict(int)
-    for causes, steps in parts:
-        used = {s.step for s in steps if s.used}
-        for row in causes:
-            if row.step in used:
-                totals[Cause[row.cause.upper()]] += row.idle_ns
+    for part in parts:
+        for cause, idle_ns in part.items():
+            totals[cause] += idle_ns
     return dict(sorted(totals.items()))
 
 
@@ -124,13 +144,12 @@ def _share(steps: Sequence[StepRow], column: str) -> float | None:
     return float(sum(values) / wall)
 
 
-def _rank_row(who: Identity, part: RankPartial) -> RankRow:
+def _rank_row(who: Identity, part: RankPartial, idle: Mapping[Cause, int]) -> RankRow:
     import numpy as np
 
     steps = [s for s in part.steps if s.used]
     walls = np.array([s.wall_ns for s in steps], dtype=np.int64)
     wall = int(walls.sum())
-    idle = _idle_by_cause([(part.gap_causes, part.steps)])
     busy = _share(steps, "device_busy_ns")
     exposed = _share(steps, "exposed_communication_ns")
     bound = decide(busy, exposed or 0.0, {c: ns / wall for c, ns in idle.items()} if wall else {}, sound=part.sound)
@@ -264,3 +283,18 @@ def _run_diagnostics(
             )
         )
     return found
+
+
+def _scale_diagnostics(cut: Mapping[str, tuple[int, int]], again: Mapping[str, int]) -> list[DiagnosticRow]:
+    """Tell which tables were cut to some of the files, and what had to be done again."""
+    found = []
+    if cut:
+        tables = "; ".join(
+            f"{name}: rows of {here:,} of {every:,} recordings" for name, (here, every) in sorted(cut.items())
+        )
+        found.append(("HP160", tables, len(cut)))
+    found += [("HP162", reason, count) for reason, count in sorted(again.items())]
+    return [
+        DiagnosticRow(code=code, severity=DIAGNOSTICS[code].severity, path="", count=count, text=text, offset=None)
+        for code, text, count in found
+    ]

@@ -273,3 +273,23 @@ def test_progress_never_reaches_stdout(samples):
     done = shell("analyze", samples / "cpu_1_rank", "--json", env=environment)
     assert json.loads(done.stdout)
     assert done.stderr == ""
+
+
+def test_where_work_is_remembered_and_how_long_tables_get(run, samples, tmp_path):
+    folder = samples / "hpu_g3_lazy_8_ranks"
+    whole = json.loads(run("analyze", folder, "--json")[1])
+    short = json.loads(run("analyze", folder, "--json", "--table-rows", "60", "--cache", tmp_path / "c")[1])
+    assert len(list((tmp_path / "c").glob("partials/*/*"))) == 8
+    assert len(whole["kernels"]) > len(short["kernels"]) > 0
+    assert short["metrics"] == whole["metrics"]
+    assert "HP160" in {d["code"] for d in short["diagnostics"]}
+    assert run("inspect", folder, "--cache", tmp_path / "c", "--table-rows", "60")[0] == 0
+    code, _, told = run("analyze", folder, "--table-rows", "-1")
+    assert (code, "-1" in told) == (2, True)
+
+
+def test_a_scheduler_needs_its_extra(run, samples, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    code, out, told = run("analyze", samples / "cpu_1_rank", "--scheduler", "tcp://127.0.0.1:9")
+    assert (code, out) == (2, "")
+    assert "hpuprof[dask]" in told

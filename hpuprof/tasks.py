@@ -1,0 +1,133 @@
+"""What one worker does for one file, wherever it runs: look in the cache, else read and reduce, and hand back compact bytes.
+
+Owns what happens when a file fails to be read or changes meanwhile: it is read again, a bounded number of times, and what
+remains is told. A bug in the analysis is no such failure and passes through.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from hpuprof._version import __version__
+from hpuprof.cache import Cache, code_digest
+from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.errors import TraceFormatError, UsageError
+from hpuprof.ingest.discover import TraceFile
+from hpuprof.ingest.location import State, local_path, shown, state
+from hpuprof.ingest.read import read_trace
+from hpuprof.model.partial import FailedFile, RankPartial
+from hpuprof.model.partial_codec import PackedPartial
+from hpuprof.model.tables import DiagnosticRow
+from hpuprof.options import ReduceOptions
+from hpuprof.pipeline import DEFAULTS, reduce_trace
+
+ATTEMPTS = 3
+_PAUSE_S = 0.5  # before the second attempt; twice as long before the third
+
+Result = PackedPartial | FailedFile
+
+
+@dataclass(frozen=True)
+class ReduceTask:
+    """A callable that travels to workers. `look`: whether to look into the cache, too, and not only write there."""
+
+    cache: Cache
+    settings: ReduceOptions = DEFAULTS
+    look: bool = True
+    version: str = __version__
+    code: str = ""
+
+    def __call__(self, file: TraceFile) -> Result:
+        """Reduce one file. Raises UsageError on a worker that has another hpuprof than the caller."""
+        if self.code and self.code != code_digest():
+            raise UsageError(
+                f"a worker runs another hpuprof ({__version__}) than this process ({self.version})",
+                hint="install the same version on the workers",
+            )
+        if self.look:
+            known = self.cache.look_up(file.path)
+            if known is not None:
+                return relabelled(known, file)
+        result: Result | None = None
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(_PAUSE_S * attempt)
+            try:
+                before = state(file.path)
+            except OSError as error:
+                result = _unreadable(file, error)
+                if not _may_come_back(file, error):
+                    break
+                continue
+            key = self.cache.key(file.path, before)
+            try:
+                result = PackedPartial.of(
+                    reduce_trace(read_trace(file.path), replace(file, bytes=before.bytes), self.settings)
+                )
+            except TraceFormatError as error:
+                result = FailedFile(path=file.name, message=error.message, hint=error.hint, offset=error.offset)
+                cause = error.__cause__
+                if isinstance(cause, OSError) and _may_come_back(file, cause):
+                    continue
+            after = _state_or_none(file.path)
+            if after == before:
+                if key and isinstance(result, PackedPartial):
+                    self.cache.put(file.path, before, key, result)
+                return result
+            if after is None:  # it was read whole before it vanished
+                return result
+        if isinstance(result, PackedPartial):
+            return _changing(result, file)
+        assert result is not None
+        return result
+
+
+def _state_or_none(place: str) -> State | None:
+    try:
+        return state(place)
+    except OSError:
+        return None
+
+
+def _unreadable(file: TraceFile, error: OSError) -> FailedFile:
+    if isinstance(error, FileNotFoundError):
+        text = f"{shown(file.path)}: the file vanished after it was found"
+        return FailedFile(path=file.name, message=text, hint="keep the traces in place while they are analysed")
+    reason = error.strerror or str(error)
+    text = f"{shown(file.path)}: cannot be read: {reason}"
+    return FailedFile(path=file.name, message=text, hint="check that it exists and that you may read it")
+
+
+def _may_come_back(file: TraceFile, error: OSError) -> bool:
+    """Whether to try again: a network may recover, a file that is gone or forbidden on a local disk stays so."""
+    lasting = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+    return not isinstance(error, lasting) if local_path(file.path) is not None else not isinstance(error, lasting[:2])
+
+
+def _changing(result: PackedPartial, file: TraceFile) -> PackedPartial:
+    """Tell that a file changed at each attempt."""
+    partial = result.unpack()
+    code = "HP161"
+    row = DiagnosticRow(
+        code=code,
+        severity=DIAGNOSTICS[code].severity,
+        path=file.name,
+        count=ATTEMPTS,
+        text=f"the file changed while it was read, {ATTEMPTS} times in a row",
+        offset=None,
+    )
+    return PackedPartial.of(msgspec.structs.replace(partial, diagnostics=[*partial.diagnostics, row]))
+
+
+def relabelled(packed: PackedPartial, file: TraceFile) -> PackedPartial:
+    """Give a remembered partial the name that the file has in this run."""
+    old = packed.file.path
+    if old == file.name:
+        return packed
+    partial: RankPartial = packed.unpack()
+    rows = [msgspec.structs.replace(d, path=file.name) if d.path == old else d for d in partial.diagnostics]
+    named = msgspec.structs.replace(partial.file, path=file.name)
+    return PackedPartial.of(msgspec.structs.replace(partial, file=named, diagnostics=rows))

@@ -1,0 +1,209 @@
+"""Partial results may be merged in any order and by any tree: not a byte of the report changes."""
+
+import tracemalloc
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpuprof.ingest.discover import Identity, discover
+from hpuprof.model.partial import FailedFile
+from hpuprof.model.partial_codec import PackedPartial
+from hpuprof.pipeline import reduce_file
+from hpuprof.render.json import dumps
+from hpuprof.report.bundle import LATE_TABLES, Bundle, Gatherer, own_work_ns, shown_rows
+from hpuprof.report.combine import combine
+from hpuprof.report.model import Report
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+
+
+@lru_cache(maxsize=1)
+def partials():
+    return [reduce_file(f) for f in discover([SAMPLES / "hpu_g3_lazy_8_ranks"])[0]]
+
+
+@lru_cache(maxsize=1)
+def results():
+    found = {p.file.path: PackedPartial.of(p) for p in partials()}
+    found["broken.json"] = FailedFile(path="broken.json", message="no trace", offset=3)
+    return found
+
+
+def report(bundle, **options):
+    places = sorted(bundle.results)
+    order = {p: i for i, p in enumerate(sorted(results()))}
+    identities = [Identity(order[p]) for p in places]
+    return dumps(Report(combine(identities, [bundle.results[p] for p in places], [], version="1", **options)))
+
+
+@st.composite
+def trees(draw):
+    """A nesting of all places in any order, with repetitions."""
+    places = draw(st.permutations(sorted(results()))) + draw(st.lists(st.sampled_from(sorted(results())), max_size=3))
+    nodes = [Bundle({p: results()[p]}) for p in places]
+    while len(nodes) > 1:
+        i = draw(st.integers(0, len(nodes) - 2))
+        nodes[i : i + 2] = [nodes[i].merge(nodes[i + 1])]
+    return nodes[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees())
+def test_any_tree_gives_the_same_bundle(tree):
+    flat = Bundle(results())
+    assert tree == flat
+    assert tree.to_bytes() == flat.to_bytes()
+
+
+@settings(max_examples=8, deadline=None)
+@given(trees(), st.sampled_from([0, 50, 200]))
+def test_any_tree_gives_the_same_report(tree, limit):
+    assert report(tree, table_rows=limit) == report(Bundle(results()), table_rows=limit)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(9)), st.data())
+def test_the_gatherer_is_a_tree_too(order, data):
+    places = sorted(results())
+    gatherer = Gatherer()
+    left = list(order)
+    while left:
+        size = data.draw(st.integers(1, len(left)))
+        gatherer.add(Bundle({places[i]: results()[places[i]] for i in left[:size]}))
+        left = left[size:]
+    assert gatherer.result() == gatherer.result() == Bundle(results())
+
+
+def test_the_empty_bundle_changes_nothing():
+    some = Bundle(results())
+    assert some.merge(Bundle()) == Bundle().merge(some) == some
+
+
+def test_two_stories_of_one_file_are_refused():
+    place = next(iter(results()))
+    with pytest.raises(ValueError, match="two different results"):
+        Bundle(results()).merge(Bundle({place: FailedFile(path=place, message="other")}))
+
+
+def test_a_bundle_survives_its_bytes():
+    assert Bundle.from_bytes(Bundle(results()).to_bytes()) == Bundle(results())
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sets(st.integers(0, 7), min_size=1))
+def test_other_ranks_change_no_ranks_numbers(ranks):
+    def of(chosen):
+        pairs = sorted((i, partials()[i]) for i in chosen)
+        return combine([Identity(i) for i, _ in pairs], [PackedPartial.of(p) for _, p in pairs], [], version="1")
+
+    some, every = of(ranks), of(range(8))
+    for name in (
+        "ranks",
+        "files",
+        "steps",
+        "gap_causes",
+        "gaps",
+        "engines",
+        "operators",
+        "kernels",
+        "launches",
+        "queue",
+    ):
+        assert getattr(some, name) == [row for row in getattr(every, name) if row.rank in ranks]
+
+
+# --------------------------------------------------------------------------------------------------------- bounded tables
+
+
+def loaded(rank, walls, exposed=0, rows=3):
+    """A partial with steps of the given lengths and `rows` kernels."""
+    base = partials()[0]
+    step = next(s for s in base.steps if s.used)
+    steps = [
+        msgspec.structs.replace(step, step=i, wall_ns=w, exposed_communication_ns=exposed, used=True)
+        for i, w in enumerate(walls)
+    ]
+    kernels = [msgspec.structs.replace(base.kernels[0], name=f"k{i}") for i in range(rows)]
+    return msgspec.structs.replace(
+        base, file=msgspec.structs.replace(base.file, path=f"{rank}.json"), steps=steps, kernels=kernels
+    )
+
+
+def test_own_work_is_the_median_of_wall_less_exposed_communication():
+    assert own_work_ns(loaded(0, [100, 900, 300], exposed=50)) == 250
+    assert own_work_ns(msgspec.structs.replace(loaded(0, [1]), steps=[])) == 0
+
+
+def test_long_tables_show_the_lowest_rank_and_those_with_the_most_own_work():
+    done = [
+        (Identity(3), loaded(3, [100])),
+        (Identity(4), loaded(4, [500])),
+        (Identity(5), loaded(5, [900], exposed=600)),
+        (Identity(6), loaded(6, [400])),
+    ]
+    shown, cut = shown_rows(done, ["kernels", "steps"], 7)
+    assert shown == {"kernels": {0, 1, 3}, "steps": {0, 1, 2, 3}}, "9 rows pass the limit by less than a file's"
+    assert cut == {"kernels": (3, 4)}
+    assert shown_rows(done, ["kernels"], 6)[0]["kernels"] == {0, 1}
+    assert shown_rows(done, ["kernels"], 12) == ({"kernels": {0, 1, 2, 3}}, {})
+    assert shown_rows(done, ["kernels"], 0) == ({"kernels": {0, 1, 2, 3}}, {})
+
+
+def test_a_cut_is_told_and_changes_no_number():
+    identities = [Identity(i) for i in range(8)]
+    packed = [PackedPartial.of(p) for p in partials()]
+    whole = combine(identities, packed, [], version="1")
+    cut = combine(identities, packed, [], version="1", table_rows=100)
+    assert (cut.metrics, cut.findings, cut.headline, cut.ranks, cut.files) == (
+        whole.metrics,
+        whole.findings,
+        whole.headline,
+        whole.ranks,
+        whole.files,
+    )
+    (diagnostic,) = [d for d in cut.diagnostics if d.code == "HP160"]
+    told = {text.split(":")[0]: text for text in diagnostic.text.split("; ")}
+    assert diagnostic.count == len(told)
+    longer = {name for name in ("steps", "queue", "kernels", "gap_causes") if len(getattr(whole, name)) > 100}
+    assert longer
+    assert longer <= set(told)
+    for name in longer:
+        rows = getattr(cut, name)
+        kept = {row.rank for row in rows}
+        assert told[name] == f"{name}: rows of {len(kept)} of 8 recordings"
+        assert 0 in kept
+        assert rows == [row for row in getattr(whole, name) if row.rank in kept]
+        assert len(rows) < 100 + max(p.rows(name) for p in packed)
+
+
+def test_late_tables_are_tables():
+    from hpuprof.model.partial_codec import table_types
+
+    assert set(LATE_TABLES) <= set(table_types())
+
+
+def test_many_ranks_are_combined_without_holding_their_rows():
+    base, ranks = partials()[0], 120
+    packed = []
+    for rank in range(ranks):
+        steps = [msgspec.structs.replace(s, wall_ns=s.wall_ns + rank) for s in base.steps]
+        file = msgspec.structs.replace(base.file, path=f"{rank}.json", world_size=ranks)
+        packed.append(PackedPartial.of(msgspec.structs.replace(base, file=file, steps=steps)))
+
+    def peak(held):
+        tracemalloc.start()
+        parts = [p.unpack() for p in packed] if held else packed
+        data = combine([Identity(i) for i in range(ranks)], parts, [], version="1", table_rows=500)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return data, peak
+
+    (data, small), (same, large) = peak(held=False), peak(held=True)
+    assert data == same
+    assert (len(data.ranks), data.headline.population.split(", ")[1]) == (ranks, f"{ranks} ranks")
+    assert all(len(getattr(data, n)) < 800 for n in ("steps", "queue", "kernels", "gap_causes", "operators"))
+    assert small < large / 2

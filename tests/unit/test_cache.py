@@ -1,0 +1,319 @@
+"""A second run reads nothing; anything that could make an answer stale makes it read again."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import hpuprof
+from hpuprof import cache as cache_module
+from hpuprof import tasks
+from hpuprof.cache import FOLDER, Cache, fingerprint, prune, user_folder
+from hpuprof.ingest.location import State, state
+from hpuprof.render import render
+
+LONG_AGO = 1_700_000_000
+
+
+@pytest.fixture(autouse=True)
+def _own_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def traces(samples, tmp_path):
+    """Three ranks whose files have been quiet for a while."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for i in range(3):
+        source = sorted((samples / "hpu_g3_lazy_8_ranks").glob("*.gz"))[i]
+        copy = shutil.copy(source, folder)
+        os.utime(copy, (LONG_AGO, LONG_AGO + i))
+    return folder
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Names of the files that were read whole."""
+    read = []
+    real = tasks.read_trace
+
+    def counted(path):
+        read.append(Path(path).name)
+        return real(path)
+
+    monkeypatch.setattr(tasks, "read_trace", counted)
+    return read
+
+
+def names(folder):
+    return sorted(p.name for p in folder.glob("*.gz"))
+
+
+def test_a_second_run_reads_nothing_and_says_the_same(traces, reads, tmp_path):
+    first = hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    assert sorted(reads) == names(traces)
+    reads.clear()
+    second = hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    assert reads == []
+    assert render(first, ".json") == render(second, ".json") == render(hpuprof.analyze(traces, cache="off"), ".json")
+
+
+def test_a_run_with_one_new_rank_reads_one_file(samples, traces, reads, tmp_path):
+    hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    reads.clear()
+    new = sorted((samples / "hpu_g3_lazy_8_ranks").glob("*.gz"))[5]
+    os.utime(shutil.copy(new, traces), (LONG_AGO, LONG_AGO))
+    report = hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    assert reads == [new.name]
+    assert [r.rank for r in report.data.ranks] == [0, 1, 2, 5]
+
+
+def test_a_moved_directory_is_known_and_files_get_their_new_names(traces, reads, tmp_path):
+    hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    reads.clear()
+    moved = tmp_path / "elsewhere" / "deep" / "down"
+    moved.parent.mkdir(parents=True)
+    traces.rename(moved)
+    report = hpuprof.analyze(tmp_path / "elsewhere", jobs=1, cache=str(tmp_path / "c"))
+    assert reads == []
+    assert [f.path for f in report.data.files] == [f"deep/down/{n}" for n in names(moved)]
+    assert render(report, ".json") == render(hpuprof.analyze(tmp_path / "elsewhere", cache="off"), ".json")
+
+
+def test_a_changed_file_is_read_again(traces, reads, tmp_path):
+    hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    first, second, third = (traces / n for n in names(traces))
+    reads.clear()
+    os.utime(first, (LONG_AGO, LONG_AGO + 50))  # touched: only the time differs
+    shutil.copyfile(third, second)
+    os.utime(second, (LONG_AGO, LONG_AGO + 1))  # other content under the old time
+    hpuprof.analyze([first, second], jobs=1, cache=str(tmp_path / "c"), rank_from="name")
+    assert sorted(reads) == [first.name, second.name]
+
+
+@pytest.mark.parametrize("offset", [0, 100, 65_000, 200_000, 400_000 - 1])
+def test_a_changed_byte_in_a_sampled_block_is_another_file(tmp_path, offset):
+    path = tmp_path / "a.json"
+    content = bytearray(400_000)
+    path.write_bytes(content)
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    before = fingerprint(str(path), state(path))
+    offset = 400_000 * 7 // 15 if offset == 200_000 else offset  # a block in the middle
+    content[offset] = 1
+    path.write_bytes(content)
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    assert fingerprint(str(path), state(path)) != before != ""
+
+
+def test_what_changed_just_now_is_not_remembered(traces, reads, tmp_path):
+    for name in names(traces):
+        os.utime(traces / name)
+    hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    assert not (tmp_path / "c").exists()
+    reads.clear()
+    hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    assert len(reads) == 3
+
+
+def test_other_code_does_not_see_old_answers(traces, reads, tmp_path, monkeypatch):
+    hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    reads.clear()
+    monkeypatch.setattr(cache_module, "code_digest", lambda: "another version")
+    hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    assert len(reads) == 3
+
+
+def test_the_code_digest_covers_every_room_that_makes_a_partial(tmp_path):
+    root = tmp_path / "copy"
+    shutil.copytree(Path(hpuprof.__file__).parent, root / "hpuprof", ignore=shutil.ignore_patterns("__pycache__"))
+    ask = [sys.executable, "-c", "from hpuprof.cache import code_digest; print(code_digest())"]
+
+    def digest():
+        return subprocess.run(
+            ask, env={**os.environ, "PYTHONPATH": str(root)}, cwd=root, capture_output=True, text=True, check=True
+        ).stdout
+
+    seen = {digest()}
+    for part in ("analysis/steps.py", "ingest/dialects.py", "model/tables.py", "naming.py", "pipeline.py"):
+        with (root / "hpuprof" / part).open("a") as handle:
+            handle.write("# changed\n")
+        seen.add(digest())
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-3], lambda b: b"", lambda b: b[:40] + b"\xff" + b[41:], lambda b: b"x" * len(b)]
+)
+def test_a_corrupt_entry_is_ignored_and_written_anew(traces, reads, tmp_path, damage):
+    report = hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    entries = sorted((tmp_path / "c").glob("partials/*/*"))
+    good = [e.read_bytes() for e in entries]
+    for entry in entries:
+        entry.write_bytes(damage(entry.read_bytes()))
+    reads.clear()
+    assert hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c")) == report
+    assert len(reads) == 3
+    assert [e.read_bytes() for e in entries] == good
+
+
+def test_beside_makes_a_folder_that_git_and_discovery_ignore(traces, reads):
+    hpuprof.analyze(traces, jobs=1, cache="beside")
+    assert (traces / FOLDER / ".gitignore").read_text() == "*\n"
+    assert len(list((traces / FOLDER / "partials").glob("*/*"))) == 3
+    assert len(hpuprof.load(traces)) == 3
+    reads.clear()
+    hpuprof.analyze(traces, jobs=1)  # HPUPROF_CACHE=off in tests
+    assert len(reads) == 3
+    reads.clear()
+    hpuprof.analyze(traces, jobs=1, cache="auto")
+    assert reads == [], "auto uses a folder that is there"
+
+
+def test_auto_leaves_the_traces_alone_and_small_files_out(traces, monkeypatch, reads):
+    hpuprof.analyze(traces, jobs=1, cache="auto")
+    assert not user_folder().exists()
+    monkeypatch.setattr(cache_module, "SMALL_FILE_BYTES", 1)
+    hpuprof.analyze(traces, jobs=1, cache="auto")
+    assert sorted(p.name for p in traces.iterdir()) == names(traces)
+    reads.clear()
+    hpuprof.analyze(traces, jobs=1, cache="auto")
+    assert reads == []
+
+
+def test_a_folder_that_cannot_be_written_gives_way_to_the_users(traces, reads, monkeypatch):
+    (traces / FOLDER).write_text("a file where the folder should be")  # root may write into read-only folders
+    hpuprof.analyze(traces, jobs=1, cache="beside")
+    assert len(list(user_folder().glob("partials/*/*"))) == 3
+    reads.clear()
+    hpuprof.analyze(traces, jobs=1, cache="beside")
+    assert reads == []
+
+
+def test_nowhere_to_write_is_no_failure(traces, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert len(hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "file" / "c")).data.files) == 3
+
+
+def test_the_option_is_found_where_options_are(traces, reads, tmp_path, monkeypatch):
+    monkeypatch.setenv("HPUPROF_CACHE", str(tmp_path / "c"))
+    hpuprof.analyze(traces, jobs=1)
+    assert len(list((tmp_path / "c").glob("partials/*/*"))) == 3
+
+
+def test_writers_at_once_leave_whole_entries(traces, tmp_path):
+    code = f"import hpuprof; hpuprof.analyze({str(traces)!r}, jobs=1, cache={str(tmp_path / 'c')!r})"
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+    assert [p.wait(60) for p in running] == [0] * 4
+    entries = [p for p in (tmp_path / "c").rglob("*") if p.is_file()]
+    assert len(entries) == 3, "no temporary file is left"
+    cache = Cache(str(tmp_path / "c"))
+    assert all(cache.look_up(str(traces / n)) is not None for n in names(traces))
+
+
+def test_workers_write_what_the_next_run_finds(traces, reads, tmp_path):
+    first = hpuprof.analyze(traces, jobs=2, cache=str(tmp_path / "c"))
+    assert reads == [], "the workers read"
+    assert hpuprof.analyze(traces, jobs=2, cache=str(tmp_path / "c")) == first
+    assert len(list((tmp_path / "c").glob("partials/*/*"))) == 3
+
+
+def test_the_least_recently_used_entries_go_first(tmp_path):
+    folder = tmp_path / "partials" / "aa"
+    folder.mkdir(parents=True)
+    for i, name in enumerate(("old", "used", "new")):
+        (folder / name).write_bytes(b"x" * 100)
+        os.utime(folder / name, (LONG_AGO + i, LONG_AGO + i))
+    os.utime(folder / "old")
+    assert prune(tmp_path, limit=200) == 1
+    assert sorted(p.name for p in folder.iterdir()) == ["new", "old"]
+    assert prune(tmp_path, limit=0) == 0, "once a day"
+    assert prune(tmp_path, limit=200, every_s=0) == 0
+    assert prune(tmp_path, limit=0, every_s=0) == 2
+    assert prune(tmp_path / "none") == 0
+
+
+def test_what_cannot_be_told_apart_has_no_key(tmp_path):
+    assert fingerprint("http://host/a.json", State(10, 0, "")) == ""
+    assert fingerprint("memory://a.json", State(10, 5, "tag")) == ""
+    one, other = (fingerprint("s3://bucket/a.json", State(10, 5, tag)) for tag in ("etag-1", "etag-2"))
+    assert one != other != ""
+
+
+def test_a_file_that_changes_while_it_is_read_is_told_and_not_remembered(traces, monkeypatch, tmp_path):
+    victim = traces / names(traces)[1]
+    real, seen = tasks.read_trace, []
+
+    def touched(path):
+        trace = real(path)
+        if Path(path).samefile(victim):
+            seen.append(path)
+            os.utime(victim, (LONG_AGO, LONG_AGO + 100 + len(seen)))
+        return trace
+
+    monkeypatch.setattr(tasks, "read_trace", touched)
+    monkeypatch.setattr(tasks, "_PAUSE_S", 0.0)
+    report = hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
+    assert len(seen) == tasks.ATTEMPTS
+    assert [(d.path, d.count) for d in report.data.diagnostics if d.code == "HP161"] == [(victim.name, 3)]
+    assert len(list((tmp_path / "c").glob("partials/*/*"))) == 2
+    with pytest.raises(hpuprof.InputError, match="changed while it was read"):
+        hpuprof.analyze(traces, jobs=1, strict=True)
+
+
+def test_a_file_that_settles_is_read_once_more_and_not_told(traces, monkeypatch):
+    real, seen = tasks.read_trace, []
+
+    def touched(path):
+        trace = real(path)
+        if not seen:
+            os.utime(path, (LONG_AGO, LONG_AGO + 100))
+        seen.append(path)
+        return trace
+
+    monkeypatch.setattr(tasks, "read_trace", touched)
+    monkeypatch.setattr(tasks, "_PAUSE_S", 0.0)
+    report = hpuprof.analyze(traces, jobs=1)
+    assert len(seen) == 4
+    assert [d for d in report.data.diagnostics if d.code == "HP161"] == []
+
+
+def test_a_file_that_vanishes_costs_itself(traces):
+    run = hpuprof.load(traces)
+    (traces / names(traces)[1]).unlink()
+    began = time.monotonic()
+    report = hpuprof.analyze(run, jobs=1)
+    assert [r.rank for r in report.data.ranks] == [0, 2]
+    (told,) = [d for d in report.data.diagnostics if d.code == "HP114"]
+    assert "vanished after it was found" in told.text
+    assert time.monotonic() - began < 5
+
+
+def test_a_relative_folder_means_the_callers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Cache.at("c").where == str(tmp_path / "c")
+    assert [Cache.at(word).where for word in ("auto", "beside", "off")] == ["auto", "beside", "off"]
+    monkeypatch.setenv("HPUPROF_CACHE", "")
+    with pytest.raises(hpuprof.ConfigError, match="cache is empty"):
+        hpuprof.analyze(tmp_path)
+
+
+def test_a_worker_with_other_code_is_refused(traces):
+    (file, *_) = hpuprof.load(traces).files
+    with pytest.raises(hpuprof.UsageError, match="a worker runs another hpuprof"):
+        tasks.ReduceTask(Cache(), code="something else")(file)
+    assert tasks.ReduceTask(Cache(), code=cache_module.code_digest())(file).file.path == file.name
+
+
+def test_large_files_are_given_out_first(traces, monkeypatch, samples):
+    order = []
+    real = tasks.read_trace
+    monkeypatch.setattr(tasks, "read_trace", lambda path: order.append(Path(path).stat().st_size) or real(path))
+    shutil.copy(next((samples / "hpu_g1_lazy").iterdir()), traces / "rank7.json")
+    hpuprof.analyze(traces, jobs=1, rank_from="order")
+    assert len(order) == 4
+    assert order == sorted(order, reverse=True)

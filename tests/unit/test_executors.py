@@ -1,0 +1,204 @@
+"""Work that dies, wherever it runs, is done again a bounded number of times; what cannot be done is told."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import pytest
+
+from hpuprof import executors
+from hpuprof.errors import MissingDependencyError, TraceFormatError, UsageError
+from hpuprof.executors import Journal, Lost, run_all
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import crashing  # processes import it by name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_module(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+
+
+def results(*arguments, **options):
+    return dict(run_all(*arguments, **options))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_item_has_its_result(jobs):
+    assert results(crashing.double, [3, 1, 2], jobs=jobs) == {0: 6, 1: 2, 2: 4}
+
+
+def test_a_worker_killed_once_costs_nothing(tmp_path):
+    journal = Journal()
+    items = [(str(tmp_path), n) for n in range(6)]
+    got = results(crashing.die_once_at_3, items, jobs=2, journal=journal)
+    assert got == {n: n for n in range(6)}
+    assert sum(journal.notes.values()) in (1, 2), "those under way when it died, no more"
+    assert list(journal.notes) == ["a worker process died; what it left was done again"]
+
+
+def test_an_item_that_kills_every_worker_costs_itself(tmp_path):
+    got = results(crashing.die_always_at_3, list(range(6)), jobs=2)
+    assert isinstance(got.pop(3), Lost)
+    assert got == {n: n for n in range(6) if n != 3}
+
+
+def test_an_error_of_the_work_passes_through():
+    with pytest.raises(TraceFormatError, match="bad 2"):
+        results(crashing.fail_at_2, [1, 2, 3], jobs=2)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(TraceFormatError, match="bad 2"):
+        results(crashing.fail_at_2, [1, 2, 3], executor=pool)
+
+
+class Flaky:
+    """Fails each item a number of times, as an executor that loses work does."""
+
+    def __init__(self, times, error=None):
+        self.times, self.error, self.calls = times, error or BrokenProcessPool("gone"), {}
+
+    def submit(self, work, item):
+        self.calls[item] = self.calls.get(item, 0) + 1
+        future = Future()
+        if self.calls[item] <= self.times:
+            future.set_exception(self.error)
+        else:
+            future.set_result(work(item))
+        return future
+
+
+def test_lost_work_is_given_out_again():
+    flaky, journal = Flaky(2), Journal()
+    assert results(crashing.double, [1, 2], executor=flaky, journal=journal) == {0: 2, 1: 4}
+    assert flaky.calls == {1: 3, 2: 3}
+    assert journal.notes == {"given out again: its worker failed (BrokenProcessPool: gone)": 2}
+
+
+def test_work_that_no_worker_can_do_is_done_here_where_it_can_be_reached():
+    flaky, journal = Flaky(99), Journal()
+    got = results(crashing.double, [1, 2], executor=flaky, reachable=lambda item: item == 1, journal=journal, jobs=1)
+    assert got[0] == 2
+    assert got[1] == Lost("its worker failed (BrokenProcessPool: gone), and the file cannot be reached from here")
+    assert flaky.calls == {1: executors.SUBMISSIONS, 2: executors.SUBMISSIONS}
+
+
+def test_work_that_a_scheduler_gave_up_is_not_forced_on_it():
+    flaky = Flaky(99, type("KilledWorker", (Exception,), {})("3 workers died"))
+    assert results(crashing.double, [1], executor=flaky) == {0: 2}
+    assert flaky.calls == {1: 1}
+
+
+def test_an_executor_that_takes_no_work_is_left():
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    journal = Journal()
+    assert results(crashing.double, [1, 2], executor=pool, journal=journal) == {0: 2, 1: 4}
+    assert "takes no work" in next(iter(journal.notes))
+
+
+def test_workers_without_hpuprof_are_an_error_of_the_caller():
+    with pytest.raises(UsageError, match="cannot load hpuprof: No module named 'hpuprof'"):
+        results(crashing.double, [1], executor=Flaky(99, ModuleNotFoundError("No module named 'hpuprof'")))
+
+
+class Client:
+    """What `_Watch` asks of a Dask client."""
+
+    def __init__(self, status="running", workers=2):
+        self.status, self.workers, self.scheduler = status, workers, self
+
+    def scheduler_info(self):
+        return {}
+
+    def ncores(self):
+        return {}
+
+    def sync(self, _, **__):
+        return dict.fromkeys(range(self.workers), 1)
+
+
+class Never:
+    """An executor whose work never ends."""
+
+    def __init__(self, client):
+        self._client, self.futures = client, []
+
+    def submit(self, work, item):
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+@pytest.mark.parametrize(
+    ("client", "reason"),
+    [
+        (Client(status="connecting"), "the scheduler went away"),
+        (Client(status="closed"), "the scheduler went away"),
+        (Client(workers=0), "the scheduler had no worker for 0 s"),
+    ],
+)
+def test_a_cluster_that_is_gone_does_not_hold_the_run(monkeypatch, client, reason):
+    monkeypatch.setattr(executors, "LOST_SCHEDULER_S", 0.0)
+    monkeypatch.setattr(executors, "LOST_WORKERS_S", 0.0)
+    monkeypatch.setattr(executors, "_LOOK_S", 0.01)
+    never, journal = Never(client), Journal()
+    assert results(crashing.double, [1, 2], executor=never, journal=journal) == {0: 2, 1: 4}
+    assert journal.notes == {f"{reason}; analysed here instead, where that was possible": 2}
+    assert all(future.cancelled() for future in never.futures)
+
+
+def test_a_scheduler_address_needs_distributed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(MissingDependencyError, match="needs the package distributed") as caught,
+        executors.dask_executor("tcp://x"),
+    ):
+        pass
+    assert "hpuprof[dask]" in caught.value.hint
+
+
+def test_a_script_without_a_guard_gets_its_answer(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(
+        "from hpuprof.executors import *\nimport crashing\nprint(dict(run_all(crashing.double, [1, 2, 3], jobs=2)))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, "{0: 2, 1: 4, 2: 6}\n")
+    assert "bootstrapping" in done.stderr, "Python says itself what is missing"
+
+
+def test_interrupting_ends_the_workers_and_says_nothing(tmp_path):
+    code = (
+        "import sys, crashing\n"
+        "from hpuprof.executors import run_all\n"
+        "if __name__ == '__main__':\n"
+        f"    try: list(run_all(crashing.sleep_long, [{str(tmp_path)!r}] * 4, jobs=2))\n"
+        "    except KeyboardInterrupt: sys.exit(130)\n"
+    )
+    script = tmp_path / "run.py"
+    script.write_text(code)
+    with subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            end = time.monotonic() + 60
+            while len(list(tmp_path.glob("*.pid"))) < 2:
+                assert time.monotonic() < end, "the workers never began"
+                time.sleep(0.02)
+            pids = [int(p.stem) for p in tmp_path.glob("*.pid")]
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the parent and its workers
+            _, told = process.communicate(timeout=60)  # the work would take longer
+        finally:
+            process.kill()
+    assert (process.returncode, told) == (130, b"")
+    assert not any(_alive(pid) for pid in pids)
+
+
+def _alive(pid):
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
