@@ -42,7 +42,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     launches: Annotated[float, Meta(description="Launches captured per step.")]
     graphs: Annotated[float, Meta(description="Graphs launched per step.")]
     inputs: Annotated[float, Meta(description="Copies into static inputs per step.")]
-    ratio: Annotated[list[float], Meta(description="Samples of eager over captured step time.")]
+    ratio: Annotated[bytes, Meta(description="Samples of eager over captured step time, 32-bit floats, little-endian.")]
     uncorrected_ns: Annotated[float, Meta(description="Captured step time when profiling cost is left in [ns].")]
     host_outside_ns: Annotated[float, Meta(description="Host time per step outside the region, corrected [ns].")]
 

@@ -19,7 +19,19 @@ from hpuprof.model.partial_codec import PackedPartial
 
 Result = PackedPartial | FailedFile
 
-LATE_TABLES = ("gap_causes", "gaps", "engines", "overlaps", "actions", "operators", "kernels", "queue")
+LATE_TABLES = (
+    "gap_causes",
+    "gaps",
+    "engines",
+    "overlaps",
+    "actions",
+    "operators",
+    "kernels",
+    "queue",
+    "obstacles",
+    "modules",
+    "shapes",
+)
 """Tables of which nothing but the report's rows is needed across ranks; they are not held while ranks are combined."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import msgspec
@@ -11,10 +12,10 @@ import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.advice import Situation, api_name, code_for, note_for
 from hpuprof.analysis.graph_mode.constants import constants_for
-from hpuprof.analysis.graph_mode.predict import Draws
+from hpuprof.analysis.graph_mode.predict import Draws, unpack
 from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.tables import ModuleRow
+from hpuprof.model.tables import FileRow, ModuleRow
 
 Floats = npt.NDArray[np.float64]
 
@@ -164,7 +165,7 @@ def _joint(predictions: Sequence[Prediction], key: tuple[str, bool, bool]) -> tu
         found = [o for o in prediction.options if _key(o) == key]
         if not found:
             return None
-        times.append(prediction.base_step_ns / np.array(found[0].ratio))
+        times.append(prediction.base_step_ns / unpack(found[0].ratio))
     then = np.max(np.array(times), axis=0)
     base = median(p.base_step_ns for p in predictions)
     return then, base / then
@@ -183,8 +184,9 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
         return _cannot(
             "no part of the step is the same on every rank", first.family, first.mode, "traces of one job", ""
         )
-    situation = _situation(main, lead, "model")
-    blocked = {key: _blockers(main, key[0]) for key in samples}
+    standing = [_Standing.of(part, {key[0] for key in samples}) for part in main]
+    situation = _situation(first, standing, lead, "model")
+    blocked = {key: _blockers(standing, key[0]) for key in samples}
     constants = constants_for(first.family, first.mode, {c.name: c for c in lead.measured})
     scale = constants["kernel_scale"].low
     critical = scale * max(p.critical_ns for p in predictions)
@@ -211,7 +213,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
             asynchronous=key[2],
             launches=by_key[key].launches,
             graphs=by_key[key].graphs,
-            memory_bytes=_memory(main, key[0]),
+            memory_bytes=_memory(standing, key[0]),
             break_even_steps=_break_even(first.family, base, middle[key]),
             blocked_by=blocked[key],
             note=note_for(situation, key[0], drops_sync=key[1], asynchronous=key[2]),
@@ -256,7 +258,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
             if unmeasured
             else "hpuprof calibrate -o machine.json, then hpuprof advise TRACES --constants machine.json"
         ),
-        code=code_for(_situation(main, lead, best[0]), best[0], asynchronous=best[2]) if advise else "",
+        code=code_for(_situation(first, standing, lead, best[0]), best[0], asynchronous=best[2]) if advise else "",
         constants=list(constants.values()),
     )
 
@@ -310,60 +312,81 @@ def _verdict(gain: float, *, blocked: bool, open_question: bool) -> str:
     return "cannot say" if open_question else "marginal"
 
 
-def _situation(main: Sequence[RankPartial], lead: Prediction, region: str) -> Situation:
+@dataclass(frozen=True)
+class _Standing:
+    """What stands in the way on one rank: obstacles as (code, severity, modules), and the rows of modules that options name."""
+
+    obstacles: list[tuple[str, str, frozenset[str]]]
+    rows: dict[str, ModuleRow]
+    model: ModuleRow | None
+    shapes: list[str]
+
+    @classmethod
+    def of(cls, part: RankPartial, regions: set[str]) -> _Standing:
+        """Read a rank's tables once: of many ranks they are unpacked only while they are looked at."""
+        rows = list(part.modules)
+        tops = [m for m in rows if m.depth == 0] or [m for m in rows if m.depth < 0]
+        model = max(tops, key=lambda m: m.host_per_step_ns, default=None)
+        names = {r.removeprefix("module:") for r in regions if r.startswith("module:")}
+        return cls(
+            [(o.code, o.severity, frozenset({*o.modules, o.module})) for o in part.obstacles],
+            {m.module: m for m in rows if m.module in names},
+            model,
+            [s.signature for s in part.shapes if model is not None and s.module == model.module][:3],
+        )
+
+    def row(self, region: str) -> ModuleRow | None:
+        """Return the row of the module that a region wraps: by name, else the largest outermost one."""
+        return self.rows.get(region.removeprefix("module:")) if region.startswith("module:") else self.model
+
+
+def _situation(file: FileRow, standing: Sequence[_Standing], lead: Prediction, region: str) -> Situation:
     """Gather what the code to type depends on: modules, shapes, the optimizer, gradient accumulation."""
-    first = main[0].file
-    codes = {row.code for part in main for row in part.obstacles}
-    model = _module_row(main[0], region)
-    inputs = [row.signature for row in main[0].shapes if model is not None and row.module == model.module]
+    codes = {code for s in standing for code, _, _ in s.obstacles}
+    model = standing[0].row(region)
     return Situation(
-        family=first.family,
-        mode=first.mode,
+        family=file.family,
+        mode=file.mode,
         modules=tuple(lead.modules),
         optimizer=lead.optimizer,
         shapes=(model.signatures or 1) if model else 1,
         max_graphs=(model.max_graphs_lfu if model.use_lfu else model.max_graphs) if model else None,
         use_lfu=bool(model and model.use_lfu),
         accumulates=lead.accumulates or "HP316" in codes,
-        collectives=lead.collectives or (first.world_size or 1) > 1,
+        collectives=lead.collectives or (file.world_size or 1) > 1,
         last_batch="HP308" in codes,
-        inputs=tuple(inputs[:3]),
+        inputs=tuple(standing[0].shapes),
     )
 
 
-def _module_row(part: RankPartial, region: str) -> ModuleRow | None:
-    """Return the row of the module that a region wraps: by name, else the largest outermost one."""
-    if region.startswith("module:"):
-        return next((m for m in part.modules if m.module == region.removeprefix("module:")), None)
-    tops = [m for m in part.modules if m.depth == 0] or [m for m in part.modules if m.depth < 0]
-    return max(tops, key=lambda m: m.host_per_step_ns, default=None)
-
-
-def _blockers(main: Sequence[RankPartial], region: str) -> list[str]:
+def _blockers(standing: Sequence[_Standing], region: str) -> list[str]:
     """Return codes of obstacles that forbid capturing a region as it is.
 
     A wait or a read between modules only cuts the region into several graphs, which the prediction accounts for.
     """
     if region == "optimizer":
         return []
-    codes: set[str] = set()
-    name = region.removeprefix("module:")
-    for part in main:
-        for row in part.obstacles:
-            inside = name in row.modules or row.module == name if region.startswith("module:") else True
-            whole = region in ("step", "forward+backward", "model")
-            if inside and (row.severity == "blocker" or (whole and row.severity == "cut" and row.code not in _CUTS)):
-                codes.add(row.code)
-    return sorted(codes)
+    whole = region in ("step", "forward+backward", "model")
+    name = region.removeprefix("module:") if region.startswith("module:") else None
+    return sorted(
+        {
+            code
+            for s in standing
+            for code, severity, modules in s.obstacles
+            if (name is None or name in modules)
+            and (severity == "blocker" or (whole and severity == "cut" and code not in _CUTS))
+        }
+    )
 
 
-def _memory(main: Sequence[RankPartial], region: str) -> int | None:
-    """Return what capture would hold on the rank that holds most: static inputs and the pool; None when neither is known."""
-    held = []
-    for part in main:
-        row = _module_row(part, region) if region != "optimizer" else None
-        if row is not None and row.static_input_bytes is not None and row.pool_bytes is not None:
-            held.append(row.static_input_bytes + row.pool_bytes)
+def _memory(standing: Sequence[_Standing], region: str) -> int | None:
+    """Return what capture would hold on the rank that holds most: static inputs and the pool; None when not known."""
+    rows = [s.row(region) for s in standing] if region != "optimizer" else []
+    held = [
+        m.static_input_bytes + m.pool_bytes
+        for m in rows
+        if m is not None and m.static_input_bytes is not None and m.pool_bytes is not None
+    ]
     return max(held, default=None)
 
 

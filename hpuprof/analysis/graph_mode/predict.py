@@ -182,6 +182,16 @@ def predict(
     )
 
 
+def pack(samples: Floats) -> bytes:
+    """Return samples as bytes; `unpack` reverses it."""
+    return samples.astype("<f4").tobytes()
+
+
+def unpack(samples: bytes) -> Floats:
+    """Return samples as an array."""
+    return np.frombuffer(samples, dtype="<f4").astype(np.float64)
+
+
 def _option(
     done: Transformed,
     region: Region,
@@ -219,7 +229,7 @@ def _option(
         launches=done.launches,
         graphs=done.graphs,
         inputs=done.inputs,
-        ratio=[round(float(x), 5) for x in ratio],
+        ratio=pack(ratio),
         uncorrected_ns=float(uncorrected),
         host_outside_ns=_host_ns(schedule, sample, program.steps),
     )

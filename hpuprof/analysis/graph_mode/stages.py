@@ -30,6 +30,7 @@ from hpuprof.analysis.graph_mode.predict import (
     Draws,
     host_scale,
     optimizer_name,
+    pack,
     resample_weights,
     used_profile,
 )
@@ -129,7 +130,7 @@ def predict_stages(
                         launches=launches,
                         graphs=recipes,
                         inputs=1.0,
-                        ratio=[round(float(x), 5) for x in ratio],
+                        ratio=pack(ratio),
                         uncorrected_ns=float(uncorrected.mean()),
                         host_outside_ns=busy - _removed(stages, place, removed),
                     )

@@ -11,7 +11,7 @@ from builder import TraceBuilder
 
 from hpuprof.analysis.graph_mode.advice import Situation, api_name, code_for
 from hpuprof.analysis.graph_mode.constants import constants_for, draw, read_profile
-from hpuprof.analysis.graph_mode.predict import SAMPLES, Draws
+from hpuprof.analysis.graph_mode.predict import SAMPLES, Draws, pack
 from hpuprof.errors import ConfigError
 from hpuprof.model.graph_mode import Option, Prediction
 from hpuprof.report.graph_mode import decide_graph_mode
@@ -20,7 +20,7 @@ UNIFORM = Draws.make().uniform[0]
 
 
 def option(low: float, high: float, region: str = "step", **more) -> Option:
-    ratio = (low + (high - low) * UNIFORM).tolist()
+    ratio = pack(low + (high - low) * UNIFORM)
     return Option(
         **{
             "region": region,
@@ -91,8 +91,8 @@ def test_without_the_step_time_it_says_so_only_when_that_would_decide(judge):
     assert judge(prediction(option(1.2, 1.5), base="profiled")).verdict == "yes"
     # The answer does not hang on the profiler's cost when the samples are mixed.
     mixed = option(0, 1)
-    ratio = np.where(np.arange(SAMPLES) % 2 == 0, 1.0, 1.2)[np.argsort(np.argsort(UNIFORM))].tolist()
-    assert judge(prediction(msgspec.structs.replace(mixed, ratio=ratio), base="profiled")).verdict == "marginal"
+    ratio = np.where(np.arange(SAMPLES) % 2 == 0, 1.0, 1.2)[np.argsort(np.argsort(UNIFORM))]
+    assert judge(prediction(msgspec.structs.replace(mixed, ratio=pack(ratio)), base="profiled")).verdict == "marginal"
 
 
 def test_the_slowest_rank_sets_the_step(judge):
