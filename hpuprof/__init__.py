@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
-    from hpuprof.api import Run, analyze, load, read_report, save
+    from hpuprof.api import Run, analyze, compare, load, read_comparison, read_report, save
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     )
     from hpuprof.recorder.lightning import HPUProfiler
     from hpuprof.recorder.plain import Recording, record
+    from hpuprof.report.compare.model import Comparison
     from hpuprof.report.model import Report
 
 _HOME = {
-    "hpuprof.api": ("Run", "analyze", "load", "read_report", "save"),
+    "hpuprof.api": ("Run", "analyze", "compare", "load", "read_comparison", "read_report", "save"),
+    "hpuprof.report.compare.model": ("Comparison",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
     "hpuprof.recorder.plain": ("Recording", "record"),
@@ -48,6 +50,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "Comparison",
     "ConfigError",
     "HPUProfiler",
     "HpuprofError",
@@ -64,7 +67,9 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "compare",
     "load",
+    "read_comparison",
     "read_report",
     "record",
     "save",

@@ -25,11 +25,13 @@ class AnalyzeOptions:
 
     `rank_from`: where ranks come from: `auto` (inside the file, else the name, else order), or only one of the three.
     `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3).
+    `fail_on`: gates, conditions under which the run fails (see docs/ci.md); a list, or one text with `;` between gates.
     """
 
     rank_from: str = "auto"
     jobs: int = 0
     strict: bool = False
+    fail_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rank_from not in RANK_SOURCES:
@@ -57,6 +59,12 @@ def _convert(name: str, value: Any, default: Any, where: str) -> Any:
             if isinstance(value, bool):
                 return value
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[str(value).lower()]
+        if isinstance(default, tuple):
+            if isinstance(value, str):
+                value = [piece.strip() for piece in value.split(";") if piece.strip()]
+            if not isinstance(value, list) or not all(isinstance(piece, str) for piece in value):
+                raise ValueError(name)
+            return tuple(value)
         return int(value) if isinstance(default, int) else str(value)
     except (KeyError, ValueError):
         raise ConfigError(f"{where}: {name} = {value!r} is not valid", hint=f"the default is {default!r}") from None

@@ -11,6 +11,7 @@ from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
 from hpuprof.analysis.host import HostTime, host_time
+from hpuprof.analysis.idle import gap_operator_rows
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.links import Links, launch_calls, link
 from hpuprof.analysis.memory import memory_rows
@@ -66,6 +67,7 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
         steps=_step_rows(trace, steps, hosts, device, states, compiling),
         gap_causes=cause_rows(gaps, steps),
         gaps=gap_rows(trace, gaps, steps, roles, links),
+        gap_operators=gap_operator_rows(trace, gaps, steps, roles, links),
         threads=_thread_rows(trace, roles, hosts, steps),
         engines=engine_rows(trace, device, steps),
         overlaps=overlap_rows(device, steps),

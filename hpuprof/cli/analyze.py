@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import out_color, out_width, progress_bar, source_options
+from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 
 
 @click.command("analyze")
@@ -19,6 +20,8 @@ from hpuprof.cli.common import out_color, out_width, progress_bar, source_option
 )
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option("--strict", is_flag=True, default=None, help="Fail (exit 3) when rows or files were lost.")
+@gate_options
+@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names by tokens.")
 def command(
     paths: tuple[str, ...],
     rank_from: str | None,
@@ -28,19 +31,30 @@ def command(
     output: Path | None,
     force: bool,
     strict: bool | None,
-) -> None:
+    fail_on: tuple[str, ...],
+    junit: Path | None,
+    redact: bool,
+) -> int:
     """Say where the step went: host and device time, idle causes, operators, findings.
 
     PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files.
     """
     from hpuprof import api
     from hpuprof.render import check_target, render, write
+    from hpuprof.report.gate import evaluate, with_gates
+    from hpuprof.report.redact import redact_reports
 
+    gates = chosen_gates(fail_on, junit, changes=False)
     if output is not None:
         check_target(output, force=force)
     run = api.load(list(paths), rank_from=rank_from)
     with progress_bar(len(run), quiet=quiet) as progress:
         report = api.analyze(run, rank_from=rank_from, jobs=jobs, strict=strict, progress=progress)
+    if redact:
+        (report,) = redact_reports([report])
+    results = evaluate(gates, report)
+    if results:
+        report = with_gates(report, results)
     if output is not None:
         write(report, output, force=force)
         click.echo(f"wrote {output}", err=True)
@@ -50,3 +64,4 @@ def command(
         from hpuprof.render.text import to_text
 
         click.echo(to_text(report, width=out_width(), color=out_color()), nl=False, color=True)
+    return conclude(results, junit, command="analyze")

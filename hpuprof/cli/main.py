@@ -15,6 +15,7 @@ from hpuprof._version import __version__
 
 COMMANDS = {
     "analyze": "Say where the step went, from a directory of traces.",
+    "compare": "Say what got slower or faster between two runs, and why.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
     "explain": "Tell what a finding or diagnostic code means.",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hpuprof.render.sections import TOP, Section, could_not_say, sections
@@ -17,19 +18,25 @@ MIN_WIDTH = 72
 
 def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
     """Return the report as text of at most `width` columns (at least 72), tables of names cut to `top` rows (None: all)."""
+    return printed(lambda console: _print(report, console, top), width=width, color=color)
+
+
+def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
+    """Return what `draw` prints on a console of this width, without blanks at the ends of lines."""
     from rich.console import Console
 
     out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(MIN_WIDTH, width),
-        force_terminal=color,
-        no_color=not color,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
+    draw(
+        Console(
+            file=out,
+            width=max(MIN_WIDTH, width),
+            force_terminal=color,
+            no_color=not color,
+            highlight=False,
+            emoji=False,
+            legacy_windows=False,
+        )
     )
-    _print(report, console, top)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -47,7 +54,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
     for section in sections(report, top=top):
         console.print()
         console.print(Text(clean(section.title), style="bold underline"))
-        console.print(Text(_table(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
+        console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
         if section.note:
             console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
     lines = could_not_say(report)
@@ -66,7 +73,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
         )
 
 
-def _table(section: Section, width: int) -> str:
+def lay_out(section: Section, width: int) -> str:
     """Lay out a table by hand: left columns give way when the line gets too long."""
     columns = list(zip(section.header, *section.rows, strict=True))
     widths = [max(len(cell) for cell in column) for column in columns]
