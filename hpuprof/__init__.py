@@ -23,15 +23,19 @@ if TYPE_CHECKING:
         TraceFormatError,
         UsageError,
     )
+    from hpuprof.exporting import export
     from hpuprof.recorder.lightning import HPUProfiler
     from hpuprof.recorder.plain import Recording, record
     from hpuprof.report.compare.model import Comparison
     from hpuprof.report.model import Report
+    from hpuprof.report.redact import redact
 
 _HOME = {
     "hpuprof.api": ("Run", "analyze", "compare", "load", "read_comparison", "read_report", "save"),
     "hpuprof.report.compare.model": ("Comparison",),
+    "hpuprof.exporting": ("export",),
     "hpuprof.report.model": ("Report",),
+    "hpuprof.report.redact": ("redact",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
     "hpuprof.recorder.plain": ("Recording", "record"),
     "hpuprof.errors": (
@@ -68,10 +72,12 @@ __all__ = [
     "__version__",
     "analyze",
     "compare",
+    "export",
     "load",
     "read_comparison",
     "read_report",
     "record",
+    "redact",
     "save",
 ]
 

@@ -169,7 +169,8 @@ def read_comparison(path: Source) -> Comparison:
         return loads(Path(path).read_bytes(), name=str(path))
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read: {error.strerror or error}", hint="give a comparison written with -o comparison.json"
+            f"{path}: cannot be read: {error.strerror or error}",
+            hint="give a comparison written with -o comparison.json",
         ) from error
 
 

@@ -100,9 +100,7 @@ def _borders(nestings: list[Nesting], tracks: list[int]) -> npt.NDArray[np.int64
     return np.unique(np.concatenate(found))
 
 
-def _name_at(
-    trace: Trace, nesting: Nesting, tracks: list[int], when: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the code of the innermost row's name at each instant, by the first of the tracks that has one; -1 for none."""
     out = np.full(len(when), -1, dtype=np.int64)
     if not len(nesting.rows):

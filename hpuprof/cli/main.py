@@ -17,7 +17,9 @@ COMMANDS = {
     "analyze": "Say where the step went, from a directory of traces.",
     "compare": "Say what got slower or faster between two runs, and why.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
+    "export": "Write one table, or all slices, as CSV, JSON or Parquet.",
     "explain": "Tell what a finding or diagnostic code means.",
+    "completion": "Print the completion script of bash, zsh or fish.",
 }
 
 

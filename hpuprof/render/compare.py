@@ -230,15 +230,15 @@ def _row(label: str, x: Change) -> tuple[str, ...]:
 def _steps(lead: Sequence[Change]) -> Section:
     by_name = {x.name: x for x in lead if x.group == "step"}
     rows = tuple(
-        _row(label, by_name[name]) for name, label in _STEP.items() if name in by_name and (by_name[name].a or by_name[name].b)
+        _row(label, by_name[name])
+        for name, label in _STEP.items()
+        if name in by_name and (by_name[name].a or by_name[name].b)
     )
     return Section("Step, means", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl")
 
 
 def _metrics(lead: Sequence[Change]) -> Section:
-    rows = tuple(
-        _row(x.name, x) for x in lead if x.group == "metric" and x.delta is not None and _shows(x)
-    )
+    rows = tuple(_row(x.name, x) for x in lead if x.group == "metric" and x.delta is not None and _shows(x))
     note = "Shares are of the step: when the step grows, the share of what did not grow shrinks."
     return Section("Metrics", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", note)
 
@@ -271,7 +271,5 @@ def _runs(c: Comparison) -> Section:
         return label, clean(side.name), clean(device), side.mode, str(side.ranks), str(side.steps)
 
     rows = (row("A", c.a), row("B", c.b))
-    note = (
-        f"A difference counts from {percent(c.threshold)} on, and when the {100 * c.level:.0f} % interval (noise) leaves out zero."
-    )
+    note = f"A difference counts from {percent(c.threshold)} on, and when the {100 * c.level:.0f} % interval (noise) leaves out zero."
     return Section("Compared", ("", "run", "device", "mode", "ranks", "steps"), rows, "llllrr", note)

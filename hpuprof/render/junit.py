@@ -9,7 +9,6 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from hpuprof.render.units import clean
 from hpuprof.report.model import GateResult
 
-
 # XML 1.0 has no place for these, not even escaped; `clean` takes care of the control characters.
 _NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 

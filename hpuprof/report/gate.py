@@ -59,7 +59,9 @@ _SCALES: dict[str, tuple[str, float]] = {
     "TiB": ("bytes", 2**40),
 }
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-_VALUE = re.compile(rf"\s*(?P<metric>[A-Za-z_]\w*)\s*(?P<op>>=|<=|==|>|<)\s*(?P<number>{_NUMBER})\s*(?P<unit>[A-Za-zµμ%]*)\s*")
+_VALUE = re.compile(
+    rf"\s*(?P<metric>[A-Za-z_]\w*)\s*(?P<op>>=|<=|==|>|<)\s*(?P<number>{_NUMBER})\s*(?P<unit>[A-Za-zµμ%]*)\s*"
+)
 _CHANGE = re.compile(rf"\s*(?P<metric>[A-Za-z_]\w*)\s*:\s*(?P<number>{_NUMBER})\s*%\s*")
 _FINDING = re.compile(r"\s*finding\s*:\s*(?P<code>\w+)\s*")
 _FORMS = "write METRIC OP VALUE, such as 'device_idle_fraction > 30%', or finding:HP201, or in compare METRIC:5%"
@@ -151,7 +153,8 @@ def evaluate(gates: Sequence[Gate], report: Report) -> list[GateResult]:
     """Evaluate gates on one report."""
     codes = {f.code: f.evidence for f in report.data.findings} | {d.code: d.text for d in report.data.diagnostics}
     return [
-        _found(gate, codes) if gate.kind == "finding" else _limit(gate, _check(gate, _metrics(report))) for gate in gates
+        _found(gate, codes) if gate.kind == "finding" else _limit(gate, _check(gate, _metrics(report)))
+        for gate in gates
     ]
 
 
@@ -240,4 +243,3 @@ def _worsening(gate: Gate, change: Change | None, metric: Metric) -> GateResult:
     if change.low <= 0 <= change.high:
         return result(PASSED, share, f"{metric.name} {amount}, within noise")
     return result(FAILED, share, f"{metric.name} {amount}, beyond noise")
-

@@ -27,7 +27,9 @@ _PATHS = re.compile(
 )
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])|\b[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){4,7}\b")
 _AT = re.compile(r"(?<![\w.@-])(?P<user>[A-Za-z][\w.-]*)@(?P<host>[A-Za-z][\w.-]*)")
-_HOME = re.compile(r"(?:/home/|/Users/|/users/|[A-Za-z]:\\Users\\|/scratch/|/work/users/|~)(?P<user>[\w.-]{2,})(?=[/\\]|$)")
+_HOME = re.compile(
+    r"(?:/home/|/Users/|/users/|[A-Za-z]:\\Users\\|/scratch/|/work/users/|~)(?P<user>[\w.-]{2,})(?=[/\\]|$)"
+)
 _SETTING = re.compile(r"\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=(?P<user>[\w.-]{2,})")
 _HOST_SETTING = re.compile(r"\b(?:HOSTNAME|HOST|MASTER_ADDR)=(?P<host>[\w.-]{2,})")
 _COMMAND = re.compile(
@@ -36,12 +38,15 @@ _COMMAND = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z]+")
 # What threads, streams and engine lanes are called everywhere; a name of other words may be anything.
-_USUAL = frozenset(
-    "autograd backward compute copy core cpu cuda data dataloader default device dma dram d edma engine event external fw gpu graph h hd host "
-    "hpu id internal jax kdma kernel launch lane loader main mainthread memcpy memory memset mme mtia nccl nic pci pdma process profiler pt "
-    "pytorch python queue rank request rocm root rot runtime sched spans spdma sram stream synapse thread threads to torch tpc trace traces "
-    "trigger triggered unknown worker x xpu".split()
-)
+_USUAL = frozenset({
+    "autograd", "backward", "compute", "copy", "core", "cpu", "cuda", "data", "dataloader", "default", "device",
+    "dma", "dram", "d", "edma", "engine", "event", "external", "fw", "gpu", "graph", "h", "hd", "host", "hpu",
+    "id", "internal", "jax", "kdma", "kernel", "launch", "lane", "loader", "main", "mainthread", "memcpy",
+    "memory", "memset", "mme", "mtia", "nccl", "nic", "pci", "pdma", "process", "profiler", "pt", "pytorch",
+    "python", "queue", "rank", "request", "rocm", "root", "rot", "runtime", "sched", "spans", "spdma", "sram",
+    "stream", "synapse", "thread", "threads", "to", "torch", "tpc", "trace", "traces", "trigger", "triggered",
+    "unknown", "worker", "x", "xpu",
+})  # fmt: skip
 _SUFFIX = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.csv)(?:\.gz)?$|\.gz$")
 _OWN = frozenset({"definition", "advice", "title", "unit", "polarity", "code", "severity", "provenance", "excluded"})
 """Fields that hold hpuprof's own words."""
@@ -53,7 +58,13 @@ class Redactor:
     """Replaces what it has learned, and what looks like a path, an address or a command line."""
 
     def __init__(self) -> None:
-        self._secrets: dict[str, set[str]] = {"file": set(), "command": set(), "thread": set(), "host": set(), "user": set()}
+        self._secrets: dict[str, set[str]] = {
+            "file": set(),
+            "command": set(),
+            "thread": set(),
+            "host": set(),
+            "user": set(),
+        }
         self._tokens: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         self._known: re.Pattern[str] | None = None
@@ -157,6 +168,11 @@ def _usual(name: str) -> bool:
     return all(word.lower() in _USUAL for word in _WORD.findall(name))
 
 
+def redact(report: Report) -> Report:
+    """Return the report without hosts, paths, command lines and user names, which become tokens; nothing else changes."""
+    return redact_reports([report])[0]
+
+
 def redact_reports(reports: Sequence[Report]) -> list[Report]:
     """Return the reports without hosts, paths, command lines and user names; equal secrets have equal tokens in all of them."""
     redactor = Redactor()
@@ -218,4 +234,3 @@ def _apply(redactor: Redactor, value: Any, field: str) -> Any:
     if isinstance(value, list):
         return [_apply(redactor, inner, field) for inner in value]
     return value
-

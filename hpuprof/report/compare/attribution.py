@@ -47,7 +47,7 @@ def step_parts(pair: Pair) -> list[Part]:
             whole = idle_mean(a, cause), idle_mean(b, cause)
             text = f"device idle, {_CAUSE[cause]}"
             parts.append(make(1, "idle", "", cause, text, *whole))
-            parts += _inside(make, pair, parts[-1], "gap_operators", lambda m, c=cause: m[0] == c, _idle_text)
+            parts += _inside(make, pair, parts[-1], "gap_operators", _of_cause(cause), _idle_text)
         for column, kind, text in _BUSY:
             whole = column_mean(a, column), column_mean(b, column)
             if whole[0].value or whole[1].value:
@@ -68,7 +68,9 @@ def step_parts(pair: Pair) -> list[Part]:
     total = [p for p in parts if p.level == 1]
     rest = [float(w.value or 0) - sum(getattr(p, side) for p in total) for w, side in zip(wall, "ab", strict=True)]
     if not total or max(abs(r) for r in rest) > 0.5:
-        parts.append(make(1, "rest", "", "rest", "not told apart", Estimate(rest[0]), Estimate(rest[1]), remainder=True))
+        parts.append(
+            make(1, "rest", "", "rest", "not told apart", Estimate(rest[0]), Estimate(rest[1]), remainder=True)
+        )
     return parts
 
 
@@ -121,7 +123,15 @@ def _inside(
         return []
     zero = Estimate(0.0, 0.0, 1)
     found = [
-        make(2, whole.kind, whole.name, " ".join(w for w in m if w), words(m, whole), of_a.get(m, zero), of_b.get(m, zero))
+        make(
+            2,
+            whole.kind,
+            whole.name,
+            " ".join(w for w in m if w),
+            words(m, whole),
+            of_a.get(m, zero),
+            of_b.get(m, zero),
+        )
         for m in sorted(names)
     ]
     found.sort(key=lambda p: (-abs(p.delta), p.name))
@@ -139,6 +149,10 @@ def _inside(
 
 def _known(group: Group, spec: Spec) -> dict[Match, Estimate]:
     return {m: e for m, e in totals(group, spec, spec.measures[0]).items() if e.value is not None}
+
+
+def _of_cause(cause: str) -> Callable[[Match], bool]:
+    return lambda match: match[0] == cause
 
 
 def _idle_text(match: Match, whole: Part) -> str:

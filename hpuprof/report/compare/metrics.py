@@ -46,7 +46,16 @@ def metric_changes(pair: Pair, judge: Judge) -> list[Change]:
         known = of_a.get(name) or of_b[name]
         estimates = [_metric(g, m.get(name), name) for g, m in ((pair.a, of_a), (pair.b, of_b))]
         out.append(
-            judge.change("metric", name, known.unit, known.unit, known.polarity, estimates[0], estimates[1], noisy=_from_steps(name))
+            judge.change(
+                "metric",
+                name,
+                known.unit,
+                known.unit,
+                known.polarity,
+                estimates[0],
+                estimates[1],
+                noisy=_from_steps(name),
+            )
         )
     return out
 

@@ -82,18 +82,17 @@ class Sample:
     def draws(self) -> Floats:
         """How often each draw holds each position, shape `(RESAMPLES, clusters)`."""
         if "draws" not in self._draws:
-            chosen = np.random.default_rng([SEED, self.clusters]).integers(
-                0, self.clusters, size=(RESAMPLES, self.clusters)
-            )
+            size = (RESAMPLES, self.clusters)
+            chosen = np.random.default_rng([SEED, self.clusters]).integers(0, self.clusters, size=size)
             shifted = chosen + self.clusters * np.arange(RESAMPLES)[:, None]
-            self._draws["draws"] = np.bincount(shifted.ravel(), minlength=RESAMPLES * self.clusters).reshape(
-                RESAMPLES, self.clusters
-            ).astype(np.float64)
+            counts = np.bincount(shifted.ravel(), minlength=RESAMPLES * self.clusters)
+            self._draws["draws"] = counts.reshape(size).astype(np.float64)
         return self._draws["draws"]
 
     def by_cluster(self, column: Floats) -> Floats:
         """Sum a column over the steps of each position."""
-        return np.bincount(self.cluster, weights=column, minlength=self.clusters)
+        sums: Floats = np.bincount(self.cluster, weights=column, minlength=self.clusters).astype(np.float64)
+        return sums
 
     def ratio(self, part: Floats, whole: Floats) -> Estimate:
         """Estimate the sum of one column over the sum of another."""
@@ -144,7 +143,11 @@ def weighted_median(values: Floats) -> Callable[[Floats], float]:
         reach = np.cumsum(weights[order])
         half = reach[-1] / 2
         return float(
-            (ordered[np.searchsorted(reach, half, side="left")] + ordered[min(np.searchsorted(reach, half, side="right"), len(ordered) - 1)]) / 2
+            (
+                ordered[np.searchsorted(reach, half, side="left")]
+                + ordered[min(np.searchsorted(reach, half, side="right"), len(ordered) - 1)]
+            )
+            / 2
         )
 
     return median
@@ -167,4 +170,3 @@ def weighted_spread(values: Floats, ranks: Ints, least: int = 3) -> Callable[[Fl
         return float(np.median(found)) if found else 0.0
 
     return spread
-

@@ -157,7 +157,8 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
         pairs.append(Pair(place_a if place_a != ("", "") else place_b, group_a, group_b))
     if not pairs:
         raise InsufficientDataError(
-            f"nothing to compare: {refused[0]}", hint="record both runs in the same way; `hpuprof inspect` shows windows and steps"
+            f"nothing to compare: {refused[0]}",
+            hint="record both runs in the same way; `hpuprof inspect` shows windows and steps",
         )
     cautions += [f"Not compared: {r}." for r in refused]
     return pairs, [*cautions, *_differences(pairs[0])]
@@ -196,13 +197,21 @@ def _ranks(a: list[FileRow], b: list[FileRow]) -> tuple[list[FileRow], list[File
             [f for f in b if f.rank in both],
             f"Of {world_a} ranks, A has {len(in_a)} and B {len(in_b)}; the {len(both)} in both are compared.",
         )
-    return a, b, f"A has {len(in_a)} rank{'s' * (len(in_a) != 1)}, B {len(in_b)}: numbers are means per rank, and work per rank may differ."
+    return (
+        a,
+        b,
+        f"A has {len(in_a)} rank{'s' * (len(in_a) != 1)}, B {len(in_b)}: numbers are means per rank, and work per rank may differ.",
+    )
 
 
 def _differences(pair: Pair) -> list[str]:
     """Say how the runs differ in what is not being measured."""
     out = []
-    for label, attribute in (("device families", "family"), ("devices", "device_name"), ("step sources", "step_source")):
+    for label, attribute in (
+        ("device families", "family"),
+        ("devices", "device_name"),
+        ("step sources", "step_source"),
+    ):
         of_a, of_b = (
             " + ".join(sorted({str(getattr(f, attribute)) for f in g.files if getattr(f, attribute)})) or "none named"
             for g in (pair.a, pair.b)
@@ -230,5 +239,3 @@ def _differences(pair: Pair) -> list[str]:
     if traced[0] != traced[1]:
         out.append(f"The device was traced in {'A' if traced[0] else 'B'} only: its time is not compared.")
     return out
-
-

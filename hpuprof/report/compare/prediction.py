@@ -94,4 +94,3 @@ def _profiled(pair: Pair) -> tuple[str, float, float | None, float | None] | Non
         return "profiled", ratio, None, None
     half = student(min(a.freedom, b.freedom)) * math.hypot(a.error / a.value, b.error / b.value)
     return "profiled", ratio, ratio * max(0.0, 1 - half), ratio * (1 + half)
-

@@ -214,9 +214,7 @@ def _guessed(pair: Pair) -> list[Spec]:
         for f in fields
         if f.endswith("_ns") and not f.startswith(("start", "end", "first", "last")) and "offset" not in f
     ]
-    numbers = [
-        f for f in times if all(isinstance(getattr(r, f), (int, float)) or getattr(r, f) is None for r in rows)
-    ]
+    numbers = [f for f in times if all(isinstance(getattr(r, f), (int, float)) or getattr(r, f) is None for r in rows)]
     return [
         Spec("collectives", "collective", texts, tuple(Measure(f, per_step=not sums) for f in numbers)),
     ]
