@@ -237,7 +237,7 @@ def _worsening(gate: Gate, change: Change | None, metric: Metric) -> GateResult:
         text = f"{metric.name} {amount}" if share > 0 else f"{metric.name} did not get worse"
         return result(PASSED, share, text)
     if change.low is None or change.high is None:
-        if change.note.endswith("too few steps to tell noise"):
+        if change.verdict == "unknown":  # both values are known, so it is the noise that is not
             return result(UNKNOWN, share, f"{metric.name} {amount}, but there are too few steps to tell it from noise")
         return result(FAILED, share, f"{metric.name} {amount} (noise unknown)")
     if change.low <= 0 <= change.high:

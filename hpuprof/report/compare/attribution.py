@@ -22,8 +22,8 @@ NAMED = 20
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 _BUSY = (
     ("compute_busy_ns", "compute", "compute"),
-    ("exposed_communication_ns", "communication", "communication that no compute hides"),
-    ("exposed_copy_ns", "copy", "copies that nothing hides"),
+    ("exposed_communication_ns", "communication", "exposed communication"),
+    ("exposed_copy_ns", "copy", "exposed copies"),
 )
 _WAITING = {
     "sync": "waiting in synchronising calls",

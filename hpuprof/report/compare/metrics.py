@@ -9,7 +9,15 @@ import numpy as np
 from hpuprof.model.tables import StepRow
 from hpuprof.report.compare.judge import Judge
 from hpuprof.report.compare.model import Change
-from hpuprof.report.compare.noise import Estimate, Floats, weighted_median, weighted_rank, weighted_spread
+from hpuprof.report.compare.noise import (
+    MIN_STEPS,
+    MIN_TAIL_STEPS,
+    Estimate,
+    Floats,
+    weighted_median,
+    weighted_rank,
+    weighted_spread,
+)
 from hpuprof.report.compare.population import Group, Pair
 from hpuprof.report.model import Metric
 
@@ -130,7 +138,8 @@ def _metric(group: Group, metric: Metric | None, name: str) -> Estimate:
 def _rank(q: float) -> Callable[[Group, Floats], Estimate]:
     def estimate(group: Group, wall: Floats) -> Estimate:
         function = weighted_rank(wall, q)
-        return group.sample.statistic(int(function(np.ones(len(wall)))), function)
+        least = MIN_TAIL_STEPS if q > 0.5 else MIN_STEPS
+        return group.sample.statistic(int(function(np.ones(len(wall)))), function, least=least)
 
     return estimate
 

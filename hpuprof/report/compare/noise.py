@@ -4,7 +4,7 @@ The steps of a run are drawn again with replacement, the steps of all ranks at o
 they are no independent samples). The spread of the statistic over the draws, times sqrt(n / (n - 1)) because draws from n values
 spread too little (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 3.2), is its standard error. Two runs
 differ beyond noise when zero lies outside `difference ± t · sqrt(error_a² + error_b²)`, t from Student's distribution with Welch's
-degrees of freedom. The seed is fixed and each side is drawn by itself, so that results are repeatable and comparing B with A mirrors
+degrees of freedom, or outside the interval of the pooled errors, whichever is wider. The seed is fixed and each side is drawn by itself, so that results are repeatable and comparing B with A mirrors
 comparing A with B.
 
 Not covered: steps that depend on their neighbours (a slow drift reads as a difference), and whatever differs between two runs of the
@@ -27,8 +27,10 @@ LEVEL = 0.99
 """Confidence of the intervals; of items that did not change, at most 1 % show a difference if steps are exchangeable."""
 RESAMPLES = 400
 SEED = 20_240_229
-MIN_STEPS = 4
-"""Fewer positions than these tell no noise: four against four are the fewest that can be told apart at this level at all."""
+MIN_STEPS = 3
+"""Fewer positions than these tell no noise."""
+MIN_TAIL_STEPS = 10
+"""Fewer positions than these have no 90th percentile to speak of: it is their largest value, which grows with their number."""
 
 # Student's t, two-sided 99 % (quantile 0.995), by degrees of freedom: the standard table.
 _T = {
@@ -60,8 +62,14 @@ def interval(a: Estimate, b: Estimate) -> tuple[float, float] | None:
     delta = b.value - a.value
     if both == 0:
         return delta, delta
-    spread = square_a**2 / max(1, a.freedom) + square_b**2 / max(1, b.freedom)
-    half = student(both**2 / spread if spread else math.inf) * math.sqrt(both)
+    free_a, free_b = max(1, a.freedom), max(1, b.freedom)
+    spread = square_a**2 / free_a + square_b**2 / free_b
+    welch = student(both**2 / spread if spread else math.inf) * math.sqrt(both)
+    # Three steps that agree by chance would make thirty others look different: if nothing changed, both sides spread alike, and
+    # their pooled spread is the better estimate. The wider of the two intervals counts.
+    pool = (square_a * (free_a + 1) * free_a + square_b * (free_b + 1) * free_b) / (free_a + free_b)
+    pooled = student(free_a + free_b) * math.sqrt(pool * (1 / (free_a + 1) + 1 / (free_b + 1)))
+    half = max(welch, pooled)
     return delta - half, delta + half
 
 
@@ -111,9 +119,11 @@ class Sample:
         """Estimate the mean of a column over steps."""
         return self.ratio(column, np.ones(len(column)))
 
-    def statistic(self, value: float | int | None, function: Callable[[Floats], float]) -> Estimate:
+    def statistic(
+        self, value: float | int | None, function: Callable[[Floats], float], *, least: int = MIN_STEPS
+    ) -> Estimate:
         """Estimate any statistic from a function of the steps' weights (how often each step was drawn)."""
-        if value is None or self.clusters < MIN_STEPS:
+        if value is None or self.clusters < least:
             return Estimate(value)
         return self._estimate(value, np.array([function(draw[self.cluster]) for draw in self.draws]))
 

@@ -90,7 +90,7 @@ def table_changes(pair: Pair, judge: Judge) -> list[Change]:
                 )
                 if not a.value and not b.value:
                     continue
-                note = "; ".join(_notes(match, of_a, of_b, counts, shapes, spec))
+                note = "; ".join(_notes(match, of_a, of_b, counts, shapes, spec, pair))
                 noisy = bool(measure.deviation) and not (a.error is None and b.error is None and _enough(pair))
                 out.append(
                     judge.change(
@@ -185,13 +185,15 @@ def _notes(
     counts: list[dict[Match, float]],
     shapes: list[dict[Match, str]],
     spec: Spec,
+    pair: Pair,
 ) -> list[str]:
     notes = []
-    if match not in of_b:
-        notes.append("only in A" if match not in counts[1] else "unknown in B")
-    elif match not in of_a:
-        notes.append("only in B" if match not in counts[0] else "unknown in A")
-    elif spec.count:
+    for side, found, group, other in (("A", of_a, pair.a, "B"), ("B", of_b, pair.b, "A")):
+        if match not in found:
+            notes.append(f"not among the largest rows of {side}" if group.cut(spec.table) else f"only in {other}")
+    if notes:
+        return notes
+    if spec.count:
         before, after = (c.get(match, 0.0) for c in counts)
         if abs(after - before) > 0.005 * max(before, after):
             notes.append(f"{before:.4g} → {after:.4g} per step")
