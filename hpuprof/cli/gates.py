@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 
+def _complete_gate(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    from hpuprof.report.metrics import build_metrics
+
+    return [m.name for m in build_metrics([], {}, [], "") if m.name.startswith(incomplete)]
+
+
 def gate_options(function: F) -> F:
     """Add --fail-on and --junit."""
     for decorate in reversed(
@@ -25,6 +31,7 @@ def gate_options(function: F) -> F:
                 "--fail-on",
                 multiple=True,
                 metavar="GATE",
+                shell_complete=_complete_gate,
                 help="Exit 1 when this holds, such as 'device_idle_fraction > 30%', finding:HP201, or in compare step_time_p50:5%. Repeatable.",
             ),
             click.option(

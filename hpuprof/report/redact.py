@@ -207,7 +207,7 @@ def _texts(value: Any, field: str) -> Iterable[tuple[str, str]]:
             if field in ("categories", "ignored"):
                 yield field, key
             yield from _texts(inner, key)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _texts(inner, field)
 
@@ -220,7 +220,7 @@ def _apply(redactor: Redactor, value: Any, field: str) -> Any:
             return redactor.whole("file", value)
         if field == "host_name":
             return redactor.whole("host", value)
-        if field in ("lane", "unknown"):
+        if field == "lane":
             return redactor.thread(value)
         return redactor.text(value, name=field not in _PROSE)
     if isinstance(value, dict):
@@ -231,6 +231,8 @@ def _apply(redactor: Redactor, value: Any, field: str) -> Any:
                 out[token] = out.get(token, 0) + count
             return out
         return {key: _apply(redactor, inner, key) for key, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
+        if field == "unknown" and len(value) == 3 and isinstance(value[2], int):
+            return redactor.text(value[0]), redactor.thread(value[1]), value[2]
         return [_apply(redactor, inner, field) for inner in value]
     return value

@@ -76,9 +76,7 @@ def test_hand_worked_changes(tmp_path):
     tail = c.change("step_time_p90")  # eight steps have no 90th percentile to judge
     assert (tail.delta, tail.verdict, tail.note) == (200_000, "unknown", "too few steps to tell noise")
     assert c.sentence == "Slower: 1.20 ms a step against 1.00 ms (+200.0 µs, +20.0 %, noise ±0 ns)."
-    assert c.explanation == (
-        f"+200.0 µs a step: 200.0 µs is aten::copy_ in {LOADER} (device idle, data loading)."
-    )
+    assert c.explanation == (f"+200.0 µs a step: 200.0 µs is aten::copy_ in {LOADER} (device idle, data loading).")
     step = c.change("wall_ns", group="step")
     assert (step.a, step.b, step.delta, step.relative) == (1e6, 1.2e6, 2e5, 0.2)
 
@@ -103,7 +101,9 @@ def test_a_faster_run_is_better(tmp_path):
     assert [x.name for x in c.improvements() if x.group == "kernel"] == ["gemm compute"]
 
 
-@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_2_ranks_ddp", "hpu_hw_csv", "lightning_1_rank"])
+@pytest.mark.parametrize(
+    "sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_2_ranks_ddp", "hpu_hw_csv", "lightning_1_rank"]
+)
 def test_the_same_trace_has_no_difference_anywhere(samples, sample):
     report = hpuprof.analyze(samples / sample)
     c = hpuprof.compare(report, report)
@@ -126,7 +126,12 @@ def test_values_are_those_of_the_reports(samples):
         for name, metric in report.metrics.items():
             assert _metric(group, metric, name).value == metric.value
             mine = _metric(other, metric, name).value
-            if name not in ("unprofiled_step_time", "profiling_slowdown", "short_launch_fraction", "peak_device_memory"):
+            if name not in (
+                "unprofiled_step_time",
+                "profiling_slowdown",
+                "short_launch_fraction",
+                "peak_device_memory",
+            ):
                 assert mine == pytest.approx(metric.value), name
 
 
@@ -139,11 +144,11 @@ def redrawn(report: Report, rng: np.random.Generator) -> Report:
     for row in data.gap_causes:
         causes.setdefault(row.step, []).append(row)
     steps = [msgspec.structs.replace(used[k], step=i) for i, k in enumerate(chosen)]
-    gaps = [
-        msgspec.structs.replace(row, step=i) for i, k in enumerate(chosen) for row in causes.get(used[k].step, [])
-    ]
+    gaps = [msgspec.structs.replace(row, step=i) for i, k in enumerate(chosen) for row in causes.get(used[k].step, [])]
     return Report(
-        msgspec.structs.replace(data, steps=steps, gap_causes=gaps, operators=[], kernels=[], gap_operators=[], metrics=[])
+        msgspec.structs.replace(
+            data, steps=steps, gap_causes=gaps, operators=[], kernels=[], gap_operators=[], metrics=[]
+        )
     )
 
 
@@ -227,9 +232,7 @@ def test_kernels_on_one_side_only_say_so(tmp_path):
 
 def test_rows_left_out_of_a_cut_table_are_unknown(tmp_path):
     a, b = run(tmp_path), run(tmp_path, kernel="other")
-    cut = msgspec.structs.replace(
-        a.data.diagnostics[0], rank=0, code="HP123", text="5 kernels beyond the largest 200"
-    )
+    cut = msgspec.structs.replace(a.data.diagnostics[0], rank=0, code="HP123", text="5 kernels beyond the largest 200")
     c = hpuprof.compare(Report(msgspec.structs.replace(a.data, diagnostics=[*a.data.diagnostics, cut])), b)
     other = next(x for x in c.changes if x.group == "kernel" and x.name.startswith("other"))
     assert (other.a, other.verdict, other.note) == (None, "unknown", "not among the largest rows of A")
@@ -336,7 +339,7 @@ def test_collectives_are_compared_once_reports_have_them(tmp_path):
         transfer_ns: int
 
     class Wider(ReportData, frozen=True, kw_only=True):
-        collectives: list[CollectiveRow] = []
+        collectives: list[CollectiveRow]
 
     def with_collectives(report: Report, transfer: int) -> Report:
         rows = [
@@ -385,7 +388,9 @@ def test_graph_mode_predicted_and_achieved(tmp_path, interval, verdict, words):
 
 
 def test_graph_mode_gain_of_unprofiled_steps_counts_first(tmp_path):
-    eager = predicting(tagged(run(tmp_path), unprofiled_step_ns=900_000, unprofiled_spread_ns=20_000), 1.3, 1.4, 1.6, "unprofiled")
+    eager = predicting(
+        tagged(run(tmp_path), unprofiled_step_ns=900_000, unprofiled_spread_ns=20_000), 1.3, 1.4, 1.6, "unprofiled"
+    )
     graphs = tagged(run(tmp_path), mode="lazy+graphs", unprofiled_step_ns=600_000, unprofiled_spread_ns=0)
     p = hpuprof.compare(eager, graphs).prediction
     assert (p.basis, p.achieved, p.verdict) == ("unprofiled", 1.5, "inside")

@@ -68,7 +68,9 @@ def test_deviation_is_that_of_the_steps(tmp_path: Path):
     assert operator.host_self_deviation_ns == pytest.approx(10_000)  # of 20, 30 and 40 µs
 
 
-@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g2_eager", "hpu_g3_lazy_8_ranks", "hpu_g3_compile", "hpu_hw_csv"])
+@pytest.mark.parametrize(
+    "sample", ["hpu_g1_lazy", "hpu_g2_eager", "hpu_g3_lazy_8_ranks", "hpu_g3_compile", "hpu_hw_csv"]
+)
 def test_rows_of_a_cause_sum_to_its_idle_time(samples, sample):
     data = hpuprof.analyze(samples / sample).data
     used = {(s.rank, s.window, s.step) for s in data.steps if s.used}

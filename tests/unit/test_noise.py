@@ -39,12 +39,21 @@ def test_weights_count_as_repetitions(pairs):
         assert weighted_rank(values, q)(weights) == percentile(repeated.astype(np.int64), q)
 
 
-@given(VALUES)
-def test_spread_is_median_absolute_deviation_over_median(values):
-    x = np.array(values, dtype=float)
-    expected = np.median(np.abs(x - np.median(x))) / np.median(x) if len(x) >= 3 else 0.0
-    found = weighted_spread(x, np.zeros(len(x), dtype=np.int64))(np.ones(len(x)))
-    assert found == pytest.approx(expected)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 3)), min_size=1, max_size=9), min_size=1, max_size=5
+    )
+)
+def test_spread_is_the_median_over_ranks_of_deviation_over_median(ranks):
+    expected = []
+    for pairs in ranks:
+        x = np.repeat([float(v) for v, _ in pairs], [w for _, w in pairs])
+        if len(pairs) >= 3 and len(x):
+            expected.append(np.median(np.abs(x - np.median(x))) / np.median(x))
+    values = np.array([v for pairs in ranks for v, _ in pairs], dtype=float)
+    weights = np.array([w for pairs in ranks for _, w in pairs], dtype=float)
+    of = np.repeat(np.arange(len(ranks)), [len(pairs) for pairs in ranks])
+    assert weighted_spread(values, of)(weights) == pytest.approx(np.median(expected) if expected else 0.0)
 
 
 def test_the_standard_error_of_a_mean_is_that_of_the_textbook():

@@ -47,7 +47,7 @@ def explanation(step: Change | None, parts: Sequence[Part]) -> str:
         return ""
     total = float(step.delta)
     named: list[tuple[float, str]] = []
-    for part in sorted((p for p in parts if p.level == 1), key=lambda p: -p.delta / total):
+    for part in sorted((p for p in parts if p.level == 1 and _beyond(p)), key=lambda p: -p.delta / total):
         if part.delta / total < SHARE or len(named) >= NAMED:
             break
         named += _name(part, [p for p in parts if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)], total)
@@ -59,6 +59,11 @@ def explanation(step: Change | None, parts: Sequence[Part]) -> str:
     if abs(rest) >= 0.005 * abs(total):
         pieces.append(f"{duration(rest)} is the rest")
     return f"{duration(total, sign=True)} a step: {'; '.join(pieces)}."
+
+
+def _beyond(part: Part) -> bool:
+    """Tell whether a part changed beyond its noise; parts of unknown noise count."""
+    return part.low is None or part.high is None or not part.low <= 0 <= part.high
 
 
 def _name(part: Part, inside: Sequence[Part], total: float) -> list[tuple[float, str]]:
