@@ -78,7 +78,7 @@ class Redactor:
         self._add("file", name)
         parts = parse_name(name)
         for found in (host, parts.host, parts.worker if parts.host is None else None):
-            if found and not found.isdigit():
+            if found and not _usual(found):
                 self._add("host", found)
         self.learn_text(path)
 

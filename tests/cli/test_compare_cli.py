@@ -80,6 +80,30 @@ def test_compare_json_is_one_document_that_fits_its_schema(run, pair):
     assert (code, document["verdict"], document["gates"][0]["outcome"]) == (0, "better", "passed")
 
 
+def test_hostile_names_stay_text(run, tmp_path):
+    from builder import TraceBuilder
+
+    evil = "\x1b[31mred\u202e</script><img src=x onerror=alert(1)>[bold]|`x`"
+
+    def trace(name, extra):
+        b = TraceBuilder()
+        for i in range(8):
+            at = i * (1000 + extra)
+            b.step(i, at, 1000 + extra).host(evil, at + 1, 300 + extra).annotation(evil, at, 400 + extra)
+            b.kernel(evil, at + 500 + extra, 200, launch=at + 450 + extra)
+        return b.write(tmp_path / name)
+
+    a, b = trace("a.json", 0), trace("b.json", 200)
+    _, out, _ = run("compare", a, b)
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "[31mred" in out
+    run("compare", a, b, "-o", tmp_path / "c.md")
+    text = (tmp_path / "c.md").read_text()
+    assert "<img" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt;\\[bold\\]\\|\\`x\\`" in text
+
+
 def test_saved_reports_are_compared_like_traces(run, pair, tmp_path):
     assert run("analyze", pair[0], "-o", tmp_path / "a.json")[0] == 0
     saved = run("compare", tmp_path / "a.json", pair[1])[1]

@@ -171,6 +171,13 @@ def test_what_counts_as_a_secret(text, expected):
     assert Redactor().text(text) == (expected or text)
 
 
+@pytest.mark.parametrize("name", ["trace.json.gz", "worker0.pt.trace.json", "rank_3.json", "profile_12.json"])
+def test_usual_names_of_files_are_no_hosts(name):
+    r = Redactor()
+    r.learn_file(name)
+    assert r.text("the whole trace of worker0, rank_3") == "the whole trace of worker0, rank_3"
+
+
 def test_known_users_and_hosts_go_as_whole_words():
     r = Redactor()
     r.learn_text("/home/carol/x")

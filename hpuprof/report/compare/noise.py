@@ -170,9 +170,11 @@ def weighted_spread(values: Floats, ranks: Ints, least: int = 3) -> Callable[[Fl
     """
     members = [np.flatnonzero(ranks == r) for r in np.unique(ranks)]
     members = [m for m in members if len(m) >= least]
-    width = max((len(m) for m in members), default=0)
-    at = np.array([np.pad(m, (0, width - len(m)), mode="edge") for m in members], dtype=np.int64).reshape(-1, width)
-    real = np.array([np.arange(width) < len(m) for m in members], dtype=bool).reshape(-1, width)
+    if not members:
+        return lambda _: 0.0
+    width = max(len(m) for m in members)
+    at = np.array([np.pad(m, (0, width - len(m)), mode="edge") for m in members], dtype=np.int64)
+    real = np.array([np.arange(width) < len(m) for m in members], dtype=bool)
 
     def spread(weights: Floats) -> float:
         mine = np.where(real, weights[at], 0.0)
