@@ -41,8 +41,9 @@ _WHAT = {
     "operator": "operator",
     "kernel": "kernel",
     "collective": "collective",
+    "rank": "rank",
 }
-_MEASURE = {"host_self_ns": "host", "device_self_ns": "device"}
+_MEASURE = {"host_self_ns": "host", "device_self_ns": "device", "own_ns": "own time"}
 _DETAIL = tuple(_WHAT)
 
 

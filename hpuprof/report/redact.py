@@ -51,7 +51,7 @@ _SUFFIX = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.csv)(?:\.gz)?$|\.gz$")
 _OWN = frozenset({"definition", "advice", "title", "unit", "polarity", "code", "severity", "provenance", "excluded"})
 """Fields that hold hpuprof's own words."""
 _PROSE = frozenset({"sentence", "population", "evidence", "text", "gate"})
-"""Fields whose words are hpuprof's and may quote names: no command line begins in them."""
+"""Fields of rows whose words are hpuprof's and may quote names: no command line begins in them."""
 
 
 class Redactor:
@@ -192,27 +192,32 @@ def _learn(redactor: Redactor, document: dict[str, Any]) -> None:
             redactor.learn_file(row["path"])
     for row in document["engines"]:
         redactor.learn_thread(row["lane"])
-    for field, text in _texts(document, ""):
-        if field in _PROSE:
+    for field, text, row in _texts(document, "", row=False):
+        if not row or field in _PROSE:
             redactor.learn_text(text)
         elif field not in _OWN:
             redactor.learn_name(text)
 
 
-def _texts(value: Any, field: str) -> Iterable[tuple[str, str]]:
+def _is_row(value: dict[str, Any]) -> bool:
+    """Tell whether an object is a row of a table, whose texts are names that a trace gave; elsewhere the words are hpuprof's."""
+    return "rank" in value and "window" in value
+
+
+def _texts(value: Any, field: str, *, row: bool) -> Iterable[tuple[str, str, bool]]:
     if isinstance(value, str):
-        yield field, value
+        yield field, value, row
     elif isinstance(value, dict):
         for key, inner in value.items():
             if field in ("categories", "ignored"):
-                yield field, key
-            yield from _texts(inner, key)
+                yield field, key, row
+            yield from _texts(inner, key, row=row or _is_row(value))
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from _texts(inner, field)
+            yield from _texts(inner, field, row=row)
 
 
-def _apply(redactor: Redactor, value: Any, field: str) -> Any:
+def _apply(redactor: Redactor, value: Any, field: str, *, row: bool = False) -> Any:
     if isinstance(value, str):
         if field in _OWN or not value:
             return value
@@ -222,7 +227,7 @@ def _apply(redactor: Redactor, value: Any, field: str) -> Any:
             return redactor.whole("host", value)
         if field == "lane":
             return redactor.thread(value)
-        return redactor.text(value, name=field not in _PROSE)
+        return redactor.text(value, name=row and field not in _PROSE)
     if isinstance(value, dict):
         if field in ("categories", "ignored"):
             out: dict[str, Any] = {}
@@ -230,9 +235,9 @@ def _apply(redactor: Redactor, value: Any, field: str) -> Any:
                 token = redactor.text(key)
                 out[token] = out.get(token, 0) + count
             return out
-        return {key: _apply(redactor, inner, key) for key, inner in value.items()}
+        return {key: _apply(redactor, inner, key, row=row or _is_row(value)) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         if field == "unknown" and len(value) == 3 and isinstance(value[2], int):
             return redactor.text(value[0]), redactor.thread(value[1]), value[2]
-        return [_apply(redactor, inner, field) for inner in value]
+        return [_apply(redactor, inner, field, row=row) for inner in value]
     return value

@@ -209,6 +209,34 @@ def test_parts_sum_to_the_change_of_the_step_time(samples, left, right):
             assert sum(p.remainder for p in inside) <= 1
 
 
+def two_ranks(folder: Path, late: float) -> Path:
+    """Two ranks that reduce at the end of each step; rank 1 fetches data for `late` µs longer, and rank 0 waits in the collective."""
+    for rank in (0, 1):
+        own, wait = (late, 0.0) if rank else (0.0, late)
+        b = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2})
+        for i in range(9):
+            at = i * (600 + late)
+            b.step(i, at, 600 + late)
+            b.annotation(LOADER, at + 1, 100 + own)
+            b.kernel("gemm", at + 150 + own, 300, launch=at + 120 + own)
+            b.kernel("ncclDevKernel_AllReduce", at + 450 + own, 50 + wait, launch=at + 130 + own)
+        b.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def test_the_rank_that_others_wait_for_is_named(tmp_path):
+    c = hpuprof.compare(two_ranks(tmp_path / "a", 0), two_ranks(tmp_path / "b", 200))
+    own = {x.name: (x.delta, x.verdict) for x in c.changes if x.group == "rank"}
+    assert own == {"0": (0.0, "no difference"), "1": (200_000.0, "worse")}
+    assert "100.0 µs is ncclDevKernel_AllReduce (device busy, exposed communication)" in c.explanation
+    assert c.explanation.endswith(
+        "Rank 1 spends 200.0 µs more a step outside of communication, first of all device idle, data loading; "
+        "the median rank spends +0 ns, and waits."
+    )
+    back = hpuprof.compare(two_ranks(tmp_path / "a", 0), two_ranks(tmp_path / "a", 0))
+    assert (back.verdict, back.explanation) == ("no difference", "")
+
+
 def test_untraced_devices_are_explained_by_the_host(tmp_path):
     def cpu(name: str, extra: float) -> Path:
         b = TraceBuilder()

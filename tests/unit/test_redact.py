@@ -11,6 +11,7 @@ from builder import TraceBuilder
 import hpuprof
 from hpuprof.cli.main import main
 from hpuprof.exporting import TABLE_NAMES
+from hpuprof.report.model import Report, ReportData
 from hpuprof.report.redact import Redactor, redact_reports
 
 HOST = "zebrahost42"
@@ -169,6 +170,19 @@ def test_tokens_are_stable_and_shared_between_reports(samples):
 )
 def test_what_counts_as_a_secret(text, expected):
     assert Redactor().text(text) == (expected or text)
+
+
+def test_advice_keeps_its_options(samples):
+    """Our own words may name options and settings; they are no command line of the user's."""
+
+    class Advised(ReportData, frozen=True, kw_only=True):
+        graph_mode: dict[str, str]
+
+    report = hpuprof.analyze(samples / "hpu_g1_lazy")
+    words = {"command": "hpuprof analyze traces --step-time 12ms", "note": f"see /home/{USER}/train.py:12"}
+    fields = {n: getattr(report.data, n) for n in report.data.__struct_fields__ if n != "graph_mode"}
+    redacted = hpuprof.redact(Report(Advised(**fields, graph_mode=words)))
+    assert redacted.data.graph_mode == {"command": words["command"], "note": "see path-1:12"}
 
 
 @pytest.mark.parametrize("name", ["trace.json.gz", "worker0.pt.trace.json", "rank_3.json", "profile_12.json"])

@@ -21,6 +21,7 @@ from hpuprof.report.compare.model import (
 from hpuprof.report.compare.noise import LEVEL
 from hpuprof.report.compare.population import Group, Pair, pair_up
 from hpuprof.report.compare.prediction import predicted_and_achieved
+from hpuprof.report.compare.ranks import rank_changes, rank_explanation
 from hpuprof.report.compare.tables import table_changes
 from hpuprof.report.compare.words import explanation, sentence
 from hpuprof.report.model import Report
@@ -28,7 +29,7 @@ from hpuprof.report.model import Report
 THRESHOLD = 0.02
 """Default of the smallest relative change that counts: runs of the same code on the same machine commonly differ by 1 % to 2 %."""
 _VERDICTS = (WORSE, CHANGED, BETTER, UNKNOWN, SAME)
-_GROUPS = ("metric", "step", "gap", "gap_operator", "engine", "operator", "kernel")
+_GROUPS = ("metric", "step", "gap", "gap_operator", "engine", "operator", "kernel", "rank")
 
 
 def compare_reports(
@@ -49,6 +50,7 @@ def compare_reports(
         if pair is lead:
             changes += metric_changes(pair, judge)
         changes += step_changes(pair, judge) + gap_changes(pair, judge) + table_changes(pair, judge)
+        changes += rank_changes(pair, judge)
     parts = [part for pair in pairs for part in step_parts(pair)]
     of_lead = [c for c in changes if (c.stage, c.action) == lead.place]
     step = next((c for c in of_lead if (c.group, c.name) == ("step", "wall_ns")), None)
@@ -63,7 +65,14 @@ def compare_reports(
         level=LEVEL,
         verdict=step.verdict if step else UNKNOWN,
         sentence=sentence(step),
-        explanation=explanation(step, [p for p in parts if (p.stage, p.action) == lead.place]),
+        explanation=" ".join(
+            s
+            for s in (
+                explanation(step, [p for p in parts if (p.stage, p.action) == lead.place]),
+                rank_explanation(lead, step, of_lead),
+            )
+            if s
+        ),
         cautions=cautions,
         prediction=predicted_and_achieved(lead),
         changes=sorted(changes, key=lambda c: _order(c, pairs)),

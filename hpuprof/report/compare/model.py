@@ -34,7 +34,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     stage: Annotated[str, Meta(description="Stage compared, or empty.")]
     action: Annotated[str, Meta(description="Action compared, or empty.")]
     group: Annotated[
-        str, Meta(description="metric, step, gap, engine, operator, kernel, or the name of a table of a report.")
+        str,
+        Meta(
+            description="metric, step, gap, gap_operator, engine, operator, kernel, rank, or the name of a table of a report."
+        ),
     ]
     name: Annotated[str, Meta(description="Name of the metric, part of the step, cause, engine, operator or kernel.")]
     measure: Annotated[str, Meta(description="What of it: a column's name; for metrics, the metric's unit.")]
