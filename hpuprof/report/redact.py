@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from hpuprof.ingest.dialects import THREAD_WORDS
 from hpuprof.naming import parse_name
 from hpuprof.report.model import Report
 
@@ -37,16 +38,6 @@ _COMMAND = re.compile(
     r"|(?:^|\s)--?[A-Za-z][\w-]*(?:[=\s]\S|$)|(?:^|\s)[A-Z][A-Z0-9_]{2,}=\S"
 )
 _WORD = re.compile(r"[A-Za-z]+")
-# What threads, streams and engine lanes are called everywhere; a name of other words may be anything.
-_USUAL = frozenset({
-    "autograd", "backward", "compute", "copy", "core", "cpu", "cuda", "data", "dataloader", "default", "device",
-    "dma", "dram", "d", "edma", "engine", "event", "external", "fw", "gpu", "graph", "h", "hd", "host", "hpu",
-    "id", "internal", "jax", "kdma", "kernel", "launch", "lane", "loader", "main", "mainthread", "memcpy",
-    "memory", "memset", "mme", "mtia", "nccl", "nic", "pci", "pdma", "process", "profiler", "pt", "pytorch",
-    "python", "queue", "rank", "request", "rocm", "root", "rot", "runtime", "sched", "spans", "spdma", "sram",
-    "stream", "synapse", "thread", "threads", "to", "torch", "tpc", "trace", "traces", "trigger", "triggered",
-    "unknown", "worker", "x", "xpu",
-})  # fmt: skip
 _SUFFIX = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.csv)(?:\.gz)?$|\.gz$")
 _OWN = frozenset({"definition", "advice", "title", "unit", "polarity", "code", "severity", "provenance", "excluded"})
 """Fields that hold hpuprof's own words."""
@@ -165,7 +156,7 @@ class Redactor:
 
 def _usual(name: str) -> bool:
     """Tell whether the name of a thread consists of usual words and numbers."""
-    return all(word.lower() in _USUAL for word in _WORD.findall(name))
+    return all(word.lower() in THREAD_WORDS for word in _WORD.findall(name))
 
 
 def redact(report: Report) -> Report:

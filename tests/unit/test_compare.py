@@ -209,6 +209,21 @@ def test_parts_sum_to_the_change_of_the_step_time(samples, left, right):
             assert sum(p.remainder for p in inside) <= 1
 
 
+def test_reports_of_earlier_versions_are_explained_by_cause_alone(tmp_path):
+    a, b = run(tmp_path), run(tmp_path, copy=200)
+    old = Report(
+        msgspec.structs.replace(a.data, gap_operators=[], kernels=tagged(a, total_deviation_ns=None).data.kernels)
+    )
+    c = hpuprof.compare(old, b)
+    assert c.explanation == "+200.0 µs a step: 200.0 µs is device idle, data loading."
+    assert sum(p.delta for p in c.parts if p.level == 1) == pytest.approx(200_000)
+    assert {(x.a, x.verdict, x.note) for x in c.changes if x.group == "gap_operator"} == {
+        (None, "unknown", "unknown in A")
+    }
+    kernel = next(x for x in c.changes if x.group == "kernel")
+    assert (kernel.verdict, kernel.low) == ("no difference", None)
+
+
 def two_ranks(folder: Path, late: float) -> Path:
     """Two ranks that reduce at the end of each step; rank 1 fetches data for `late` µs longer, and rank 0 waits in the collective."""
     for rank in (0, 1):
@@ -263,7 +278,7 @@ def test_rows_left_out_of_a_cut_table_are_unknown(tmp_path):
     cut = msgspec.structs.replace(a.data.diagnostics[0], rank=0, code="HP123", text="5 kernels beyond the largest 200")
     c = hpuprof.compare(Report(msgspec.structs.replace(a.data, diagnostics=[*a.data.diagnostics, cut])), b)
     other = next(x for x in c.changes if x.group == "kernel" and x.name.startswith("other"))
-    assert (other.a, other.verdict, other.note) == (None, "unknown", "not among the largest rows of A")
+    assert (other.a, other.verdict, other.note) == (None, "unknown", "unknown in A")
 
 
 def test_few_steps_get_no_verdict_but_numbers(tmp_path):

@@ -58,14 +58,12 @@ def test_deviation_is_that_of_the_steps(tmp_path: Path):
         b.host("aten::add", at, wait)
         b.kernel("k", at + wait, 900, launch=at + 1)
     part = b.reduce(tmp_path)
-    row = next(r for r in part.gap_operators if r.host_row == "aten::add")
-    # Used are the second to the fourth step. The launch at 1 µs takes the time until the kernel starts, but for its call.
+    # Used are the second to the fourth step: 20, 30 and 40 µs. The launch at 1 µs ends at 3 µs; then the kernel is awaited.
     assert sum(s.used for s in part.steps) == 3
-    assert row.idle_deviation_ns is not None
-    kernel = part.kernels[0]
-    assert kernel.total_deviation_ns == 0
-    operator = part.operators[0]
-    assert operator.host_self_deviation_ns == pytest.approx(10_000)  # of 20, 30 and 40 µs
+    inside = {r.cause: r.idle_deviation_ns for r in part.gap_operators if r.host_row == "aten::add"}
+    assert inside == {"operator_launch": 0, "device_latency": pytest.approx(10_000)}
+    assert part.kernels[0].total_deviation_ns == 0
+    assert part.operators[0].host_self_deviation_ns == pytest.approx(10_000)
 
 
 @pytest.mark.parametrize(

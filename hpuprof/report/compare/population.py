@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hpuprof.analysis.idle import MAX_ROWS
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.tables import FileRow, Row, StepRow
 from hpuprof.report.compare.noise import MIN_STEPS, Floats, Sample
@@ -95,7 +97,9 @@ class Group:
         return dict(sorted(out.items()))
 
     def cut(self, what: str) -> bool:
-        """Tell whether a table (`operators` or `kernels`) kept only its largest rows."""
+        """Tell whether a table (`operators`, `kernels` or `gap_operators`) kept only its largest rows."""
+        if what == "gap_operators":
+            return max(Counter(key(r) for r in self.rows(what)).values(), default=0) >= MAX_ROWS
         return any(d.code == "HP123" and what in d.text for d in self.rows("diagnostics"))
 
 

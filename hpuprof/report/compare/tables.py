@@ -82,15 +82,15 @@ def table_changes(pair: Pair, judge: Judge) -> list[Change]:
             of_a, of_b = (totals(g, spec, measure) for g in (pair.a, pair.b))
             counts = [_counts(g, spec) for g in (pair.a, pair.b)]
             shapes = [_shapes(g, spec) for g in (pair.a, pair.b)]
-            known = measured(pair.a, spec, measure), measured(pair.b, spec, measure)
+            known = _complete(pair.a, spec, measure), _complete(pair.b, spec, measure)
             for match in sorted({*of_a, *of_b}):
                 a, b = (
-                    found.get(match, missing(group, spec, ok=ok))
-                    for found, group, ok in ((of_a, pair.a, known[0]), (of_b, pair.b, known[1]))
+                    found.get(match, _missing(group, sure=sure))
+                    for found, group, sure in ((of_a, pair.a, known[0]), (of_b, pair.b, known[1]))
                 )
                 if not a.value and not b.value:
                     continue
-                note = "; ".join(_notes(match, of_a, of_b, counts, shapes, spec, pair))
+                note = "; ".join(_notes(match, of_a, of_b, counts, shapes, spec, known))
                 noisy = bool(measure.deviation) and not (a.error is None and b.error is None and _enough(pair))
                 out.append(
                     judge.change(
@@ -113,16 +113,20 @@ def _enough(pair: Pair) -> bool:
     return all(n >= MIN_STEPS for g in (pair.a, pair.b) for n in g.steps_of.values() if n)
 
 
-def missing(group: Group, spec: Spec, *, ok: bool) -> Estimate:
-    """Return what an absent row means: 0, unless the table was cut or the side does not know the measure at all."""
-    return Estimate(0.0, 0.0, max(1, group.sample.clusters - 1)) if ok and not group.cut(spec.table) else Estimate(None)
+def _missing(group: Group, *, sure: bool) -> Estimate:
+    """Return what an absent row means: 0, or unknown when absence says nothing."""
+    return Estimate(0.0, 0.0, max(1, group.sample.clusters - 1)) if sure else Estimate(None)
 
 
-def measured(group: Group, spec: Spec, measure: Measure) -> bool:
-    """Tell whether a side knows the measure: a table of it without rows means none happened, unless nothing was traced."""
+def _complete(group: Group, spec: Spec, measure: Measure) -> bool:
+    """Tell whether what is not in a side's table did not happen: not if the table was cut, or the side never knew the measure."""
+    if group.cut(spec.table):
+        return False
     rows = group.rows(spec.table)
     if rows:
         return any(getattr(r, measure.column, None) is not None for r in rows)
+    if spec.table == "gap_operators" and any(idle.any() for idle in group.idle.values()):
+        return False  # a report from before there was such a table
     device = spec.group in ("kernel", "engine", "gap_operator")
     return not device or group.sample.columns["device_busy_ns"] is not None
 
@@ -185,12 +189,12 @@ def _notes(
     counts: list[dict[Match, float]],
     shapes: list[dict[Match, str]],
     spec: Spec,
-    pair: Pair,
+    known: tuple[bool, bool],
 ) -> list[str]:
     notes = []
-    for side, found, group, other in (("A", of_a, pair.a, "B"), ("B", of_b, pair.b, "A")):
+    for side, found, sure, other in (("A", of_a, known[0], "B"), ("B", of_b, known[1], "A")):
         if match not in found:
-            notes.append(f"not among the largest rows of {side}" if group.cut(spec.table) else f"only in {other}")
+            notes.append(f"only in {other}" if sure else f"unknown in {side}")
     if notes:
         return notes
     if spec.count:
