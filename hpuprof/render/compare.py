@@ -179,7 +179,7 @@ def _items(title: str, changes: Iterable[Change], top: int | None) -> Section:
             clean(_name(x)),
             _signed(x.delta, x.unit),
             _relative(x),
-            clean("; ".join(w for w in x.note.split("; ") if not w.startswith("only in "))),
+            clean("; ".join(w for w in x.note.split("; ") if not w.startswith(("only in ", "usual shape ")))),
         )
         for x in chosen[:top]
     )

@@ -81,7 +81,9 @@ def lay_out(section: Section, width: int) -> str:
     flexible = [i for i, letter in enumerate(section.align) if letter == "l"]
     while sum(widths) > room and any(widths[i] > 12 for i in flexible):
         widest = max(flexible, key=lambda i: widths[i])
-        widths[widest] -= min(widths[widest] - 12, sum(widths) - room)
+        # Down to the next widest, and on in turn, so that no column pays for all.
+        next_widest = max((widths[i] for i in flexible if i != widest), default=12)
+        widths[widest] -= min(max(widths[widest] - max(next_widest, 12), 1), sum(widths) - room)
     lines = []
     for cells in ([section.header] if any(section.header) else []) + list(section.rows):
         parts = []

@@ -114,11 +114,10 @@ def _inside(
     spec: Spec = _BY_TABLE[table]
     of_a, of_b = (_known(g, spec) for g in (pair.a, pair.b))
     names = {m for m in (*of_a, *of_b) if wanted(m)}
-    for group, known, whole_ns in ((pair.a, of_a, whole.a), (pair.b, of_b, whole.b)):
+    for known, whole_ns in ((of_a, whole.a), (of_b, whole.b)):
         if whole_ns > 0 and not any(m in known for m in names):
             return []  # a report of an earlier version, or nothing to name
-        if group.cut(table):
-            names = {m for m in names if m in known}
+    # What a cut table leaves out is smaller than its smallest row; it counts as 0 here and belongs to the remainder.
     if not names:
         return []
     zero = Estimate(0.0, 0.0, 1)

@@ -84,13 +84,14 @@ def table_changes(pair: Pair, judge: Judge) -> list[Change]:
             shapes = [_shapes(g, spec) for g in (pair.a, pair.b)]
             known = _complete(pair.a, spec, measure), _complete(pair.b, spec, measure)
             for match in sorted({*of_a, *of_b}):
+                sure = tuple(k or _never(g, spec, match) for k, g in zip(known, (pair.a, pair.b), strict=True))
                 a, b = (
-                    found.get(match, _missing(group, sure=sure))
-                    for found, group, sure in ((of_a, pair.a, known[0]), (of_b, pair.b, known[1]))
+                    found.get(match, _missing(group, sure=ok))
+                    for found, group, ok in ((of_a, pair.a, sure[0]), (of_b, pair.b, sure[1]))
                 )
                 if not a.value and not b.value:
                     continue
-                note = "; ".join(_notes(match, of_a, of_b, counts, shapes, spec, known))
+                note = "; ".join(_notes(match, of_a, of_b, counts, shapes, spec, sure))
                 noisy = bool(measure.deviation) and not (a.error is None and b.error is None and _enough(pair))
                 out.append(
                     judge.change(
@@ -129,6 +130,14 @@ def _complete(group: Group, spec: Spec, measure: Measure) -> bool:
         return False  # a report from before there was such a table
     device = spec.group in ("kernel", "engine", "gap_operator")
     return not device or group.sample.columns["device_busy_ns"] is not None
+
+
+def _never(group: Group, spec: Spec, match: Match) -> bool:
+    """Tell whether the device never idled for a row's cause, so that the row cannot be among those that were cut."""
+    if spec.table != "gap_operators" or group.sample.columns["device_idle_ns"] is None:
+        return False
+    idle = group.idle.get(match[0])
+    return idle is None or not idle.any()
 
 
 def matches(row: object, spec: Spec) -> Match:
@@ -189,12 +198,12 @@ def _notes(
     counts: list[dict[Match, float]],
     shapes: list[dict[Match, str]],
     spec: Spec,
-    known: tuple[bool, bool],
+    sure: tuple[bool, ...],
 ) -> list[str]:
     notes = []
-    for side, found, sure, other in (("A", of_a, known[0], "B"), ("B", of_b, known[1], "A")):
+    for side, found, ok, other in (("A", of_a, sure[0], "B"), ("B", of_b, sure[1], "A")):
         if match not in found:
-            notes.append(f"only in {other}" if sure else f"unknown in {side}")
+            notes.append(f"only in {other}" if ok else f"unknown in {side}")
     if notes:
         return notes
     if spec.count:
