@@ -32,20 +32,30 @@ def columns() -> str:
         "",
     ]
     for name in TABLES:
-        row = get_args(hints[name])[0]
-        lines += [
-            f"## {name}",
-            "",
-            row.__doc__.strip().split("\n\n")[0].replace("\n    ", " "),
-            "",
-            "| column | type | meaning |",
-            "| --- | --- | --- |",
-        ]
-        for column, hint in get_type_hints(row, include_extras=True).items():
-            meaning, kind = _described(hint)
-            lines.append(f"| `{column}` | {kind} | {meaning} |")
-        lines.append("")
+        lines += _table(name, get_args(hints[name])[0])
+    from hpuprof.model.slices import SliceRow
+    from hpuprof.report.compare.model import Change, Part
+    from hpuprof.report.model import GateResult
+
+    lines += _table("gates", GateResult)
+    lines += ["# Columns of `hpuprof export --table slices`", "", *_table("slices", SliceRow)]
+    lines += ["# Columns of a comparison", "", *_table("changes", Change), *_table("parts", Part)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(name: str, row: type) -> list[str]:
+    lines = [
+        f"## {name}",
+        "",
+        row.__doc__.strip().split("\n\n")[0].replace("\n    ", " "),
+        "",
+        "| column | type | meaning |",
+        "| --- | --- | --- |",
+    ]
+    for column, hint in get_type_hints(row, include_extras=True).items():
+        meaning, kind = _described(hint)
+        lines.append(f"| `{column}` | {kind} | {meaning} |")
+    return [*lines, ""]
 
 
 def _described(hint: object) -> tuple[str, str]:
@@ -96,10 +106,10 @@ def cli() -> str:
         "",
         "| code | meaning |",
         "| --- | --- |",
-        "| 0 | analysed |",
+        "| 0 | analysed, and every gate passed |",
         "| 1 | a gate failed; nothing else exits with 1 |",
         "| 2 | called wrongly: usage, settings, output, missing extra |",
-        "| 3 | the input cannot answer: nothing found, unreadable, ranks in conflict, losses under `--strict` |",
+        "| 3 | the input cannot answer: nothing found, unreadable, ranks in conflict, nothing comparable, losses under `--strict`, a gate that cannot be evaluated |",
         "| 70 | a bug in hpuprof |",
         "| 130, 141 | interrupted, broken pipe |",
         "",
@@ -122,12 +132,23 @@ def cli() -> str:
         lines.append(
             f"| `--{name.replace('_', '-')}` | `HPUPROF_{name.upper()}` | `{name.replace('_', '-')}` | `{json.dumps(field.default)}` |"
         )
+    lines += [
+        "",
+        "Several gates in `HPUPROF_FAIL_ON` stand between semicolons; in `pyproject.toml` they are a list.",
+    ]
     lines += ["", "`NO_COLOR`, `FORCE_COLOR` and `COLUMNS` are honoured; `HPUPROF_DEBUG=1` shows tracebacks of bugs."]
     return "\n".join(lines) + "\n"
 
 
 def _help(command: click.Command, name: str) -> str:
     return command.get_help(click.Context(command, info_name=name, terminal_width=80, max_content_width=80)).rstrip()
+
+
+def comparison_schema() -> str:
+    """Return the JSON schema of a comparison."""
+    from hpuprof.render.compare import schema as build
+
+    return json.dumps(build(), indent=1) + "\n"
 
 
 def schema() -> str:
@@ -142,6 +163,7 @@ DOCUMENTS = {
     "docs/codes.md": codes,
     "docs/cli.md": cli,
     "hpuprof/report/report.schema.json": schema,
+    "hpuprof/report/comparison.schema.json": comparison_schema,
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
-    from hpuprof.api import Run, analyze, load, read_report, save
+    from hpuprof.api import Run, analyze, compare, load, read_comparison, read_report, save
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -23,13 +23,19 @@ if TYPE_CHECKING:
         TraceFormatError,
         UsageError,
     )
+    from hpuprof.exporting import export
     from hpuprof.recorder.lightning import HPUProfiler
     from hpuprof.recorder.plain import Recording, record
+    from hpuprof.report.compare.model import Comparison
     from hpuprof.report.model import Report
+    from hpuprof.report.redact import redact
 
 _HOME = {
-    "hpuprof.api": ("Run", "analyze", "load", "read_report", "save"),
+    "hpuprof.api": ("Run", "analyze", "compare", "load", "read_comparison", "read_report", "save"),
+    "hpuprof.report.compare.model": ("Comparison",),
+    "hpuprof.exporting": ("export",),
     "hpuprof.report.model": ("Report",),
+    "hpuprof.report.redact": ("redact",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
     "hpuprof.recorder.plain": ("Recording", "record"),
     "hpuprof.errors": (
@@ -48,6 +54,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "Comparison",
     "ConfigError",
     "HPUProfiler",
     "HpuprofError",
@@ -64,9 +71,13 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "compare",
+    "export",
     "load",
+    "read_comparison",
     "read_report",
     "record",
+    "redact",
     "save",
 ]
 

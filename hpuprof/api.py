@@ -21,6 +21,8 @@ from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
 from hpuprof.report.bundle import Bundle, Gatherer, Result
 from hpuprof.report.combine import combine
+from hpuprof.report.compare import THRESHOLD, compare_reports
+from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, relabelled
 
@@ -250,8 +252,67 @@ def _refuse_losses(report: Report) -> None:
         )
 
 
-def save(report: Report, path: Source, *, force: bool = True) -> Path:
-    """Write a report; the suffix chooses the format: .json, .md, .txt. The file appears whole or not at all.
+def compare(
+    a: Report | Run | Source,
+    b: Report | Run | Source,
+    *,
+    threshold: float = THRESHOLD,
+    rank_from: str | None = None,
+    jobs: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Compare run B with run A: what changed beyond noise, what got worse, and what the step time's change consists of.
+
+    Each is a report, a run, a saved report (.json), a trace or a directory of traces. `threshold`: the smallest relative change that
+    counts, 0.02 for 2 %. Raises what `analyze` and `read_report` raise, and InsufficientDataError when nothing can be compared.
+    """
+    reports = [_report(side, rank_from=rank_from, jobs=jobs, progress=progress) for side in (a, b)]
+    names = [str(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]
+    return compare_reports(reports[0], reports[1], names=(names[0], names[1]), threshold=threshold)
+
+
+def _report(
+    side: Report | Run | Source,
+    *,
+    rank_from: str | None,
+    jobs: int | None,
+    progress: Callable[[str], None] | None,
+) -> Report:
+    if isinstance(side, Report):
+        return side
+    if not isinstance(side, Run) and is_report(side):
+        return read_report(side)
+    return analyze(side, rank_from=rank_from, jobs=jobs, progress=progress)
+
+
+def is_report(path: Source) -> bool:
+    """Tell by its first bytes whether a file is a saved report rather than a trace."""
+    path = Path(path)
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as handle:
+            head = handle.read(4096)
+    except OSError:
+        return False
+    return b'"schema_version"' in head and b'"hpuprof_version"' in head
+
+
+def read_comparison(path: Source) -> Comparison:
+    """Read a comparison that `save` or `hpuprof compare --json` wrote. Raises InputError when it is none, or of a newer form."""
+    from hpuprof.render.compare import loads
+
+    try:
+        return loads(Path(path).read_bytes(), name=str(path))
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror or error}",
+            hint="give a comparison written with -o comparison.json",
+        ) from error
+
+
+def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Path:
+    """Write a report or a comparison; the suffix chooses the format: .json, .md, .txt. The file appears whole or not at all.
 
     Raises OutputError when it cannot be written, UsageError for an unknown suffix.
     """

@@ -52,6 +52,7 @@ class AnalyzeOptions:
     `scheduler`: address of a Dask scheduler that runs the work; empty for processes. `cache`: where reduced traces are
     remembered: `auto`, `beside`, `off` or a directory. `table_rows`: how long a table of many ranks may get; 0 for any length.
     `step_time`: the step time without the profiler, such as `12.3ms`; `constants`: a machine profile that `hpuprof calibrate` wrote.
+    `fail_on`: gates, conditions under which the run fails (see docs/ci.md); a list, or one text with `;` between gates.
     """
 
     rank_from: str = "auto"
@@ -62,6 +63,7 @@ class AnalyzeOptions:
     scheduler: str = ""
     cache: str = "auto"
     table_rows: int = 20_000
+    fail_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rank_from not in RANK_SOURCES:
@@ -95,6 +97,12 @@ def _convert(name: str, value: Any, default: Any, where: str) -> Any:
             if isinstance(value, bool):
                 return value
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[str(value).lower()]
+        if isinstance(default, tuple):
+            if isinstance(value, str):
+                value = [piece.strip() for piece in value.split(";") if piece.strip()]
+            if not isinstance(value, list) or not all(isinstance(piece, str) for piece in value):
+                raise ValueError(name)
+            return tuple(value)
         return int(value) if isinstance(default, int) else str(value)
     except (KeyError, ValueError):
         raise ConfigError(f"{where}: {name} = {value!r} is not valid", hint=f"the default is {default!r}") from None

@@ -15,6 +15,7 @@ from hpuprof.analysis.graph_mode.constants import read_profile
 from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict
 from hpuprof.analysis.host import HostTime, host_time
+from hpuprof.analysis.idle import gap_operator_rows
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.links import Links, launch_calls, link
 from hpuprof.analysis.memory import memory_rows
@@ -98,6 +99,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         steps=_step_rows(trace, steps, hosts, device, states, compiling),
         gap_causes=cause_rows(gaps, steps),
         gaps=gap_rows(trace, gaps, steps, roles, links),
+        gap_operators=gap_operator_rows(trace, gaps, steps, roles, links),
         threads=_thread_rows(trace, roles, hosts, steps),
         engines=engine_rows(trace, device, steps),
         overlaps=overlap_rows(device, steps),

@@ -44,6 +44,12 @@ def nest(trace: Trace) -> Nesting:
     """Nest the operators of each thread; an operator that outlives its parent is cut at the parent's end and counted."""
     host = trace.host
     rows = np.flatnonzero((host.kind == HostKind.OP) & (host.activity != Activity.STEP))
+    return nest_rows(trace, rows)
+
+
+def nest_rows(trace: Trace, rows: NestIndex) -> Nesting:
+    """Nest some host rows (ascending indices) of each thread."""
+    host = trace.host
     rows = rows[np.argsort(host.track[rows], kind="stable")]
     return forest(rows, host.track[rows], host.start[rows], host.end[rows])
 

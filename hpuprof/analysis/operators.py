@@ -7,10 +7,11 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.deviation import step_deviations
 from hpuprof.analysis.groups import clusters, group, percentile
 from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import contains
+from hpuprof.model.intervals import Intervals, contains
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.tables import KernelRow, LaunchRow, OperatorRow, QueuePoint
 from hpuprof.model.trace import Ints, Trace
@@ -39,6 +40,7 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
     device_self = np.zeros(size, dtype=np.int64)
     device_total = np.zeros(size, dtype=np.int64)
     launched = np.zeros(size, dtype=np.int64)
+    per_op = np.zeros(len(dur), dtype=np.int64)
     linked = links.operator >= 0
     if linked.any():
         per_op = np.bincount(links.operator[linked], weights=device.dur[linked], minlength=len(dur)).astype(np.int64)
@@ -55,8 +57,12 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
     order = np.lexsort((alphabetical, -weight))
     known = bool(linked.any())
     used = int(steps.used.sum())
+    kept = order[:MAX_ROWS]
+    inside_rows = (names[inside], nesting.start[inside], steps.used_windows(), by_name.key[kept])
+    deviation = _deviations(self_ns[inside], *inside_rows)
+    device_deviation = _deviations(per_op[inside], *inside_rows) if known else {}
     out = []
-    for i in order[:MAX_ROWS].tolist():
+    for i in kept.tolist():
         code = int(by_name.key[i])
         counted = shapes.get(code)
         out.append(
@@ -76,9 +82,15 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
                 launches=int(launched[code]) if known else None,
                 shapes=counted[0] if counted else None,
                 top_shape=counted[1] if counted else None,
+                host_self_deviation_ns=deviation[code],
+                device_self_deviation_ns=device_deviation.get(code),
             )
         )
     return out, len(by_name.key)
+
+
+def _deviations(values: Ints, keys: Ints, start: Ints, used: Intervals, wanted: Ints) -> dict[int, float | None]:
+    return dict(zip(wanted.tolist(), step_deviations(keys, values, start, used, wanted), strict=True))
 
 
 def _outermost(names: Ints, parent: Ints) -> npt.NDArray[np.bool_]:
@@ -137,12 +149,14 @@ def kernel_rows(trace: Trace, steps: Steps) -> tuple[list[KernelRow], int]:
     k, s, e, rows = clusters(key[many], device.start[many], device.end[many])
     keys = np.concatenate([k, key[one]])
     lengths = np.concatenate([e - s, device.dur[one]])
+    starts = np.concatenate([s, device.start[one]])
     row_count = np.bincount(
         np.unique(keys, return_inverse=True)[1], weights=np.concatenate([rows, np.ones(int(one.sum()))])
     ).astype(np.int64)
     stats = group(keys, lengths)
     used = int(steps.used.sum())
     order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
+    deviation = _deviations(lengths, keys, starts, steps.used_windows(), stats.key[order])
     sort = np.argsort(key[inside], kind="stable")
     sorted_keys, kinds, dtypes, recipes = (
         key[inside][sort],
@@ -172,6 +186,7 @@ def kernel_rows(trace: Trace, steps: Steps) -> tuple[list[KernelRow], int]:
                 p90_ns=int(stats.p90[i]),
                 max_ns=int(stats.max[i]),
                 recipes=int((recipe >= 0).sum()) or None,
+                total_deviation_ns=deviation[code],
             )
         )
     return out, len(stats.key)

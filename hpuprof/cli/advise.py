@@ -6,12 +6,21 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import graph_options, out_color, out_width, progress_bar, source_options
+from hpuprof.cli.common import (
+    graph_options,
+    out_color,
+    out_width,
+    progress_bar,
+    scale_arguments,
+    scale_options,
+    source_options,
+)
 
 
 @click.command("advise")
 @source_options
 @graph_options
+@scale_options
 def command(
     paths: tuple[str, ...],
     rank_from: str | None,
@@ -27,10 +36,11 @@ def command(
     """
     from hpuprof import api
 
-    run = api.load(list(paths), rank_from=rank_from)
+    scale = scale_arguments()
+    run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
     with progress_bar(len(run), quiet=quiet) as progress:
         report = api.analyze(
-            run, rank_from=rank_from, jobs=jobs, step_time=step_time, constants=constants, progress=progress
+            run, rank_from=rank_from, jobs=jobs, step_time=step_time, constants=constants, progress=progress, **scale
         )
     if as_json:
         import msgspec

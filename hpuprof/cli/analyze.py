@@ -15,6 +15,7 @@ from hpuprof.cli.common import (
     scale_options,
     source_options,
 )
+from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 
 
 @click.command("analyze")
@@ -29,6 +30,8 @@ from hpuprof.cli.common import (
 )
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option("--strict", is_flag=True, default=None, help="Fail (exit 3) when rows or files were lost.")
+@gate_options
+@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names by tokens.")
 def command(
     paths: tuple[str, ...],
     rank_from: str | None,
@@ -40,7 +43,10 @@ def command(
     output: Path | None,
     force: bool,
     strict: bool | None,
-) -> None:
+    fail_on: tuple[str, ...],
+    junit: Path | None,
+    redact: bool,
+) -> int:
     """Say where the step went and whether graph mode would help: host and device time, idle causes, operators, findings.
 
     PATH is a trace file, a directory, a pattern, or a URL of one (s3, gs, hdfs, http …); directories are searched for .json,
@@ -48,7 +54,10 @@ def command(
     """
     from hpuprof import api
     from hpuprof.render import check_target, render, write
+    from hpuprof.report.gate import evaluate, with_gates
+    from hpuprof.report.redact import redact_reports
 
+    gates = chosen_gates(fail_on, junit, changes=False)
     if output is not None:
         check_target(output, force=force)
     scale = scale_arguments()
@@ -64,6 +73,11 @@ def command(
             progress=progress,
             **scale,
         )
+    if redact:
+        (report,) = redact_reports([report])
+    results = evaluate(gates, report)
+    if results:
+        report = with_gates(report, results)
     if output is not None:
         write(report, output, force=force)
         click.echo(f"wrote {output}", err=True)
@@ -73,3 +87,4 @@ def command(
         from hpuprof.render.text import to_text
 
         click.echo(to_text(report, width=out_width(), color=out_color()), nl=False, color=True)
+    return conclude(results, junit, command="analyze")

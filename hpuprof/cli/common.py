@@ -20,9 +20,13 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def source_options(function: F) -> F:
     """Add the arguments of every command that reads traces."""
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...")(read_options(function))
+
+
+def read_options(function: F) -> F:
+    """Add the options of every command that reads traces."""
     for decorate in reversed(
         (
-            click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
             click.option("--rank-from", type=click.Choice(RANK_SOURCES), help="Where ranks come from. [default: auto]"),
             click.option(
                 "-j",

@@ -16,9 +16,12 @@ from hpuprof._version import __version__
 COMMANDS = {
     "analyze": "Say where the step went, from a directory of traces.",
     "advise": "Say whether graph mode would help, by how much and how.",
+    "compare": "Say what got slower or faster between two runs, and why.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
+    "export": "Write one table, or all slices, as CSV, JSON or Parquet.",
     "calibrate": "Measure what this machine costs per graph launch, copy and profiled row.",
     "explain": "Tell what a finding or diagnostic code means.",
+    "completion": "Print the completion script of bash, zsh or fish.",
 }
 
 

@@ -558,3 +558,15 @@ def run_mode(family: str, names: set[str], activities: set[Activity]) -> str:
     if Activity.GRAPH_LAUNCH in activities:
         return "compile+graphs" if compiled else "graphs"
     return "compile" if compiled else "eager"
+
+
+THREAD_WORDS = frozenset({
+    "autograd", "backward", "compute", "copy", "core", "cpu", "cuda", "data", "dataloader", "default", "device",
+    "dma", "dram", "d", "edma", "engine", "event", "external", "fw", "gpu", "graph", "h", "hd", "host", "hpu",
+    "id", "internal", "jax", "kdma", "kernel", "launch", "lane", "loader", "main", "mainthread", "memcpy",
+    "memory", "memset", "mme", "mtia", "nccl", "nic", "pci", "pdma", "process", "profiler", "pt", "pytorch",
+    "python", "queue", "rank", "request", "rocm", "root", "rot", "runtime", "sched", "spans", "spdma", "sram",
+    "stream", "synapse", "thread", "threads", "to", "torch", "tpc", "trace", "traces", "trigger", "triggered",
+    "unknown", "worker", "x", "xpu",
+})  # fmt: skip
+"""Words that threads, streams and engine lanes are called by everywhere; a name of other words may be anything, even a secret."""

@@ -15,6 +15,7 @@ from hpuprof.model.tables import (
     EngineRow,
     FileRow,
     GapCauseRow,
+    GapOperatorRow,
     GapRow,
     IntelRow,
     KernelRow,
@@ -41,6 +42,7 @@ class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[StepRow]
     gap_causes: list[GapCauseRow]
     gaps: list[GapRow]
+    gap_operators: list[GapOperatorRow]
     threads: list[ThreadRow]
     engines: list[EngineRow]
     overlaps: list[OverlapRow]

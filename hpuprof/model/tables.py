@@ -185,6 +185,23 @@ class GapRow(Row, frozen=True, kw_only=True):
     ]
 
 
+class GapOperatorRow(Row, frozen=True, kw_only=True):
+    """Device idle time of the used steps by cause and by what the host path was in; the rows of a cause sum to its idle time."""
+
+    cause: Annotated[str, Meta(description="Slug of the cause; see docs/definitions.md.")]
+    host_row: Annotated[
+        str, Meta(description="Innermost operator, of the main thread or else of an autograd thread; empty for none.")
+    ]
+    within: Annotated[str, Meta(description="Innermost annotation of the main thread, steps left out; empty for none.")]
+    gaps: Annotated[int, Meta(description="Idle pieces that it covers, wholly or in part.")]
+    idle_ns: Annotated[int, Meta(description="Idle time [ns].")]
+    idle_per_step_ns: Annotated[float, Meta(description="idle_ns over used steps [ns].")]
+    idle_deviation_ns: Annotated[
+        float | None,
+        Meta(description="Standard deviation over used steps of the idle time per step [ns]. None for a single step."),
+    ] = None
+
+
 class ThreadRow(Row, frozen=True, kw_only=True):
     """Host threads by role, over the used steps."""
 
@@ -263,6 +280,12 @@ class OperatorRow(Row, frozen=True, kw_only=True):
     launches: Annotated[int | None, Meta(description="Device rows launched directly by the operator.")]
     shapes: Annotated[int | None, Meta(description="Distinct input shapes. None when shapes were not recorded.")]
     top_shape: Annotated[str | None, Meta(description="Most frequent input shapes.")]
+    host_self_deviation_ns: Annotated[
+        float | None, Meta(description="Standard deviation over used steps of host_self_ns per step [ns].")
+    ] = None
+    device_self_deviation_ns: Annotated[
+        float | None, Meta(description="Standard deviation over used steps of device_self_ns per step [ns].")
+    ] = None
 
 
 class KernelRow(Row, frozen=True, kw_only=True):
@@ -283,6 +306,9 @@ class KernelRow(Row, frozen=True, kw_only=True):
     p90_ns: Annotated[int, Meta(description="90th percentile of lengths [ns].")]
     max_ns: Annotated[int, Meta(description="Longest [ns].")]
     recipes: Annotated[int | None, Meta(description="Distinct recipe ids (HPU); ids have 16 bits and may collide.")]
+    total_deviation_ns: Annotated[
+        float | None, Meta(description="Standard deviation over used steps of total_ns per step [ns].")
+    ] = None
 
 
 class LaunchRow(Row, frozen=True, kw_only=True):

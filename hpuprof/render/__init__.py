@@ -8,13 +8,16 @@ import tempfile
 from pathlib import Path
 
 from hpuprof.errors import OutputError, UsageError
+from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
 
 SUFFIXES = (".json", ".md", ".txt")
 
 
-def render(report: Report, suffix: str) -> str:
-    """Return a report in the format of a suffix: .json, .md or .txt. Raises UsageError for another suffix."""
+def render(report: Report | Comparison, suffix: str) -> str:
+    """Return a report or a comparison in the format of a suffix: .json, .md or .txt. Raises UsageError for another suffix."""
+    if isinstance(report, Comparison):
+        return _render_comparison(report, suffix)
     if suffix == ".json":
         from hpuprof.render.json import dumps
 
@@ -30,6 +33,18 @@ def render(report: Report, suffix: str) -> str:
     raise UsageError(f"no format for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
 
 
+def _render_comparison(comparison: Comparison, suffix: str) -> str:
+    from hpuprof.render import compare
+
+    if suffix == ".json":
+        return compare.dumps(comparison)
+    if suffix == ".md":
+        return compare.to_markdown(comparison)
+    if suffix == ".txt":
+        return compare.to_text(comparison, width=100)
+    raise UsageError(f"no format of a comparison for the suffix {suffix!r}", hint="use one of .json, .md, .txt")
+
+
 def check_target(path: Path, *, force: bool) -> None:
     """Refuse early what `write` would refuse late. Raises UsageError or OutputError."""
     if path.suffix not in SUFFIXES:
@@ -40,8 +55,8 @@ def check_target(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path.parent}: no such directory", hint="create it first")
 
 
-def write(report: Report, path: Path, *, force: bool = True) -> Path:
-    """Write a report in the format of the path's suffix: whole, or not at all. Raises OutputError or UsageError."""
+def write(report: Report | Comparison, path: Path, *, force: bool = True) -> Path:
+    """Write a report or a comparison in the format of the path's suffix: whole, or not at all. Raises OutputError or UsageError."""
     check_target(path, force=force)
     write_whole(path, render(report, path.suffix))
     return path

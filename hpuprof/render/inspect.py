@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import msgspec
 
 from hpuprof.render.sections import could_not_say
+from hpuprof.render.text import MIN_WIDTH
 from hpuprof.render.units import clean, duration, percent, shorten, size
 from hpuprof.report.model import Report
 
@@ -61,9 +63,27 @@ def to_text(report: Report, *, width: int = 80) -> str:
             ("left out", ", ".join(f"{n:,} {c}" for c, n in f.ignored.items())),
             ("unknown", "; ".join(f"{n:,} {c} on {t}" for c, t, n in f.unknown)),
         ]
-        lines += [f"  {label:<9}{clean(text)}" for label, text in facts if text]
+        for label, text in facts:
+            lines += _wrapped(clean(text), f"  {label:<9}", width) if text else []
         lines.append("")
     unsaid = could_not_say(report)
     if unsaid:
-        lines += ["What the traces could not say", *(f"  {line}" for line in unsaid)]
+        lines.append("What the traces could not say")
+        for line in unsaid:
+            lines += _wrapped(line, "  ", width)
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _wrapped(text: str, lead: str, width: int) -> list[str]:
+    """Break a line that is too long, between clauses where that is enough; later lines stand under the first one's text."""
+    room = max(MIN_WIDTH, width) - len(lead)
+    lines = [""]
+    for clause in text.split("; "):
+        if lines[-1] and len(lines[-1]) + 3 + len(clause) <= room:
+            lines[-1] += f"; {clause}"
+            continue
+        if lines[-1]:
+            lines[-1] += ";"
+        lines += textwrap.wrap(clause, room, break_on_hyphens=False) or [""]
+    found = [line for line in lines if line]
+    return [(lead if i == 0 else " " * len(lead)) + line for i, line in enumerate(found)]

@@ -12,9 +12,14 @@ from hpuprof.report.model import SCHEMA_VERSION, Report, ReportData
 
 def dumps(report: Report) -> str:
     """Return the whole report as one JSON document, one line per row of a table, ending in a newline."""
+    return document(report.data)
+
+
+def document(data: msgspec.Struct) -> str:
+    """Return a structure as one JSON document, one line per row of its lists, ending in a newline."""
     parts = []
-    for name in ReportData.__struct_fields__:
-        value = getattr(report.data, name)
+    for name in data.__struct_fields__:
+        value = getattr(data, name)
         if isinstance(value, list) and value:
             rows = ",\n    ".join(msgspec.json.encode(row).decode() for row in value)
             parts.append(f'  "{name}": [\n    {rows}\n  ]')

@@ -19,6 +19,11 @@ def escape(text: str) -> str:
 
 def to_markdown(report: Report) -> str:
     """Return the report as GitHub-flavoured Markdown."""
+    return from_template("report.md.j2", report=report, sections=sections(report), unsaid=could_not_say(report))
+
+
+def from_template(name: str, **values: object) -> str:
+    """Fill a Markdown template of this package; its values pass through `md`."""
     import jinja2
 
     # HTML escaping is the wrong one for Markdown; every value of the template passes through `md` instead.
@@ -31,7 +36,7 @@ def to_markdown(report: Report) -> str:
     )
     environment.filters["md"] = escape
     template = environment.from_string(
-        files("hpuprof.render").joinpath("templates/report.md.j2").read_text(encoding="utf-8")
+        files("hpuprof.render").joinpath(f"templates/{name}").read_text(encoding="utf-8")
     )
-    text: str = template.render(report=report, sections=sections(report), unsaid=could_not_say(report))
+    text: str = template.render(**values)
     return text

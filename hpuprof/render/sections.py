@@ -11,7 +11,7 @@ from hpuprof.model.graph_mode import GraphMode, Interval
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import DiagnosticRow, RankRow, Row
 from hpuprof.render.units import clean, duration, measured, number, percent, size
-from hpuprof.report.model import Report, ReportData
+from hpuprof.report.model import GateResult, Report, ReportData
 
 TOP = 10
 R = TypeVar("R", bound=Row)
@@ -33,7 +33,14 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
     """Return the sections in reading order, tables cut to `top` rows (None: all); those without rows are left out."""
     data = report.data
     lead = _lead(data)
-    found = [graph_options(data.graph_mode, 3), _budget(report), _causes(report), _ranks(data), _files(data)]
+    found = [
+        gates(data.gates),
+        graph_options(data.graph_mode, 3),
+        _budget(report),
+        _causes(report),
+        _ranks(data),
+        _files(data),
+    ]
     if lead:
         found += [
             _gaps(data, lead, top),
@@ -101,6 +108,12 @@ def _of(rows: Sequence[R], lead: RankRow) -> list[R]:
 
 def _whose(data: ReportData, lead: RankRow) -> str:
     return f", rank {lead.rank}" if len(data.ranks) > 1 else ""
+
+
+def gates(results: Sequence[GateResult]) -> Section:
+    """Show how each gate went."""
+    rows = tuple((clean(g.gate), g.outcome, clean(g.text)) for g in results)
+    return Section("Gates", ("fails when", "outcome", "because"), rows, "lll")
 
 
 def _budget(report: Report) -> Section:

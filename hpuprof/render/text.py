@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hpuprof.render.sections import TOP, Section, could_not_say, sections
@@ -17,19 +18,25 @@ MIN_WIDTH = 72
 
 def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
     """Return the report as text of at most `width` columns (at least 72), tables of names cut to `top` rows (None: all)."""
+    return printed(lambda console: _print(report, console, top), width=width, color=color)
+
+
+def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
+    """Return what `draw` prints on a console of this width, without blanks at the ends of lines."""
     from rich.console import Console
 
     out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(MIN_WIDTH, width),
-        force_terminal=color,
-        no_color=not color,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
+    draw(
+        Console(
+            file=out,
+            width=max(MIN_WIDTH, width),
+            force_terminal=color,
+            no_color=not color,
+            highlight=False,
+            emoji=False,
+            legacy_windows=False,
+        )
     )
-    _print(report, console, top)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -75,7 +82,9 @@ def lay_out(section: Section, width: int) -> str:
     flexible = [i for i, letter in enumerate(section.align) if letter == "l"]
     while sum(widths) > room and any(widths[i] > 12 for i in flexible):
         widest = max(flexible, key=lambda i: widths[i])
-        widths[widest] -= min(widths[widest] - 12, sum(widths) - room)
+        # Down to the next widest, and on in turn, so that no column pays for all.
+        next_widest = max((widths[i] for i in flexible if i != widest), default=12)
+        widths[widest] -= min(max(widths[widest] - max(next_widest, 12), 1), sum(widths) - room)
     lines = []
     for cells in ([section.header] if any(section.header) else []) + list(section.rows):
         parts = []

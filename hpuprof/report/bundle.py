@@ -28,6 +28,7 @@ LATE_TABLES = (
     "operators",
     "kernels",
     "queue",
+    "gap_operators",
     "obstacles",
     "modules",
     "shapes",

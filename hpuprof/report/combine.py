@@ -21,11 +21,10 @@ from hpuprof.report.findings import find
 from hpuprof.report.graph_mode import decide_graph_mode
 from hpuprof.report.metrics import build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
+from hpuprof.report.place import places
 
 _PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
 _R = TypeVar("_R", bound=Row)
-_ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
-_STAGES = ("fit", "", "validate", "test", "predict")
 
 
 def combine(
@@ -54,7 +53,7 @@ def combine(
         for name in _PER_FILE
     }
     file_rows = [msgspec.structs.replace(_stamped(part.file, who), provenance=who.provenance) for who, part in done]
-    chosen = _chosen([who for who, _ in done])
+    chosen = next(iter(places(who for who, _ in done)), ("", ""))
     idles = {id(part): _idle_by_cause(part.gap_causes, part.steps) for _, part in done}
     rank_rows = [_rank_row(who, part, idles[id(part)]) for who, part in done]
     main = [(row, part) for row, (who, part) in zip(rank_rows, done, strict=True) if (who.stage, who.action) == chosen]
@@ -101,22 +100,6 @@ def _stamped(row: _R, who: Identity) -> _R:
 
 def _stamp(rows: Iterable[_R], who: Identity) -> list[_R]:
     return [_stamped(row, who) for row in rows]
-
-
-def _chosen(identities: Sequence[Identity]) -> tuple[str, str]:
-    """Choose the stage and action that the headline speaks of: training before the rest."""
-    kinds = {(who.stage, who.action) for who in identities}
-
-    def rank(kind: tuple[str, str]) -> tuple[int, int, str, str]:
-        stage, action = kind
-        return (
-            _ACTIONS.index(action) if action in _ACTIONS else len(_ACTIONS),
-            _STAGES.index(stage) if stage in _STAGES else len(_STAGES),
-            stage,
-            action,
-        )
-
-    return min(kinds, key=rank, default=("", ""))
 
 
 def _idle_by_cause(causes: Iterable[GapCauseRow], steps: Sequence[StepRow]) -> dict[Cause, int]:

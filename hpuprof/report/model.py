@@ -15,6 +15,7 @@ from hpuprof.model.tables import (
     EngineRow,
     FileRow,
     GapCauseRow,
+    GapOperatorRow,
     GapRow,
     IntelRow,
     KernelRow,
@@ -70,6 +71,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Annotated[list[int], Meta(description="Ranks it was found on; empty for all.")]
 
 
+class GateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One gate (`--fail-on`) and how it went."""
+
+    gate: Annotated[str, Meta(description="The condition that fails the run, as given.")]
+    outcome: Annotated[str, Meta(description="passed, failed, or unknown: it could not be evaluated.")]
+    value: Annotated[float | int | None, Meta(description="The value that was judged; for METRIC:N%, the worsening.")]
+    unit: Annotated[str, Meta(description="Unit of the value.")]
+    text: Annotated[str, Meta(description="Why, in words.")]
+
+
 class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that hpuprof knows of a run: what `--json` prints and `read_report` reads."""
 
@@ -99,6 +110,8 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: list[ObstacleRow] = []
     modules: list[ModuleRow] = []
     shapes: list[ShapeRow] = []
+    gates: Annotated[list[GateResult], Meta(description="Gates evaluated; empty when none were asked for.")] = []
+    gap_operators: list[GapOperatorRow] = []
 
 
 TABLES: tuple[str, ...] = (
@@ -108,6 +121,7 @@ TABLES: tuple[str, ...] = (
     "steps",
     "gap_causes",
     "gaps",
+    "gap_operators",
     "threads",
     "engines",
     "overlaps",

@@ -1,0 +1,29 @@
+"""How much sums per step vary from step to step: what comparisons need to tell a change from noise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpuprof.model.intervals import Intervals
+from hpuprof.model.trace import Ints
+
+
+def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, wanted: Ints) -> list[float | None]:
+    """Return for each wanted key the standard deviation (n - 1) over the used steps of its sum of `values` per step [ns].
+
+    `keys`, `values` and `start` have one entry a row, all starting inside a used step; steps without the key count as 0.
+    None with fewer than two used steps.
+    """
+    count = len(used)
+    if count < 2 or not len(wanted):
+        return [None] * len(wanted)
+    order = np.argsort(wanted, kind="stable")
+    ranked = wanted[order]
+    place = np.minimum(np.searchsorted(ranked, keys), len(ranked) - 1)
+    mine = ranked[place] == keys
+    step = np.searchsorted(used.start, start[mine], side="right") - 1
+    sums = np.bincount(
+        order[place[mine]] * count + step, weights=values[mine].astype(np.float64), minlength=len(wanted) * count
+    ).reshape(len(wanted), count)
+    deviations: list[float | None] = sums.std(axis=1, ddof=1).tolist()
+    return deviations

@@ -1,0 +1,115 @@
+"""Device idle time by cause and by what the host path was in meanwhile: the operator, and the annotation around it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.deviation import step_deviations
+from hpuprof.analysis.gaps import Gaps
+from hpuprof.analysis.links import Links, Nesting, nest_rows
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import intersect
+from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.tables import GapOperatorRow
+from hpuprof.model.trace import Trace
+
+MAX_ROWS = 100
+"""Rows kept, the largest first; what they leave of a cause is told by the table of causes."""
+
+
+def gap_operator_rows(
+    trace: Trace, gaps: Gaps, steps: Steps, roles: npt.NDArray[np.int8], links: Links
+) -> list[GapOperatorRow]:
+    """Split the idle time of the used steps by cause, innermost operator and innermost annotation (steps left out).
+
+    Operators of the main thread come first, those of autograd threads where it has none. Idle pieces are cut wherever an operator or
+    annotation begins or ends, so that every nanosecond goes to what was open in it; the rows of a cause sum to its idle time.
+    """
+    used = steps.used_windows()
+    pieces = {cause: intersect(part, used) for cause, part in gaps.by_cause.items()} if len(used) else {}
+    causes = [cause for cause, part in pieces.items() if len(part)]
+    if not causes:
+        return []
+    start = np.concatenate([pieces[c].start for c in causes])
+    end = np.concatenate([pieces[c].end for c in causes])
+    which = np.repeat(np.arange(len(causes)), [len(pieces[c]) for c in causes])
+    tracks = [t for role in (Role.MAIN, Role.AUTOGRAD) for t in np.flatnonzero(roles == role).tolist()]
+    annotations = _annotations(trace, steps, roles)
+    borders = _borders([links.nesting, annotations], tracks)
+    # Every piece covers the segments from the last border at or before its start to the last one before its end.
+    first = np.searchsorted(borders, start, side="right") - 1
+    stop = np.searchsorted(borders, end, side="left")
+    count = stop - first
+    piece = np.repeat(np.arange(len(start)), count)
+    segment = first[piece] + np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
+    begin = np.maximum(borders[segment], start[piece])
+    length = np.minimum(np.append(borders[1:], np.iinfo(np.int64).max)[segment], end[piece]) - begin
+    row = _name_at(trace, links.nesting, tracks, begin)
+    within = _name_at(trace, annotations, tracks, begin)
+    width = len(trace.names) + 1
+    keys = (which[piece] * width + row + 1) * width + within + 1
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    total = np.bincount(inverse, weights=length.astype(np.float64)).astype(np.int64)
+    # A gap that an operator covers in several segments counts once.
+    gap_count = np.bincount(
+        np.unique(inverse.astype(np.int64) * len(start) + piece) // len(start), minlength=len(distinct)
+    )
+
+    def named(code: int) -> tuple[str, str, str]:
+        rest, inner = divmod(int(distinct[code]), width)
+        cause, operator = divmod(rest, width)
+        return (
+            causes[cause].name.lower(),
+            trace.names[operator - 1] if operator else "",
+            trace.names[inner - 1] if inner else "",
+        )
+
+    order = sorted(range(len(distinct)), key=lambda i: (-int(total[i]), named(i)))[:MAX_ROWS]
+    deviations = step_deviations(keys, length, begin, used, distinct[order])
+    return [
+        GapOperatorRow(
+            cause=named(i)[0],
+            host_row=named(i)[1],
+            within=named(i)[2],
+            gaps=int(gap_count[i]),
+            idle_ns=int(total[i]),
+            idle_per_step_ns=int(total[i]) / len(used),
+            idle_deviation_ns=deviation,
+        )
+        for i, deviation in zip(order, deviations, strict=True)
+    ]
+
+
+def _annotations(trace: Trace, steps: Steps, roles: npt.NDArray[np.int8]) -> Nesting:
+    """Nest the annotations of the main thread, without the rows that delimit steps."""
+    host = trace.host
+    delimiting = {steps.name, *steps.labels}
+    ordinary = np.array([n not in delimiting for n in trace.names] or [True], dtype=bool)
+    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP))
+    rows = rows[(roles[host.track[rows]] == Role.MAIN) & ordinary[host.name[rows]]] if len(rows) else rows
+    return nest_rows(trace, rows)
+
+
+def _borders(nestings: list[Nesting], tracks: list[int]) -> npt.NDArray[np.int64]:
+    """Return all instants at which something opens or closes on these tracks, from the beginning of time."""
+    found = [np.array([np.iinfo(np.int64).min], dtype=np.int64)]
+    for nesting in nestings:
+        mine = np.isin(nesting.track, tracks)
+        found += [nesting.start[mine], nesting.end[mine]]
+    return np.unique(np.concatenate(found))
+
+
+def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the code of the innermost row's name at each instant, by the first of the tracks that has one; -1 for none."""
+    out = np.full(len(when), -1, dtype=np.int64)
+    if not len(nesting.rows):
+        return out
+    names = trace.host.name[nesting.rows].astype(np.int64)
+    for track in tracks:
+        left = np.flatnonzero(out < 0)
+        if not len(left):
+            break
+        at = nesting.innermost(np.full(len(left), track, dtype=np.int32), when[left])
+        out[left] = np.where(at >= 0, names[np.maximum(at, 0)], -1)
+    return out

@@ -1,0 +1,92 @@
+"""`hpuprof compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpuprof.cli.common import out_color, out_width, progress_bar, read_options, scale_arguments, scale_options
+from hpuprof.cli.gates import chosen_gates, conclude, gate_options
+
+
+@click.command("compare")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@read_options
+@scale_options
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it instead: .json, .md or .txt."
+)
+@click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@click.option(
+    "--threshold",
+    metavar="PERCENT",
+    default="2%",
+    show_default=True,
+    help="Smallest relative change that counts.",
+)
+@gate_options
+@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names by tokens.")
+def command(
+    a: str,
+    b: str,
+    rank_from: str | None,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+    output: Path | None,
+    force: bool,
+    threshold: str,
+    fail_on: tuple[str, ...],
+    junit: Path | None,
+    redact: bool,
+) -> int:
+    """Compare run B with run A: what got slower or faster beyond noise, and why.
+
+    A and B are traces, directories of traces, or reports saved with `-o report.json`.
+    """
+    from hpuprof import api
+    from hpuprof.render import check_target, render, write
+    from hpuprof.render.compare import to_text
+    from hpuprof.report.compare import compare_reports
+    from hpuprof.report.gate import evaluate_comparison
+    from hpuprof.report.redact import redact_reports
+
+    gates = chosen_gates(fail_on, junit, changes=True)
+    limit = _percent(threshold)
+    if output is not None:
+        check_target(output, force=force)
+    reports = []
+    for side in (a, b):
+        if api.is_report(side):
+            reports.append(api.read_report(side))
+            continue
+        scale = scale_arguments()
+        run = api.load(side, rank_from=rank_from, scheduler=scale["scheduler"])
+        with progress_bar(len(run), quiet=quiet) as progress:
+            reports.append(api.analyze(run, rank_from=rank_from, jobs=jobs, progress=progress, **scale))
+    names = (a, b)
+    if redact:
+        reports, names = redact_reports(reports), ("A", "B")
+    comparison = compare_reports(reports[0], reports[1], names=names, threshold=limit)
+    results = evaluate_comparison(gates, comparison, reports[1])
+    comparison = comparison.with_gates(results)
+    if output is not None:
+        write(comparison, output, force=force)
+        click.echo(f"wrote {output}", err=True)
+    if as_json:
+        click.echo(render(comparison, ".json"), nl=False)
+    elif output is None:
+        click.echo(to_text(comparison, width=out_width(), color=out_color()), nl=False, color=True)
+    return conclude(results, junit, command="compare")
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 10:
+        raise click.BadParameter(f"{text!r} is no percentage such as 2%.", param_hint="--threshold")
+    return value

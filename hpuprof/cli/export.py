@@ -1,0 +1,99 @@
+"""`hpuprof export`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpuprof.cli.common import progress_bar, scale_arguments, scale_options, source_options
+
+if TYPE_CHECKING:
+    from hpuprof.errors import TraceFormatError
+    from hpuprof.render.tables import Columns
+
+
+def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    from hpuprof.exporting import TABLE_NAMES
+
+    return [name for name in TABLE_NAMES if name.startswith(incomplete)]
+
+
+@click.command("export")
+@source_options
+@scale_options
+@click.option(
+    "--table",
+    required=True,
+    metavar="NAME",
+    shell_complete=_complete_table,
+    help="A table of docs/columns.md: steps, operators, kernels, …, or slices for all rows of the traces.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a file instead: .csv, .json or .parquet.",
+)
+@click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names by tokens.")
+def command(
+    paths: tuple[str, ...],
+    rank_from: str | None,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+    table: str,
+    output: Path | None,
+    force: bool,
+    redact: bool,
+) -> None:
+    """Write one table as CSV (or JSON, or Parquet), for spreadsheets, pandas, polars and databases.
+
+    PATH is a trace file, a directory of traces, or one report saved with `-o report.json` (which holds no slices).
+    """
+    from hpuprof import api, exporting
+    from hpuprof.errors import InputError
+    from hpuprof.render.tables import CsvWriter, JsonWriter, TableWriter, check_table_target, table_file
+
+    row = exporting.row_type(table)
+    if output is not None:
+        check_table_target(output, force=force)
+
+    def pieces() -> Iterator[Columns]:
+        if len(paths) == 1 and api.is_report(paths[0]):
+            if table == exporting.SLICES:
+                raise InputError(f"{paths[0]}: a report holds no slices", hint="give the traces themselves")
+            yield from exporting.report_pieces(api.read_report(paths[0]), table, redact=redact)
+            return
+        scale = scale_arguments()
+        run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
+        with progress_bar(len(run), quiet=quiet) as progress:
+            if table == exporting.SLICES:
+                yield from exporting.all_slices(run, redact=redact, progress=progress, lost=_lost)
+                return
+            report = api.analyze(run, rank_from=rank_from, jobs=jobs, progress=progress, **scale)
+        yield from exporting.report_pieces(report, table, redact=redact)
+
+    def fill(writer: TableWriter) -> None:
+        for piece in pieces():
+            writer.write(piece)
+
+    if output is not None:
+        with table_file(output, row) as writer:
+            fill(writer)
+        click.echo(f"wrote {output}", err=True)
+        return
+    columns: list[Any] = list(row.__struct_fields__)
+    out: TableWriter = (
+        JsonWriter(sys.stdout, columns) if as_json else CsvWriter(sys.stdout, columns, safe=sys.stdout.isatty())
+    )
+    fill(out)
+    out.close()
+
+
+def _lost(error: TraceFormatError) -> None:
+    click.echo(f"left out: {error.message}", err=True)

@@ -1,0 +1,77 @@
+"""What commands with gates share: the options, the outcome on stderr, the JUnit file, the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from hpuprof.errors import OutputError
+
+if TYPE_CHECKING:
+    from hpuprof.report.gate import Gate
+    from hpuprof.report.model import GateResult
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def _complete_gate(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    from hpuprof.report.metrics import build_metrics
+
+    return [m.name for m in build_metrics([], {}, [], "") if m.name.startswith(incomplete)]
+
+
+def gate_options(function: F) -> F:
+    """Add --fail-on and --junit."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--fail-on",
+                multiple=True,
+                metavar="GATE",
+                shell_complete=_complete_gate,
+                help="Exit 1 when this holds, such as 'device_idle_fraction > 30%', finding:HP201, or in compare step_time_p50:5%. Repeatable.",
+            ),
+            click.option(
+                "--junit",
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="Write the gates' outcome as JUnit XML.",
+            ),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -> list[Gate]:
+    """Return the gates of the command line, or else of the settings, checked before any work is done.
+
+    Gates on changes among the settings are left out where there is one run only: they are meant for `compare`.
+    """
+    from hpuprof.options import resolve_options
+    from hpuprof.report.gate import parse_gate, parse_gates
+
+    if junit is not None and not junit.absolute().parent.is_dir():
+        raise OutputError(f"{junit.parent}: no such directory", hint="create it first")
+    if fail_on:
+        return parse_gates(fail_on, changes=changes)
+    texts = resolve_options().fail_on
+    return parse_gates([t for t in texts if changes or parse_gate(t).kind != "change"], changes=changes)
+
+
+def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str) -> int:
+    """Write the JUnit file, tell on stderr what did not pass, and return the exit code."""
+    from hpuprof.render import write_whole
+    from hpuprof.render.junit import to_junit
+    from hpuprof.render.units import clean
+    from hpuprof.report.gate import exit_code
+
+    if junit is not None:
+        write_whole(junit, to_junit(results, command=command))
+    for result in results:
+        if result.outcome != "passed":
+            how = "failed" if result.outcome == "failed" else "cannot be evaluated"
+            click.echo(clean(f"gate {how}: {result.gate}: {result.text}"), err=True)
+    return exit_code(results)

@@ -1,0 +1,276 @@
+"""A comparison as text, Markdown and JSON. Formats and lays out; verdicts and sentences arrive ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hpuprof.errors import InputError
+from hpuprof.model.schema import CAUSE_TEXT
+from hpuprof.render.json import document
+from hpuprof.render.markdown import from_template
+from hpuprof.render.sections import TOP, Section, gates
+from hpuprof.render.text import lay_out, printed
+from hpuprof.render.units import clean, duration, measured, percent
+from hpuprof.report.compare.model import COMPARISON_VERSION, Change, Comparison, Part, Side
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
+_STEP = {
+    "wall_ns": "step time, mean",
+    "host_working_ns": "host working",
+    "host_blocked_ns": "host blocked (waiting)",
+    "input_ns": "fetching data",
+    "compile_ns": "compiling",
+    "device_busy_ns": "device busy",
+    "device_idle_ns": "device idle",
+    "compute_busy_ns": "  compute",
+    "exposed_communication_ns": "  exposed communication",
+    "exposed_copy_ns": "  exposed copies",
+    "launches": "launches",
+    "device_rows": "device rows",
+}
+_WHAT = {
+    "gap": "idle",
+    "gap_operator": "idle at",
+    "engine": "engine",
+    "operator": "operator",
+    "kernel": "kernel",
+    "collective": "collective",
+    "rank": "rank",
+}
+_MEASURE = {"host_self_ns": "host", "device_self_ns": "device", "own_ns": "own time"}
+_DETAIL = tuple(_WHAT)
+
+
+def to_text(comparison: Comparison, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
+    """Return the comparison as text of at most `width` columns (at least 72), tables cut to `top` rows (None: all)."""
+    return printed(lambda console: _print(comparison, console, top), width=width, color=color)
+
+
+def to_markdown(comparison: Comparison, *, top: int | None = TOP) -> str:
+    """Return the comparison as GitHub-flavoured Markdown, for pull requests and CI summaries."""
+    return from_template(
+        "compare.md.j2", c=comparison, leads=leads(comparison), sections=compare_sections(comparison, top=top)
+    )
+
+
+def dumps(comparison: Comparison) -> str:
+    """Return the comparison as one JSON document, one line per change."""
+    return document(comparison)
+
+
+def loads(text: bytes | str, *, name: str = "comparison") -> Comparison:
+    """Read what `dumps` wrote. Raises InputError when it is none, or of a newer form."""
+    try:
+        head = msgspec.json.decode(text, type=_Head)
+        if head.comparison_version > COMPARISON_VERSION:
+            raise InputError(
+                f"{name}: comparison form {head.comparison_version} is newer than {COMPARISON_VERSION}",
+                hint="update hpuprof",
+            )
+        return msgspec.json.decode(text, type=Comparison)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{name}: no hpuprof comparison: {error}", hint="give a file written by `hpuprof compare -o file.json`"
+        ) from error
+
+
+class _Head(msgspec.Struct):
+    comparison_version: int
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a comparison."""
+    found: dict[str, Any] = msgspec.json.schema(Comparison)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"hpuprof comparison, form {COMPARISON_VERSION}",
+        **found,
+    }
+
+
+def leads(c: Comparison) -> list[str]:
+    """Return the sentences that stand on top: the verdict, what it consists of, the prediction."""
+    return [s for s in (c.sentence, c.explanation, c.prediction.sentence if c.prediction else "") if s]
+
+
+def compare_sections(c: Comparison, *, top: int | None = TOP) -> list[Section]:
+    """Return the sections in reading order, regressions first; those without rows are left out."""
+    lead = [x for x in c.changes if (x.stage, x.action) == (c.stage, c.action)]
+    found = [
+        gates(c.gates),
+        _items("Got worse, per step", [x for x in lead if x.verdict == "worse"], top),
+        _items("Changed, per step", [x for x in lead if x.verdict == "changed"], top),
+        _items("Got better, per step", [x for x in lead if x.verdict == "better"], top),
+        _parts(c),
+        _steps(lead),
+        _metrics(lead),
+        _places(c),
+        _findings(c),
+        _runs(c),
+    ]
+    return [section for section in found if section.rows]
+
+
+def _print(c: Comparison, console: Console, top: int | None) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    style = {"worse": "bold red", "better": "bold green"}.get(c.verdict, "bold")
+    for i, line in enumerate(leads(c)):
+        console.print(Text(clean(line), style="" if i else style))
+    if c.cautions:
+        console.print()
+        console.print(Text("Mind", style="bold underline"))
+        for caution in c.cautions:
+            console.print(Padding(Text(clean(caution), style="yellow"), (0, 0, 0, 2)))
+    for section in compare_sections(c, top=top):
+        console.print()
+        console.print(Text(clean(section.title), style="bold underline"))
+        console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
+        if section.note:
+            console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
+
+
+def _signed(value: float | None, unit: str) -> str:
+    if value is None:
+        return "unknown"
+    mark = "−" if value < 0 else "+" if value > 0 else ""
+    if unit == "fraction":
+        return f"{mark}{abs(100 * value):.1f} pts"
+    return f"{mark}{measured(abs(value), unit)}"
+
+
+def _relative(change: Change) -> str:
+    if "only in A" in change.note:
+        return "gone"
+    if change.relative is None:
+        return "new" if change.a == 0 and change.delta else ""
+    if change.relative >= 10:
+        return f"{change.relative + 1:,.0f} ×"
+    return f"{'−' if change.relative < 0 else '+' if change.relative > 0 else ''}{percent(abs(change.relative))}"
+
+
+def _noise(low: float | None, high: float | None, unit: str) -> str:
+    return "unknown" if low is None or high is None else f"±{_signed((high - low) / 2, unit).lstrip('+')}"
+
+
+def _name(change: Change) -> str:
+    if change.group == "gap":
+        return _CAUSE.get(change.name, change.name)
+    if change.group == "gap_operator":
+        cause, _, rest = change.name.partition(" ")
+        return f"{rest.replace('[pl][profile]', '') or 'nothing traced'} ({_CAUSE.get(cause, cause)})"
+    return change.name
+
+
+def _items(title: str, changes: Iterable[Change], top: int | None) -> Section:
+    """Show idle causes, operators, kernels and the like; the parts of the step have a table of their own."""
+    chosen = [x for x in changes if x.group in _DETAIL]
+    chosen.sort(key=lambda x: (x.unit != "ns", -abs(x.delta or 0.0), _DETAIL.index(x.group), x.name))
+    rows = tuple(
+        (
+            f"{_WHAT[x.group]}{' ' + _MEASURE[x.measure] if x.measure in _MEASURE else ''}",
+            clean(_name(x)),
+            _signed(x.delta, x.unit),
+            _relative(x),
+            clean("; ".join(w for w in x.note.split("; ") if not w.startswith(("only in ", "usual shape ")))),
+        )
+        for x in chosen[:top]
+    )
+    left = len(chosen) - len(rows)
+    note = f"{left} more in --json." if left else ""
+    return Section(title, ("what", "name", "change", "", "note"), rows, "llrrl", note)
+
+
+def _parts(c: Comparison) -> Section:
+    """Show what the change of the step time consists of: parts that sum to it, and the largest inside each."""
+    mine = [p for p in c.parts if (p.stage, p.action) == (c.stage, c.action)]
+    total = sum(p.delta for p in mine if p.level == 1)
+    scale = max((abs(p.delta) for p in mine if p.level == 1), default=0.0)
+    rows: list[tuple[str, ...]] = []
+    for part in sorted((p for p in mine if p.level == 1), key=lambda p: (-abs(p.delta), p.text)):
+        if abs(part.delta) < max(0.01 * scale, 0.5) and len(rows) >= 1:
+            continue
+        rows.append(_part(part, clean(part.text)))
+        inside = [p for p in mine if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)]
+        named = [p for p in inside if abs(p.delta) >= max(0.05 * scale, 0.5)]
+        if named != inside[: len(named)] or len(inside) > 1 or any(p.remainder for p in inside):
+            rows += [_part(p, f"  {clean(p.text.removesuffix(f' ({part.text})'))}") for p in named[:3]]
+    note = f"Parts sum to the change of the mean step time, {_signed(total, 'ns') if total else '0 ns'}; small ones are left out."
+    header = ("part of the step", "A", "B", "change", "noise")
+    return Section("Where the step time changed", header, tuple(rows), "lrrrr", note)
+
+
+def _part(part: Part, text: str) -> tuple[str, ...]:
+    return (
+        text,
+        duration(part.a) if part.a >= 0 else f"−{duration(-part.a)}",
+        duration(part.b) if part.b >= 0 else f"−{duration(-part.b)}",
+        _signed(part.delta, "ns"),
+        _noise(part.low, part.high, "ns"),
+    )
+
+
+def _row(label: str, x: Change) -> tuple[str, ...]:
+    return (
+        label,
+        measured(x.a, x.unit),
+        measured(x.b, x.unit),
+        _signed(x.delta, x.unit),
+        _noise(x.low, x.high, x.unit),
+        x.verdict,
+    )
+
+
+def _steps(lead: Sequence[Change]) -> Section:
+    by_name = {x.name: x for x in lead if x.group == "step"}
+    rows = tuple(
+        _row(label, by_name[name])
+        for name, label in _STEP.items()
+        if name in by_name and (by_name[name].a or by_name[name].b)
+    )
+    return Section("Step, means", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl")
+
+
+def _metrics(lead: Sequence[Change]) -> Section:
+    rows = tuple(_row(x.name, x) for x in lead if x.group == "metric" and x.delta is not None and _shows(x))
+    note = "Shares are of the step: when the step grows, the share of what did not grow shrinks."
+    return Section("Metrics", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", note)
+
+
+def _shows(change: Change) -> bool:
+    """Tell whether either value prints as more than zero."""
+    least = 0.0005 if change.unit == "fraction" else 0.0
+    return max(abs(change.a or 0), abs(change.b or 0)) > least
+
+
+def _places(c: Comparison) -> Section:
+    rows = tuple(
+        _row(" ".join(w for w in (x.stage, x.action) if w) or "unnamed steps", x)
+        for x in c.changes
+        if (x.group, x.name) == ("step", "wall_ns") and (x.stage, x.action) != (c.stage, c.action)
+    )
+    return Section("Other recordings, mean step time", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl")
+
+
+def _findings(c: Comparison) -> Section:
+    codes_a, codes_b = {f.code for f in c.findings_a}, {f.code for f in c.findings_b}
+    rows = [("new in B", f.code, f.title, clean(f.evidence)) for f in c.findings_b if f.code not in codes_a]
+    rows += [("gone in B", f.code, f.title, clean(f.evidence)) for f in c.findings_a if f.code not in codes_b]
+    return Section("Findings that differ", ("", "code", "finding", "evidence"), tuple(rows), "llll")
+
+
+def _runs(c: Comparison) -> Section:
+    def row(label: str, side: Side) -> tuple[str, ...]:
+        device = " ".join(w for w in (side.family, side.device) if w)
+        return label, clean(side.name), clean(device), side.mode, str(side.ranks), str(side.steps)
+
+    rows = (row("A", c.a), row("B", c.b))
+    note = f"A difference counts from {percent(c.threshold)} on, and when the {100 * c.level:.0f} % interval (noise) leaves out zero."
+    return Section("Compared", ("", "run", "device", "mode", "ranks", "steps"), rows, "llllrr", note)

@@ -1,0 +1,188 @@
+"""Tables as files: CSV, JSON (an array of objects) and Parquet, written piece by piece."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol, get_args, get_type_hints
+
+import msgspec
+
+from hpuprof.errors import MissingDependencyError, OutputError, UsageError
+from hpuprof.render.units import clean
+
+Columns = Mapping[str, list[Any]]
+SUFFIXES = (".csv", ".json", ".parquet")
+
+
+class TableWriter(Protocol):
+    """Takes pieces of one table, all with the same columns."""
+
+    def write(self, piece: Columns) -> None:
+        """Append a piece."""
+
+    def close(self) -> None:
+        """Finish the table."""
+
+
+class CsvWriter:
+    """Comma-separated values with a header: unknown is an empty cell, nested values are JSON. `safe` drops control characters."""
+
+    def __init__(self, out: IO[str], columns: list[str], *, safe: bool = False) -> None:
+        self._out = csv.writer(out, lineterminator="\n")
+        self._columns = columns
+        self._safe = safe
+        self._out.writerow(columns)
+
+    def write(self, piece: Columns) -> None:
+        """Append a piece."""
+        cells = [[self._cell(v) for v in piece[c]] for c in self._columns]
+        self._out.writerows(zip(*cells, strict=True))
+
+    def _cell(self, value: Any) -> Any:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, str):
+            return clean(value) if self._safe else value
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, tuple)) else value
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+class JsonWriter:
+    """One JSON array of objects, one object a line."""
+
+    def __init__(self, out: IO[str], columns: list[str]) -> None:
+        self._out = out
+        self._columns = columns
+        self._before = "[\n"
+
+    def write(self, piece: Columns) -> None:
+        """Append a piece."""
+        for values in zip(*(piece[c] for c in self._columns), strict=True):
+            row = msgspec.json.encode(dict(zip(self._columns, values, strict=True))).decode()
+            self._out.write(f"{self._before}{row}")
+            self._before = ",\n"
+
+    def close(self) -> None:
+        """Close the array."""
+        self._out.write("[]\n" if self._before == "[\n" else "\n]\n")
+
+
+class ParquetWriter:
+    """Parquet by pyarrow, one row group a piece; nested values are JSON texts."""
+
+    def __init__(self, path: Path, row: type[msgspec.Struct]) -> None:
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as error:
+            raise MissingDependencyError(
+                "writing Parquet needs pyarrow", hint="pip install 'hpuprof[parquet]', or write .csv"
+            ) from error
+        self._arrow = pa
+        types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+        self._schema = pa.schema([(name, types.get(kind, pa.string())) for name, kind in kinds(row).items()])
+        self._out = parquet.ParquetWriter(path, self._schema)
+
+    def write(self, piece: Columns) -> None:
+        """Append a piece."""
+        arrow = self._arrow
+        arrays = []
+        for field in self._schema:
+            values = piece[field.name]
+            if field.type == arrow.string():
+                values = [v if v is None or isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values]
+            arrays.append(arrow.array(values, type=field.type))
+        self._out.write_table(arrow.Table.from_arrays(arrays, schema=self._schema))
+
+    def close(self) -> None:
+        """Write the footer."""
+        self._out.close()
+
+
+def kinds(row: type[msgspec.Struct]) -> dict[str, type]:
+    """Return each column's type without None: int, float, bool, str, or what it is when nested."""
+    out: dict[str, type] = {}
+    for name, hint in get_type_hints(row).items():
+        choices = [a for a in get_args(hint) if a is not type(None)] if get_args(hint) else [hint]
+        plain = [c for c in choices if c in (int, float, bool, str)]
+        # A number that may be whole (int | float) is a float; list[str] and dict[str, int] are texts.
+        nested = str(hint).startswith(("list[", "dict[", "tuple["))
+        out[name] = object if nested or not plain else float if float in plain else plain[0]
+    return out
+
+
+def pieces_of(rows: list[Any], row: type[msgspec.Struct], size: int = 50_000) -> Iterator[Columns]:
+    """Yield rows of structs as columns."""
+    for low in range(0, len(rows), size):
+        part = rows[low : low + size]
+        yield {c: [msgspec.to_builtins(getattr(r, c)) for r in part] for c in row.__struct_fields__}
+
+
+def check_table_target(path: Path, *, force: bool) -> None:
+    """Refuse early what writing would refuse late. Raises UsageError, OutputError or MissingDependencyError."""
+    if path.suffix not in SUFFIXES:
+        raise UsageError(
+            f"{path}: no format of a table for the suffix {path.suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}"
+        )
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists", hint="use --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise OutputError(f"{path.parent}: no such directory", hint="create it first")
+    if path.suffix == ".parquet":
+        from importlib.util import find_spec
+
+        if find_spec("pyarrow") is None:
+            raise MissingDependencyError(
+                "writing Parquet needs pyarrow", hint="pip install 'hpuprof[parquet]', or write .csv"
+            )
+
+
+@contextmanager
+def table_file(path: Path, row: type[msgspec.Struct]) -> Iterator[TableWriter]:
+    """Open a table file by its suffix; it appears whole or not at all. Raises OutputError when it cannot be written."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=path.suffix)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        if path.suffix == ".parquet":
+            writer: TableWriter = ParquetWriter(temporary, row)
+            yield writer
+            writer.close()
+        else:
+            with temporary.open("w", encoding="utf-8", newline="") as out:
+                writer = _text_writer(out, path.suffix, row)
+                yield writer
+                writer.close()
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and getattr(error, "filename", None) in (None, str(temporary)):
+            raise _unwritable(path, error) from error
+        raise
+
+
+def _text_writer(out: IO[str], suffix: str, row: type[msgspec.Struct]) -> TableWriter:
+    columns = list(row.__struct_fields__)
+    return CsvWriter(out, columns) if suffix == ".csv" else JsonWriter(out, columns)
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions"
+    )

@@ -1,0 +1,114 @@
+"""Two reports against each other: what changed beyond noise, what got worse, and what the change of the step time consists of."""
+
+from __future__ import annotations
+
+from hpuprof._version import __version__
+from hpuprof.errors import UsageError
+from hpuprof.report.compare.attribution import step_parts
+from hpuprof.report.compare.judge import Judge
+from hpuprof.report.compare.metrics import column_mean, gap_changes, metric_changes, step_changes
+from hpuprof.report.compare.model import (
+    BETTER,
+    CHANGED,
+    COMPARISON_VERSION,
+    SAME,
+    UNKNOWN,
+    WORSE,
+    Change,
+    Comparison,
+    Side,
+)
+from hpuprof.report.compare.noise import LEVEL
+from hpuprof.report.compare.population import Group, Pair, pair_up
+from hpuprof.report.compare.prediction import predicted_and_achieved
+from hpuprof.report.compare.ranks import rank_changes, rank_explanation
+from hpuprof.report.compare.tables import table_changes
+from hpuprof.report.compare.words import explanation, sentence
+from hpuprof.report.model import Report
+
+THRESHOLD = 0.02
+"""Default of the smallest relative change that counts: runs of the same code on the same machine commonly differ by 1 % to 2 %."""
+_VERDICTS = (WORSE, CHANGED, BETTER, UNKNOWN, SAME)
+_GROUPS = ("metric", "step", "gap", "gap_operator", "engine", "operator", "kernel", "rank")
+
+
+def compare_reports(
+    a: Report, b: Report, *, names: tuple[str, str] = ("A", "B"), threshold: float = THRESHOLD
+) -> Comparison:
+    """Compare B with A. `threshold`: the smallest relative change that counts, 0.02 for 2 %.
+
+    Raises UsageError for a threshold out of range, InsufficientDataError when the two have nothing in common to compare.
+    """
+    if not 0 <= threshold < 10:
+        raise UsageError(f"threshold is {threshold}", hint="a fraction, for example 0.02 for 2 %")
+    pairs, cautions = pair_up(a, b)
+    lead = pairs[0]
+    changes: list[Change] = []
+    for pair in pairs:
+        walls = [float(column_mean(g, "wall_ns").value or 0) for g in (pair.a, pair.b)]
+        judge = Judge(pair.place, threshold, sum(walls) / 2)
+        if pair is lead:
+            changes += metric_changes(pair, judge)
+        changes += step_changes(pair, judge) + gap_changes(pair, judge) + table_changes(pair, judge)
+        changes += rank_changes(pair, judge)
+    parts = [part for pair in pairs for part in step_parts(pair)]
+    of_lead = [c for c in changes if (c.stage, c.action) == lead.place]
+    step = next((c for c in of_lead if (c.group, c.name) == ("step", "wall_ns")), None)
+    return Comparison(
+        comparison_version=COMPARISON_VERSION,
+        hpuprof_version=__version__,
+        a=_side(names[0], lead.a),
+        b=_side(names[1], lead.b),
+        stage=lead.place[0],
+        action=lead.place[1],
+        threshold=threshold,
+        level=LEVEL,
+        verdict=step.verdict if step else UNKNOWN,
+        sentence=sentence(step),
+        explanation=" ".join(
+            s
+            for s in (
+                explanation(step, [p for p in parts if (p.stage, p.action) == lead.place]),
+                rank_explanation(lead, step, of_lead),
+            )
+            if s
+        ),
+        cautions=cautions,
+        prediction=predicted_and_achieved(lead),
+        changes=sorted(changes, key=lambda c: _order(c, pairs)),
+        parts=parts,
+        findings_a=a.data.findings,
+        findings_b=b.data.findings,
+    )
+
+
+def _side(name: str, group: Group) -> Side:
+    def joined(attribute: str) -> str:
+        return "+".join(sorted({str(getattr(f, attribute)) for f in group.files if getattr(f, attribute)}))
+
+    return Side(
+        name=name,
+        hpuprof_version=group.data.hpuprof_version,
+        sentence=group.data.headline.sentence,
+        family=joined("family"),
+        device=joined("device_name"),
+        mode=joined("mode"),
+        ranks=len(group.ranks),
+        steps=len(group.steps),
+    )
+
+
+def _order(change: Change, pairs: list[Pair]) -> tuple[object, ...]:
+    """Order: place, group, worse before better before equal, larger before smaller, then by name."""
+    place = [p.place for p in pairs].index((change.stage, change.action))
+    group = _GROUPS.index(change.group) if change.group in _GROUPS else len(_GROUPS)
+    size = abs(change.delta) if change.delta is not None else 0.0
+    # Metrics have several units; their own order, that of the report, is kept.
+    return (
+        place,
+        group,
+        _VERDICTS.index(change.verdict),
+        0.0 if change.group == "metric" else -size,
+        "" if change.group == "metric" else change.name,
+        "" if change.group == "metric" else change.measure,
+    )

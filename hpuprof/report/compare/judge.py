@@ -1,0 +1,83 @@
+"""From two estimates to a verdict: beyond noise, beyond the threshold, and which way is better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpuprof.report.compare.model import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
+from hpuprof.report.compare.noise import Estimate, interval
+from hpuprof.report.place import Place
+
+FLOOR = 0.001
+"""Changes smaller than this share of the step time (or of 1, for fractions) are no difference, however large relative to themselves."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges the items of one place. `step_ns`: mean step time of both sides, the scale of the floor."""
+
+    place: Place
+    threshold: float
+    step_ns: float
+
+    def change(
+        self,
+        group: str,
+        name: str,
+        measure: str,
+        unit: str,
+        polarity: str,
+        a: Estimate,
+        b: Estimate,
+        *,
+        noisy: bool,
+        note: str = "",
+    ) -> Change:
+        """Judge one item. `noisy`: its noise matters, so that without it nothing can be said; else the threshold alone decides."""
+        known = a.value is not None and b.value is not None
+        delta = b.value - a.value if a.value is not None and b.value is not None else None
+        span = interval(a, b)
+        if not known:
+            verdict = UNKNOWN
+            missing = "A and B" if a.value is None and b.value is None else "A" if a.value is None else "B"
+            note = note or f"unknown in {missing}"
+        else:
+            verdict, why = self._verdict(a, b, unit, polarity, span, noisy=noisy)
+            note = "; ".join(w for w in (note, why) if w)
+        return Change(
+            stage=self.place[0],
+            action=self.place[1],
+            group=group,
+            name=name,
+            measure=measure,
+            unit=unit,
+            polarity=polarity,
+            a=a.value,
+            b=b.value,
+            delta=delta,
+            relative=delta / abs(a.value) if delta is not None and a.value else None,
+            low=span[0] if span else None,
+            high=span[1] if span else None,
+            verdict=verdict,
+            note=note,
+        )
+
+    def _verdict(
+        self, a: Estimate, b: Estimate, unit: str, polarity: str, span: tuple[float, float] | None, *, noisy: bool
+    ) -> tuple[str, str]:
+        before, after = float(a.value or 0), float(b.value or 0)
+        delta = after - before
+        why = "" if span else "too few steps to tell noise" if noisy else "noise unknown"
+        if delta == 0:
+            return SAME, ""
+        if span is None and noisy:
+            return UNKNOWN, why
+        floor = FLOOR * self.step_ns if unit == "ns" else FLOOR if unit == "fraction" else 0.0
+        # Against the smaller of the two, so that B against A mirrors A against B.
+        large = abs(delta) >= max(self.threshold * min(abs(before), abs(after)) * (1 - 1e-12), floor)
+        beyond = span is None or not span[0] <= 0 <= span[1]
+        if not (large and beyond):
+            return SAME, why
+        if polarity == "none":
+            return CHANGED, why
+        return (WORSE if (delta > 0) == (polarity == "lower") else BETTER), why

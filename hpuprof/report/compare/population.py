@@ -1,0 +1,245 @@
+"""What of two reports can be compared: the same stage and action, the same kind of window, the same ranks; and what limits it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hpuprof.analysis.idle import MAX_ROWS
+from hpuprof.errors import InsufficientDataError
+from hpuprof.model.tables import FileRow, Row, StepRow
+from hpuprof.report.compare.noise import MIN_STEPS, Floats, Sample
+from hpuprof.report.model import Report, ReportData
+from hpuprof.report.place import Place, places
+
+_COLUMNS = tuple(
+    name
+    for name in StepRow.__struct_fields__
+    if (name.endswith("_ns") and name != "start_ns") or name in ("launches", "device_rows")
+)
+
+
+def key(row: Row) -> tuple[int, str, str, str]:
+    """Return who a row speaks of."""
+    return row.rank, row.stage, row.action, row.window
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The recordings of one side that are compared at one place."""
+
+    data: ReportData
+    files: tuple[FileRow, ...]
+    whole: bool  # whether the report's own metrics speak of exactly these recordings
+    _tables: dict[str, list[Any]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def members(self) -> frozenset[tuple[int, str, str, str]]:
+        """Who the files are."""
+        return frozenset(key(f) for f in self.files)
+
+    def rows(self, table: str) -> list[Any]:
+        """Return the rows of a table that speak of these recordings."""
+        if table not in self._tables:
+            self._tables[table] = [r for r in getattr(self.data, table, None) or [] if key(r) in self.members]
+        return self._tables[table]
+
+    @cached_property
+    def steps(self) -> list[StepRow]:
+        """The used steps."""
+        return [s for s in self.rows("steps") if s.used]
+
+    @cached_property
+    def steps_of(self) -> dict[tuple[int, str, str, str], int]:
+        """Used steps of each recording."""
+        counts = dict.fromkeys(sorted(self.members), 0)
+        for s in self.steps:
+            counts[key(s)] += 1
+        return counts
+
+    @cached_property
+    def ranks(self) -> frozenset[int]:
+        """Ranks present."""
+        return frozenset(f.rank for f in self.files)
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The used steps as columns; a column with an unknown value is None."""
+        positions = [(s.window, s.step) for s in self.steps]
+        index = {p: i for i, p in enumerate(sorted(set(positions)))}
+        columns: dict[str, Floats | None] = {}
+        for name in _COLUMNS:
+            values = [getattr(s, name) for s in self.steps]
+            columns[name] = None if any(v is None for v in values) else np.array(values, dtype=np.float64)
+        return Sample(
+            columns=columns,
+            cluster=np.array([index[p] for p in positions], dtype=np.int64),
+            rank=np.array([s.rank for s in self.steps], dtype=np.int64),
+            clusters=len(index),
+        )
+
+    @cached_property
+    def idle(self) -> dict[str, Floats]:
+        """Idle time by cause for each used step [ns]; empty when the device was not traced."""
+        if not self.steps or self.sample.columns["device_idle_ns"] is None:
+            return {}
+        at = {(*key(s), s.step): i for i, s in enumerate(self.steps)}
+        out: dict[str, Floats] = {}
+        for row in self.rows("gap_causes"):
+            i = at.get((*key(row), row.step))
+            if i is not None:
+                out.setdefault(row.cause, np.zeros(len(self.steps)))[i] += row.idle_ns
+        return dict(sorted(out.items()))
+
+    def cut(self, what: str) -> bool:
+        """Tell whether a table (`operators`, `kernels` or `gap_operators`) kept only its largest rows."""
+        if what == "gap_operators":
+            return max(Counter(key(r) for r in self.rows(what)).values(), default=0) >= MAX_ROWS
+        return any(d.code == "HP123" and what in d.text for d in self.rows("diagnostics"))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One place, on both sides."""
+
+    place: Place
+    a: Group
+    b: Group
+
+
+def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
+    """Return the comparable places, the most important first, and cautions.
+
+    Raises InsufficientDataError when the two have no stage and action in common, or no windows of one kind.
+    """
+    cautions = []
+    of_a, of_b = places(a.data.ranks), places(b.data.ranks)
+    twins = [(p, p) for p in of_a if p in of_b]
+    if not twins and len(of_a) == len(of_b) == 1 and ("", "") in (of_a[0], of_b[0]):
+        twins = [(of_a[0], of_b[0])]
+        which = "A" if of_a[0] == ("", "") else "B"
+        cautions.append(f"{which} does not name its stage; it is compared with {_said(*of_a, *of_b)}.")
+    if not twins:
+        raise InsufficientDataError(
+            f"nothing to compare: A has {_list(of_a)}, B has {_list(of_b)}",
+            hint="compare recordings of the same stage and action",
+        )
+    left_out = [p for p in of_a if p not in of_b] + [p for p in of_b if p not in of_a]
+    if left_out and twins[0][0] == twins[0][1]:
+        cautions.append(f"Only on one side, and not compared: {_list(left_out)}.")
+    pairs = []
+    refused = []
+    for place_a, place_b in twins:
+        files_a, kind_a = _windows(a.data, place_a)
+        files_b, kind_b = _windows(b.data, place_b)
+        if {kind_a, kind_b} == {"sync", "async"}:
+            refused.append(
+                f"{_said(place_a, place_b)}: A holds {kind_a}hronous windows only, B {kind_b}hronous ones, and draining the device changes every time"
+            )
+            continue
+        if kind_a != kind_b:
+            cautions.append(
+                f"A's windows are {kind_a or 'of unknown kind'}, B's {kind_b or 'of unknown kind'}: times may differ by how they were recorded."
+            )
+        kept_a, kept_b, caution = _ranks(files_a, files_b)
+        cautions += [caution] if caution else []
+        group_a, group_b = (
+            Group(data, tuple(kept), place == places(data.ranks)[0] and len(kept) == len(files))
+            for data, kept, files, place in (
+                (a.data, kept_a, files_a, place_a),
+                (b.data, kept_b, files_b, place_b),
+            )
+        )
+        if not group_a.steps or not group_b.steps:
+            refused.append(f"{_said(place_a, place_b)}: {'A' if not group_a.steps else 'B'} has no used steps")
+            continue
+        pairs.append(Pair(place_a if place_a != ("", "") else place_b, group_a, group_b))
+    if not pairs:
+        raise InsufficientDataError(
+            f"nothing to compare: {refused[0]}",
+            hint="record both runs in the same way; `hpuprof inspect` shows windows and steps",
+        )
+    cautions += [f"Not compared: {r}." for r in refused]
+    return pairs, [*cautions, *_differences(pairs[0])]
+
+
+def _list(of: Sequence[Place]) -> str:
+    return ", ".join(_name(p) for p in of)
+
+
+def _name(place: Place) -> str:
+    return " ".join(w for w in place if w) or "unnamed steps"
+
+
+def _said(*of: Place) -> str:
+    return next((_name(p) for p in of if any(p)), "unnamed steps")
+
+
+def _windows(data: ReportData, place: Place) -> tuple[list[FileRow], str]:
+    """Return the files of a place, asynchronous windows before synchronous ones, and what kind they are."""
+    files = [f for f in data.files if (f.stage, f.action) == place]
+    if any(f.window_kind == "async" for f in files):
+        files = [f for f in files if f.window_kind != "sync"]
+    kinds = {f.window_kind or "" for f in files}
+    return files, kinds.pop() if len(kinds) == 1 else "async" if "async" in kinds else ""
+
+
+def _ranks(a: list[FileRow], b: list[FileRow]) -> tuple[list[FileRow], list[FileRow], str]:
+    in_a, in_b = {f.rank for f in a}, {f.rank for f in b}
+    if in_a == in_b:
+        return a, b, ""
+    world_a, world_b = (max((f.world_size or 0 for f in files), default=0) for files in (a, b))
+    both = in_a & in_b
+    if world_a and world_a == world_b and both:
+        return (
+            [f for f in a if f.rank in both],
+            [f for f in b if f.rank in both],
+            f"Of {world_a} ranks, A has {len(in_a)} and B {len(in_b)}; the {len(both)} in both are compared.",
+        )
+    return (
+        a,
+        b,
+        f"A has {len(in_a)} rank{'s' * (len(in_a) != 1)}, B {len(in_b)}: numbers are means per rank, and work per rank may differ.",
+    )
+
+
+def _differences(pair: Pair) -> list[str]:
+    """Say how the runs differ in what is not being measured."""
+    out = []
+    for label, attribute in (
+        ("device families", "family"),
+        ("devices", "device_name"),
+        ("step sources", "step_source"),
+    ):
+        of_a, of_b = (
+            " + ".join(sorted({str(getattr(f, attribute)) for f in g.files if getattr(f, attribute)})) or "none named"
+            for g in (pair.a, pair.b)
+        )
+        if of_a != of_b:
+            what = {
+                "family": "kernels and engines have other names, only times are comparable",
+                "device_name": "the change holds the device's own difference",
+                "step_source": "steps may begin and end elsewhere",
+            }[attribute]
+            out.append(f"The {label} differ ({of_a}; {of_b}): {what}.")
+    if pair.a.data.hpuprof_version != pair.b.data.hpuprof_version:
+        out.append(
+            f"The reports were made by hpuprof {pair.a.data.hpuprof_version} and {pair.b.data.hpuprof_version}: definitions may differ."
+        )
+    for side, group in (("A", pair.a), ("B", pair.b)):
+        if group.sample.clusters < MIN_STEPS:
+            count = group.sample.clusters
+            out.append(
+                f"{side} has {count} used step{'s' * (count != 1)}: noise cannot be told below {MIN_STEPS}, so step times get no verdict."
+            )
+        if group.whole and group.data.headline.bound == "unknown":
+            out.append(f"{side}: {group.data.headline.sentence}")
+    traced = [g.sample.columns["device_busy_ns"] is not None for g in (pair.a, pair.b)]
+    if traced[0] != traced[1]:
+        out.append(f"The device was traced in {'A' if traced[0] else 'B'} only: its time is not compared.")
+    return out

@@ -1,0 +1,86 @@
+"""Which rank a change comes from. When one rank gets slower, the others wait for it: their change shows as communication.
+
+A rank's *own* time is its step less communication that no compute hides and less idle time in collectives: what it does not spend with
+(and waiting for) others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median_low
+
+import numpy as np
+
+from hpuprof.model.schema import CAUSE_TEXT, Cause
+from hpuprof.report.compare.judge import Judge
+from hpuprof.report.compare.model import SAME, WORSE, Change
+from hpuprof.report.compare.noise import Estimate, Floats, Sample
+from hpuprof.report.compare.population import Group, Pair
+from hpuprof.report.compare.words import duration
+
+OWN = "own_ns"
+ALONE = 0.5
+"""A rank explains a change when its own time grew by at least this share of it, and the median rank's by less than half of that."""
+_CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items() if cause != Cause.COLLECTIVE}
+
+
+def rank_changes(pair: Pair, judge: Judge) -> list[Change]:
+    """Compare each rank's own time; nothing with a single rank or without traced devices."""
+    ranks = sorted(pair.a.ranks & pair.b.ranks)
+    own = _own(pair.a), _own(pair.b)
+    if len(ranks) < 2 or own[0] is None or own[1] is None:
+        return []
+    out = []
+    for rank in ranks:
+        a, b = (_mean(g, values, rank) for g, values in ((pair.a, own[0]), (pair.b, own[1])) if values is not None)
+        out.append(judge.change("rank", str(rank), OWN, "ns", "lower", a, b, noisy=True))
+    return out
+
+
+def rank_explanation(pair: Pair, step: Change | None, changes: Sequence[Change]) -> str:
+    """Say so when few ranks explain a longer step; empty otherwise."""
+    mine = [c for c in changes if c.group == "rank" and c.delta is not None]
+    if step is None or not step.delta or step.delta < 0 or step.verdict == SAME or len(mine) < 2:
+        return ""
+    usual = float(median_low([c.delta for c in mine if c.delta is not None]))
+    guilty = [c for c in mine if c.verdict == WORSE and (c.delta or 0) >= ALONE * step.delta]
+    if not guilty or usual >= ALONE / 2 * step.delta:
+        return ""
+    guilty.sort(key=lambda c: (-(c.delta or 0), int(c.name)))
+    first = guilty[0]
+    names = ", ".join(sorted((c.name for c in guilty[:8]), key=int)) + (", …" if len(guilty) > 8 else "")
+    who = f"Rank {names} spends" if len(guilty) == 1 else f"Ranks {names} spend"
+    return (
+        f"{who} {'up to ' if len(guilty) > 1 else ''}{duration(float(first.delta or 0))} more a step outside of communication, "
+        f"first of all {_what(pair, int(first.name))}; the median rank spends {duration(usual, sign=True)}, and waits."
+    )
+
+
+def _own(group: Group) -> Floats | None:
+    wall, exposed = group.sample.columns["wall_ns"], group.sample.columns["exposed_communication_ns"]
+    if wall is None or exposed is None:
+        return None
+    return wall - exposed - group.idle.get(Cause.COLLECTIVE.name.lower(), np.zeros(len(wall)))
+
+
+def _mean(group: Group, values: Floats, rank: int) -> Estimate:
+    sample = group.sample
+    mine = sample.rank == rank
+    positions, cluster = np.unique(sample.cluster[mine], return_inverse=True)
+    return Sample({}, cluster.astype(np.int64), sample.rank[mine], len(positions)).mean(values[mine])
+
+
+def _what(pair: Pair, rank: int) -> str:
+    """Name the part of the rank's own time that grew most."""
+
+    def grew(of: list[Floats | None]) -> float:
+        a, b = (
+            float(v[g.sample.rank == rank].mean()) if v is not None else 0.0
+            for g, v in zip((pair.a, pair.b), of, strict=True)
+        )
+        return b - a
+
+    parts = {f"device idle, {text}": grew([pair.a.idle.get(c), pair.b.idle.get(c)]) for c, text in _CAUSE.items()}
+    for column, text in (("compute_busy_ns", "compute"), ("exposed_copy_ns", "exposed copies")):
+        parts[text] = grew([g.sample.columns[column] for g in (pair.a, pair.b)])
+    return max(parts, key=lambda p: parts[p])

@@ -1,0 +1,235 @@
+"""Engines, operators, kernels, collectives: rows of both sides matched by name, engine, type and place, per step and rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpuprof.report.compare.judge import Judge
+from hpuprof.report.compare.model import Change
+from hpuprof.report.compare.noise import MIN_STEPS, Estimate
+from hpuprof.report.compare.population import Group, Pair, key
+
+Match = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column to compare. `per_step`: the column is a sum over the used steps, else a value per recording to be averaged.
+
+    `deviation`: column with the standard deviation of the per-step sums, or empty.
+    """
+
+    column: str
+    unit: str = "ns"
+    per_step: bool = True
+    deviation: str = ""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How a table is compared: rows with equal `keys` are the same thing; `shape` is a column worth a note when it differs."""
+
+    table: str
+    group: str
+    keys: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    count: str = ""
+    shape: str = ""
+    only: tuple[str, str] | None = None
+
+
+SPECS = (
+    Spec("engines", "engine", ("engine",), (Measure("busy_ns", per_step=False),), only=("lane", "")),
+    Spec(
+        "operators",
+        "operator",
+        ("name",),
+        (
+            Measure("host_self_ns", deviation="host_self_deviation_ns"),
+            Measure("device_self_ns", deviation="device_self_deviation_ns"),
+        ),
+        count="count",
+        shape="top_shape",
+    ),
+    Spec(
+        "kernels",
+        "kernel",
+        ("name", "engine", "dtype"),
+        (Measure("total_ns", deviation="total_deviation_ns"),),
+        count="count",
+    ),
+    Spec(
+        "gap_operators",
+        "gap_operator",
+        ("cause", "host_row", "within"),
+        (Measure("idle_ns", deviation="idle_deviation_ns"),),
+        count="gaps",
+    ),
+)
+_IDENTITY = ("rank", "stage", "action", "window")
+
+
+def table_changes(pair: Pair, judge: Judge) -> list[Change]:
+    """Compare every table that has a specification, and collectives by what their rows are made of."""
+    out: list[Change] = []
+    for spec in (*SPECS, *_guessed(pair)):
+        sides = pair.a.rows(spec.table), pair.b.rows(spec.table)
+        if not any(sides):
+            continue
+        for measure in spec.measures:
+            of_a, of_b = (totals(g, spec, measure) for g in (pair.a, pair.b))
+            counts = [_counts(g, spec) for g in (pair.a, pair.b)]
+            shapes = [_shapes(g, spec) for g in (pair.a, pair.b)]
+            known = _complete(pair.a, spec, measure), _complete(pair.b, spec, measure)
+            for match in sorted({*of_a, *of_b}):
+                sure = tuple(k or _never(g, spec, match) for k, g in zip(known, (pair.a, pair.b), strict=True))
+                a, b = (
+                    found.get(match, _missing(group, sure=ok))
+                    for found, group, ok in ((of_a, pair.a, sure[0]), (of_b, pair.b, sure[1]))
+                )
+                if not a.value and not b.value:
+                    continue
+                note = "; ".join(_notes(match, of_a, of_b, counts, shapes, spec, sure))
+                noisy = bool(measure.deviation) and not (a.error is None and b.error is None and _enough(pair))
+                out.append(
+                    judge.change(
+                        spec.group,
+                        " ".join(w for w in match if w),
+                        measure.column,
+                        measure.unit,
+                        "lower",
+                        a,
+                        b,
+                        noisy=noisy,
+                        note=note,
+                    )
+                )
+    return out
+
+
+def _enough(pair: Pair) -> bool:
+    """Tell whether both sides have steps enough to know noise, so that its absence is the report's doing."""
+    return all(n >= MIN_STEPS for g in (pair.a, pair.b) for n in g.steps_of.values() if n)
+
+
+def _missing(group: Group, *, sure: bool) -> Estimate:
+    """Return what an absent row means: 0, or unknown when absence says nothing."""
+    return Estimate(0.0, 0.0, max(1, group.sample.clusters - 1)) if sure else Estimate(None)
+
+
+def _complete(group: Group, spec: Spec, measure: Measure) -> bool:
+    """Tell whether what is not in a side's table did not happen: not if the table was cut, or the side never knew the measure."""
+    if group.cut(spec.table):
+        return False
+    rows = group.rows(spec.table)
+    if rows:
+        return any(getattr(r, measure.column, None) is not None for r in rows)
+    if spec.table == "gap_operators" and any(idle.any() for idle in group.idle.values()):
+        return False  # a report from before there was such a table
+    device = spec.group in ("kernel", "engine", "gap_operator")
+    return not device or group.sample.columns["device_busy_ns"] is not None
+
+
+def _never(group: Group, spec: Spec, match: Match) -> bool:
+    """Tell whether the device never idled for a row's cause, so that the row cannot be among those that were cut."""
+    if spec.table != "gap_operators" or group.sample.columns["device_idle_ns"] is None:
+        return False
+    idle = group.idle.get(match[0])
+    return idle is None or not idle.any()
+
+
+def matches(row: object, spec: Spec) -> Match:
+    """Return what a row is matched by."""
+    return tuple(str(getattr(row, k)) if getattr(row, k) is not None else "" for k in spec.keys)
+
+
+def totals(group: Group, spec: Spec, measure: Measure) -> dict[Match, Estimate]:
+    """Return the mean per used step and rank of each thing, with its standard error where the rows carry deviations."""
+    steps = group.steps_of
+    all_steps = sum(steps.values())
+    sums: dict[Match, float] = {}
+    errors: dict[Match, float | None] = {}
+    unknown: set[Match] = set()
+    for row in group.rows(spec.table):
+        if spec.only and getattr(row, spec.only[0]) != spec.only[1]:
+            continue
+        match, value, mine = matches(row, spec), getattr(row, measure.column), steps.get(key(row), 0)
+        if value is None:
+            unknown.add(match)
+            continue
+        sums[match] = sums.get(match, 0.0) + (value if measure.per_step else value * mine)
+        deviation = getattr(row, measure.deviation, None) if measure.deviation else None
+        before = errors.get(match, 0.0)
+        if deviation is None or before is None or mine < MIN_STEPS:
+            errors[match] = None
+        else:
+            # Ranks wait for each other, so errors add up instead of averaging out.
+            errors[match] = before + mine / all_steps * deviation / math.sqrt(mine)
+    freedom = min((n for n in steps.values() if n), default=1) - 1
+    return {
+        m: Estimate(s / all_steps, errors[m], freedom) if m not in unknown else Estimate(None)
+        for m, s in sums.items()
+        if all_steps
+    }
+
+
+def _counts(group: Group, spec: Spec) -> dict[Match, float]:
+    all_steps = sum(group.steps_of.values()) or 1
+    out: dict[Match, float] = {}
+    for row in group.rows(spec.table) if spec.count else ():
+        out[matches(row, spec)] = out.get(matches(row, spec), 0.0) + getattr(row, spec.count) / all_steps
+    return out
+
+
+def _shapes(group: Group, spec: Spec) -> dict[Match, str]:
+    out: dict[Match, str] = {}
+    for row in group.rows(spec.table) if spec.shape else ():
+        if getattr(row, spec.shape):
+            out.setdefault(matches(row, spec), getattr(row, spec.shape))
+    return out
+
+
+def _notes(
+    match: Match,
+    of_a: Mapping[Match, Estimate],
+    of_b: Mapping[Match, Estimate],
+    counts: list[dict[Match, float]],
+    shapes: list[dict[Match, str]],
+    spec: Spec,
+    sure: tuple[bool, ...],
+) -> list[str]:
+    notes = []
+    for side, found, ok, other in (("A", of_a, sure[0], "B"), ("B", of_b, sure[1], "A")):
+        if match not in found:
+            notes.append(f"only in {other}" if ok else f"unknown in {side}")
+    if notes:
+        return notes
+    if spec.count:
+        before, after = (c.get(match, 0.0) for c in counts)
+        if abs(after - before) > 0.005 * max(before, after):
+            notes.append(f"{before:.4g} → {after:.4g} per step")
+    before_shape, after_shape = (s.get(match) for s in shapes)
+    if before_shape and after_shape and before_shape != after_shape:
+        notes.append(f"usual shape {before_shape} → {after_shape}")
+    return notes
+
+
+def _guessed(pair: Pair) -> list[Spec]:
+    """Describe the table of collectives, if the reports have one, by its columns: texts identify, times per step or per row count."""
+    rows = pair.a.rows("collectives") or pair.b.rows("collectives")
+    if not rows:
+        return []
+    fields = [f for f in type(rows[0]).__struct_fields__ if f not in _IDENTITY]
+    texts = tuple(f for f in fields if all(isinstance(getattr(r, f), (str, type(None))) for r in rows))
+    sums = [f for f in fields if f.endswith("_per_step_ns")]
+    times = sums or [
+        f
+        for f in fields
+        if f.endswith("_ns") and not f.startswith(("start", "end", "first", "last")) and "offset" not in f
+    ]
+    numbers = [f for f in times if all(isinstance(getattr(r, f), (int, float)) or getattr(r, f) is None for r in rows)]
+    return [
+        Spec("collectives", "collective", texts, tuple(Measure(f, per_step=not sums) for f in numbers)),
+    ]

@@ -1,0 +1,88 @@
+"""The answer of a comparison in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpuprof.report.compare.model import BETTER, SAME, WORSE, Change, Part
+
+SHARE = 0.05
+"""Parts smaller than this share of the change are not named."""
+NAMED = 4
+
+
+def duration(ns: float, *, sign: bool = False) -> str:
+    """Format nanoseconds, with a plus for increases when `sign`."""
+    mark = "−" if ns < 0 else "+" if sign else ""
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(ns) >= size:
+            value = abs(ns) / size
+            return f"{mark}{value:.1f} {unit}" if value >= 100 else f"{mark}{value:.2f} {unit}"
+    return f"{mark}{abs(ns):.0f} ns"
+
+
+def percent(fraction: float, *, sign: bool = True) -> str:
+    """Format a relative change."""
+    mark = "−" if fraction < 0 else "+" if sign else ""
+    return f"{mark}{100 * abs(fraction):.1f} %"
+
+
+def sentence(step: Change | None) -> str:
+    """Say how the mean step time changed."""
+    if step is None or step.a is None or step.b is None or step.delta is None:
+        return "Cannot say whether the step time changed: one of the runs has no steps."
+    change = f"{duration(step.delta, sign=True)}, {percent(step.relative or 0.0)}"
+    noise = f", noise ±{duration((step.high - step.low) / 2)}" if step.low is not None and step.high is not None else ""
+    now = f"{duration(step.b)} a step against {duration(step.a)}"
+    if step.verdict in (WORSE, BETTER):
+        return f"{'Slower' if step.verdict == WORSE else 'Faster'}: {now} ({change}{noise})."
+    if step.verdict == SAME:
+        return f"No difference in step time: {now} ({change}{noise})."
+    return f"Cannot say whether the step time changed: {now} ({change}), but {step.note}."
+
+
+def explanation(step: Change | None, parts: Sequence[Part]) -> str:
+    """Say what the change consists of, largest first; empty when the step time did not change."""
+    if step is None or not step.delta or step.verdict == SAME:
+        return ""
+    total = float(step.delta)
+    named: list[tuple[float, str]] = []
+    for part in sorted((p for p in parts if p.level == 1 and _beyond(p)), key=lambda p: -p.delta / total):
+        if part.delta / total < SHARE or len(named) >= NAMED:
+            break
+        named += _name(part, [p for p in parts if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)], total)
+    named = sorted(named, key=lambda pair: -pair[0] / total)[:NAMED]
+    rest = total - sum(ns for ns, _ in named)
+    pieces = [f"{duration(ns)} is {text}" for ns, text in named]
+    if not pieces:
+        return f"{duration(total, sign=True)}, spread over parts of less than {percent(SHARE, sign=False)} each."
+    if abs(rest) >= 0.005 * abs(total):
+        pieces.append(f"{duration(rest)} is the rest")
+    return f"{duration(total, sign=True)} a step: {'; '.join(pieces)}."
+
+
+def _beyond(part: Part) -> bool:
+    """Tell whether a part changed beyond its noise; parts of unknown noise count."""
+    return part.low is None or part.high is None or not part.low <= 0 <= part.high
+
+
+def _name(part: Part, inside: Sequence[Part], total: float) -> list[tuple[float, str]]:
+    """Name what holds at least half of a part and what is left of it, or the part when nothing does."""
+    large = [p for p in inside if not p.remainder and p.delta / part.delta >= 0.5]
+    if not large:
+        first = max((p for p in inside if not p.remainder), key=lambda p: p.delta / total, default=None)
+        hint = (
+            f", first of all {first.text.removesuffix(f' ({part.text})')}"
+            if first is not None and first.delta / part.delta >= 0.25
+            else ""
+        )
+        return [(part.delta, f"{part.text}{hint}")]
+    out = [(p.delta, _full(p, part)) for p in large]
+    left = part.delta - sum(ns for ns, _ in out)
+    if left / total >= SHARE:
+        out.append((left, f"{part.text}, elsewhere"))
+    return out
+
+
+def _full(part: Part, whole: Part) -> str:
+    return part.text if whole.text in part.text else f"{part.text} ({whole.text})"

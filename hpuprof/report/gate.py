@@ -1,0 +1,245 @@
+"""Gates: conditions under which a run fails, for CI. Parses them, evaluates them on a report or a comparison.
+
+Grammar (blanks are free between the pieces)::
+
+    gate   = metric op number [unit]      fails when the metric's value meets the condition
+           | metric ":" number "%"        fails when B is worse than A by more than this, beyond noise (compare only)
+           | "finding" ":" code           fails when the report has this finding or diagnostic
+    op     = ">" | ">=" | "<" | "<=" | "=="
+    unit   = ns us µs ms s min | % | B kB MB GB TB KiB MiB GiB TiB    (none: the metric's own unit)
+
+Values are compared exactly, not as printed. A gate on a value that is unknown cannot be evaluated, which is neither a pass nor a failure.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import msgspec
+
+from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError
+from hpuprof.report.compare.model import Change, Comparison
+from hpuprof.report.findings import BY_CODE
+from hpuprof.report.metrics import build_metrics
+from hpuprof.report.model import GateResult, Metric, Report
+
+PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_SCALES: dict[str, tuple[str, float]] = {
+    "ns": ("ns", 1),
+    "us": ("ns", 1e3),
+    "µs": ("ns", 1e3),
+    "μs": ("ns", 1e3),
+    "ms": ("ns", 1e6),
+    "s": ("ns", 1e9),
+    "min": ("ns", 60e9),
+    "%": ("fraction", 0.01),
+    "B": ("bytes", 1),
+    "kB": ("bytes", 1e3),
+    "KB": ("bytes", 1e3),
+    "MB": ("bytes", 1e6),
+    "GB": ("bytes", 1e9),
+    "TB": ("bytes", 1e12),
+    "KiB": ("bytes", 2**10),
+    "MiB": ("bytes", 2**20),
+    "GiB": ("bytes", 2**30),
+    "TiB": ("bytes", 2**40),
+}
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+_VALUE = re.compile(
+    rf"\s*(?P<metric>[A-Za-z_]\w*)\s*(?P<op>>=|<=|==|>|<)\s*(?P<number>{_NUMBER})\s*(?P<unit>[A-Za-zµμ%]*)\s*"
+)
+_CHANGE = re.compile(rf"\s*(?P<metric>[A-Za-z_]\w*)\s*:\s*(?P<number>{_NUMBER})\s*%\s*")
+_FINDING = re.compile(r"\s*finding\s*:\s*(?P<code>\w+)\s*")
+_FORMS = "write METRIC OP VALUE, such as 'device_idle_fraction > 30%', or finding:HP201, or in compare METRIC:5%"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One parsed gate. `kind`: value, change or finding; `limit` is in the metric's own unit once `unit` is applied."""
+
+    text: str
+    kind: str
+    subject: str  # metric's name or finding's code
+    op: str = ""
+    number: float = 0.0
+    unit: str = ""
+
+
+def parse_gate(text: str) -> Gate:
+    """Parse one gate. Raises UsageError naming what is wrong; whether the metric exists is told by `evaluate`."""
+    shown = text.strip()
+    if match := _FINDING.fullmatch(text):
+        code = match["code"].upper()
+        known = [*BY_CODE, *DIAGNOSTICS]
+        if code not in known:
+            close = get_close_matches(code, known, n=3)
+            raise UsageError(
+                f"gate {shown!r}: no finding {match['code']!r}",
+                hint=f"did you mean {', '.join(close)}?" if close else "`hpuprof explain` lists all codes",
+            )
+        return Gate(shown, "finding", code)
+    if match := _CHANGE.fullmatch(text):
+        number = float(match["number"])
+        if not 0 <= number < math.inf:
+            raise UsageError(f"gate {shown!r}: {match['number']} % is no limit", hint="give a percentage of 0 or more")
+        return Gate(shown, "change", match["metric"], number=number / 100)
+    if match := _VALUE.fullmatch(text):
+        unit = match["unit"]
+        if unit and unit not in _SCALES:
+            close = [u for u in _SCALES if u.lower() == unit.lower()]
+            raise UsageError(
+                f"gate {shown!r}: no unit {unit!r}",
+                hint=f"did you mean {' or '.join(close)}?" if close else f"one of {' '.join(_SCALES)}",
+            )
+        number = float(match["number"])
+        if not math.isfinite(number):
+            raise UsageError(f"gate {shown!r}: the number is out of range", hint=_FORMS)
+        return Gate(shown, "value", match["metric"], match["op"], number, unit)
+    raise UsageError(f"gate {shown!r} cannot be read", hint=_FORMS)
+
+
+def parse_gates(texts: Iterable[str], *, changes: bool) -> list[Gate]:
+    """Parse gates and check metrics' names. `changes`: whether METRIC:N% has a meaning here. Raises UsageError."""
+    gates = [parse_gate(text) for text in texts]
+    known = {m.name: m for m in build_metrics([], {}, [], "")}
+    for gate in gates:
+        if gate.kind == "change" and not changes:
+            raise UsageError(
+                f"gate {gate.text!r} speaks of a change, and there is one run only",
+                hint="use it in `hpuprof compare`, or give a condition on the value, such as 'step_time_p50 > 12ms'",
+            )
+        if gate.kind != "finding":
+            _check(gate, known)
+    return gates
+
+
+def _check(gate: Gate, known: Mapping[str, Metric]) -> Metric:
+    metric = known.get(gate.subject)
+    if metric is None:
+        close = get_close_matches(gate.subject, known, n=3)
+        raise UsageError(
+            f"gate {gate.text!r}: no metric {gate.subject!r}",
+            hint=f"did you mean {', '.join(close)}?" if close else f"one of {', '.join(known)}",
+        )
+    if gate.kind == "change" and metric.polarity == "none":
+        raise UsageError(
+            f"gate {gate.text!r}: neither direction of {gate.subject} is worse",
+            hint="give a condition on the value, such as METRIC > VALUE",
+        )
+    if gate.kind == "value" and gate.unit and _SCALES[gate.unit][0] != metric.unit:
+        fitting = [u for u, (of, _) in _SCALES.items() if of == metric.unit]
+        raise UsageError(
+            f"gate {gate.text!r}: {gate.subject} is not counted in {gate.unit}",
+            hint=f"its unit is {metric.unit}: {'use ' + ' '.join(fitting) if fitting else 'give a plain number'}",
+        )
+    return metric
+
+
+def evaluate(gates: Sequence[Gate], report: Report) -> list[GateResult]:
+    """Evaluate gates on one report."""
+    codes = {f.code: f.evidence for f in report.data.findings} | {d.code: d.text for d in report.data.diagnostics}
+    return [
+        _found(gate, codes) if gate.kind == "finding" else _limit(gate, _check(gate, _metrics(report)))
+        for gate in gates
+    ]
+
+
+def evaluate_comparison(gates: Sequence[Gate], comparison: Comparison, b: Report) -> list[GateResult]:
+    """Evaluate gates on a comparison: conditions on values and findings speak of B, METRIC:N% of the change from A to B."""
+    results = []
+    for gate in gates:
+        if gate.kind == "change":
+            metric = _check(gate, _metrics(b))
+            results.append(_worsening(gate, comparison.change(metric.name), metric))
+        else:
+            results += evaluate([gate], b)
+    return results
+
+
+def with_gates(report: Report, results: list[GateResult]) -> Report:
+    """Return the report with the outcome of its gates."""
+    return Report(msgspec.structs.replace(report.data, gates=results))
+
+
+def exit_code(results: Sequence[GateResult]) -> int:
+    """Return 1 when a gate failed, else 3 when one could not be evaluated, else 0."""
+    outcomes = {r.outcome for r in results}
+    return EXIT_GATE if FAILED in outcomes else EXIT_INPUT if UNKNOWN in outcomes else EXIT_OK
+
+
+def _metrics(report: Report) -> dict[str, Metric]:
+    """Return the report's metrics; those that it does not know of yet (an older report) have no value."""
+    return {m.name: m for m in build_metrics([], {}, [], "")} | report.metrics
+
+
+def _found(gate: Gate, codes: Mapping[str, str]) -> GateResult:
+    hit = gate.subject in codes
+    return GateResult(
+        gate=gate.text,
+        outcome=FAILED if hit else PASSED,
+        value=int(hit),
+        unit="count",
+        text=f"{gate.subject} was found: {codes[gate.subject]}" if hit else f"{gate.subject} was not found",
+    )
+
+
+def _limit(gate: Gate, metric: Metric) -> GateResult:
+    if metric.value is None:
+        text = f"{metric.name} is unknown in these traces"
+        return GateResult(gate=gate.text, outcome=UNKNOWN, value=None, unit=metric.unit, text=text)
+    # Multiplying the value would round; dividing the limit's decimals does not: 30 % is compared as 0.3.
+    limit = gate.number * _SCALES[gate.unit][1] if gate.unit else gate.number
+    if gate.unit == "%":
+        limit = gate.number / 100
+    hit = _OPERATORS[gate.op](metric.value, limit)
+    text = f"{metric.name} is {_exact(metric.value, gate.unit)}"
+    return GateResult(
+        gate=gate.text, outcome=FAILED if hit else PASSED, value=metric.value, unit=metric.unit, text=text
+    )
+
+
+def _exact(value: float, unit: str) -> str:
+    """Write a value in the gate's unit with digits enough to see on which side of a limit it lies."""
+    scale = _SCALES[unit][1] if unit else 1.0
+    number = f"{value / scale:.6g}" if not (unit == "" and isinstance(value, int)) else str(value)
+    return f"{number} {unit}".strip()
+
+
+def _worsening(gate: Gate, change: Change | None, metric: Metric) -> GateResult:
+    def result(outcome: str, value: float | None, text: str) -> GateResult:
+        return GateResult(gate=gate.text, outcome=outcome, value=value, unit="fraction", text=text)
+
+    if change is None or change.a is None or change.b is None or change.delta is None:
+        return result(UNKNOWN, None, f"{metric.name} is {change.note if change else 'unknown in A and B'}")
+    worse = change.delta if change.polarity == "lower" else -change.delta
+    if change.a == 0:
+        if worse <= 0:
+            return result(PASSED, 0.0, f"{metric.name} did not get worse")
+        share = None
+    else:
+        share = worse / abs(change.a)
+    amount = f"got worse by {100 * share:.4g} %" if share is not None else "got worse, from nothing"
+    if share is not None and share <= gate.number:
+        text = f"{metric.name} {amount}" if share > 0 else f"{metric.name} did not get worse"
+        return result(PASSED, share, text)
+    if change.low is None or change.high is None:
+        if change.verdict == "unknown":  # both values are known, so it is the noise that is not
+            return result(UNKNOWN, share, f"{metric.name} {amount}, but there are too few steps to tell it from noise")
+        return result(FAILED, share, f"{metric.name} {amount} (noise unknown)")
+    if change.low <= 0 <= change.high:
+        return result(PASSED, share, f"{metric.name} {amount}, within noise")
+    return result(FAILED, share, f"{metric.name} {amount}, beyond noise")
