@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpuprof._version import __version__
 from hpuprof.diagnostics import DIAGNOSTICS
@@ -18,7 +19,13 @@ from hpuprof.pipeline import reduce_file
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report
 
+if TYPE_CHECKING:
+    from hpuprof.model.clock import ClockOffset
+    from hpuprof.timeline.merge import Merged
+
 Source = str | Path
+CLOCKS = ("raw", "manifest")
+"""What a merged timeline's axis may rest on."""
 SMALL_RUN_BYTES = 8 << 20
 """Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
 
@@ -111,6 +118,63 @@ def _refuse_losses(report: Report) -> None:
             f"{first.path or 'the input'}: {first.text} ({first.code}); {len(lost)} such problems in all",
             hint="leave out --strict to analyse what could be read",
         )
+
+
+def merge(
+    source: Run | Source | Sequence[Source],
+    path: Source,
+    *,
+    ranks: Iterable[int] | None = None,
+    steps: str | tuple[int, int] | None = None,
+    clock: str = "raw",
+    offsets: Mapping[int, ClockOffset] | None = None,
+    manifest: Source | None = None,
+    rank_from: str | None = None,
+    force: bool = True,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Merged:
+    """Write one Chrome trace (`.json` or `.json.gz`) of all ranks that chrome://tracing and Perfetto open without losing a row.
+
+    `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` takes the stamps as
+    recorded (right within a host); `manifest` takes offsets from the JSON file `manifest`. `offsets` gives the clock of each
+    rank directly. Memory depends on the largest file, not on their number; the file appears whole or not at all.
+    Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
+    not there.
+    """
+    from hpuprof.timeline.merge import MergeOptions, manifest_offsets, merge_files
+    from hpuprof.timeline.steps import Selection, parse_steps
+
+    options = resolve_options(rank_from=rank_from, jobs=jobs)
+    run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
+    if clock not in CLOCKS:
+        raise UsageError(f"no clock {clock!r}", hint=f"one of {', '.join(CLOCKS)}")
+    if (clock == "manifest") != (manifest is not None):
+        raise UsageError("the clock `manifest` needs a manifest, and no other clock takes one", hint="see docs/viewers.md")
+    if manifest is not None:
+        offsets = manifest_offsets(manifest, run.files, run.identities)
+    chosen = parse_steps(steps) if isinstance(steps, str) else Selection(*steps) if steps else None
+    jobs = options.jobs
+    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
+        jobs = 1
+    return merge_files(
+        run.files,
+        run.identities,
+        Path(path),
+        MergeOptions(
+            ranks=None if ranks is None else tuple(sorted(set(ranks))),
+            steps=chosen,
+            clock="offsets" if offsets and clock == "raw" else clock,
+            offsets=offsets,
+        ),
+        rank_from=run.rank_from,
+        skipped=run.skipped,
+        force=force,
+        jobs=jobs,
+        executor=executor,
+        progress=progress,
+    )
 
 
 def save(report: Report, path: Source, *, force: bool = True) -> Path:

@@ -48,6 +48,7 @@ _ALL = (
     Diagnostic("HP125", "info", "Recordings differ in kind", "The files belong to different stages or actions; the answer speaks of one of them.", "See the table of files; analyse the others apart."),
     Diagnostic("HP126", "warning", "The host was not traced", "The file holds device rows only, as the hardware profiler writes them. Engine times are right; why the device idled cannot be told.", "Record with PyTorch's profiler to see host and device together."),
     Diagnostic("HP127", "warning", "Several runs in one directory", "The recorder wrote the same window of the same rank more than once: a directory was used by several runs. All of them enter the numbers.", "Give each run a directory of its own, or remove the old files."),
+    Diagnostic("HP128", "warning", "Clocks of ranks are unrelated", "The stamps of the ranks lie more than a day apart: they were recorded at different times, or count from different origins. Nothing can be said about who came first.", "Merge traces of one recording; `hpuprof merge --clock manifest` takes offsets that you know."),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

@@ -1,0 +1,510 @@
+"""First pass over one file: where each row goes. Keeps some 30 bytes a row, on disk between the passes.
+
+A plan says for every row of the file, in order, what to do with it (`kind`), when it begins and how long it lasts (ns), and its
+`slot`: a lane of a track. Nothing here knows of other files; `layout` gives slots their process and thread numbers.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.errors import TraceFormatError
+from hpuprof.ingest import dialects
+from hpuprof.ingest.discover import identity_inside
+from hpuprof.ingest.columns import Interner, whole
+from hpuprof.ingest.normalise import MAX_SPAN_NS
+from hpuprof.ingest.recover import Note
+from hpuprof.ingest.stamps import duration_ns, exact_ns
+from hpuprof.ingest.wire import WholeEvent
+from hpuprof.model.partial import FailedFile
+from hpuprof.model.schema import HostKind
+from hpuprof.model.trace import Bytes8, Ints
+from hpuprof.timeline import flows
+from hpuprof.timeline.lanes import arrange
+from hpuprof.timeline.rows import RowReader, base_ns
+
+UNSET = msgspec.UNSET
+LEFT_OUT, SLICE, FLOW, COUNTER, ASYNC, POINT, LONE_END = range(7)
+FRAME, DEVICE, ANNOTATION, WAIT = range(4)
+GROUP_NAMES = {FRAME: "", DEVICE: "device", ANNOTATION: "annotations", WAIT: "waits"}
+_ASYNC_PHASES = frozenset("bneSTpF")
+_FLOW_PHASES = {"s": flows.START, "t": flows.STEP, "f": flows.END}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of a slot come from, and their extent (ns, absolute; the file's own clock)."""
+
+    pid: str
+    tid: str
+    group: int
+    lane: int
+    first_ns: int
+    last_ns: int
+    slices: int
+    threaded: bool  # whether any of its rows belongs to a thread, not just to the process
+
+
+@dataclass
+class Names:
+    """What the metadata rows say, by process and by (process, thread)."""
+
+    process: dict[str, list[str]] = field(default_factory=dict)
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    thread: dict[tuple[str, str], str] = field(default_factory=dict)
+    thread_sort: dict[tuple[str, str], int] = field(default_factory=dict)
+    rows: int = 0
+
+    def of_process(self, pid: str) -> str:
+        """Return the name of a process: a device's own before any other, as writers disagree on process 0; else the last."""
+        known = [*self.labels.get(pid, ()), *self.process.get(pid, ())]
+        return next((n for n in known if dialects.HPU_PROCESS.match(n)), (self.process.get(pid) or [""])[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class FilePlan:
+    """What the first pass found. `spool` is the file that holds the columns."""
+
+    path: str
+    name: str
+    spool: str
+    first_ns: int
+    last_ns: int
+    rows: int
+    places: list[Place]
+    names: Names
+    engines: dict[tuple[str, str], str | None]
+    device_tracks: frozenset[tuple[str, str]]
+    notes: list[Note]
+    counts: dict[str, int]
+    arrows: int
+    groups: int  # distinct asynchronous operations
+    inside: dict[str, Any]  # identity that the file itself names
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """One entry per row of the file."""
+
+    kind: Bytes8
+    slot: npt.NDArray[np.int32]
+    start: Ints
+    dur: Ints
+    number: Ints  # of the arrow or the asynchronous operation
+    copies: dict[int, list[int]]  # a start row -> numbers of its further arrows
+    end_args: dict[int, bytes]  # a begin row -> arguments of its end row
+
+    @staticmethod
+    def load(spool: str) -> Columns:
+        """Read the columns that `plan_file` wrote."""
+        with Path(spool).open("rb") as handle:
+            return Columns(*pickle.load(handle))  # noqa: S301: written by this run into its own directory
+
+
+@dataclass(frozen=True)
+class PlanJob:
+    """One file to plan. `window`: absolute ns [from, to) outside of which rows are left out."""
+
+    path: str
+    name: str
+    spool: str
+    window: tuple[int, int] | None = None
+
+
+def plan_file(job: PlanJob) -> FilePlan | FailedFile:
+    """Plan one file; one that cannot be read becomes a `FailedFile`."""
+    try:
+        collector = _Collector()
+        reader = RowReader(job.path)
+        for rows in reader:
+            collector.feed(rows)
+        collector.notes += reader.log.notes
+        return collector.finish(job, reader.log.header)
+    except TraceFormatError as error:
+        return FailedFile(path=job.name, message=error.message, hint=error.hint, offset=error.offset)
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.kinds: list[Bytes8] = []
+        self.starts: list[Ints] = []
+        self.durs: list[Ints] = []
+        self.track_parts: list[npt.NDArray[np.int32]] = []
+        self.cat_parts: list[npt.NDArray[np.int32]] = []
+        self.tracks, self.cats = Interner(), Interner()
+        self.flow_keys, self.async_keys = Interner(), Interner()
+        self.flow: list[tuple[int, int, int, bool]] = []  # row, key, phase, bound to the enclosing slice
+        self.asyncs: list[tuple[int, int]] = []
+        self.marks: list[tuple[int, int, bool, str]] = []  # row, ts, begins, name
+        self.end_args: dict[int, bytes] = {}
+        self.names = Names()
+        self.notes: list[Note] = []
+        self.counts: Counter[str] = Counter()
+        self.rows = 0
+
+    def note(self, code: str, count: int, text: str) -> None:
+        if count:
+            self.notes.append(Note(code, 0, count, text))
+
+    # ---------------------------------------------------------------------------------------------------------- collecting
+
+    def feed(self, rows: list[WholeEvent]) -> None:
+        if not rows:
+            return
+        start, timed = exact_ns([row.ts for row in rows])
+        kind = np.zeros(len(rows), dtype=np.int8)
+        dur = np.zeros(len(rows), dtype=np.int64)
+        slices = np.array([row.ph == "X" for row in rows], dtype=bool)
+        if slices.any():
+            dur[slices] = self._durations([row.dur for row in rows if row.ph == "X"])
+        kind[slices] = SLICE
+        if not slices.all():
+            for i in np.flatnonzero(~slices).tolist():
+                kind[i] = self._other(rows[i], self.rows + i, int(start[i]), timed=bool(timed[i]))
+        self.note("HP112", int((~timed & (kind != LEFT_OUT)).sum()), "rows without a time stamp were left out")
+        kind[~timed] = LEFT_OUT
+        self.kinds.append(kind)
+        self.starts.append(start)
+        self.durs.append(dur)
+        self.track_parts.append(self.tracks.codes([(row.pid, row.tid) for row in rows]))
+        self.cat_parts.append(self.cats.codes([row.cat for row in rows]))
+        self.rows += len(rows)
+
+    def _durations(self, values: list[Any]) -> Ints:
+        dur, ok = duration_ns([None if v is UNSET else v for v in values])
+        negative, long = dur < 0, dur > MAX_SPAN_NS
+        self.note("HP111", int((~ok).sum()), "rows without a duration are drawn without length")
+        self.note("HP112", int(negative.sum()), "rows with a negative duration are drawn without length")
+        self.note("HP112", int(long.sum()), "rows longer than a day are drawn without length")
+        dur[~ok | negative | long] = 0
+        return dur
+
+    def _other(self, row: WholeEvent, at: int, ts: int, *, timed: bool) -> int:
+        phase = row.ph
+        if phase == "M":
+            self._metadata(row)
+            return LEFT_OUT
+        if not timed:
+            return POINT
+        if phase in ("B", "E"):
+            name = row.name if isinstance(row.name, str) else ""
+            self.marks.append((at, ts, phase == "B", dialects.call_name(name)))
+            if phase == "E" and row.args is not UNSET and bytes(row.args).strip(b"{} \t\r\n"):
+                self.end_args[at] = bytes(row.args)
+            return SLICE
+        if phase in _FLOW_PHASES:
+            number = row.id if row.id is not UNSET else str(row.id2)
+            key = self.flow_keys.codes([(row.cat, row.name, str(number))])[0]
+            self.flow.append((at, int(key), _FLOW_PHASES[phase], phase != "f" or row.bp == "e"))
+            return FLOW
+        if phase in _ASYNC_PHASES:
+            key = self.async_keys.codes([(row.cat, str(row.scope), str(row.id), str(row.id2), str(row.pid))])[0]
+            self.asyncs.append((at, int(key)))
+            return ASYNC
+        return COUNTER if phase == "C" else POINT
+
+    def _metadata(self, row: WholeEvent) -> None:
+        self.names.rows += 1
+        try:
+            args = msgspec.json.decode(row.args) if row.args is not UNSET else {}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if not isinstance(args, dict):
+            return
+        pid, key, name = _text(row.pid), (_text(row.pid), _text(row.tid)), args.get("name")
+        if row.name == "process_name" and isinstance(name, str):
+            self.names.process.setdefault(pid, []).append(name)
+        elif row.name == "process_labels" and isinstance(args.get("labels"), str):
+            self.names.labels.setdefault(pid, []).append(args["labels"])
+        elif row.name == "thread_name" and isinstance(name, str):
+            self.names.thread[key] = name
+        elif row.name == "thread_sort_index" and isinstance(args.get("sort_index"), int):
+            self.names.thread_sort[key] = args["sort_index"]
+
+    # ----------------------------------------------------------------------------------------------------------- finishing
+
+    def finish(self, job: PlanJob, header: dict[str, Any]) -> FilePlan:
+        base = base_ns(header)
+        kind, start = _join(self.kinds, np.int8), _join(self.starts, np.int64) + base
+        dur, track = _join(self.durs, np.int64), self._track_codes()
+        cat = _join(self.cat_parts, np.int32).astype(np.int64)
+        self.kinds, self.starts, self.durs, self.track_parts, self.cat_parts = [], [], [], [], []
+        self._drop_strays(kind, start)
+        self._pair_marks(kind, start, dur, track, base)
+        outside = 0
+        if job.window:
+            low, high = job.window
+            end = start + dur
+            out = (kind != LEFT_OUT) & ((start >= high) | (end < low) | ((end == low) & (dur > 0)))
+            outside = int(out.sum())
+            kind[out] = LEFT_OUT
+        slot, slots = self._arrange(kind, start, dur, track, cat)
+        number = np.zeros(len(kind), dtype=np.int64)
+        for at, code in self.asyncs:
+            number[at] = code + 1
+        copies, arrows = self._flows(kind, start, dur, track, slot, slots, number)
+        for at in np.flatnonzero((kind != LEFT_OUT) & (slot < 0)).tolist():
+            slot[at] = slots[int(track[at]), FRAME, 0]
+        drawn = kind != LEFT_OUT
+        if not drawn.any() and not job.window:
+            raise TraceFormatError(
+                f"{job.path}: no row with a time stamp",
+                path=job.path,
+                hint="is this a Chrome trace of PyTorch's profiler?",
+            )
+        places = _places(kind, start, dur, slot, slots, list(self._keys))
+        self.counts.update(
+            slices=int((kind == SLICE).sum()),
+            counters=int((kind == COUNTER).sum()),
+            asynchronous=int((kind == ASYNC).sum()),
+            instants=int(((kind == POINT) | (kind == LONE_END)).sum()),
+            flow_points=int((kind == FLOW).sum()),
+            moved=int(sum(p.slices for p in places if p.group or p.lane)),
+            outside_steps=outside,
+        )
+        with Path(job.spool).open("wb") as handle:
+            columns = (kind, slot, start, dur, number, copies, self.end_args)
+            pickle.dump(columns, handle, protocol=pickle.HIGHEST_PROTOCOL)
+        ends = start[drawn] + dur[drawn]
+        return FilePlan(
+            path=job.path,
+            name=job.name,
+            spool=job.spool,
+            first_ns=int(start[drawn].min()) if drawn.any() else 0,
+            last_ns=int(ends.max()) if drawn.any() else 0,
+            rows=self.rows - self.names.rows,
+            places=places,
+            names=self.names,
+            engines=self.engines,
+            device_tracks=frozenset(self._keys[t] for t in self._device_tracks),
+            notes=_merged(self.notes),
+            counts=dict(self.counts),
+            arrows=arrows,
+            groups=len(self.async_keys),
+            inside=identity_inside(header),
+        )
+
+    def _track_codes(self) -> npt.NDArray[np.int32]:
+        """Give tracks that read the same one code; some rows write process or thread as number, others as text."""
+        keys = Interner()
+        same = np.array([keys[_text(pid), _text(tid)] for pid, tid in self.tracks], dtype=np.int32)
+        self._keys: list[tuple[str, str]] = list(keys)
+        processes = {self.names.of_process(pid) for pid, _ in self._keys}
+        categories = {c for c in self.cats if isinstance(c, str)}
+        threads = set(self.names.thread.values())
+        hpu = dialects.device_family(categories, processes, threads, set()) == "hpu"
+        self.engines = {
+            (pid, tid): dialects.hpu_engine(
+                self.names.thread.get((pid, tid), ""), self.names.of_process(pid), whole(pid), whole(tid)
+            )
+            if hpu
+            else None
+            for pid, tid in self._keys
+        }
+        return same[_join(self.track_parts, np.int32)] if len(same) else np.empty(0, dtype=np.int32)
+
+    def _drop_strays(self, kind: Bytes8, start: Ints) -> None:
+        """Leave out rows that lie a day away from the others; they would squeeze everything else to a point."""
+        drawn = np.flatnonzero(kind != LEFT_OUT)
+        stamps = start[drawn]
+        if not len(stamps) or int(stamps.max()) - int(stamps.min()) <= MAX_SPAN_NS:
+            return
+        middle = int(np.sort(stamps)[(len(stamps) - 1) // 2])
+        far = drawn[np.abs(stamps - middle) > MAX_SPAN_NS]
+        kind[far] = LEFT_OUT
+        self.note("HP112", len(far), "rows more than a day away from the others were left out")
+
+    def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: npt.NDArray[np.int32], base: int) -> None:
+        """Turn begin rows into slices and drop their ends; what the recording cut is closed where something around it ends."""
+        marks = [m for m in self.marks if kind[m[0]] != LEFT_OUT]
+        if not marks:
+            return
+        drawn = kind != LEFT_OUT
+        last = int((start[drawn] + dur[drawn]).max())
+        marks.sort(key=lambda m: (int(track[m[0]]), m[1], m[0]))
+        open_rows: list[tuple[str, int]] = []
+        current, cut, lone = -1, 0, 0
+        args, self.end_args = self.end_args, {}
+
+        def close(upto: int, when: int) -> int:
+            count = 0
+            while len(open_rows) > upto:
+                _, row = open_rows.pop()
+                dur[row] = when - start[row]
+                count += 1
+            return count
+
+        for row, ts, begins, name in marks:
+            if track[row] != current:
+                cut += close(0, last)
+                current = int(track[row])
+            if begins:
+                open_rows.append((name, row))
+                continue
+            depth = next((d for d in range(len(open_rows) - 1, -1, -1) if open_rows[d][0] == name or not name), None)
+            if depth is None:
+                kind[row] = LONE_END
+                lone += 1
+                continue
+            kind[row] = LEFT_OUT
+            self.counts["ends_joined"] += 1
+            if row in args:
+                self.end_args[open_rows[depth][1]] = args[row]
+            cut += close(depth, ts + base) - 1
+        cut += close(0, last)
+        self.note("HP111", cut, "begin rows without an end are drawn to the end of what encloses them")
+        self.note("HP111", lone, "end rows without a begin are drawn as instants")
+
+    def _groups(self, track: npt.NDArray[np.int32], cat: Ints) -> Ints:
+        """Return the group of each row by its category, and by whether its track is an engine's."""
+        table = np.array(
+            [[_group(c, lane=lane) for lane in (False, True)] for c in self.cats] or [[FRAME, FRAME]], dtype=np.int64
+        )
+        lane = np.array([self.engines[key] is not None for key in self._keys] or [False], dtype=np.int64)
+        return table[cat, lane[track]]
+
+    def _arrange(
+        self, kind: Bytes8, start: Ints, dur: Ints, track: npt.NDArray[np.int32], cat: Ints
+    ) -> tuple[npt.NDArray[np.int32], Interner]:
+        """Give every slice its slot; -1 for rows that are none."""
+        slot = np.full(len(kind), -1, dtype=np.int32)
+        slots = Interner()
+        rows = np.flatnonzero(kind == SLICE)
+        group = self._groups(track[rows], cat[rows])
+        self._device_tracks = set(np.unique(track[rows][group == DEVICE]).tolist())
+        end = start[rows] + dur[rows]
+        order = np.lexsort((rows, -end, start[rows], track[rows]))
+        rows, group, end = rows[order], group[order], end[order]
+        on = track[rows]
+        bounds = np.flatnonzero(np.diff(on)) + 1
+        for first, last in zip([0, *bounds.tolist()], [*bounds.tolist(), len(rows)], strict=True):
+            if first == last:
+                continue
+            code = int(on[first])
+            places = arrange(start[rows[first:last]], end[first:last], group[first:last], apart=DEVICE)
+            slot[rows[first:last]] = [slots[code, g, lane] for g, lane in places]
+        self._sorted = (rows, on, end)
+        return slot, slots
+
+    def _flows(
+        self,
+        kind: Bytes8,
+        start: Ints,
+        dur: Ints,  # noqa: ARG002
+        track: npt.NDArray[np.int32],
+        slot: npt.NDArray[np.int32],
+        slots: Interner,  # noqa: ARG002
+        number: Ints,
+    ) -> tuple[dict[int, list[int]], int]:
+        """Bind flow points to slices, number the arrows, and leave out points that no viewer can draw."""
+        points = [p for p in self.flow if kind[p[0]] != LEFT_OUT]
+        if not points:
+            return {}, 0
+        at, key, phase, bound = (np.array(column) for column in zip(*points, strict=True))
+        fits = self._bind(at, bound, start, track, slot)
+        kept = np.flatnonzero(fits)
+        arrows = flows.pair(
+            key[kept].astype(np.int32), start[at[kept]], phase[kept].astype(np.int8)
+        )
+        number[at[kept]] = arrows.ids
+        start[at[kept[arrows.early]]] += 1
+        lost = at[number[at] == 0]
+        kind[lost] = LEFT_OUT
+        self.counts["flow_points_outside_slices"] = int((~fits).sum())
+        self.counts["flow_points_without_partner"] = int((arrows.ids == 0).sum())
+        copies: dict[int, list[int]] = {}
+        for i, arrow in arrows.copies:
+            copies.setdefault(int(at[kept[i]]), []).append(arrow)
+        return copies, arrows.count
+
+    def _bind(
+        self, at: Ints, bound: npt.NDArray[np.bool_], start: Ints, track: npt.NDArray[np.int32], slot: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.bool_]:
+        """Put each flow point on the lane of the slice that it lies in; return which lie in any.
+
+        An end that binds to the next slice instead of the enclosing one is moved to where that begins.
+        """
+        rows, on, end = self._sorted
+        fits = np.zeros(len(at), dtype=bool)
+        order = np.argsort(track[at], kind="stable")
+        bounds = np.flatnonzero(np.diff(track[at][order])) + 1
+        for members in np.split(order, bounds):
+            code = track[at[members[0]]]
+            first, last = np.searchsorted(on, code, "left"), np.searchsorted(on, code, "right")
+            if first == last:
+                continue
+            begins, ends, lanes = start[rows[first:last]], end[first:last], slot[rows[first:last]]
+            highest = np.maximum.accumulate(ends)
+            when = start[at[members]]
+            loose = ~bound[members]
+            if loose.any():
+                following = np.searchsorted(begins, when, "left")
+                move = loose & (following < len(begins))
+                when[move] = begins[following[move]]
+                start[at[members[move]]] = when[move]
+            near = np.searchsorted(begins, when, "right") - 1
+            inside = (near >= 0) & (highest[near] >= when)
+            fits[members] = inside
+            slot[at[members]] = lanes[near]
+            if (lanes == lanes[0]).all():
+                continue
+            # Several lanes: the slice that begins right here, else the latest begun that still runs.
+            for i in np.flatnonzero(inside & (begins[near] != when)).tolist():
+                j = int(near[i])
+                while ends[j] < when[i]:
+                    j -= 1
+                slot[at[members[i]]] = lanes[j]
+        return fits
+
+
+def _group(category: Any, *, lane: bool) -> int:
+    rule = dialects.row_rule(category, lane=lane) if isinstance(category, str) else None
+    if rule is None:
+        return FRAME
+    if rule.target == "device":
+        return DEVICE
+    if rule.kind == HostKind.ANNOTATION or rule.id == "device-annotation":
+        return ANNOTATION
+    return WAIT if rule.id == "sync-marker" else FRAME
+
+
+def _places(
+    kind: Bytes8, start: Ints, dur: Ints, slot: npt.NDArray[np.int32], slots: Interner, keys: list[tuple[str, str]]
+) -> list[Place]:
+    count = len(slots)
+    drawn = np.flatnonzero((kind != LEFT_OUT) & (slot >= 0))
+    first, last = np.full(count, 2**62, dtype=np.int64), np.full(count, -(2**62), dtype=np.int64)
+    np.minimum.at(first, slot[drawn], start[drawn])
+    np.maximum.at(last, slot[drawn], start[drawn] + dur[drawn])
+    slices = np.bincount(slot[drawn[kind[drawn] == SLICE]], minlength=count)
+    threaded = np.bincount(slot[drawn[kind[drawn] != COUNTER]], minlength=count)
+    return [
+        Place(*keys[code], group, lane, int(first[i]), int(last[i]), int(slices[i]), bool(threaded[i]))
+        for i, (code, group, lane) in enumerate(slots)
+    ]
+
+
+def _text(value: Any) -> str:
+    return "" if value is UNSET or value is None else str(value)
+
+
+def _join(parts: list[Any], dtype: Any) -> Any:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
+
+
+def _merged(notes: list[Note]) -> list[Note]:
+    merged: dict[tuple[str, str], Note] = {}
+    for note in notes:
+        old = merged.get((note.code, note.text))
+        merged[note.code, note.text] = (
+            Note(note.code, old.offset, old.count + note.count, note.text) if old else note
+        )
+    return list(merged.values())
