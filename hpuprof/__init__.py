@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
-    from hpuprof.api import Run, analyze, load, read_report, save
+    from hpuprof.api import Run, analyze, load, merge, read_report, save
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         TraceFormatError,
         UsageError,
     )
+    from hpuprof.model.clock import ClockOffset
     from hpuprof.recorder.lightning import HPUProfiler
     from hpuprof.recorder.plain import Recording, record
     from hpuprof.report.model import Report
 
 _HOME = {
-    "hpuprof.api": ("Run", "analyze", "load", "read_report", "save"),
+    "hpuprof.api": ("Run", "analyze", "load", "merge", "read_report", "save"),
+    "hpuprof.model.clock": ("ClockOffset",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
     "hpuprof.recorder.plain": ("Recording", "record"),
@@ -48,6 +50,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "ClockOffset",
     "ConfigError",
     "HPUProfiler",
     "HpuprofError",
@@ -65,6 +68,7 @@ __all__ = [
     "__version__",
     "analyze",
     "load",
+    "merge",
     "read_report",
     "record",
     "save",

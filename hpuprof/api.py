@@ -131,6 +131,7 @@ def merge(
     manifest: Source | None = None,
     rank_from: str | None = None,
     force: bool = True,
+    strict: bool | None = None,
     jobs: int | None = None,
     executor: Executor | None = None,
     progress: Callable[[str], None] | None = None,
@@ -139,14 +140,14 @@ def merge(
 
     `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` takes the stamps as
     recorded (right within a host); `manifest` takes offsets from the JSON file `manifest`. `offsets` gives the clock of each
-    rank directly. Memory depends on the largest file, not on their number; the file appears whole or not at all.
+    rank directly; `strict`: write nothing when rows or files would be lost. Memory depends on the largest file, not on their number; the file appears whole or not at all.
     Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
     not there.
     """
     from hpuprof.timeline.merge import MergeOptions, manifest_offsets, merge_files
     from hpuprof.timeline.steps import Selection, parse_steps
 
-    options = resolve_options(rank_from=rank_from, jobs=jobs)
+    options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
     if clock not in CLOCKS:
         raise UsageError(f"no clock {clock!r}", hint=f"one of {', '.join(CLOCKS)}")
@@ -171,6 +172,7 @@ def merge(
         rank_from=run.rank_from,
         skipped=run.skipped,
         force=force,
+        strict=options.strict,
         jobs=jobs,
         executor=executor,
         progress=progress,

@@ -16,6 +16,9 @@ from hpuprof._version import __version__
 COMMANDS = {
     "analyze": "Say where the step went, from a directory of traces.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
+    "merge": "Write one timeline of all ranks for Perfetto and chrome://tracing.",
+    "check": "Say whether viewers can show a trace, and what they would lose.",
+    "view": "Open traces in an offline Perfetto.",
     "explain": "Tell what a finding or diagnostic code means.",
 }
 

@@ -21,7 +21,7 @@ class Arrows:
 
     ids: Ints
     copies: list[tuple[int, int]]  # position of a start, the number of its further arrow
-    early: list[int]  # ends that stand before their start in the file and have the same stamp
+    early: list[tuple[int, int]]  # (end, start) where the end stands first in the file, at the same time
     count: int
 
 
@@ -29,7 +29,7 @@ def pair(key: Codes, when: Ints, phase: Bytes8) -> Arrows:
     """Pair starts with ends of the same key in order of time; at one time starts come first. Shape of all: `(points,)`."""
     ids = np.zeros(len(key), dtype=np.int64)
     copies: list[tuple[int, int]] = []
-    early: list[int] = []
+    early: list[tuple[int, int]] = []
     arrows, current, start, chain, ended = 0, -1, -1, 0, False
     order = np.lexsort((np.arange(len(key)), phase, when, key))
     for i, k, p in zip(order.tolist(), key[order].tolist(), phase[order].tolist(), strict=True):
@@ -41,7 +41,7 @@ def pair(key: Codes, when: Ints, phase: Bytes8) -> Arrows:
         if start < 0:
             continue
         if i < start and when[i] == when[start]:
-            early.append(i)
+            early.append((i, start))
         if chain and ended:  # one more arrow from the same start
             arrows += 1
             copies.append((start, arrows))

@@ -111,7 +111,7 @@ class Layout:
             tid = next(n for n in range(1, _LARGEST) if n not in process.threads and n != tid)
         process.threads.add(tid)
         engine = plan.engines.get(key)
-        name = plan.names.thread.get(key) or _thread_name(place.tid, engine, device=process.device)
+        name = plan.names.thread.get(key, "").strip() or _thread_name(place.tid, engine, device=process.device)
         group = GROUP_NAMES[place.group] if place.group > DEVICE else ""
         if place.group == DEVICE and key in plan.device_tracks and _also(plan, key, FRAME):
             group = GROUP_NAMES[DEVICE]

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from hpuprof._version import __version__
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import InsufficientDataError, TraceFormatError, UsageError
+from hpuprof.errors import InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, identify
 from hpuprof.ingest.normalise import MAX_SPAN_NS
@@ -140,6 +140,7 @@ def merge_files(
     rank_from: str = "auto",
     skipped: Sequence[Skipped] = (),
     force: bool = True,
+    strict: bool = False,
     jobs: int = 1,
     executor: Executor | None = None,
     progress: Callable[[str], None] | None = None,
@@ -176,7 +177,18 @@ def merge_files(
                 f"no step {options.steps} in {len(chosen)} files", hint="`hpuprof inspect` shows the steps of each file"
             )
         who = _identify_again([by_path[p.path][0] for p in plans], plans, rank_from)
+        if strict:
+            _refuse_losses(_diagnostics(plans, failed, skipped, ""))
         return _write(plans, who, path, options, failed, skipped, progress)
+
+
+def _refuse_losses(diagnostics: list[DiagnosticRow]) -> None:
+    lost = [d for d in diagnostics if DIAGNOSTICS[d.code].lossy]
+    if lost:
+        raise InputError(
+            f"{lost[0].path or 'the input'}: {lost[0].text} ({lost[0].code}); {len(lost)} such problems in all",
+            hint="leave out --strict to merge what could be read",
+        )
 
 
 def _choose(

