@@ -57,7 +57,7 @@ def counts(document: dict[str, Any]) -> dict[str, int]:
         "slices": phases["X"],
         "thread_instants": sum(1 for e in events if e["ph"] in ("i", "I") and e.get("s", "t") == "t"),
         "instants": phases["i"] + phases["I"],
-        "arrows": phases["f"],
+        "arrows": phases["f"] + phases["t"],
         "samples": samples,
         "asynchronous": phases["b"],
         "marks": phases["n"],
