@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
-    from hpuprof.api import Run, analyze, load, merge, read_report, save
+    from hpuprof.api import Run, analyze, check, load, merge, read_report, save
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hpuprof.report.model import Report
 
 _HOME = {
-    "hpuprof.api": ("Run", "analyze", "load", "merge", "read_report", "save"),
+    "hpuprof.api": ("Run", "analyze", "check", "load", "merge", "read_report", "save"),
     "hpuprof.model.clock": ("ClockOffset",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
@@ -67,6 +67,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "check",
     "load",
     "merge",
     "read_report",

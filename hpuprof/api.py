@@ -21,6 +21,7 @@ from hpuprof.report.model import Report
 
 if TYPE_CHECKING:
     from hpuprof.model.clock import ClockOffset
+    from hpuprof.timeline.check import Checked
     from hpuprof.timeline.merge import Merged
 
 Source = str | Path
@@ -177,6 +178,18 @@ def merge(
         executor=executor,
         progress=progress,
     )
+
+
+def check(path: Source) -> Checked:
+    """Say what Perfetto, chrome://tracing and TensorBoard would make of a trace file, and what mends it.
+
+    Raises InputError for a missing path, TraceFormatError when nothing in the file can be read.
+    """
+    from hpuprof.timeline.check import check_file
+
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file", hint="give a trace file")
+    return check_file(path)
 
 
 def save(report: Report, path: Source, *, force: bool = True) -> Path:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import msgspec
 
 from hpuprof.render.units import clean, duration, number, size
+from hpuprof.timeline.check import Checked
 from hpuprof.timeline.merge import Merged
 
 
@@ -32,6 +35,33 @@ def merged_text(merged: Merged) -> str:
     return "\n".join(lines) + "\n"
 
 
+def checked_json(checked: list[Checked]) -> str:
+    """Return the verdicts as one JSON document."""
+    return msgspec.json.format(msgspec.json.encode({"files": checked}), indent=1).decode() + "\n"
+
+
+def checked_text(checked: list[Checked]) -> str:
+    """Return one block per file: a verdict per viewer, the reasons, and what mends them."""
+    lines: list[str] = []
+    for file in checked:
+        lines.append(f"{clean(file.path)}  ({size(file.bytes)} unpacked, {number(file.rows)} rows)")
+        for viewer, verdict in file.verdicts.items():
+            lines.append(f"  {viewer:<16} {_VERDICTS[verdict]}")
+            found = [p for p in file.problems if p.viewer == viewer]
+            for problem in found:
+                word = "note: " if problem.severity == "note" else ""
+                lines.append(_wrapped(f"{word}{number(problem.count)} × {clean(problem.text)}"))
+            for fix in dict.fromkeys(p.fix for p in found if p.fix and p.severity != "note"):
+                lines.append(f"      mend: {clean(fix)}")
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 78, initial_indent="    - ", subsequent_indent="      ", break_long_words=False)
+
+
+_VERDICTS = {"ok": "shows all of it", "loses": "loads, but not all of it shows rightly", "fails": "does not load it"}
 _CLOCKS = {
     "raw": "stamps as recorded; ranks of different hosts may be off by their clocks' difference",
     "manifest": "offsets from the manifest",

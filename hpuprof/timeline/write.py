@@ -12,6 +12,7 @@ import numpy as np
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
+from hpuprof.timeline.colours import COLOURS
 from hpuprof.timeline.plan import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
 from hpuprof.timeline.rows import RowReader
 
@@ -23,14 +24,6 @@ _ENDS_IN_BACKSLASH = re.compile(rb'(?<!\\)((?:\\\\)+)"')
 _UNICODE = re.compile(rb"(?<!\\)((?:\\\\)*)((?:\\u[0-9a-fA-F]{4})+)")
 _KEPT_ESCAPES = re.compile(r'[\x00-\x1f"\\\x7f]')
 _LEGACY_ASYNC = {"S": "b", "T": "n", "p": "n", "F": "e"}
-# Colours that chrome://tracing knows; another one makes it refuse the file (catapult, base/color_scheme.html).
-_COLOURS = frozenset(
-    "thread_state_uninterruptible thread_state_iowait thread_state_running thread_state_runnable thread_state_sleeping "
-    "thread_state_unknown background_memory_dump light_memory_dump detailed_memory_dump vsync_highlight_color "
-    "generic_work good bad terrible black grey white yellow olive rail_response rail_animation rail_idle rail_load "
-    "startup heap_dump_stack_frame heap_dump_object_type heap_dump_child_node_arrow cq_build_running cq_build_passed "
-    "cq_build_failed cq_build_abandoned cq_build_attempt_runnig cq_build_attempt_passed cq_build_attempt_failed".split()
-)
 
 
 def write_rows(
@@ -69,7 +62,7 @@ def write_rows(
                 row.name = _string(row.name)
             if row.cat.__class__ is not str and row.cat is not UNSET:
                 row.cat = _string(row.cat)
-            if row.cname is not UNSET and row.cname not in _COLOURS:
+            if row.cname is not UNSET and row.cname not in COLOURS:
                 row.cname = UNSET
             if kind == SLICE:
                 row.ph, row.dur = "X", length
