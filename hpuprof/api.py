@@ -180,6 +180,14 @@ def merge(
     )
 
 
+def is_merged(path: Source) -> bool:
+    """Whether a file is a merged timeline, as `merge` writes them."""
+    from hpuprof.ingest.discover import is_merged_timeline
+    from hpuprof.ingest.source import read_head
+
+    return Path(path).is_file() and is_merged_timeline(read_head(path, 4096))
+
+
 def check(path: Source) -> Checked:
     """Say what Perfetto, chrome://tracing and TensorBoard would make of a trace file, and what mends it.
 

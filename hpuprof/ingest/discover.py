@@ -127,7 +127,7 @@ def _no_trace(head: bytes, path: Path) -> str:
     if path.name.lower().endswith(".csv"):
         return "" if looks_like_hw_csv(head) else "a CSV, but not one of the hardware profiler"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if _MERGED.match(text):
+    if is_merged_timeline(text):
         return "a merged timeline; its ranks are read from the traces it was made of"
     if _EVENTS_KEY.search(head) or _EVENT.search(head):
         return ""
@@ -135,6 +135,11 @@ def _no_trace(head: bytes, path: Path) -> str:
     if text[:1] == b"{" and len(head) >= 256 << 10:
         return ""
     return "no trace events in it"
+
+
+def is_merged_timeline(head: bytes) -> bool:
+    """Tell by a file's first bytes whether it is a timeline that `hpuprof merge` wrote."""
+    return _MERGED.match(head) is not None
 
 
 def _inside(head: bytes, path: Path) -> dict[str, Any]:

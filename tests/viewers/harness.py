@@ -59,17 +59,20 @@ def require_catapult() -> Path:
     return dist / "assets" / "catapult_trace_viewer.js"
 
 
-def perfetto(trace: Path, *queries: str) -> list[list[list[Any]]]:
-    """Load a trace into Perfetto's trace processor and return the rows of each query."""
+def perfetto(trace: Path, *queries: str, seconds: float = SECONDS) -> list[list[list[Any]]]:
+    """Load a trace into Perfetto's trace processor and return the rows of each query; RuntimeError when it fails or hangs."""
     dist = require_perfetto()
-    done = subprocess.run(
-        ["node", str(HERE / "perfetto.js"), str(dist), str(trace)],
-        input=json.dumps(queries),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            ["node", str(HERE / "perfetto.js"), str(dist), str(trace)],
+            input=json.dumps(queries),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"no answer within {seconds} s") from None
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     answers = json.loads(done.stdout)
