@@ -153,7 +153,9 @@ def merge(
     if clock not in CLOCKS:
         raise UsageError(f"no clock {clock!r}", hint=f"one of {', '.join(CLOCKS)}")
     if (clock == "manifest") != (manifest is not None):
-        raise UsageError("the clock `manifest` needs a manifest, and no other clock takes one", hint="see docs/viewers.md")
+        raise UsageError(
+            "the clock `manifest` needs a manifest, and no other clock takes one", hint="see docs/viewers.md"
+        )
     if manifest is not None:
         offsets = manifest_offsets(manifest, run.files, run.identities)
     chosen = parse_steps(steps) if isinstance(steps, str) else Selection(*steps) if steps else None

@@ -63,7 +63,7 @@ class EventStream:
         self.source = source
         self.log = DecodeLog()
         self._decoder: msgspec.json.Decoder[Any]
-        self._decoder = msgspec.json.Decoder(list[WholeEvent] if whole else list[ExactEvent] if exact else list[Event])  # type: ignore[misc]
+        self._decoder = msgspec.json.Decoder(list[WholeEvent] if whole else list[ExactEvent] if exact else list[Event])
         self._offset = 0  # of the first byte of the buffer
         self._truncated = False  # whether the last decode failed because its text ends too early
 

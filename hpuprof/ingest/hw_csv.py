@@ -144,9 +144,7 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
     ]
 
 
-def _pairs(
-    rows: Iterator[dict[str, str]], normaliser: Normaliser
-) -> Iterator[tuple[dict[str, str], Decimal, Decimal]]:
+def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[tuple[dict[str, str], Decimal, Decimal]]:
     """Pair BEGIN with END per engine and node, first in first out; yield the END row (they say the same) and both stamps."""
     opened: dict[tuple[str, str, str], list[Decimal]] = defaultdict(list)
     dangling = 0

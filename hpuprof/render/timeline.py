@@ -20,9 +20,11 @@ def merged_text(merged: Merged) -> str:
     """Return one line per fact: what was written, what was moved, what was left out and why."""
     ranks = len(merged.ranks)
     lines = [
-        f"wrote {clean(merged.path)} ({size(merged.bytes)}): {ranks} rank{'s' if ranks != 1 else ''} over "
-        f"{duration(merged.span_ns)}, {number(merged.slices)} slices, {number(merged.arrows)} arrows, "
-        f"{number(merged.counters)} counter samples",
+        (
+            f"wrote {clean(merged.path)} ({size(merged.bytes)}): {ranks} rank{'s' if ranks != 1 else ''} over "
+            f"{duration(merged.span_ns)}, {number(merged.slices)} slices, {number(merged.arrows)} arrows, "
+            f"{number(merged.counters)} counter samples"
+        ),
         f"clock: {_CLOCKS[merged.clock]}",
     ]
     if merged.moved:
@@ -51,8 +53,8 @@ def checked_text(checked: list[Checked]) -> str:
             for problem in found:
                 word = "note: " if problem.severity == "note" else ""
                 lines.append(_wrapped(f"{word}{number(problem.count)} × {clean(problem.text)}"))
-            for fix in dict.fromkeys(p.fix for p in found if p.fix and p.severity != "note"):
-                lines.append(f"      mend: {clean(fix)}")
+            fixes = dict.fromkeys(p.fix for p in found if p.fix and p.severity != "note")
+            lines += [f"      mend: {clean(fix)}" for fix in fixes]
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 

@@ -49,7 +49,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that one viewer would not show as it is in the file."""
 
     viewer: Annotated[str, Meta(description="Perfetto, chrome://tracing or TensorBoard.")]
-    severity: Annotated[str, Meta(description="fails: nothing loads; loses: something is missing or drawn wrongly; note.")]
+    severity: Annotated[
+        str, Meta(description="fails: nothing loads; loses: something is missing or drawn wrongly; note.")
+    ]
     count: Annotated[int, Meta(description="Rows, arrows or places concerned.")]
     text: Annotated[str, Meta(description="What happens and why.")]
     fix: Annotated[str, Meta(description="A command that mends it, or what else to do; empty when nothing helps.")]
@@ -111,7 +113,9 @@ def check_file(path: str | Path) -> Checked:
             seen.feed(rows)  # type: ignore[arg-type]
     except OSError as error:
         raise TraceFormatError(
-            f"{path}: cannot be read: {error.strerror or error}", path=path, hint="check that it exists and that you may read it"
+            f"{path}: cannot be read: {error.strerror or error}",
+            path=path,
+            hint="check that it exists and that you may read it",
         ) from error
     with tempfile.TemporaryDirectory(prefix="hpuprof-check-") as spool:
         plan = plan_file(PlanJob(path, path, str(Path(spool) / "0")))
@@ -152,10 +156,10 @@ class _Report:
     def finish(self, size: int, rows: int) -> Checked:
         order = {FAILS: 0, LOSES: 1, NOTE: 2}
         self.problems.sort(key=lambda p: (VIEWERS.index(p.viewer), order[p.severity]))
-        verdicts = {
-            v: min((p.severity for p in self.problems if p.viewer == v and p.severity != NOTE), key=order.get, default="ok")  # type: ignore[arg-type]
-            for v in VIEWERS
-        }
+        verdicts = {}
+        for viewer in VIEWERS:
+            found = {p.severity for p in self.problems if p.viewer == viewer}
+            verdicts[viewer] = FAILS if FAILS in found else LOSES if LOSES in found else "ok"
         return Checked(path=self.path, bytes=size, rows=rows, verdicts=verdicts, problems=self.problems)
 
 

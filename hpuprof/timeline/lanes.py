@@ -79,9 +79,9 @@ def arrange(start: Ints, end: Ints, group: Ints, *, apart: int) -> list[tuple[in
     """
     groups = np.unique(group).tolist()
     together = {g: np.flatnonzero(group == g) for g in groups}
-    if apart not in together or disjoint(start[together[apart]], end[together[apart]]):
-        if disjoint(start, end) or nested(start.tolist(), end.tolist()):
-            return [(0, 0)] * len(start)
+    clean = apart not in together or disjoint(start[together[apart]], end[together[apart]])
+    if clean and (disjoint(start, end) or nested(start.tolist(), end.tolist())):
+        return [(0, 0)] * len(start)
     places: list[tuple[int, int]] = [(0, 0)] * len(start)
     on_track = np.empty(0, dtype=np.int64)
     for g in groups:
@@ -101,5 +101,3 @@ def arrange(start: Ints, end: Ints, group: Ints, *, apart: int) -> list[tuple[in
             first = members[np.asarray(lanes) == 0]
             on_track = np.sort(np.concatenate([on_track, first]))
     return places
-
-

@@ -107,7 +107,7 @@ class Layout:
         key = (place.pid, place.tid)
         tid = whole(place.tid)
         usable = tid is not None and 0 < tid <= _LARGEST and tid not in process.threads
-        if lane or place.group in GROUP_NAMES and place.group > DEVICE or not usable or tid is None:
+        if lane or (place.group in GROUP_NAMES and place.group > DEVICE) or not usable or tid is None:
             tid = next(n for n in range(1, _LARGEST) if n not in process.threads and n != tid)
         process.threads.add(tid)
         engine = plan.engines.get(key)

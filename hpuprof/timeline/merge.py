@@ -51,7 +51,9 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Annotated[str, Meta(description="The file that was written.")]
     bytes: Annotated[int, Meta(description="Its size on disk.")]
-    clock: Annotated[str, Meta(description="What the common axis rests on: raw, manifest, offsets, or start of each rank.")]
+    clock: Annotated[
+        str, Meta(description="What the common axis rests on: raw, manifest, offsets, or start of each rank.")
+    ]
     origin_ns: Annotated[int, Meta(description="Absolute time of stamp 0 of the timeline [ns].")]
     span_ns: Annotated[int, Meta(description="From the first to the last row [ns].")]
     ranks: Annotated[list[MergedRank], Meta(description="The ranks in it.")]
@@ -60,7 +62,9 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     counters: Annotated[int, Meta(description="Counter samples written.")]
     asynchronous: Annotated[int, Meta(description="Rows of asynchronous operations written.")]
     instants: Annotated[int, Meta(description="Instants and other rows written.")]
-    moved: Annotated[int, Meta(description="Slices on a lane of their own, as they would cross others where they were.")]
+    moved: Annotated[
+        int, Meta(description="Slices on a lane of their own, as they would cross others where they were.")
+    ]
     left_out: Annotated[dict[str, int], Meta(description="Rows that are not in it, by reason.")]
     diagnostics: Annotated[list[DiagnosticRow], Meta(description="What was repaired or lost while reading.")]
 
@@ -86,7 +90,9 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     return tuple(sorted(ranks))
 
 
-def manifest_offsets(path: str | Path, files: Sequence[TraceFile], identities: Sequence[Identity]) -> dict[int, ClockOffset]:
+def manifest_offsets(
+    path: str | Path, files: Sequence[TraceFile], identities: Sequence[Identity]
+) -> dict[int, ClockOffset]:
     """Read the clocks of ranks from a JSON object: {host or rank: nanoseconds ahead}, or {...: {"offset_ns", "drift_ppm"}}.
 
     A rank's own entry counts before its host's. Raises UsageError when the file is no such object or names nobody here.

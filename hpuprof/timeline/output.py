@@ -32,7 +32,9 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> int:
     temporary = ""
     done = False
     try:
-        with tempfile.NamedTemporaryFile("wb", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as raw:
+        with tempfile.NamedTemporaryFile(
+            "wb", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
+        ) as raw:
             temporary = raw.name
             if path.name.endswith(".gz"):
                 with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_LEVEL, mtime=0) as packed:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
-from hpuprof.ingest.discover import identity_inside
 from hpuprof.ingest.columns import Interner, whole
+from hpuprof.ingest.discover import identity_inside
 from hpuprof.ingest.normalise import MAX_SPAN_NS
 from hpuprof.ingest.recover import Note
 from hpuprof.ingest.stamps import duration_ns, exact_ns
@@ -107,7 +107,7 @@ class Columns:
     def load(spool: str) -> Columns:
         """Read the columns that `plan_file` wrote."""
         with Path(spool).open("rb") as handle:
-            return Columns(*pickle.load(handle))  # noqa: S301: written by this run into its own directory
+            return Columns(*pickle.load(handle))  # noqa: S301  (written by this run, in a directory of its own)
 
 
 @dataclass(frozen=True)
@@ -415,9 +415,7 @@ class _Collector:
         at, key, phase, bound = (np.array(column) for column in zip(*points, strict=True))
         fits = self._bind(at, bound, start, track, slot)
         kept = np.flatnonzero(fits)
-        arrows = flows.pair(
-            key[kept].astype(np.int32), start[at[kept]], phase[kept].astype(np.int8)
-        )
+        arrows = flows.pair(key[kept].astype(np.int32), start[at[kept]], phase[kept].astype(np.int8))
         number[at[kept]] = arrows.ids
         self.held = {int(at[kept[end]]): int(at[kept[begin]]) for end, begin in arrows.early}
         lost = at[number[at] == 0]
@@ -430,7 +428,12 @@ class _Collector:
         return copies, arrows.count
 
     def _bind(
-        self, at: Ints, bound: npt.NDArray[np.bool_], start: Ints, track: npt.NDArray[np.int32], slot: npt.NDArray[np.int32]
+        self,
+        at: Ints,
+        bound: npt.NDArray[np.bool_],
+        start: Ints,
+        track: npt.NDArray[np.int32],
+        slot: npt.NDArray[np.int32],
     ) -> npt.NDArray[np.bool_]:
         """Put each flow point on the lane of the slice that it lies in; return which lie in any.
 
@@ -491,7 +494,7 @@ def _places(
     slices = np.bincount(slot[drawn[kind[drawn] == SLICE]], minlength=count)
     threaded = np.bincount(slot[drawn[kind[drawn] != COUNTER]], minlength=count)
     return [
-        Place(*keys[code], group, lane, int(first[i]), int(last[i]), int(slices[i]), bool(threaded[i]))
+        Place(keys[code][0], keys[code][1], group, lane, int(first[i]), int(last[i]), int(slices[i]), bool(threaded[i]))
         for i, (code, group, lane) in enumerate(slots)
     ]
 
@@ -508,7 +511,5 @@ def _merged(notes: list[Note]) -> list[Note]:
     merged: dict[tuple[str, str], Note] = {}
     for note in notes:
         old = merged.get((note.code, note.text))
-        merged[note.code, note.text] = (
-            Note(note.code, old.offset, old.count + note.count, note.text) if old else note
-        )
+        merged[note.code, note.text] = Note(note.code, old.offset, old.count + note.count, note.text) if old else note
     return list(merged.values())

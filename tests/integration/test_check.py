@@ -94,6 +94,14 @@ def test_the_verdicts_are_perfettos(files: dict[str, Path]):
     assert seen == {name: case[4] for name, case in CASES.items()}
 
 
+def test_the_count_of_dropped_rows_is_perfettos(samples: Path):
+    require_perfetto()
+    for path in sorted((samples / "lightning_1_rank").glob("*.json.gz")):
+        said = sum(p.count for p in hpuprof.check(path).problems if "half-overlap" in p.text and p.viewer == PERFETTO)
+        query = "select ifnull(sum(value), 0) from stats where name = 'slice_drop_overlapping_complete_event'"
+        assert perfetto(path, query) == [[[said]]]
+
+
 def test_the_verdicts_are_chromes(files: dict[str, Path]):
     require_catapult()
     seen = {}

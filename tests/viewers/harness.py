@@ -109,7 +109,9 @@ def catapult_all(traces: list[Path]) -> list[dict[str, Any]]:
                 self._send(script.read_bytes(), "text/javascript; charset=utf-8")
             elif self.path == "/trace":
                 body = state["trace"].read_bytes()
-                self._send(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body, "application/json; charset=utf-8")
+                self._send(
+                    gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body, "application/json; charset=utf-8"
+                )
             elif self.path == "/":
                 self._send((HERE / "catapult.html").read_bytes(), "text/html")
             else:

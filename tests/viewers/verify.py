@@ -50,9 +50,7 @@ def counts(document: dict[str, Any]) -> dict[str, int]:
     """Count what viewers must show."""
     events = document["traceEvents"]
     phases = Counter(e["ph"] for e in events)
-    samples = sum(
-        1 for e in events if e["ph"] == "C" for v in e["args"].values() if math.isfinite(float(v))
-    )
+    samples = sum(1 for e in events if e["ph"] == "C" for v in e["args"].values() if math.isfinite(float(v)))
     return {
         "slices": phases["X"],
         "thread_instants": sum(1 for e in events if e["ph"] in ("i", "I") and e.get("s", "t") == "t"),
