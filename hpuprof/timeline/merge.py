@@ -28,10 +28,10 @@ from hpuprof.model.partial import FailedFile
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
 from hpuprof.timeline.layout import Layout
-from hpuprof.timeline.output import check_target, write_stream
+from hpuprof.timeline.output import Segment, check_target, join_segments, write_segment
 from hpuprof.timeline.plan import FilePlan, PlanJob, plan_file
 from hpuprof.timeline.steps import Selection, step_window
-from hpuprof.timeline.write import write_rows
+from hpuprof.timeline.write import WriteJob, write_file
 
 _RANKS = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -185,7 +185,11 @@ def merge_files(
         who = _identify_again([by_path[p.path][0] for p in plans], plans, rank_from)
         if strict:
             _refuse_losses(_diagnostics(plans, failed, skipped, ""))
-        return _write(plans, who, path, options, failed, skipped, progress)
+
+        def run(todo: Sequence[WriteJob]) -> Iterator[Segment]:
+            return map_ordered(write_file, todo, jobs=jobs, executor=executor)
+
+        return _write(plans, who, path, options, failed, skipped, progress, run)
 
 
 def _refuse_losses(diagnostics: list[DiagnosticRow]) -> None:
@@ -235,6 +239,7 @@ def _write(
     failed: list[FailedFile],
     skipped: Sequence[Skipped],
     progress: Callable[[str], None] | None,
+    run: Callable[[Sequence[WriteJob]], Iterator[Segment]],
 ) -> Merged:
     clocks, clock = _clocks(plans, who, options)
     order = sorted(range(len(plans)), key=lambda i: (who[i][1].rank, plans[i].first_ns, plans[i].name))
@@ -256,34 +261,38 @@ def _write(
         for rank, host in hosts.items()
     ]
 
-    def pieces() -> Iterator[bytes]:
-        own = {
-            "merged": {
-                "version": __version__,
-                "clock": clock,
-                "ranks": [msgspec.to_builtins(rank) for rank in ranks],
-            }
-        }
-        header: dict[str, Any] = {
-            "schemaVersion": 1,
-            "displayTimeUnit": "ms",
-            "baseTimeNanoseconds": origin,
-            METADATA_KEY: own,
-        }
-        yield msgspec.json.encode(header)[:-1] + b',"traceEvents":[\n'
-        yield b",\n".join(msgspec.json.encode(row) for row in layout.metadata())
-        arrows = groups = 0
-        for i in order:
-            rank = who[i][1].rank
-            for text in write_rows(plans[i], slots[i], clocks[rank], origin, arrows=arrows, groups=groups):
-                yield b",\n" + text
-            arrows += plans[i].arrows
-            groups += plans[i].groups
-            if progress:
-                progress(plans[i].name)
-        yield b"\n]}\n"
+    own = {
+        "version": __version__,
+        "clock": clock,
+        "ranks": [msgspec.to_builtins(rank) for rank in ranks],
+    }
+    header: dict[str, Any] = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": origin,
+        METADATA_KEY: {"merged": own},
+    }
+    packed = path.name.endswith(".gz")
+    jobs = []
+    arrows = groups = 0
+    for i in order:
+        target = f"{plans[i].spool}.out"
+        clock_of = clocks[who[i][1].rank]
+        jobs.append(WriteJob(plans[i], slots[i], clock_of, origin, arrows, groups, target, packed))
+        arrows += plans[i].arrows
+        groups += plans[i].groups
 
-    size = write_stream(path, pieces())
+    def segments() -> Iterator[Segment]:
+        begin = msgspec.json.encode(header)[:-1] + b',"traceEvents":[\n'
+        names = b",\n".join(msgspec.json.encode(row) for row in layout.metadata())
+        yield write_segment(f"{plans[0].spool}.begin", [begin, names], packed=packed)
+        for job, segment in zip(jobs, run(jobs), strict=True):
+            yield segment
+            if progress:
+                progress(job.plan.name)
+        yield write_segment(f"{plans[0].spool}.end", [b"\n]}\n"], packed=packed)
+
+    size = join_segments(path, segments())
 
     def total(key: str) -> int:
         return sum(plan.counts.get(key, 0) for plan in plans)

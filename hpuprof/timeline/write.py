@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
 from hpuprof.timeline.colours import COLOURS
+from hpuprof.timeline.output import Segment, write_segment
 from hpuprof.timeline.plan import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
 from hpuprof.timeline.rows import RowReader
 
@@ -26,14 +28,34 @@ _KEPT_ESCAPES = re.compile(r'[\x00-\x1f"\\\x7f]')
 _LEGACY_ASYNC = {"S": "b", "T": "n", "p": "n", "F": "e"}
 
 
-def write_rows(
-    plan: FilePlan, slots: list[tuple[int, int]], clock: ClockOffset, origin_ns: int, *, arrows: int, groups: int
-) -> Iterator[bytes]:
-    """Yield the file's rows as JSON text, rows joined by `,` and a line break, in pieces.
+@dataclass(frozen=True, eq=False)
+class WriteJob:
+    """One planned file to write, to the segment `target`.
 
     `slots`: (pid, tid) of each slot; `origin_ns`: what the common axis counts from; `arrows`, `groups`: numbers that other
-    files have used up. Times are µs with three decimals.
+    files have used up.
     """
+
+    plan: FilePlan
+    slots: list[tuple[int, int]]
+    clock: ClockOffset
+    origin_ns: int
+    arrows: int
+    groups: int
+    target: str
+    packed: bool
+
+
+def write_file(job: WriteJob) -> Segment:
+    """Write a file's rows, each piece behind a comma."""
+    pieces = (b",\n" + text for text in write_rows(job))
+    return write_segment(job.target, pieces, packed=job.packed)
+
+
+def write_rows(job: WriteJob) -> Iterator[bytes]:
+    """Yield the file's rows as JSON text, rows joined by `,` and a line break, in pieces. Times are µs with three decimals."""
+    plan, slots, clock, origin_ns = job.plan, job.slots, job.clock, job.origin_ns
+    arrows, groups = job.arrows, job.groups
     columns = Columns.load(plan.spool)
     start = clock.common(columns.start)
     dur = clock.common(columns.start + columns.dur) - start

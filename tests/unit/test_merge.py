@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from viewers.verify import counts, crossings, read
 
 import hpuprof
 from hpuprof.errors import InputError, InsufficientDataError, OutputError, UsageError
+from hpuprof.timeline.output import join_segments, joined_crc, write_segment
 
 BASE = 1_700_000_000_000_000_000
 
@@ -323,7 +325,7 @@ def test_the_output_is_whole_or_absent(traces: Path, tmp_path: Path, monkeypatch
         yield b"half"
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hpuprof.timeline.merge.write_rows", broken)
+    monkeypatch.setattr("hpuprof.timeline.write.write_rows", broken)
     with pytest.raises(OutputError, match="No space left"):
         hpuprof.merge(source, out)
     assert out.read_text() == "kept"
@@ -402,3 +404,18 @@ def test_hostile_rows_never_cross_and_are_all_accounted_for(tmp_path: Path, even
     written = sum(e["ph"] not in ("M", "s", "f", "t") for e in document["traceEvents"])
     joined = merged.left_out.get("end rows joined with their begin rows", 0)
     assert written == sum(e["ph"] not in "sft" for e in events) - joined
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_joined_crc(first: bytes, second: bytes):
+    assert joined_crc(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
+
+
+def test_a_gzip_of_segments_is_one_member(tmp_path: Path):
+    parts = [b"one " * 1000, b"", b"two " * 1000]
+    segments = [write_segment(str(tmp_path / str(i)), [p], packed=True) for i, p in enumerate(parts)]
+    join_segments(tmp_path / "t.json.gz", segments)
+    inflate = zlib.decompressobj(wbits=31)
+    assert inflate.decompress((tmp_path / "t.json.gz").read_bytes()) == b"".join(parts)
+    assert inflate.eof
+    assert inflate.unused_data == b""
