@@ -28,7 +28,8 @@ from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.partial import FailedFile
 from hpuprof.naming import is_trace_name
 from hpuprof.timeline.colours import COLOURS
-from hpuprof.timeline.plan import SLICE, Columns, FilePlan, PlanJob, plan_file
+from hpuprof.timeline.plan import plan_file
+from hpuprof.timeline.planned import SLICE, Columns, FilePlan, PlanJob
 
 PERFETTO, CHROME, TENSORBOARD = VIEWERS = ("Perfetto", "chrome://tracing", "TensorBoard")
 FAILS, LOSES, NOTE = "fails", "loses", "note"

@@ -1,4 +1,4 @@
-"""Pairs the ends of flow arrows and gives every arrow a number of its own. Knows nothing of files or viewers.
+"""Binds the ends of flow arrows to slices, pairs them, and gives every arrow a number of its own. Knows nothing of files.
 
 Viewers join a start with an end by number, name and category. Files reuse numbers, let one start have many ends (a graph
 launch and its kernels, of which chrome://tracing draws the first only), and hold ends without a start.
@@ -7,8 +7,10 @@ launch and its kernels, of which chrome://tracing draws the first only), and hol
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hpuprof.model.trace import Bytes8, Codes, Ints
 
@@ -54,3 +56,51 @@ def pair(key: Codes, when: Ints, phase: Bytes8) -> Arrows:
             ids[i] = chain
             ended = p == END
     return Arrows(ids, copies, early, arrows)
+
+
+class Sorted(NamedTuple):
+    """Slices by track, then by start, longer ones first: their rows, tracks and ends."""
+
+    rows: Ints
+    track: Codes
+    end: Ints
+
+
+def bind(
+    at: Ints, bound: npt.NDArray[np.bool_], start: Ints, track: Codes, slot: Codes, slices: Sorted
+) -> npt.NDArray[np.bool_]:
+    """Put each flow point (row `at`) on the lane of the slice that it lies in; return which lie in any.
+
+    `start`, `track` and `slot` are by row; those of the points are changed. A point that is not `bound` to the enclosing slice
+    belongs to the next one, and is moved to where that begins.
+    """
+    fits = np.zeros(len(at), dtype=bool)
+    order = np.argsort(track[at], kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(track[at][order])) + 1):
+        code = track[at[members[0]]]
+        first, last = np.searchsorted(slices.track, code, "left"), np.searchsorted(slices.track, code, "right")
+        if first == last:
+            continue
+        rows = slices.rows[first:last]
+        begins, ends, lanes = start[rows], slices.end[first:last], slot[rows]
+        highest = np.maximum.accumulate(ends)
+        when = start[at[members]]
+        loose = ~bound[members]
+        if loose.any():
+            following = np.searchsorted(begins, when, "left")
+            move = loose & (following < len(begins))
+            when[move] = begins[following[move]]
+            start[at[members[move]]] = when[move]
+        near = np.searchsorted(begins, when, "right") - 1
+        inside = (near >= 0) & (highest[near] >= when)
+        fits[members] = inside
+        slot[at[members]] = lanes[near]
+        if (lanes == lanes[0]).all():
+            continue
+        # Several lanes: the slice that begins right here, else the latest begun that still runs.
+        for i in np.flatnonzero(inside & (begins[near] != when)).tolist():
+            j = int(near[i])
+            while ends[j] < when[i]:
+                j -= 1
+            slot[at[members[i]]] = lanes[j]
+    return fits

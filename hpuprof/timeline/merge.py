@@ -29,7 +29,8 @@ from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
 from hpuprof.timeline.layout import Layout
 from hpuprof.timeline.output import Segment, check_target, join_segments, write_segment
-from hpuprof.timeline.plan import FilePlan, PlanJob, plan_file
+from hpuprof.timeline.plan import plan_file
+from hpuprof.timeline.planned import FilePlan, PlanJob
 from hpuprof.timeline.steps import Selection, step_window
 from hpuprof.timeline.write import WriteJob, write_file
 

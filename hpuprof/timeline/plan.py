@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,95 +28,29 @@ from hpuprof.model.schema import HostKind
 from hpuprof.model.trace import Bytes8, Ints
 from hpuprof.timeline import flows
 from hpuprof.timeline.lanes import arrange
+from hpuprof.timeline.marks import Mark, pair_marks
+from hpuprof.timeline.planned import (
+    ANNOTATION,
+    ASYNC,
+    COUNTER,
+    DEVICE,
+    FLOW,
+    FRAME,
+    LEFT_OUT,
+    LONE_END,
+    POINT,
+    SLICE,
+    WAIT,
+    FilePlan,
+    Names,
+    Place,
+    PlanJob,
+)
 from hpuprof.timeline.rows import RowReader, base_ns
 
 UNSET = msgspec.UNSET
-LEFT_OUT, SLICE, FLOW, COUNTER, ASYNC, POINT, LONE_END = range(7)
-FRAME, DEVICE, ANNOTATION, WAIT = range(4)
-GROUP_NAMES = {FRAME: "", DEVICE: "device", ANNOTATION: "annotations", WAIT: "waits"}
 _ASYNC_PHASES = frozenset("bneSTpF")
 _FLOW_PHASES = {"s": flows.START, "t": flows.STEP, "f": flows.END}
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the rows of a slot come from, and their extent (ns, absolute; the file's own clock)."""
-
-    pid: str
-    tid: str
-    group: int
-    lane: int
-    first_ns: int
-    last_ns: int
-    slices: int
-    threaded: bool  # whether any of its rows belongs to a thread, not just to the process
-
-
-@dataclass
-class Names:
-    """What the metadata rows say, by process and by (process, thread)."""
-
-    process: dict[str, list[str]] = field(default_factory=dict)
-    labels: dict[str, list[str]] = field(default_factory=dict)
-    thread: dict[tuple[str, str], str] = field(default_factory=dict)
-    thread_sort: dict[tuple[str, str], int] = field(default_factory=dict)
-    rows: int = 0
-
-    def of_process(self, pid: str) -> str:
-        """Return the name of a process: a device's own before any other, as writers disagree on process 0; else the last."""
-        known = [*self.labels.get(pid, ()), *self.process.get(pid, ())]
-        return next((n for n in known if dialects.HPU_PROCESS.match(n)), (self.process.get(pid) or [""])[-1])
-
-
-@dataclass(frozen=True, eq=False)
-class FilePlan:
-    """What the first pass found. `spool` is the file that holds the columns."""
-
-    path: str
-    name: str
-    spool: str
-    first_ns: int
-    last_ns: int
-    rows: int
-    places: list[Place]
-    names: Names
-    engines: dict[tuple[str, str], str | None]
-    device_tracks: frozenset[tuple[str, str]]
-    notes: list[Note]
-    counts: dict[str, int]
-    arrows: int
-    groups: int  # distinct asynchronous operations
-    inside: dict[str, Any]  # identity that the file itself names
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """One entry per row of the file."""
-
-    kind: Bytes8
-    slot: npt.NDArray[np.int32]
-    start: Ints
-    dur: Ints
-    number: Ints  # of the arrow or the asynchronous operation
-    copies: dict[int, list[int]]  # a start row -> numbers of its further arrows
-    end_args: dict[int, bytes]  # a begin row -> arguments of its end row
-    held: dict[int, int]  # an arrow's end -> its start, where that stands later in the file and has the same stamp
-
-    @staticmethod
-    def load(spool: str) -> Columns:
-        """Read the columns that `plan_file` wrote."""
-        with Path(spool).open("rb") as handle:
-            return Columns(*pickle.load(handle))  # noqa: S301  (written by this run, in a directory of its own)
-
-
-@dataclass(frozen=True)
-class PlanJob:
-    """One file to plan. `window`: absolute ns [from, to) outside of which rows are left out."""
-
-    path: str
-    name: str
-    spool: str
-    window: tuple[int, int] | None = None
 
 
 def plan_file(job: PlanJob) -> FilePlan | FailedFile:
@@ -144,7 +77,7 @@ class _Collector:
         self.flow_keys, self.async_keys = Interner(), Interner()
         self.flow: list[tuple[int, int, int, bool]] = []  # row, key, phase, bound to the enclosing slice
         self.asyncs: list[tuple[int, int]] = []
-        self.marks: list[tuple[int, int, bool, str]] = []  # row, ts, begins, name
+        self.marks: list[tuple[int, bool, str]] = []  # row, begins, name
         self.end_args: dict[int, bytes] = {}
         self.held: dict[int, int] = {}
         self.names = Names()
@@ -170,7 +103,7 @@ class _Collector:
         kind[slices] = SLICE
         if not slices.all():
             for i in np.flatnonzero(~slices).tolist():
-                kind[i] = self._other(rows[i], self.rows + i, int(start[i]), timed=bool(timed[i]))
+                kind[i] = self._other(rows[i], self.rows + i, timed=bool(timed[i]))
         self.note("HP112", int((~timed & (kind != LEFT_OUT)).sum()), "rows without a time stamp were left out")
         kind[~timed] = LEFT_OUT
         self.kinds.append(kind)
@@ -189,7 +122,7 @@ class _Collector:
         dur[~ok | negative | long] = 0
         return dur
 
-    def _other(self, row: WholeEvent, at: int, ts: int, *, timed: bool) -> int:
+    def _other(self, row: WholeEvent, at: int, *, timed: bool) -> int:
         phase = row.ph
         if phase == "M":
             self._metadata(row)
@@ -198,7 +131,7 @@ class _Collector:
             return POINT
         if phase in ("B", "E"):
             name = row.name if isinstance(row.name, str) else ""
-            self.marks.append((at, ts, phase == "B", dialects.call_name(name)))
+            self.marks.append((at, phase == "B", dialects.call_name(name)))
             if phase == "E" and row.args is not UNSET and bytes(row.args).strip(b"{} \t\r\n"):
                 self.end_args[at] = bytes(row.args)
             return SLICE
@@ -240,7 +173,7 @@ class _Collector:
         cat = _join(self.cat_parts, np.int32).astype(np.int64)
         self.kinds, self.starts, self.durs, self.track_parts, self.cat_parts = [], [], [], [], []
         self._drop_strays(kind, start)
-        self._pair_marks(kind, start, dur, track, base)
+        self._pair_marks(kind, start, dur, track)
         outside = 0
         if job.window:
             low, high = job.window
@@ -254,7 +187,7 @@ class _Collector:
         number = np.zeros(len(kind), dtype=np.int64)
         for at, code in self.asyncs:
             number[at] = code + 1
-        copies, arrows = self._flows(kind, start, dur, track, slot, slots, number)
+        copies, arrows = self._flows(kind, start, track, slot, number)
         for at in np.flatnonzero((kind != LEFT_OUT) & (slot < 0)).tolist():
             slot[at] = slots[int(track[at]), FRAME, 0]
         drawn = kind != LEFT_OUT
@@ -326,46 +259,21 @@ class _Collector:
         kind[far] = LEFT_OUT
         self.note("HP112", len(far), "rows more than a day away from the others were left out")
 
-    def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: npt.NDArray[np.int32], base: int) -> None:
-        """Turn begin rows into slices and drop their ends; what the recording cut is closed where something around it ends."""
-        marks = [m for m in self.marks if kind[m[0]] != LEFT_OUT]
+    def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: npt.NDArray[np.int32]) -> None:
+        marks = [Mark(row, int(track[row]), begins, name) for row, begins, name in self.marks if kind[row] != LEFT_OUT]
         if not marks:
             return
         drawn = kind != LEFT_OUT
-        last = int((start[drawn] + dur[drawn]).max())
-        marks.sort(key=lambda m: (int(track[m[0]]), m[1], m[0]))
-        open_rows: list[tuple[str, int]] = []
-        current, cut, lone = -1, 0, 0
+        paired = pair_marks(marks, start, last_ns=int((start[drawn] + dur[drawn]).max()))
+        for row, length in paired.durations.items():
+            dur[row] = length
+        kind[list(paired.ends)] = LEFT_OUT
+        kind[paired.lone] = LONE_END
         args, self.end_args = self.end_args, {}
-
-        def close(upto: int, when: int) -> int:
-            count = 0
-            while len(open_rows) > upto:
-                _, row = open_rows.pop()
-                dur[row] = when - start[row]
-                count += 1
-            return count
-
-        for row, ts, begins, name in marks:
-            if track[row] != current:
-                cut += close(0, last)
-                current = int(track[row])
-            if begins:
-                open_rows.append((name, row))
-                continue
-            depth = next((d for d in range(len(open_rows) - 1, -1, -1) if open_rows[d][0] == name or not name), None)
-            if depth is None:
-                kind[row] = LONE_END
-                lone += 1
-                continue
-            kind[row] = LEFT_OUT
-            self.counts["ends_joined"] += 1
-            if row in args:
-                self.end_args[open_rows[depth][1]] = args[row]
-            cut += close(depth, ts + base) - 1
-        cut += close(0, last)
-        self.note("HP111", cut, "begin rows without an end are drawn to the end of what encloses them")
-        self.note("HP111", lone, "end rows without a begin are drawn as instants")
+        self.end_args = {begin: args[end] for end, begin in paired.ends.items() if end in args}
+        self.counts["ends_joined"] = len(paired.ends)
+        self.note("HP111", paired.cut, "begin rows without an end are drawn to the end of what encloses them")
+        self.note("HP111", len(paired.lone), "end rows without a begin are drawn as instants")
 
     def _groups(self, track: npt.NDArray[np.int32], cat: Ints) -> Ints:
         """Return the group of each row by its category, and by whether its track is an engine's."""
@@ -395,25 +303,18 @@ class _Collector:
             code = int(on[first])
             places = arrange(start[rows[first:last]], end[first:last], group[first:last], apart=DEVICE)
             slot[rows[first:last]] = [slots[code, g, lane] for g, lane in places]
-        self._sorted = (rows, on, end)
+        self._sorted = flows.Sorted(rows, on, end)
         return slot, slots
 
     def _flows(
-        self,
-        kind: Bytes8,
-        start: Ints,
-        dur: Ints,  # noqa: ARG002
-        track: npt.NDArray[np.int32],
-        slot: npt.NDArray[np.int32],
-        slots: Interner,  # noqa: ARG002
-        number: Ints,
+        self, kind: Bytes8, start: Ints, track: npt.NDArray[np.int32], slot: npt.NDArray[np.int32], number: Ints
     ) -> tuple[dict[int, list[int]], int]:
         """Bind flow points to slices, number the arrows, and leave out points that no viewer can draw."""
         points = [p for p in self.flow if kind[p[0]] != LEFT_OUT]
         if not points:
             return {}, 0
         at, key, phase, bound = (np.array(column) for column in zip(*points, strict=True))
-        fits = self._bind(at, bound, start, track, slot)
+        fits = flows.bind(at, bound, start, track, slot, self._sorted)
         kept = np.flatnonzero(fits)
         arrows = flows.pair(key[kept].astype(np.int32), start[at[kept]], phase[kept].astype(np.int8))
         number[at[kept]] = arrows.ids
@@ -426,50 +327,6 @@ class _Collector:
         for i, arrow in arrows.copies:
             copies.setdefault(int(at[kept[i]]), []).append(arrow)
         return copies, arrows.count
-
-    def _bind(
-        self,
-        at: Ints,
-        bound: npt.NDArray[np.bool_],
-        start: Ints,
-        track: npt.NDArray[np.int32],
-        slot: npt.NDArray[np.int32],
-    ) -> npt.NDArray[np.bool_]:
-        """Put each flow point on the lane of the slice that it lies in; return which lie in any.
-
-        An end that binds to the next slice instead of the enclosing one is moved to where that begins.
-        """
-        rows, on, end = self._sorted
-        fits = np.zeros(len(at), dtype=bool)
-        order = np.argsort(track[at], kind="stable")
-        bounds = np.flatnonzero(np.diff(track[at][order])) + 1
-        for members in np.split(order, bounds):
-            code = track[at[members[0]]]
-            first, last = np.searchsorted(on, code, "left"), np.searchsorted(on, code, "right")
-            if first == last:
-                continue
-            begins, ends, lanes = start[rows[first:last]], end[first:last], slot[rows[first:last]]
-            highest = np.maximum.accumulate(ends)
-            when = start[at[members]]
-            loose = ~bound[members]
-            if loose.any():
-                following = np.searchsorted(begins, when, "left")
-                move = loose & (following < len(begins))
-                when[move] = begins[following[move]]
-                start[at[members[move]]] = when[move]
-            near = np.searchsorted(begins, when, "right") - 1
-            inside = (near >= 0) & (highest[near] >= when)
-            fits[members] = inside
-            slot[at[members]] = lanes[near]
-            if (lanes == lanes[0]).all():
-                continue
-            # Several lanes: the slice that begins right here, else the latest begun that still runs.
-            for i in np.flatnonzero(inside & (begins[near] != when)).tolist():
-                j = int(near[i])
-                while ends[j] < when[i]:
-                    j -= 1
-                slot[at[members[i]]] = lanes[j]
-        return fits
 
 
 def _group(category: Any, *, lane: bool) -> int:

@@ -15,7 +15,7 @@ from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
 from hpuprof.timeline.colours import COLOURS
 from hpuprof.timeline.output import Segment, write_segment
-from hpuprof.timeline.plan import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
+from hpuprof.timeline.planned import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
 from hpuprof.timeline.rows import RowReader
 
 UNSET = msgspec.UNSET
