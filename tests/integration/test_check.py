@@ -102,6 +102,16 @@ def test_the_count_of_dropped_rows_is_perfettos(samples: Path):
         assert perfetto(path, query) == [[[said]]]
 
 
+def test_stamps_too_large_for_doubles(real_traces: Path, tmp_path: Path):
+    """Epoch stamps with decimals: Perfetto drops 774 rows that nest to the nanosecond; merging gives them small stamps."""
+    (path,) = (real_traces / "hta" / "ns_resolution_trace").iterdir()
+    said = [p for p in hpuprof.check(path).problems if "doubles" in p.text]
+    assert {p.viewer for p in said} == {PERFETTO, CHROME}
+    assert all(700 < p.count < 850 for p in said)
+    hpuprof.merge(path, tmp_path / "m.json")
+    assert hpuprof.check(tmp_path / "m.json").verdicts[PERFETTO] == "ok"
+
+
 def test_the_verdicts_are_chromes(files: dict[str, Path]):
     require_catapult()
     seen = {}

@@ -138,14 +138,16 @@ def test_hostile_traces_in_perfetto(tmp_path: Path, seed: int):
     hpuprof.merge(tmp_path / "t.json", tmp_path / "m.json", jobs=1)
     document = read(tmp_path / "m.json")
     assert crossings(document) == []
-    slices, stats = perfetto(
+    slices, arrows, stats = perfetto(
         tmp_path / "m.json",
         "select count(*) from slice join thread_track on slice.track_id = thread_track.id",
+        "select count(*) from flow",
         "select name, value from stats where value > 0 and severity != 'info' and (name like '%slice%' or name like '%json%')",
     )
     expected = counts(document)
     marks = sum(e["ph"] == "R" for e in document["traceEvents"])
     assert slices[0][0] == expected["slices"] + expected["thread_instants"] + marks
+    assert arrows[0][0] == expected["arrows"] > 0
     assert stats == []
 
 
