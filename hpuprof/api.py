@@ -142,6 +142,7 @@ def merge(
     `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` takes the stamps as
     recorded (right within a host); `manifest` takes offsets from the JSON file `manifest`. `offsets` gives the clock of each
     rank directly; `strict`: write nothing when rows or files would be lost. Memory depends on the largest file, not on their number; the file appears whole or not at all.
+    `jobs`, `executor`: as for `analyze`, but workers must share this machine's temporary directory.
     Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
     not there.
     """
