@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
-    from hpuprof.api import Run, analyze, compare, load, read_comparison, read_report, save
+    from hpuprof.api import Run, analyze, check, compare, load, merge, read_comparison, read_report, save
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from hpuprof.exporting import export
+    from hpuprof.model.clock import ClockOffset
     from hpuprof.recorder.lightning import HPUProfiler
     from hpuprof.recorder.plain import Recording, record
     from hpuprof.report.compare.model import Comparison
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     from hpuprof.report.redact import redact
 
 _HOME = {
-    "hpuprof.api": ("Run", "analyze", "compare", "load", "read_comparison", "read_report", "save"),
+    "hpuprof.api": ("Run", "analyze", "check", "compare", "load", "merge", "read_comparison", "read_report", "save"),
     "hpuprof.report.compare.model": ("Comparison",),
     "hpuprof.exporting": ("export",),
+    "hpuprof.model.clock": ("ClockOffset",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.report.redact": ("redact",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
@@ -54,6 +56,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "ClockOffset",
     "Comparison",
     "ConfigError",
     "HPUProfiler",
@@ -71,9 +74,11 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "check",
     "compare",
     "export",
     "load",
+    "merge",
     "read_comparison",
     "read_report",
     "record",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpuprof._version import __version__
 from hpuprof.cache import Cache, code_digest, prune
@@ -26,7 +26,14 @@ from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, relabelled
 
+if TYPE_CHECKING:
+    from hpuprof.model.clock import ClockOffset
+    from hpuprof.timeline.check import Checked
+    from hpuprof.timeline.merge import Merged
+
 Source = str | Path
+CLOCKS = ("raw", "manifest")
+"""What a merged timeline's axis may rest on."""
 SMALL_RUN_BYTES = 8 << 20
 """Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
 
@@ -309,6 +316,88 @@ def read_comparison(path: Source) -> Comparison:
             f"{path}: cannot be read: {error.strerror or error}",
             hint="give a comparison written with -o comparison.json",
         ) from error
+
+
+def merge(
+    source: Run | Source | Sequence[Source],
+    path: Source,
+    *,
+    ranks: Iterable[int] | None = None,
+    steps: str | tuple[int, int] | None = None,
+    clock: str = "raw",
+    offsets: Mapping[int, ClockOffset] | None = None,
+    manifest: Source | None = None,
+    rank_from: str | None = None,
+    force: bool = True,
+    strict: bool | None = None,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Merged:
+    """Write one Chrome trace (`.json` or `.json.gz`) of all ranks that chrome://tracing and Perfetto open without losing a row.
+
+    `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` takes the stamps as
+    recorded (right within a host); `manifest` takes offsets from the JSON file `manifest`. `offsets` gives the clock of each
+    rank directly; `strict`: write nothing when rows or files would be lost. Memory depends on the largest file, not on their number; the file appears whole or not at all.
+    `jobs`, `executor`: as for `analyze`, but workers must share this machine's temporary directory.
+    Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
+    not there.
+    """
+    from hpuprof.timeline.merge import MergeOptions, manifest_offsets, merge_files
+    from hpuprof.timeline.steps import Selection, parse_steps
+
+    options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
+    run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
+    if clock not in CLOCKS:
+        raise UsageError(f"no clock {clock!r}", hint=f"one of {', '.join(CLOCKS)}")
+    if (clock == "manifest") != (manifest is not None):
+        raise UsageError(
+            "the clock `manifest` needs a manifest, and no other clock takes one", hint="see docs/viewers.md"
+        )
+    if manifest is not None:
+        offsets = manifest_offsets(manifest, run.files, run.identities)
+    chosen = parse_steps(steps) if isinstance(steps, str) else Selection(*steps) if steps else None
+    jobs = options.jobs
+    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
+        jobs = 1
+    return merge_files(
+        run.files,
+        run.identities,
+        Path(path),
+        MergeOptions(
+            ranks=None if ranks is None else tuple(sorted(set(ranks))),
+            steps=chosen,
+            clock="offsets" if offsets and clock == "raw" else clock,
+            offsets=offsets,
+        ),
+        rank_from=run.rank_from,
+        skipped=run.skipped,
+        force=force,
+        strict=options.strict,
+        jobs=jobs,
+        executor=executor,
+        progress=progress,
+    )
+
+
+def is_merged(path: Source) -> bool:
+    """Whether a file is a merged timeline, as `merge` writes them."""
+    from hpuprof.ingest.discover import is_merged_timeline
+    from hpuprof.ingest.source import read_head
+
+    return Path(path).is_file() and is_merged_timeline(read_head(path, 4096))
+
+
+def check(path: Source) -> Checked:
+    """Say what Perfetto, chrome://tracing and TensorBoard would make of a trace file, and what mends it.
+
+    Raises InputError for a missing path, TraceFormatError when nothing in the file can be read.
+    """
+    from hpuprof.timeline.check import check_file
+
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file", hint="give a trace file")
+    return check_file(path)
 
 
 def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Path:

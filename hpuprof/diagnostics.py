@@ -51,6 +51,7 @@ _ALL = (
     Diagnostic("HP160", "info", "Long tables cover some of the ranks", "So many ranks that a table would pass its limit (`--table-rows`, 20,000 rows). The lowest rank comes first, then the ranks with the most work of their own in a step (wall time less exposed communication), for which the others wait. Medians, findings, and the tables of files and ranks cover every rank.", "Analyse the files of a rank alone to see its rows, or raise `--table-rows` (0: no limit)."),
     Diagnostic("HP161", "warning", "A file changed while it was read", "It was still being written. It was read several times, and changed each time; the numbers may mix states of it.", "Analyse it when its writer is done.", lossy=True),
     Diagnostic("HP162", "info", "Work was done again", "A worker died, or the scheduler went away. What it left was given out again, or analysed on this machine; the numbers are whole.", "If it happens again: fewer jobs (`--jobs`) or more memory for each worker."),
+    Diagnostic("HP128", "warning", "Clocks of ranks are unrelated", "The stamps of the ranks lie more than a day apart: they were recorded at different times, or count from different origins. Nothing can be said about who came first.", "Merge traces of one recording; `hpuprof merge --clock manifest` takes offsets that you know."),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

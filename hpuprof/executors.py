@@ -15,12 +15,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from typing import Any, Generic, TypeVar
 
-from hpuprof.errors import HpuprofError, MissingDependencyError, UsageError
+from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -89,6 +89,24 @@ def run_all(
             yield i, work(items[i])
         return
     yield from run.in_processes(list(numbers), jobs)
+
+
+def map_ordered(
+    work: Callable[[T], R], items: Sequence[T], *, jobs: int = 0, executor: Executor | None = None
+) -> Iterator[R]:
+    """Yield `work(item)` for each item, in order of input. Raises InputError for an item that no worker could finish."""
+    waiting: dict[int, R] = {}
+    following = 0
+    with closing(run_all(work, items, jobs=jobs, executor=executor)) as done:
+        for i, result in done:
+            if isinstance(result, Lost):
+                raise InputError(
+                    f"a worker could not finish: {result.reason}", hint="fewer workers (--jobs) or more memory for each"
+                )
+            waiting[i] = result
+            while following in waiting:
+                yield waiting.pop(following)
+                following += 1
 
 
 class _Run(Generic[T, R]):

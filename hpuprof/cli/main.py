@@ -20,6 +20,9 @@ COMMANDS = {
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
     "export": "Write one table, or all slices, as CSV, JSON or Parquet.",
     "calibrate": "Measure what this machine costs per graph launch, copy and profiled row.",
+    "merge": "Write one timeline of all ranks for Perfetto and chrome://tracing.",
+    "check": "Say whether viewers can show a trace, and what they would lose.",
+    "view": "Open traces in an offline Perfetto.",
     "explain": "Tell what a finding or diagnostic code means.",
     "completion": "Print the completion script of bash, zsh or fish.",
 }

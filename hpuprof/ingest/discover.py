@@ -25,6 +25,7 @@ from hpuprof.naming import METADATA_KEY, SUFFIXES, NameParts, is_trace_name, par
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT = re.compile(rb'"ph"\s*:\s*"')
 _IDENTITY = re.compile(rb'"(distributedInfo|host_name|%s)"\s*:\s*(?=[{"])' % METADATA_KEY.encode())
+_MERGED = re.compile(rb'^\{[^{}\[\]]*"%s":\{"merged":' % METADATA_KEY.encode())
 _FOLDER_RANK = re.compile(r"(?:global[-_. ]?)?rank[-_. ]?(?P<rank>\d{1,9})", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
@@ -124,12 +125,19 @@ def _no_trace(head: bytes, path: str) -> str:
     if base_name(path).lower().endswith(".csv"):
         return "" if looks_like_hw_csv(head) else "a CSV, but not one of the hardware profiler"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if is_merged_timeline(text):
+        return "a merged timeline; its ranks are read from the traces it was made of"
     if _EVENTS_KEY.search(head) or _EVENT.search(head):
         return ""
     # A large header may push the events out of sight; anything else that is an object is judged by reading it.
     if text[:1] == b"{" and len(head) >= 256 << 10:
         return ""
     return "no trace events in it"
+
+
+def is_merged_timeline(head: bytes) -> bool:
+    """Tell by a file's first bytes whether it is a timeline that `hpuprof merge` wrote."""
+    return _MERGED.match(head) is not None
 
 
 def _inside(head: bytes, path: str) -> dict[str, Any]:

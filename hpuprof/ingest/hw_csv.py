@@ -19,7 +19,7 @@ from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
 from hpuprof.ingest.source import ByteSource
-from hpuprof.ingest.wire import Args, ExactEvent
+from hpuprof.ingest.wire import Args, ExactEvent, WholeEvent
 from hpuprof.model.trace import Trace
 
 _TIME = "Timestamp[usec]"
@@ -84,9 +84,71 @@ def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
         log.note("HP102", short[0], len(short), "rows with too few columns")
 
 
+def read_whole(path: str | Path) -> tuple[list[WholeEvent], DecodeLog]:
+    """Read the CSV's slices, with every column of their END row as an argument, and metadata rows, ready to be written as JSON."""
+    normaliser = Normaliser()
+    log = DecodeLog(form="csv")
+    source = ByteSource(path)
+    events: list[WholeEvent] = []
+    engines: set[str] = set()
+    for row, begin, end in _pairs(_rows(source, log), normaliser):
+        engine = row.get("Engine") or ""
+        engines.add(engine)
+        args = {k: v for k, v in row.items() if v and k not in ("Event type", _TIME)}
+        events.append(
+            WholeEvent(
+                ph="X",
+                name=_name(row),
+                cat=_category(engine),
+                pid=0,
+                tid=engine,
+                ts=msgspec.Raw(str(begin).encode()),
+                dur=str(end - begin),
+                args=msgspec.Raw(msgspec.json.encode(args)),
+            )
+        )
+    if source.problem:
+        log.note("HP119", source.problem_offset, 1, source.problem)
+    for trouble in normaliser.troubles.values():
+        log.note(trouble.code, trouble.offset or 0, trouble.count, trouble.text)
+    names = [("process_name", 0, "/device:HPU:0"), *(("thread_name", e, e) for e in sorted(engines))]
+    metadata = [
+        WholeEvent(ph="M", name=what, pid=0, tid=tid, args=msgspec.Raw(msgspec.json.encode({"name": name})))
+        for what, tid, name in names
+    ]
+    return (metadata + events if events else []), log
+
+
+def _name(row: dict[str, str]) -> str:
+    return row.get("Operation") or row.get("Name") or ""
+
+
+def _category(engine: str) -> str:
+    return next((c for word, c in _CATEGORY.items() if word in engine), "Runtime")
+
+
 def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[ExactEvent]:
-    """Pair BEGIN with END per engine and node, first in first out."""
-    events: list[ExactEvent] = []
+    return [
+        ExactEvent(
+            ph="X",
+            name=_name(row),
+            cat=_category(row.get("Engine") or ""),
+            pid=0,
+            tid=row.get("Engine") or "",
+            ts=msgspec.Raw(str(begin).encode()),
+            dur=str(end - begin),
+            args=Args(
+                data_type=row.get("Data Type") or "",
+                recipe_id=row.get("Recipe ID") or -1,
+                hw_event=row.get("HW Event description") or "",
+            ),
+        )
+        for row, begin, end in _pairs(rows, normaliser)
+    ]
+
+
+def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[tuple[dict[str, str], Decimal, Decimal]]:
+    """Pair BEGIN with END per engine and node, first in first out; yield the END row (they say the same) and both stamps."""
     opened: dict[tuple[str, str, str], list[Decimal]] = defaultdict(list)
     dangling = 0
     for row in rows:
@@ -95,8 +157,7 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
             if kind:
                 normaliser.other_phases[kind] = normaliser.other_phases.get(kind, 0) + 1
             continue
-        engine = row.get("Engine") or ""
-        key = engine, row.get("Name") or "", row.get("Context ID") or ""
+        key = row.get("Engine") or "", row.get("Name") or "", row.get("Context ID") or ""
         try:
             when = Decimal(row.get(_TIME) or "")
         except InvalidOperation:
@@ -107,23 +168,7 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
         if kind == "BEGIN":
             opened[key].append(when)
         elif opened[key]:
-            begin = opened[key].pop(0)
-            events.append(
-                ExactEvent(
-                    ph="X",
-                    name=row.get("Operation") or row.get("Name") or "",
-                    cat=next((c for word, c in _CATEGORY.items() if word in engine), "Runtime"),
-                    pid=0,
-                    tid=engine,
-                    ts=msgspec.Raw(str(begin).encode()),
-                    dur=str(when - begin),
-                    args=Args(
-                        data_type=row.get("Data Type") or "",
-                        recipe_id=row.get("Recipe ID") or -1,
-                        hw_event=row.get("HW Event description") or "",
-                    ),
-                )
-            )
+            yield row, opened[key].pop(0), when
         else:
             dangling += 1
     if dangling:
@@ -131,4 +176,3 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
     left = sum(len(v) for v in opened.values())
     if left:
         normaliser.trouble("HP111", left, "begin rows without an end")
-    return events

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hpuprof.ingest.wire import Args, Event, ExactEvent
+from hpuprof.ingest.wire import Args, Event, ExactEvent, WholeEvent
 
 _CONTROL = bytes(max(b, 32) for b in range(256))
 _NOT_FINITE = re.compile(rb"(?<=[:,\[])(\s*)(?:-?Infinity|-?inf|NaN|nan)(?=\s*[,}\]])")
@@ -142,7 +142,7 @@ class _Rescue:
         self.text = text
         self.offset = offset
         self.decoder = decoder
-        self.exact = decoder.type == list[ExactEvent]
+        self.kind = _kind(decoder)
         self.events: list[Event] = []
         self.notes: dict[str, Note] = {}
 
@@ -218,7 +218,7 @@ class _Rescue:
         return 0
 
     def _repair(self, leaf: int) -> None:
-        event, repaired, rest = _recover_row(self._row(leaf, leaf + 1), self.decoder, exact=self.exact)
+        event, repaired, rest = _recover_row(self._row(leaf, leaf + 1), self.decoder, self.kind)
         if event is None:
             self._note("HP102", self.bounds[leaf], "rows that could not be read")
             return
@@ -241,7 +241,7 @@ class _Rescue:
         return first_value(self.text, start)[1] < 0 and is_truncated(b"[" + self.text[start:])
 
 
-def _recover_row(row: bytes, decoder: Any, *, exact: bool) -> tuple[Event | None, str, bytes]:
+def _recover_row(row: bytes, decoder: Any, kind: type) -> tuple[Event | None, str, bytes]:
     """Read one row; return it (or None), what had to be repaired, and text behind it that is no row."""
     cleaned, done = _clean(row)
     attempts = (
@@ -269,32 +269,42 @@ def _recover_row(row: bytes, decoder: Any, *, exact: bool) -> tuple[Event | None
                 rest,
             )
         except _FAILURES:
-            return _loose_event(value, exact=exact), "fields of an unexpected type", rest
-    return _scrape(cleaned, exact=exact), "unescaped quotes or backslashes", b""
+            return _loose_event(value, kind), "fields of an unexpected type", rest
+    return _scrape(cleaned, kind), "unescaped quotes or backslashes", b""
 
 
-def _make(fields: dict[str, Any], *, exact: bool) -> Event:
+def _kind(decoder: Any) -> type:
+    return next((kind for kind in (WholeEvent, ExactEvent) if decoder.type == list[kind]), Event)  # type: ignore[valid-type]
+
+
+def _make(fields: dict[str, Any], args: dict[str, Any] | None, kind: type) -> Event:
+    """Build a row of `kind` from loose fields and arguments (by their names in the file)."""
+    if kind is WholeEvent:
+        members = {**fields, "args": args} if args else fields
+        text = msgspec.json.encode({k: v for k, v in members.items() if v is not None})
+        return msgspec.json.decode(text.decode("utf-8", "replace"), type=WholeEvent)  # type: ignore[return-value]
+    if args is not None:
+        fields["args"] = Args(**{name: args[key] for key, name in _ARG_NAMES.items() if key in args})
     for key in ("ts", "dur"):
         if not isinstance(fields.get(key), (int, float, str)) or isinstance(fields.get(key), bool):
             fields[key] = None
-    if exact:
+    if kind is ExactEvent:
         fields["ts"] = msgspec.Raw(b"" if fields["ts"] is None else str(fields["ts"]).encode())
         return ExactEvent(**fields)  # type: ignore[return-value]
     return Event(**fields)
 
 
-def _loose_event(value: Any, *, exact: bool) -> Event | None:
+def _loose_event(value: Any, kind: type) -> Event | None:
     """Take what can be used from a row whose JSON is valid but not all of whose fields have the expected type."""
     if not isinstance(value, dict) or not value.get("ph"):
         return None
-    fields = {k: value[k] for k in ("ph", "name", "cat", "pid", "tid", "ts", "dur") if k in value}
+    known = WholeEvent.__struct_fields__ if kind is WholeEvent else Event.__struct_fields__
+    fields = {k: value[k] for k in known if k in value and k != "args"}
     args = value.get("args")
-    if isinstance(args, dict):
-        fields["args"] = Args(**{name: args[key] for key, name in _ARG_NAMES.items() if key in args})
-    return _make(fields, exact=exact)
+    return _make(fields, args if isinstance(args, dict) else None, kind)
 
 
-def _scrape(row: bytes, *, exact: bool) -> Event | None:
+def _scrape(row: bytes, kind: type) -> Event | None:
     """Take the plain fields out of a row that is no JSON; None without phase or stamp, or when the text mixes two rows."""
     if len(_PHASE.findall(row)) != 1:
         return None
@@ -315,6 +325,5 @@ def _scrape(row: bytes, *, exact: bool) -> Event | None:
     for key in ("correlation", "External id", "external id", "stream", "device"):
         match = re.search(_NUMBER_FIELD.replace(b"%s", key.encode()), row)
         if match:
-            arguments[_ARG_NAMES[key]] = match[1].decode()
-    fields["args"] = Args(**arguments)
-    return _make(fields, exact=exact)
+            arguments[key] = match[1].decode()
+    return _make(fields, arguments, kind)

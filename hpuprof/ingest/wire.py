@@ -67,6 +67,27 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
+class WholeEvent(msgspec.Struct, gc=False):
+    """One trace event with everything in it that a viewer shows, for writing it again: arguments stay as the text they are."""
+
+    ph: Any = ""
+    cat: Any = msgspec.UNSET
+    name: Any = msgspec.UNSET
+    pid: Any = msgspec.UNSET
+    tid: Any = msgspec.UNSET
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: Any = msgspec.UNSET
+    tts: Any = msgspec.UNSET
+    tdur: Any = msgspec.UNSET
+    id: Any = msgspec.UNSET
+    id2: Any = msgspec.UNSET
+    scope: Any = msgspec.UNSET
+    bp: Any = msgspec.UNSET
+    s: Any = msgspec.UNSET
+    cname: Any = msgspec.UNSET
+    args: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 class ExactEvent(msgspec.Struct, gc=False):
     """As `Event`, for stamps with more digits than a double holds: `ts` stays text until it becomes an integer."""
 

@@ -1,0 +1,80 @@
+"""`hpuprof merge`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpuprof.cli.common import progress_bar, source_options
+
+
+@click.command("merge")
+@source_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The timeline to write: .json or .json.gz.",
+)
+@click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@click.option("--ranks", metavar="LIST", help="Only these ranks, such as 0,7 or 0-3.")
+@click.option("--steps", metavar="A:B", help="Only rows of steps A up to and without B, such as 10:13; or one step.")
+@click.option(
+    "--clock",
+    type=click.Choice(("raw", "manifest")),
+    default="raw",
+    show_default=True,
+    help="What joins the ranks' time axes: stamps as recorded, or offsets from --manifest.",
+)
+@click.option(
+    "--manifest",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="JSON object of nanoseconds by which each host's or rank's clock is ahead.",
+)
+@click.option("--strict", is_flag=True, help="Fail (exit 3), and write nothing, when rows or files would be lost.")
+def command(
+    paths: tuple[str, ...],
+    rank_from: str | None,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+    output: Path,
+    force: bool,
+    ranks: str | None,
+    steps: str | None,
+    clock: str,
+    manifest: Path | None,
+    strict: bool,
+) -> None:
+    """Write one timeline of all ranks that chrome://tracing and Perfetto open without losing a row.
+
+    PATH is a trace file or a directory, as for analyze. A single file is repaired the same way.
+    """
+    from hpuprof import api
+    from hpuprof.render.timeline import merged_json, merged_text
+    from hpuprof.timeline.merge import parse_ranks
+    from hpuprof.timeline.output import check_target
+
+    check_target(output, force=force)
+    chosen = None if ranks is None else parse_ranks(ranks)
+    run = api.load(list(paths), rank_from=rank_from)
+    with progress_bar(2 * len(run), quiet=quiet) as progress:
+        merged = api.merge(
+            run,
+            output,
+            ranks=chosen,
+            steps=steps,
+            clock=clock,
+            manifest=manifest,
+            rank_from=rank_from,
+            force=force,
+            strict=strict,
+            jobs=jobs,
+            progress=progress,
+        )
+    if as_json:
+        click.echo(merged_json(merged), nl=False)
+    else:
+        click.echo(merged_text(merged), nl=False, err=True)

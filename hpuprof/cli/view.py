@@ -1,0 +1,62 @@
+"""`hpuprof view`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from hpuprof.cli.common import progress_bar
+from hpuprof.options import RANK_SOURCES
+
+
+@click.command("view")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--rank-from", type=click.Choice(RANK_SOURCES), help="Where ranks come from. [default: auto]")
+@click.option("--ranks", metavar="LIST", help="Only these ranks, such as 0,7 or 0-3.")
+@click.option("--steps", metavar="A:B", help="Only rows of steps A up to and without B.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 for a free one.")
+@click.option("--no-open", is_flag=True, help="Print the address and open no browser, as on a remote machine.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def command(
+    paths: tuple[str, ...],
+    rank_from: str | None,
+    ranks: str | None,
+    steps: str | None,
+    port: int,
+    no_open: bool,
+    quiet: bool,
+) -> None:
+    """Open traces in an offline Perfetto, merged first, on this machine's loopback interface. Ctrl-C ends it.
+
+    PATH is a trace file, a directory or a merged timeline. Needs the extra `view`.
+    """
+    from hpuprof import api
+    from hpuprof.render.timeline import merged_text
+    from hpuprof.timeline.merge import parse_ranks
+    from hpuprof.timeline.view import Viewer, perfetto_files
+
+    perfetto_files()  # say what is missing before the work
+    chosen = None if ranks is None else parse_ranks(ranks)
+    with tempfile.TemporaryDirectory(prefix="hpuprof-view-") as folder:
+        timeline = Path(folder) / "timeline.json"
+        if len(paths) == 1 and api.is_merged(paths[0]) and not (ranks or steps):
+            timeline = Path(paths[0])
+        else:
+            run = api.load(list(paths), rank_from=rank_from)
+            with progress_bar(2 * len(run), quiet=quiet) as progress:
+                merged = api.merge(run, timeline, ranks=chosen, steps=steps, rank_from=rank_from, progress=progress)
+            if not quiet:
+                click.echo(merged_text(merged).split("\n", 1)[1], nl=False, err=True)
+        with Viewer(timeline, port=port) as viewer:
+            click.echo(viewer.url)
+            if no_open:
+                number = viewer.server_address[1]
+                click.echo(f"from another machine: ssh -L {number}:127.0.0.1:{number} THIS-MACHINE", err=True)
+            else:
+                import webbrowser
+
+                webbrowser.open(viewer.url)
+            click.echo("Ctrl-C ends it", err=True)
+            viewer.serve_forever()

@@ -1,0 +1,72 @@
+"""What `hpuprof merge` and `hpuprof check` say: sentences and JSON. Computes nothing."""
+
+from __future__ import annotations
+
+import textwrap
+
+import msgspec
+
+from hpuprof.render.units import clean, duration, number, size
+from hpuprof.timeline.check import Checked
+from hpuprof.timeline.merge import Merged
+
+
+def merged_json(merged: Merged) -> str:
+    """Return what was merged as one JSON document."""
+    return msgspec.json.format(msgspec.json.encode(merged), indent=1).decode() + "\n"
+
+
+def merged_text(merged: Merged) -> str:
+    """Return one line per fact: what was written, what was moved, what was left out and why."""
+    ranks = len(merged.ranks)
+    lines = [
+        (
+            f"wrote {clean(merged.path)} ({size(merged.bytes)}): {ranks} rank{'s' if ranks != 1 else ''} over "
+            f"{duration(merged.span_ns)}, {number(merged.slices)} slices, {number(merged.arrows)} arrows, "
+            f"{number(merged.counters)} counter samples"
+        ),
+        f"clock: {_CLOCKS[merged.clock]}",
+    ]
+    if merged.moved:
+        lines.append(f"{number(merged.moved)} slices that would have crossed others lie on lanes of their own")
+    lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if "(" not in reason]
+    lines += [
+        f"{d.code} {clean(d.path)}: {clean(d.text)}" + (f" ({number(d.count)})" if d.count > 1 else "")
+        for d in merged.diagnostics
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def checked_json(checked: list[Checked]) -> str:
+    """Return the verdicts as one JSON document."""
+    return msgspec.json.format(msgspec.json.encode({"files": checked}), indent=1).decode() + "\n"
+
+
+def checked_text(checked: list[Checked]) -> str:
+    """Return one block per file: a verdict per viewer, the reasons, and what mends them."""
+    lines: list[str] = []
+    for file in checked:
+        lines.append(f"{clean(file.path)}  ({size(file.bytes)} unpacked, {number(file.rows)} rows)")
+        for viewer, verdict in file.verdicts.items():
+            lines.append(f"  {viewer:<16} {_VERDICTS[verdict]}")
+            found = [p for p in file.problems if p.viewer == viewer]
+            for problem in found:
+                word = "note: " if problem.severity == "note" else ""
+                lines.append(_wrapped(f"{word}{number(problem.count)} × {clean(problem.text)}"))
+            fixes = dict.fromkeys(p.fix for p in found if p.fix and p.severity != "note")
+            lines += [f"      mend: {clean(fix)}" for fix in fixes]
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 78, initial_indent="    - ", subsequent_indent="      ", break_long_words=False)
+
+
+_VERDICTS = {"ok": "shows all of it", "loses": "loads, but not all of it shows rightly", "fails": "does not load it"}
+_CLOCKS = {
+    "raw": "stamps as recorded; ranks of different hosts may be off by their clocks' difference",
+    "manifest": "offsets from the manifest",
+    "offsets": "offsets as given",
+    "start of each rank": "none in common; each rank is drawn from its own start",
+}

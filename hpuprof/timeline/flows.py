@@ -1,0 +1,106 @@
+"""Binds the ends of flow arrows to slices, pairs them, and gives every arrow a number of its own. Knows nothing of files.
+
+Viewers join a start with an end by number, name and category. Files reuse numbers, let one start have many ends (a graph
+launch and its kernels, of which chrome://tracing draws the first only), and hold ends without a start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.model.trace import Bytes8, Codes, Ints
+
+START, STEP, END = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Arrows:
+    """Numbers of flow points: `ids[i]` of point i from 1, 0 when nothing can be drawn; `copies`: starts to be written again."""
+
+    ids: Ints
+    copies: list[tuple[int, int]]  # position of a start, the number of its further arrow
+    early: list[tuple[int, int]]  # (end, start) where the end stands first in the file, at the same time
+    count: int
+
+
+def pair(key: Codes, when: Ints, phase: Bytes8) -> Arrows:
+    """Pair starts with ends of the same key in order of time; at one time starts come first. Shape of all: `(points,)`."""
+    ids = np.zeros(len(key), dtype=np.int64)
+    copies: list[tuple[int, int]] = []
+    early: list[tuple[int, int]] = []
+    arrows, current, start, chain, ended = 0, -1, -1, 0, False
+    order = np.lexsort((np.arange(len(key)), phase, when, key))
+    for i, k, p in zip(order.tolist(), key[order].tolist(), phase[order].tolist(), strict=True):
+        if k != current:
+            current, start = k, -1
+        if p == START:
+            start, chain, ended = i, 0, False
+            continue
+        if start < 0:
+            continue
+        if i < start and when[i] == when[start]:
+            early.append((i, start))
+        if chain and ended:  # one more arrow from the same start
+            arrows += 1
+            copies.append((start, arrows))
+            ids[i] = arrows
+        else:
+            if not chain:
+                arrows += 1
+                chain = arrows
+                ids[start] = chain
+            ids[i] = chain
+            ended = p == END
+    return Arrows(ids, copies, early, arrows)
+
+
+class Sorted(NamedTuple):
+    """Slices by track, then by start, longer ones first: their rows, tracks and ends."""
+
+    rows: Ints
+    track: Codes
+    end: Ints
+
+
+def bind(
+    at: Ints, bound: npt.NDArray[np.bool_], start: Ints, track: Codes, slot: Codes, slices: Sorted
+) -> npt.NDArray[np.bool_]:
+    """Put each flow point (row `at`) on the lane of the slice that it lies in; return which lie in any.
+
+    `start`, `track` and `slot` are by row; those of the points are changed. A point that is not `bound` to the enclosing slice
+    belongs to the next one, and is moved to where that begins.
+    """
+    fits = np.zeros(len(at), dtype=bool)
+    order = np.argsort(track[at], kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(track[at][order])) + 1):
+        code = track[at[members[0]]]
+        first, last = np.searchsorted(slices.track, code, "left"), np.searchsorted(slices.track, code, "right")
+        if first == last:
+            continue
+        rows = slices.rows[first:last]
+        begins, ends, lanes = start[rows], slices.end[first:last], slot[rows]
+        highest = np.maximum.accumulate(ends)
+        when = start[at[members]]
+        loose = ~bound[members]
+        if loose.any():
+            following = np.searchsorted(begins, when, "left")
+            move = loose & (following < len(begins))
+            when[move] = begins[following[move]]
+            start[at[members[move]]] = when[move]
+        near = np.searchsorted(begins, when, "right") - 1
+        inside = (near >= 0) & (highest[near] >= when)
+        fits[members] = inside
+        slot[at[members]] = lanes[near]
+        if (lanes == lanes[0]).all():
+            continue
+        # Several lanes: the slice that begins right here, else the latest begun that still runs.
+        for i in np.flatnonzero(inside & (begins[near] != when)).tolist():
+            j = int(near[i])
+            while ends[j] < when[i]:
+                j -= 1
+            slot[at[members[i]]] = lanes[j]
+    return fits

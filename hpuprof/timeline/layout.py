@@ -1,0 +1,168 @@
+"""Gives every lane of every file its process and thread on the merged timeline, and names them. Knows plans, reads no file.
+
+Process numbers are `(rank + 1) * 1000 + k`, thread numbers those of the file where a viewer takes them (1 to 2**31 - 1 and not
+yet used), else small free ones. Files of one rank share processes; they share a lane too unless they overlap in time on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpuprof.ingest import dialects
+from hpuprof.ingest.columns import whole
+from hpuprof.timeline.planned import ANNOTATION, DEVICE, FRAME, GROUP_NAMES, FilePlan, Place
+
+_LARGEST = 2**31 - 1
+_ENGINE_ORDER = {"MME": 0, "TPC": 1, "DMA": 2, "NIC": 3}
+
+
+@dataclass
+class _Process:
+    """One process of the merged timeline."""
+
+    pid: int
+    source: str
+    device: bool
+    label: str
+    slices: int = 0
+    threads: set[int] = field(default_factory=set)
+    named: list[tuple[tuple[Any, ...], int, str]] = field(default_factory=list)  # order, tid, name
+
+
+@dataclass
+class _Lanes:
+    """The lanes of one source track and group, and when each is free again."""
+
+    tids: list[int] = field(default_factory=list)
+    last_ns: int = -(2**62)
+
+
+class Layout:
+    """Assign processes and threads rank by rank; then `metadata()` names them.
+
+    `add` returns per slot of the file its (pid, tid).
+    """
+
+    def __init__(self, ranks: Sequence[int], hosts: dict[int, str]) -> None:
+        position = {rank: i for i, rank in enumerate(sorted(ranks))}
+        far = max(ranks, default=0) >= 2_000_000
+        self._base = {rank: ((position[rank] if far else rank) + 1) * 1000 for rank in ranks}
+        self._hosts = hosts
+        self._processes: dict[tuple[int, str, bool], _Process] = {}
+        self._lanes: dict[tuple[int, str, str, int], _Lanes] = {}
+        self._used: set[int] = set()
+
+    def add(self, rank: int, plan: FilePlan) -> list[tuple[int, int]]:
+        """Place one file of a rank; files of a rank must come in order of time."""
+        both = {pid for pid, _ in plan.device_tracks} & {
+            p.pid for p in plan.places if (p.pid, p.tid) not in plan.device_tracks and p.threaded
+        }
+        bases: dict[tuple[str, str, int], int] = {}
+        tracks: dict[tuple[str, str, int], list[Place]] = {}
+        for place in plan.places:
+            tracks.setdefault((place.pid, place.tid, place.group), []).append(place)
+        for (pid, tid, group), places in tracks.items():
+            lanes = self._lanes.setdefault((rank, pid, tid, group), _Lanes())
+            first, last = min(p.first_ns for p in places), max(p.last_ns for p in places)
+            bases[pid, tid, group] = 0 if first >= lanes.last_ns else len(lanes.tids)
+            lanes.last_ns = max(lanes.last_ns, last)
+        out = []
+        for place in plan.places:
+            on_device = (place.pid, place.tid) in plan.device_tracks
+            process = self._process(rank, place.pid, plan, device=on_device, split=place.pid in both)
+            process.slices += place.slices
+            if not place.threaded:
+                out.append((process.pid, 0))
+                continue
+            lanes = self._lanes[rank, place.pid, place.tid, place.group]
+            lane = bases[place.pid, place.tid, place.group] + place.lane
+            while len(lanes.tids) <= lane:
+                lanes.tids.append(self._thread(process, plan, place, len(lanes.tids)))
+            out.append((process.pid, lanes.tids[lane]))
+        return out
+
+    def _process(self, rank: int, pid: str, plan: FilePlan, *, device: bool, split: bool) -> _Process:
+        # A process that holds engines and host threads both (number 0 on HPU) is drawn as two.
+        key = (rank, pid, device and split)
+        if key not in self._processes:
+            number = self._base[rank]
+            while number in self._used:
+                number += 1
+            self._used.add(number)
+            label = plan.names.of_process(pid)
+            labels = plan.names.labels.get(pid, [])
+            if labels and not dialects.HPU_PROCESS.match(label):
+                label = labels[-1]
+            if split and not device:
+                label = next((n for n in plan.names.process.get(pid, []) if n != label), "")
+            self._processes[key] = _Process(number, pid, device, label)
+        process = self._processes[key]
+        process.device = process.device or device
+        return process
+
+    def _thread(self, process: _Process, plan: FilePlan, place: Place, lane: int) -> int:
+        """Number and name one more lane of a track."""
+        key = (place.pid, place.tid)
+        tid = whole(place.tid)
+        usable = tid is not None and 0 < tid <= _LARGEST and tid not in process.threads
+        if lane or (place.group in GROUP_NAMES and place.group > DEVICE) or not usable or tid is None:
+            tid = next(n for n in range(1, _LARGEST) if n not in process.threads and n != tid)
+        process.threads.add(tid)
+        engine = plan.engines.get(key)
+        name = plan.names.thread.get(key, "").strip() or _thread_name(place.tid, engine, device=process.device)
+        group = GROUP_NAMES[place.group] if place.group > DEVICE else ""
+        if place.group == DEVICE and key in plan.device_tracks and _also(plan, key, FRAME):
+            group = GROUP_NAMES[DEVICE]
+        name += f" · {group}" if group else ""
+        name += f" · {lane + 1}" if lane else ""
+        order = (
+            plan.names.thread_sort.get(key, 0) if not engine else _ENGINE_ORDER.get(engine, 9),
+            whole(place.tid) if whole(place.tid) is not None else _LARGEST,
+            place.tid,
+            # Annotations say what the rows below them are for.
+            -1 if place.group == ANNOTATION else place.group,
+            lane,
+        )
+        process.named.append((order, tid, name))
+        return tid
+
+    def metadata(self) -> list[dict[str, Any]]:
+        """Return the metadata rows: names, labels and order of processes and threads."""
+        rows: list[dict[str, Any]] = []
+        for rank in sorted({rank for rank, _, _ in self._processes}):
+            mine = [p for (r, _, _), p in self._processes.items() if r == rank]
+            mine.sort(key=lambda p: (p.device, -p.slices if not p.device else 0, whole(p.source) or 0, p.source, p.pid))
+            for i, process in enumerate(mine):
+                main = i == 0 and not process.device
+                rows += self._name(rank, process, sort=rank * 1000 + i, main=main)
+        return rows
+
+    def _name(self, rank: int, process: _Process, *, sort: int, main: bool) -> list[dict[str, Any]]:
+        label = process.label.removeprefix("/device:")
+        parts = [f"rank {rank}", self._hosts.get(rank, "")]
+        if not main:
+            parts.append(label or f"process {process.source or '?'}")
+        rows: list[tuple[str, int, dict[str, Any]]] = [
+            ("process_name", 0, {"name": " · ".join(p for p in parts if p)}),
+            ("process_sort_index", 0, {"sort_index": sort}),
+            ("process_labels", 0, {"labels": ", ".join(p for p in (label, f"pid {process.source}") if p)}),
+        ]
+        for i, (_, tid, name) in enumerate(sorted(process.named)):
+            rows.append(("thread_name", tid, {"name": name}))
+            rows.append(("thread_sort_index", tid, {"sort_index": i}))
+        return [{"ph": "M", "name": n, "pid": process.pid, "tid": t, "ts": 0, "args": a} for n, t, a in rows]
+
+
+def _also(plan: FilePlan, key: tuple[str, str], group: int) -> bool:
+    return any((p.pid, p.tid) == key and p.group == group and p.slices for p in plan.places)
+
+
+def _thread_name(tid: str, engine: str | None, *, device: bool) -> str:
+    number = whole(tid)
+    if engine:
+        return f"{engine} {number % 1000}" if number is not None else tid
+    if number is None:
+        return tid or "(no thread)"
+    return f"{'stream' if device else 'thread'} {tid}"

@@ -1,0 +1,61 @@
+"""Begin and end rows to slices, row by row, so that both can be found again in the file.
+
+As `ingest.pairing`, but nothing is lost: what the recording cut is closed where something around it ends, or with the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hpuprof.model.trace import Ints
+
+
+class Mark(NamedTuple):
+    """A begin or end row."""
+
+    row: int
+    track: int
+    begins: bool
+    name: str
+
+
+@dataclass
+class PairedMarks:
+    """`durations` of begin rows (ns); `ends`: end row -> its begin row; `lone` end rows; how many begins were `cut`."""
+
+    durations: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    lone: list[int] = field(default_factory=list)
+    cut: int = 0
+
+
+def pair_marks(marks: list[Mark], start: Ints, *, last_ns: int) -> PairedMarks:
+    """Pair on each track: an end closes the innermost open begin of its name, one without a name any. `start`: by row."""
+    out = PairedMarks()
+    opened: list[Mark] = []
+    current = -1
+
+    def close(upto: int, when: int) -> int:
+        count = len(opened) - upto
+        for mark in opened[upto:]:
+            out.durations[mark.row] = when - int(start[mark.row])
+        del opened[upto:]
+        return count
+
+    for mark in sorted(marks, key=lambda m: (m.track, int(start[m.row]), m.row)):
+        if mark.track != current:
+            out.cut += close(0, last_ns)
+            current = mark.track
+        if mark.begins:
+            opened.append(mark)
+            continue
+        fitting = (d for d in range(len(opened) - 1, -1, -1) if opened[d].name == mark.name or not mark.name)
+        depth = next(fitting, None)
+        if depth is None:
+            out.lone.append(mark.row)
+            continue
+        out.ends[mark.row] = opened[depth].row
+        out.cut += close(depth, int(start[mark.row])) - 1
+    out.cut += close(0, last_ns)
+    return out

@@ -1,0 +1,127 @@
+"""Writes the timeline, plain or gzipped, from stretches that processes may write apart: whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpuprof.errors import OutputError, UsageError
+
+SUFFIXES = (".json", ".json.gz")
+_LEVEL = 5  # of gzip: within 3 % of the default's size at half its time
+_GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # RFC 1952; no name and no time, so that equal text gives equal bytes
+_LAST_BLOCK = zlib.compressobj(wbits=-15).flush()  # an empty final block
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """Refuse early what writing would refuse late. Raises UsageError or OutputError."""
+    if not path.name.endswith(SUFFIXES):
+        raise UsageError(f"{path}: a timeline is .json or .json.gz", hint="name it merged.json.gz")
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory", hint="name a file in it")
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists", hint="use --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise OutputError(f"{path.parent}: no such directory", hint="create it first")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of the output in a file of its own: as it is, or deflated so that segments can follow one another."""
+
+    path: str
+    length: int  # of the text
+    crc: int  # of the text
+
+
+def write_segment(path: str, pieces: Iterable[bytes], *, packed: bool) -> Segment:
+    """Write a stretch of text. Segments of a gzip file hold no reference to each other, so that processes can write them."""
+    length = crc = 0
+    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
+    with Path(path).open("wb") as handle:
+        for piece in pieces:
+            length += len(piece)
+            crc = zlib.crc32(piece, crc)
+            handle.write(deflate.compress(piece) if packed else piece)
+        if packed:
+            handle.write(deflate.flush(zlib.Z_FULL_FLUSH))
+    return Segment(path, length, crc)
+
+
+def join_segments(path: Path, segments: Iterable[Segment]) -> int:
+    """Join segments, in order, through a temporary file in the target's directory; return the bytes on disk.
+
+    Segments are deleted as they are joined. The same text gives the same bytes.
+    """
+    temporary = ""
+    done = False
+    packed = path.name.endswith(".gz")
+    length = crc = 0
+    try:
+        with tempfile.NamedTemporaryFile(
+            "wb", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
+        ) as out:
+            temporary = out.name
+            if packed:
+                out.write(_GZIP_HEAD)
+            for segment in segments:
+                with Path(segment.path).open("rb") as handle:
+                    shutil.copyfileobj(handle, out, 1 << 20)
+                Path(segment.path).unlink()
+                crc = joined_crc(crc, segment.crc, segment.length)
+                length += segment.length
+            if packed:
+                out.write(_LAST_BLOCK + struct.pack("<II", crc, length & 0xFFFFFFFF))
+        Path(temporary).chmod(0o666 & ~_umask())
+        size = Path(temporary).stat().st_size
+        Path(temporary).replace(path)
+        done = True
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions"
+        ) from error
+    finally:
+        if temporary and not done:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+    return size
+
+
+def joined_crc(first: int, second: int, length: int) -> int:
+    """Return the CRC-32 of two texts, one behind the other, from theirs; `length` is that of the second.
+
+    A CRC is linear over GF(2): the first one runs on through `length` zero bytes. Squaring the matrix that feeds one zero bit
+    doubles the count, so that takes a step per bit of `length`.
+    """
+    power = [0xEDB88320, *(1 << bit for bit in range(31))]  # one zero bit
+    for _ in range(3):
+        power = [_times(power, row) for row in power]  # a byte
+    while length:
+        if length & 1:
+            first = _times(power, first)
+        length >>= 1
+        power = [_times(power, row) for row in power]
+    return first ^ second
+
+
+def _times(matrix: list[int], vector: int) -> int:
+    total, row = 0, 0
+    while vector:
+        if vector & 1:
+            total ^= matrix[row]
+        vector >>= 1
+        row += 1
+    return total
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,372 @@
+"""First pass over one file: where each row goes. Keeps some 30 bytes a row, on disk between the passes.
+
+A plan says for every row of the file, in order, what to do with it (`kind`), when it begins and how long it lasts (ns), and its
+`slot`: a lane of a track. Nothing here knows of other files; `layout` gives slots their process and thread numbers.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.errors import TraceFormatError
+from hpuprof.ingest import dialects
+from hpuprof.ingest.columns import Interner, whole
+from hpuprof.ingest.discover import identity_inside
+from hpuprof.ingest.normalise import MAX_SPAN_NS
+from hpuprof.ingest.recover import Note
+from hpuprof.ingest.stamps import duration_ns, exact_ns
+from hpuprof.ingest.wire import WholeEvent
+from hpuprof.model.partial import FailedFile
+from hpuprof.model.schema import HostKind
+from hpuprof.model.trace import Bytes8, Ints
+from hpuprof.timeline import flows
+from hpuprof.timeline.lanes import arrange
+from hpuprof.timeline.marks import Mark, pair_marks
+from hpuprof.timeline.planned import (
+    ANNOTATION,
+    ASYNC,
+    COUNTER,
+    DEVICE,
+    FLOW,
+    FRAME,
+    LEFT_OUT,
+    LONE_END,
+    POINT,
+    SLICE,
+    WAIT,
+    FilePlan,
+    Names,
+    Place,
+    PlanJob,
+)
+from hpuprof.timeline.rows import RowReader, base_ns
+
+UNSET = msgspec.UNSET
+_ASYNC_PHASES = frozenset("bneSTpF")
+_FLOW_PHASES = {"s": flows.START, "t": flows.STEP, "f": flows.END}
+
+
+def plan_file(job: PlanJob) -> FilePlan | FailedFile:
+    """Plan one file; one that cannot be read becomes a `FailedFile`."""
+    try:
+        collector = _Collector()
+        reader = RowReader(job.path)
+        for rows in reader:
+            collector.feed(rows)
+        collector.notes += reader.log.notes
+        return collector.finish(job, reader.log.header)
+    except TraceFormatError as error:
+        return FailedFile(path=job.name, message=error.message, hint=error.hint, offset=error.offset)
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.kinds: list[Bytes8] = []
+        self.starts: list[Ints] = []
+        self.durs: list[Ints] = []
+        self.track_parts: list[npt.NDArray[np.int32]] = []
+        self.cat_parts: list[npt.NDArray[np.int32]] = []
+        self.tracks, self.cats = Interner(), Interner()
+        self.flow_keys, self.async_keys = Interner(), Interner()
+        self.flow: list[tuple[int, int, int, bool]] = []  # row, key, phase, bound to the enclosing slice
+        self.asyncs: list[tuple[int, int]] = []
+        self.marks: list[tuple[int, bool, str]] = []  # row, begins, name
+        self.end_args: dict[int, bytes] = {}
+        self.held: dict[int, int] = {}
+        self.names = Names()
+        self.notes: list[Note] = []
+        self.counts: Counter[str] = Counter()
+        self.rows = 0
+
+    def note(self, code: str, count: int, text: str) -> None:
+        if count:
+            self.notes.append(Note(code, 0, count, text))
+
+    # ---------------------------------------------------------------------------------------------------------- collecting
+
+    def feed(self, rows: list[WholeEvent]) -> None:
+        if not rows:
+            return
+        start, timed = exact_ns([row.ts for row in rows])
+        kind = np.zeros(len(rows), dtype=np.int8)
+        dur = np.zeros(len(rows), dtype=np.int64)
+        slices = np.array([row.ph == "X" for row in rows], dtype=bool)
+        if slices.any():
+            dur[slices] = self._durations([row.dur for row in rows if row.ph == "X"])
+        kind[slices] = SLICE
+        if not slices.all():
+            for i in np.flatnonzero(~slices).tolist():
+                kind[i] = self._other(rows[i], self.rows + i, timed=bool(timed[i]))
+        self.note("HP112", int((~timed & (kind != LEFT_OUT)).sum()), "rows without a time stamp were left out")
+        kind[~timed] = LEFT_OUT
+        self.kinds.append(kind)
+        self.starts.append(start)
+        self.durs.append(dur)
+        self.track_parts.append(self.tracks.codes([(row.pid, row.tid) for row in rows]))
+        self.cat_parts.append(self.cats.codes([row.cat for row in rows]))
+        self.rows += len(rows)
+
+    def _durations(self, values: list[Any]) -> Ints:
+        dur, ok = duration_ns([None if v is UNSET else v for v in values])
+        negative, long = dur < 0, dur > MAX_SPAN_NS
+        self.note("HP111", int((~ok).sum()), "rows without a duration are drawn without length")
+        self.note("HP112", int(negative.sum()), "rows with a negative duration are drawn without length")
+        self.note("HP112", int(long.sum()), "rows longer than a day are drawn without length")
+        dur[~ok | negative | long] = 0
+        return dur
+
+    def _other(self, row: WholeEvent, at: int, *, timed: bool) -> int:
+        phase = row.ph
+        if phase == "M":
+            self._metadata(row)
+            return LEFT_OUT
+        if not timed:
+            return POINT
+        if phase in ("B", "E"):
+            name = row.name if isinstance(row.name, str) else ""
+            self.marks.append((at, phase == "B", dialects.call_name(name)))
+            if phase == "E" and row.args is not UNSET and bytes(row.args).strip(b"{} \t\r\n"):
+                self.end_args[at] = bytes(row.args)
+            return SLICE
+        if phase in _FLOW_PHASES:
+            number = row.id if row.id is not UNSET else str(row.id2)
+            key = self.flow_keys.codes([(row.cat, row.name, str(number))])[0]
+            self.flow.append((at, int(key), _FLOW_PHASES[phase], phase != "f" or row.bp == "e"))
+            return FLOW
+        if phase in _ASYNC_PHASES:
+            key = self.async_keys.codes([(row.cat, str(row.scope), str(row.id), str(row.id2), str(row.pid))])[0]
+            self.asyncs.append((at, int(key)))
+            return ASYNC
+        return COUNTER if phase == "C" else POINT
+
+    def _metadata(self, row: WholeEvent) -> None:
+        self.names.rows += 1
+        try:
+            args = msgspec.json.decode(row.args) if row.args is not UNSET else {}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if not isinstance(args, dict):
+            return
+        pid, key, name = _text(row.pid), (_text(row.pid), _text(row.tid)), args.get("name")
+        if row.name == "process_name" and isinstance(name, str):
+            self.names.process.setdefault(pid, []).append(name)
+        elif row.name == "process_labels" and isinstance(args.get("labels"), str):
+            self.names.labels.setdefault(pid, []).append(args["labels"])
+        elif row.name == "thread_name" and isinstance(name, str):
+            self.names.thread[key] = name
+        elif row.name == "thread_sort_index" and isinstance(args.get("sort_index"), int):
+            self.names.thread_sort[key] = args["sort_index"]
+
+    # ----------------------------------------------------------------------------------------------------------- finishing
+
+    def finish(self, job: PlanJob, header: dict[str, Any]) -> FilePlan:
+        base = base_ns(header)
+        kind, start = _join(self.kinds, np.int8), _join(self.starts, np.int64) + base
+        dur, track = _join(self.durs, np.int64), self._track_codes()
+        cat = _join(self.cat_parts, np.int32).astype(np.int64)
+        self.kinds, self.starts, self.durs, self.track_parts, self.cat_parts = [], [], [], [], []
+        self._drop_strays(kind, start)
+        self._pair_marks(kind, start, dur, track)
+        outside = 0
+        if job.window:
+            low, high = job.window
+            end = start + dur
+            # A row around all of it (the script's main frame) says nothing of the steps and would widen the timeline.
+            out = (start >= high) | (end < low) | ((end == low) & (dur > 0)) | ((start < low) & (end > high))
+            out &= kind != LEFT_OUT
+            outside = int(out.sum())
+            kind[out] = LEFT_OUT
+        slot, slots = self._arrange(kind, start, dur, track, cat)
+        number = np.zeros(len(kind), dtype=np.int64)
+        for at, code in self.asyncs:
+            number[at] = code + 1
+        copies, arrows = self._flows(kind, start, track, slot, number)
+        for at in np.flatnonzero((kind != LEFT_OUT) & (slot < 0)).tolist():
+            slot[at] = slots[int(track[at]), FRAME, 0]
+        drawn = kind != LEFT_OUT
+        if not drawn.any() and not job.window:
+            raise TraceFormatError(
+                f"{job.path}: no row with a time stamp",
+                path=job.path,
+                hint="is this a Chrome trace of PyTorch's profiler?",
+            )
+        places = _places(kind, start, dur, slot, slots, list(self._keys))
+        self.counts.update(
+            slices=int((kind == SLICE).sum()),
+            counters=int((kind == COUNTER).sum()),
+            asynchronous=int((kind == ASYNC).sum()),
+            instants=int(((kind == POINT) | (kind == LONE_END)).sum()),
+            flow_points=int((kind == FLOW).sum()),
+            moved=int(sum(p.slices for p in places if p.group or p.lane)),
+            outside_steps=outside,
+        )
+        with Path(job.spool).open("wb") as handle:
+            columns = (kind, slot, start, dur, number, copies, self.end_args, self.held)
+            pickle.dump(columns, handle, protocol=pickle.HIGHEST_PROTOCOL)
+        ends = start[drawn] + dur[drawn]
+        return FilePlan(
+            path=job.path,
+            name=job.name,
+            spool=job.spool,
+            first_ns=int(start[drawn].min()) if drawn.any() else 0,
+            last_ns=int(ends.max()) if drawn.any() else 0,
+            rows=self.rows - self.names.rows,
+            places=places,
+            names=self.names,
+            engines=self.engines,
+            device_tracks=frozenset(self._keys[t] for t in self._device_tracks),
+            notes=_merged(self.notes),
+            counts=dict(self.counts),
+            arrows=arrows,
+            groups=len(self.async_keys),
+            inside=identity_inside(header),
+        )
+
+    def _track_codes(self) -> npt.NDArray[np.int32]:
+        """Give tracks that read the same one code; some rows write process or thread as number, others as text."""
+        keys = Interner()
+        same = np.array([keys[_text(pid), _text(tid)] for pid, tid in self.tracks], dtype=np.int32)
+        self._keys: list[tuple[str, str]] = list(keys)
+        processes = {self.names.of_process(pid) for pid, _ in self._keys}
+        categories = {c for c in self.cats if isinstance(c, str)}
+        threads = set(self.names.thread.values())
+        hpu = dialects.device_family(categories, processes, threads, set()) == "hpu"
+        self.engines = {
+            (pid, tid): dialects.hpu_engine(
+                self.names.thread.get((pid, tid), ""), self.names.of_process(pid), whole(pid), whole(tid)
+            )
+            if hpu
+            else None
+            for pid, tid in self._keys
+        }
+        return same[_join(self.track_parts, np.int32)] if len(same) else np.empty(0, dtype=np.int32)
+
+    def _drop_strays(self, kind: Bytes8, start: Ints) -> None:
+        """Leave out rows that lie a day away from the others; they would squeeze everything else to a point."""
+        drawn = np.flatnonzero(kind != LEFT_OUT)
+        stamps = start[drawn]
+        if not len(stamps) or int(stamps.max()) - int(stamps.min()) <= MAX_SPAN_NS:
+            return
+        middle = int(np.sort(stamps)[(len(stamps) - 1) // 2])
+        far = drawn[np.abs(stamps - middle) > MAX_SPAN_NS]
+        kind[far] = LEFT_OUT
+        self.note("HP112", len(far), "rows more than a day away from the others were left out")
+
+    def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: npt.NDArray[np.int32]) -> None:
+        marks = [Mark(row, int(track[row]), begins, name) for row, begins, name in self.marks if kind[row] != LEFT_OUT]
+        if not marks:
+            return
+        drawn = kind != LEFT_OUT
+        paired = pair_marks(marks, start, last_ns=int((start[drawn] + dur[drawn]).max()))
+        for row, length in paired.durations.items():
+            dur[row] = length
+        kind[list(paired.ends)] = LEFT_OUT
+        kind[paired.lone] = LONE_END
+        args, self.end_args = self.end_args, {}
+        self.end_args = {begin: args[end] for end, begin in paired.ends.items() if end in args}
+        self.counts["ends_joined"] = len(paired.ends)
+        self.note("HP111", paired.cut, "begin rows without an end are drawn to the end of what encloses them")
+        self.note("HP111", len(paired.lone), "end rows without a begin are drawn as instants")
+
+    def _groups(self, track: npt.NDArray[np.int32], cat: Ints) -> Ints:
+        """Return the group of each row by its category, and by whether its track is an engine's."""
+        table = np.array(
+            [[_group(c, lane=lane) for lane in (False, True)] for c in self.cats] or [[FRAME, FRAME]], dtype=np.int64
+        )
+        lane = np.array([self.engines[key] is not None for key in self._keys] or [False], dtype=np.int64)
+        return table[cat, lane[track]]
+
+    def _arrange(
+        self, kind: Bytes8, start: Ints, dur: Ints, track: npt.NDArray[np.int32], cat: Ints
+    ) -> tuple[npt.NDArray[np.int32], Interner]:
+        """Give every slice its slot; -1 for rows that are none."""
+        slot = np.full(len(kind), -1, dtype=np.int32)
+        slots = Interner()
+        rows = np.flatnonzero(kind == SLICE)
+        group = self._groups(track[rows], cat[rows])
+        self._device_tracks = set(np.unique(track[rows][group == DEVICE]).tolist())
+        end = start[rows] + dur[rows]
+        order = np.lexsort((rows, -end, start[rows], track[rows]))
+        rows, group, end = rows[order], group[order], end[order]
+        on = track[rows]
+        bounds = np.flatnonzero(np.diff(on)) + 1
+        for first, last in zip([0, *bounds.tolist()], [*bounds.tolist(), len(rows)], strict=True):
+            if first == last:
+                continue
+            code = int(on[first])
+            places = arrange(start[rows[first:last]], end[first:last], group[first:last], apart=DEVICE)
+            slot[rows[first:last]] = [slots[code, g, lane] for g, lane in places]
+        self._sorted = flows.Sorted(rows, on, end)
+        return slot, slots
+
+    def _flows(
+        self, kind: Bytes8, start: Ints, track: npt.NDArray[np.int32], slot: npt.NDArray[np.int32], number: Ints
+    ) -> tuple[dict[int, list[int]], int]:
+        """Bind flow points to slices, number the arrows, and leave out points that no viewer can draw."""
+        points = [p for p in self.flow if kind[p[0]] != LEFT_OUT]
+        if not points:
+            return {}, 0
+        at, key, phase, bound = (np.array(column) for column in zip(*points, strict=True))
+        fits = flows.bind(at, bound, start, track, slot, self._sorted)
+        kept = np.flatnonzero(fits)
+        arrows = flows.pair(key[kept].astype(np.int32), start[at[kept]], phase[kept].astype(np.int8))
+        number[at[kept]] = arrows.ids
+        self.held = {int(at[kept[end]]): int(at[kept[begin]]) for end, begin in arrows.early}
+        lost = at[number[at] == 0]
+        kind[lost] = LEFT_OUT
+        self.counts["flow_points_outside_slices"] = int((~fits).sum())
+        self.counts["flow_points_without_partner"] = int((arrows.ids == 0).sum())
+        copies: dict[int, list[int]] = {}
+        for i, arrow in arrows.copies:
+            copies.setdefault(int(at[kept[i]]), []).append(arrow)
+        return copies, arrows.count
+
+
+def _group(category: Any, *, lane: bool) -> int:
+    rule = dialects.row_rule(category, lane=lane) if isinstance(category, str) else None
+    if rule is None:
+        return FRAME
+    if rule.target == "device":
+        return DEVICE
+    if rule.kind == HostKind.ANNOTATION or rule.id == "device-annotation":
+        return ANNOTATION
+    return WAIT if rule.id == "sync-marker" else FRAME
+
+
+def _places(
+    kind: Bytes8, start: Ints, dur: Ints, slot: npt.NDArray[np.int32], slots: Interner, keys: list[tuple[str, str]]
+) -> list[Place]:
+    count = len(slots)
+    drawn = np.flatnonzero((kind != LEFT_OUT) & (slot >= 0))
+    first, last = np.full(count, 2**62, dtype=np.int64), np.full(count, -(2**62), dtype=np.int64)
+    np.minimum.at(first, slot[drawn], start[drawn])
+    np.maximum.at(last, slot[drawn], start[drawn] + dur[drawn])
+    slices = np.bincount(slot[drawn[kind[drawn] == SLICE]], minlength=count)
+    threaded = np.bincount(slot[drawn[kind[drawn] != COUNTER]], minlength=count)
+    return [
+        Place(keys[code][0], keys[code][1], group, lane, int(first[i]), int(last[i]), int(slices[i]), bool(threaded[i]))
+        for i, (code, group, lane) in enumerate(slots)
+    ]
+
+
+def _text(value: Any) -> str:
+    return "" if value is UNSET or value is None else str(value)
+
+
+def _join(parts: list[Any], dtype: Any) -> Any:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
+
+
+def _merged(notes: list[Note]) -> list[Note]:
+    merged: dict[tuple[str, str], Note] = {}
+    for note in notes:
+        old = merged.get((note.code, note.text))
+        merged[note.code, note.text] = Note(note.code, old.offset, old.count + note.count, note.text) if old else note
+    return list(merged.values())

@@ -1,0 +1,100 @@
+"""What the first pass over a file leaves to the second: where rows go, and what metadata says. No logic of either pass."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.ingest import dialects
+from hpuprof.ingest.recover import Note
+from hpuprof.model.trace import Bytes8, Ints
+
+LEFT_OUT, SLICE, FLOW, COUNTER, ASYNC, POINT, LONE_END = range(7)
+FRAME, DEVICE, ANNOTATION, WAIT = range(4)
+GROUP_NAMES = {FRAME: "", DEVICE: "device", ANNOTATION: "annotations", WAIT: "waits"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of a slot come from, and their extent (ns, absolute; the file's own clock)."""
+
+    pid: str
+    tid: str
+    group: int
+    lane: int
+    first_ns: int
+    last_ns: int
+    slices: int
+    threaded: bool  # whether any of its rows belongs to a thread, not just to the process
+
+
+@dataclass
+class Names:
+    """What the metadata rows say, by process and by (process, thread)."""
+
+    process: dict[str, list[str]] = field(default_factory=dict)
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    thread: dict[tuple[str, str], str] = field(default_factory=dict)
+    thread_sort: dict[tuple[str, str], int] = field(default_factory=dict)
+    rows: int = 0
+
+    def of_process(self, pid: str) -> str:
+        """Return the name of a process: a device's own before any other, as writers disagree on process 0; else the last."""
+        known = [*self.labels.get(pid, ()), *self.process.get(pid, ())]
+        return next((n for n in known if dialects.HPU_PROCESS.match(n)), (self.process.get(pid) or [""])[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class FilePlan:
+    """What the first pass found. `spool` is the file that holds the columns."""
+
+    path: str
+    name: str
+    spool: str
+    first_ns: int
+    last_ns: int
+    rows: int
+    places: list[Place]
+    names: Names
+    engines: dict[tuple[str, str], str | None]
+    device_tracks: frozenset[tuple[str, str]]
+    notes: list[Note]
+    counts: dict[str, int]
+    arrows: int
+    groups: int  # distinct asynchronous operations
+    inside: dict[str, Any]  # identity that the file itself names
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """One entry per row of the file."""
+
+    kind: Bytes8
+    slot: npt.NDArray[np.int32]
+    start: Ints
+    dur: Ints
+    number: Ints  # of the arrow or the asynchronous operation
+    copies: dict[int, list[int]]  # a start row -> numbers of its further arrows
+    end_args: dict[int, bytes]  # a begin row -> arguments of its end row
+    held: dict[int, int]  # an arrow's end -> its start, where that stands later in the file and has the same stamp
+
+    @staticmethod
+    def load(spool: str) -> Columns:
+        """Read the columns that `plan_file` wrote."""
+        with Path(spool).open("rb") as handle:
+            return Columns(*pickle.load(handle))  # noqa: S301  (written by this run, in a directory of its own)
+
+
+@dataclass(frozen=True)
+class PlanJob:
+    """One file to plan. `window`: absolute ns [from, to) outside of which rows are left out."""
+
+    path: str
+    name: str
+    spool: str
+    window: tuple[int, int] | None = None

