@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpuprof._version import __version__
+from hpuprof.analysis.collectives import read_manifest
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import InputError, TraceFormatError, UsageError
+from hpuprof.errors import ConfigError, InputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.model.partial import FailedFile, RankPartial
@@ -61,16 +62,20 @@ def analyze(
     rank_from: str | None = None,
     jobs: int | None = None,
     strict: bool | None = None,
+    clock: str | None = None,
     executor: Executor | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Analyse traces and return the report.
 
     `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor instead;
-    `strict`: fail when rows or files were lost; `progress` is called with each file's name when it is done.
+    `strict`: fail when rows or files were lost; `clock`: what relates the clocks of hosts, `collective`, `raw` or
+    `manifest:FILE` (see docs/ranks.md); `progress` is called with each file's name when it is done.
     Raises InputError when no file could be analysed, or under `strict`.
     """
-    options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
+    options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict, clock=clock)
+    mode, _, manifest = options.clock.partition(":")
+    offsets = _read_manifest(manifest) if mode == "manifest" else None
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
     jobs = options.jobs
     if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
@@ -86,10 +91,20 @@ def analyze(
         more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
         raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
     identities = _identify_again(run, results)
-    report = Report(combine(identities, results, run.skipped, version=__version__))
+    report = Report(combine(identities, results, run.skipped, version=__version__, clock=mode, offsets=offsets))
     if options.strict:
         _refuse_losses(report)
     return report
+
+
+def _read_manifest(path: str) -> dict[str, tuple[float, float]]:
+    try:
+        return read_manifest(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: no clock manifest: {error}",
+            hint='{"host": offset_ns} or {"host": {"offset_ns": .., "drift_ppm": ..}}',
+        ) from error
 
 
 def _identify_again(run: Run, results: Sequence[RankPartial | FailedFile]) -> Sequence[Identity]:

@@ -48,6 +48,12 @@ _ALL = (
     Diagnostic("HP125", "info", "Recordings differ in kind", "The files belong to different stages or actions; the answer speaks of one of them.", "See the table of files; analyse the others apart."),
     Diagnostic("HP126", "warning", "The host was not traced", "The file holds device rows only, as the hardware profiler writes them. Engine times are right; why the device idled cannot be told.", "Record with PyTorch's profiler to see host and device together."),
     Diagnostic("HP127", "warning", "Several runs in one directory", "The recorder wrote the same window of the same rank more than once: a directory was used by several runs. All of them enter the numbers.", "Give each run a directory of its own, or remove the old files."),
+    Diagnostic("HP140", "warning", "Clocks of some hosts are unrelated", "No collective with ranks on both hosts was matched, or the manifest does not name them. Nothing that compares such ranks is computed.", "Record a window that holds collectives of all ranks, or give `--clock manifest:FILE`."),
+    Diagnostic("HP141", "warning", "Ranks of one host disagree on the time", "By their stamps, ranks of one host left collectives before others had come, in more than 1 % of them. Each was given a clock of its own.", "Were traces edited, or recorded in containers with clocks of their own? Two hosts of one name look like this as well."),
+    Diagnostic("HP142", "info", "Hosts are not named", "The traces do not say on which host they were recorded, so each rank counts as a clock of its own.", "Newer PyTorch and hpuprof's recorder write `host_name` into the file."),
+    Diagnostic("HP143", "info", "Collectives with missing members", "Rows of some ranks were lost or lie outside their recordings. Such collectives do not count as waiting.", "Record whole steps on all ranks."),
+    Diagnostic("HP144", "info", "Process groups are not named", "The traces do not say which ranks take part in a collective; all ranks were assumed to.", "Newer PyTorch (2.4 and later) writes groups with each collective."),
+    Diagnostic("HP145", "warning", "The replay misses the recorded steps", "Replayed without changes, steps differ by more than 5 % from the recorded ones: what bounds them is not in the model.", "Step times without the straggler are withheld; waiting and blame remain."),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

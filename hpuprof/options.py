@@ -16,6 +16,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+CLOCKS = ("collective", "raw", "manifest")
 RANK_SOURCES = ("auto", "inside", "name", "order")
 
 
@@ -24,14 +25,19 @@ class AnalyzeOptions:
     """Options of an analysis.
 
     `rank_from`: where ranks come from: `auto` (inside the file, else the name, else order), or only one of the three.
+    `clock`: what relates the clocks of hosts: `collective` (estimated from collectives), `raw` (stamps as they are) or
+    `manifest:FILE` (a JSON file with each host's offset).
     `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3).
     """
 
     rank_from: str = "auto"
     jobs: int = 0
     strict: bool = False
+    clock: str = "collective"
 
     def __post_init__(self) -> None:
+        if self.clock not in CLOCKS[:2] and not self.clock.startswith("manifest:"):
+            raise ConfigError(f"clock is {self.clock!r}", hint="collective, raw or manifest:FILE")
         if self.rank_from not in RANK_SOURCES:
             raise ConfigError(f"rank_from is {self.rank_from!r}", hint=f"one of {', '.join(RANK_SOURCES)}")
         if self.jobs < 0:

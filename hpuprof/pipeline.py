@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.actions import action_rows
+from hpuprof.analysis.calls import collective_calls
 from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
 from hpuprof.analysis.host import HostTime, host_time
@@ -50,6 +51,7 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
     traced = bool(len(device.busy))
     gaps = find_gaps(device.busy, steps, states) if traced else Gaps(device.busy, {})
     problems = degenerate(trace, links, steps, device.busy)
+    calls, call_count = collective_calls(trace, steps, roles, links, hosts, device, gaps, states, compiling)
     operators, operator_count = operator_rows(trace, links, steps)
     kernels, kernel_count = kernel_rows(trace, steps)
     launches, queue = launch_rows(trace, links, steps)
@@ -59,6 +61,8 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
         for n, rows, what in ((operator_count, operators, "operators"), (kernel_count, kernels, "kernels"))
         if n > len(rows)
     ]
+    if call_count > len(calls):
+        cut.append(Trouble("HP123", call_count - len(calls), f"collective calls after the first {len(calls)}"))
     return RankPartial(
         file=_file_row(trace, file, steps, links),
         inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
@@ -78,6 +82,7 @@ def reduce_trace(trace: Trace, file: TraceFile) -> RankPartial:
         precision=precision_rows(trace, steps),
         intel=[intel] if intel else [],
         diagnostics=_diagnostics(trace, file, steps, links, [*problems, *cut]),
+        calls=calls.pack(),
     )
 
 

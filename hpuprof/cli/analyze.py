@@ -18,6 +18,11 @@ from hpuprof.cli.common import out_color, out_width, progress_bar, source_option
     help="Write a report instead: .json, .md or .txt.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@click.option(
+    "--clock",
+    metavar="CLOCK",
+    help="What relates clocks of hosts: collective, raw or manifest:FILE (JSON, host to offset_ns). [default: collective]",
+)
 @click.option("--strict", is_flag=True, default=None, help="Fail (exit 3) when rows or files were lost.")
 def command(
     paths: tuple[str, ...],
@@ -28,6 +33,7 @@ def command(
     output: Path | None,
     force: bool,
     strict: bool | None,
+    clock: str | None,
 ) -> None:
     """Say where the step went: host and device time, idle causes, operators, findings.
 
@@ -40,7 +46,7 @@ def command(
         check_target(output, force=force)
     run = api.load(list(paths), rank_from=rank_from)
     with progress_bar(len(run), quiet=quiet) as progress:
-        report = api.analyze(run, rank_from=rank_from, jobs=jobs, strict=strict, progress=progress)
+        report = api.analyze(run, rank_from=rank_from, jobs=jobs, strict=strict, clock=clock, progress=progress)
     if output is not None:
         write(report, output, force=force)
         click.echo(f"wrote {output}", err=True)

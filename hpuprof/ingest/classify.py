@@ -42,7 +42,9 @@ def classify(collected: Collected, cats: list[str], tracks: list[Track]) -> tupl
     device, engines = _device_rows({k: v[is_device] for k, v in lane.items()}, collected, cats, tracks)
     host = collected.host
     if not is_device.all():
-        extra = {k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external")}
+        extra = {
+            k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external", "comm")
+        }
         extra["shape"] = np.full(len(extra["start"]), -1, dtype=np.int32)
         host = {k: np.concatenate([host[k], extra[k]]) for k in host}
     kinds = np.array([(r[0].kind or 0) if r[0] else 0 for r in rules] or [0], dtype=np.int8)
@@ -58,7 +60,7 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
         present[name[kind == host_kind]] = True
         for code in np.flatnonzero(present).tolist():
             plain = names[code]
-            if host_kind == HostKind.PYTHON and "replay" not in plain:
+            if host_kind == HostKind.PYTHON and "replay" not in plain and "collect" not in plain:
                 continue
             lookup[host_kind, code] = dialects.activity(host_kind, dialects.call_name(plain))
     order = by_start(columns["start"], columns["dur"])
@@ -72,6 +74,7 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
         correlation=columns["correlation"][order],
         external=columns["external"][order],
         shape=columns["shape"][order].astype(np.int32),
+        comm=columns["comm"][order].astype(np.int32),
     )
 
 
@@ -116,5 +119,6 @@ def _device_rows(
         bytes=columns["bytes"][order].astype(np.int64),
         dtype=np.where(dtype == collected.no_dtype, -1, dtype).astype(np.int32),
         recipe=columns["recipe"][order].astype(np.int64),
+        comm=columns["comm"][order].astype(np.int32),
     )
     return rows, list(engines)

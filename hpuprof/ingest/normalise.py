@@ -12,6 +12,7 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, small, whole
+from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
@@ -36,10 +37,11 @@ class Normaliser:
         self.shapes = Interner()
         self.dtypes = Interner()
         self.hw_events = Interner()
-        self.host = Columns("start", "dur", "name", "track", "cat", "correlation", "external", "shape")
+        self.host = Columns("start", "dur", "name", "track", "cat", "correlation", "external", "shape", "comm")
         self.lane = Columns(
-            "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw"
+            "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw", "comm"
         )
+        self.comms = CommNotes()
         self.targets: list[int] = []
         self.cat_rows: list[int] = []
         self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
@@ -120,6 +122,7 @@ class Normaliser:
             correlation=small(int_column([a.correlation for a in args])),
             external=small(_external(args)),
             shape=self._shape_codes(args),
+            comm=self.comms.codes(self.names, rows["name"], args),
         )
 
     def _shape_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
@@ -138,6 +141,7 @@ class Normaliser:
             dtype=self.dtypes.codes([a.data_type for a in args]),
             recipe=small(int_column([a.recipe_id for a in args])),
             hw=self.hw_events.codes([a.hw_event for a in args]),
+            comm=self.comms.codes(self.names, rows["name"], args),
         )
 
     def _stamps(self, events: list[Event], *, exact: bool) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -290,6 +294,7 @@ class Normaliser:
             mode=dialects.run_mode(family, set(names), activities),
             form=log.form,
             health=health,
+            comms=self.comms.take(names),
         )
 
     def _useless(self, path: str) -> TraceFormatError:
@@ -390,6 +395,7 @@ class Normaliser:
             "cat": cat.astype(np.int16),
         }
         common |= {"correlation": none, "external": none}
+        common["comm"] = none.astype(np.int32)
         host = {**common, "shape": none.astype(np.int32)}
         lane = {
             **common,

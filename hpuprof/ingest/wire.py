@@ -27,6 +27,21 @@ class Args(msgspec.Struct, gc=False):
     recipe_id: Any = msgspec.field(default=-1, name="recipeId")
     hw_event: Any = msgspec.field(default="", name="HW event name")
     input_dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
+    # collectives (torch/csrc/profiler/util.h)
+    collective: Any = msgspec.field(default="", name="Collective name")
+    in_elements: Any = msgspec.field(default=-1, name="In msg nelems")
+    out_elements: Any = msgspec.field(default=-1, name="Out msg nelems")
+    element_type: Any = msgspec.field(default="", name="dtype")
+    group_name: Any = msgspec.field(default="", name="Process Group Name")
+    group_text: Any = msgspec.field(default="", name="Process Group Description")
+    group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
+    group_size: Any = msgspec.field(default=-1, name="Group size")
+    rank_start: Any = msgspec.field(default=-1, name="Global rank start")
+    rank_stride: Any = msgspec.field(default=-1, name="Global rank stride")
+    source_rank: Any = msgspec.field(default=-1, name="Src Rank")
+    target_rank: Any = msgspec.field(default=-1, name="Dst Rank")
+    sequence: Any = msgspec.field(default=-1, name="Seq")
+    input_types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
     # metadata rows
     name: Any = None
     labels: Any = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from hpuprof.model.calls import PackedCalls
 from hpuprof.model.tables import (
     ActionRow,
     DiagnosticRow,
@@ -49,6 +50,7 @@ class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
     precision: list[PrecisionRow]
     intel: list[IntelRow]
     diagnostics: list[DiagnosticRow]
+    calls: PackedCalls = PackedCalls()
 
 
 class FailedFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class HostRows:
     correlation: Ints  # -1: none
     external: Ints  # -1: none
     shape: Codes  # into Trace.shapes, -1: not recorded
+    comm: Codes  # into Trace.comms, -1: no row of a collective
 
     def __len__(self) -> int:
         return len(self.start)
@@ -55,6 +56,7 @@ class DeviceRows:
     bytes: Ints  # -1: unknown
     dtype: Codes  # into Trace.dtypes, -1: unknown
     recipe: Ints  # -1: none
+    comm: Codes  # into Trace.comms, -1: no row of a collective
 
     def __len__(self) -> int:
         return len(self.start)
@@ -92,6 +94,24 @@ class Track:
     def label(self) -> str:
         """Return a short name for tables."""
         return self.thread or f"{self.pid}/{self.tid}"
+
+
+@dataclass(frozen=True)
+class CommNote:
+    """What one row tells of the collective it belongs to; -1 and empty where it tells nothing."""
+
+    op: str = ""  # all_reduce, all_gather, ... ; empty: the row does not say
+    in_bytes: int = -1
+    out_bytes: int = -1
+    dtype: str = ""
+    group: str = ""
+    group_text: str = ""
+    ranks: tuple[int, ...] = ()
+    group_size: int = -1
+    source: int = -1
+    target: int = -1
+    sequence: int = -1
+    on_host: bool = False  # the row is the execution itself, by a library that runs on the host
 
 
 @dataclass(frozen=True)
@@ -136,6 +156,7 @@ class Trace:
     mode: str  # eager, lazy, lazy+graphs, compile, graphs, compile+graphs
     form: str  # object, array, bare, csv
     health: Health
+    comms: list[CommNote] = field(default_factory=list)
 
     @property
     def end_ns(self) -> int:

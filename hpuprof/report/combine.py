@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepR
 from hpuprof.report.findings import find
 from hpuprof.report.metrics import build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
+from hpuprof.report.ranks import across_ranks, build_rank_metrics
 
 _PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
 _R = TypeVar("_R", bound=Row)
@@ -31,8 +32,13 @@ def combine(
     skipped: Sequence[Skipped],
     *,
     version: str,
+    clock: str = "collective",
+    offsets: Mapping[str, tuple[float, float]] | None = None,
 ) -> ReportData:
-    """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing."""
+    """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing.
+
+    `clock` relates the clocks of hosts: collective, raw, or manifest with each host's offset [ns] and drift in `offsets`.
+    """
     done = sorted(
         ((who, part) for who, part in zip(identities, results, strict=True) if isinstance(part, RankPartial)),
         key=lambda pair: (_order(pair[0]), pair[1].file.path),
@@ -52,7 +58,9 @@ def combine(
     sound = bool(main) and all(part.sound for _, part in main)
     idle = _idle_by_cause((part.gap_causes, part.steps) for _, part in main)
     population = _population(main, steps, chosen)
+    across = across_ranks(main, clock=clock, manifest=offsets)
     metrics = build_metrics(steps, idle, [part for _, part in main], population)
+    metrics += build_rank_metrics(across, population)
     values = {m.name: m.value for m in metrics}
     wall = sum(s.wall_ns for s in steps)
     bound = decide(
@@ -63,15 +71,24 @@ def combine(
     )
     diagnostics = [row for who, part in done for row in _stamp(part.diagnostics, who)]
     diagnostics += _run_diagnostics(done, failed, skipped, chosen)
+    diagnostics += [
+        DiagnosticRow(code=code, severity=DIAGNOSTICS[code].severity, path="", count=count, text=text)
+        for code, text, count in across.notes
+    ]
     return ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
         headline=_headline(bound, values, main, population),
         metrics=metrics,
-        findings=find(main, values, idle, wall),
+        findings=find(main, values, idle, wall, across),
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=file_rows,
         ranks=rank_rows,
+        clocks=across.clocks,
+        process_groups=across.groups,
+        collectives=across.collectives,
+        rank_waits=across.waits,
+        step_waits=across.step_waits,
         **tables,
     )
 

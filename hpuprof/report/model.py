@@ -10,6 +10,8 @@ from msgspec import Meta
 from hpuprof.errors import UsageError
 from hpuprof.model.tables import (
     ActionRow,
+    ClockRow,
+    CollectiveRow,
     DiagnosticRow,
     EngineRow,
     FileRow,
@@ -22,9 +24,12 @@ from hpuprof.model.tables import (
     OperatorRow,
     OverlapRow,
     PrecisionRow,
+    ProcessGroupRow,
     QueuePoint,
     RankRow,
+    RankWaitRow,
     StepRow,
+    StepWaitRow,
     ThreadRow,
 )
 
@@ -91,6 +96,11 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[MemoryRow]
     precision: list[PrecisionRow]
     intel: list[IntelRow]
+    clocks: list[ClockRow] = []
+    process_groups: list[ProcessGroupRow] = []
+    collectives: list[CollectiveRow] = []
+    rank_waits: list[RankWaitRow] = []
+    step_waits: list[StepWaitRow] = []
 
 
 TABLES: tuple[str, ...] = (
@@ -111,6 +121,11 @@ TABLES: tuple[str, ...] = (
     "memory",
     "precision",
     "intel",
+    "clocks",
+    "process_groups",
+    "collectives",
+    "rank_waits",
+    "step_waits",
 )
 
 
