@@ -72,7 +72,6 @@ def collective_calls(
     communicating = union(found.start, found.end)
     exposed = subtract(communicating, working)
     tail = _tails(found, exposed) if found.timed else np.zeros(len(kind), dtype=np.int64)
-    since = _since(found, tail)
     when = np.where(found.issued >= 0, found.issued, found.start)
     at = np.searchsorted(steps.start, when, side="right") - 1
     inside = (at >= 0) & (when < steps.end[np.maximum(at, 0)]) if len(steps) else np.zeros(len(when), dtype=bool)
@@ -89,8 +88,7 @@ def collective_calls(
         ready=found.ready,
         exposed=measure(exposed, found.start, found.end),
         tail=tail,
-        since=since,
-        did=_deeds(trace, roles, since, found.start, device, gaps, states, compiling, working, traced=traced),
+        did=_deeds(trace, roles, found.start, device, gaps, states, compiling, working, exposed, traced=traced),
     )
     return calls, count
 
@@ -122,7 +120,8 @@ def _on_device(trace: Trace, links: Links) -> _Found | None:
 
 
 def _dense(values: npt.NDArray[np.int32]) -> Ints:
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    codes: Ints = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return codes
 
 
 def _ready(trace: Trace, links: Links, start: Ints, launch: Ints) -> Ints:
@@ -144,7 +143,8 @@ def _ready(trace: Trace, links: Links, start: Ints, launch: Ints) -> Ints:
         done = np.maximum.accumulate(device.end[compute][order])
         before = np.searchsorted(begun[order], host.start[calls], side="left") - 1
         ready[linked] = np.where(before >= 0, np.maximum(ready[linked], done[np.maximum(before, 0)]), ready[linked])
-    return np.minimum(ready, start)
+    np.minimum(ready, start, out=ready)
+    return ready
 
 
 def _activations(trace: Trace, rows: npt.NDArray[np.int64]) -> _Found:
@@ -188,7 +188,8 @@ def _issues(trace: Trace) -> npt.NDArray[np.int64]:
                     outer.append(row)
                     track, reach = int(host.track[row]), int(host.end[row])
             kept = np.array(outer, dtype=np.int64)
-            return kept[np.argsort(host.start[kept], kind="stable")]
+            by_time: npt.NDArray[np.int64] = kept[np.argsort(host.start[kept], kind="stable")]
+            return by_time
     return np.empty(0, dtype=np.int64)
 
 
@@ -235,12 +236,12 @@ def _launch_notes(trace: Trace, links: Links, rows: npt.NDArray[np.int64]) -> li
     known: dict[tuple[int, ...], CommNote] = {}
     out = []
     for row, position, around in zip(rows.tolist(), operator.tolist(), annotation.tolist(), strict=True):
-        chain = []
-        while position >= 0:
-            code = int(host.comm[nesting.rows[position]])
+        chain, at = [], position
+        while at >= 0:
+            code = int(host.comm[nesting.rows[at]])
             if code >= 0:
                 chain.append(code)
-            position = int(nesting.parent[position])
+            at = int(nesting.parent[at])
         key = (int(device.comm[row]), around, *chain)
         if key not in known:
             own = trace.comms[key[0]] if key[0] >= 0 else _NOTHING
@@ -348,39 +349,37 @@ def _collective_rows(trace: Trace) -> Intervals:
 
 
 def _tails(found: _Found, exposed: Intervals) -> Ints:
-    """Return how long nothing was computed before each end, where computing went on only then; else 0."""
+    """Return how long nothing had been computed when each call ended, earlier calls included; 0: computing went on.
+
+    Compute that waits for a call starts a few us after its end, when the lane's next call may run already; so an end
+    inside an interval without compute counts, not only one at its end.
+    """
     if not len(exposed):
         return np.zeros(len(found.end), dtype=np.int64)
-    at = np.minimum(np.searchsorted(exposed.end, found.end), len(exposed) - 1)
-    waited = exposed.end[at] == found.end
-    return np.where(waited, found.end - exposed.start[at], 0)
-
-
-def _since(found: _Found, tail: Ints) -> Ints:
-    """Return for each call the last end before its start that the rank had waited for; 0, the first row, if none."""
-    ends = np.sort(found.end[tail > 0])
-    at = np.searchsorted(ends, found.start, side="right") - 1
-    last = np.where(at >= 0, ends[np.maximum(at, 0)], 0) if len(ends) else np.zeros(len(found.start), dtype=np.int64)
-    return np.minimum(last, found.start)
+    at = np.searchsorted(exposed.start, found.end, side="left") - 1
+    waited = (at >= 0) & (exposed.end[np.maximum(at, 0)] >= found.end)
+    return np.where(waited, found.end - exposed.start[np.maximum(at, 0)], 0)
 
 
 def _deeds(
     trace: Trace,
     roles: npt.NDArray[np.int8],
-    since: Ints,
     start: Ints,
     device: DeviceTime,
     gaps: Gaps,
     states: dict[Cause, Intervals],
     compiling: Intervals,
     working: Intervals,
+    exposed: Intervals,
     *,
     traced: bool,
 ) -> dict[str, Ints]:
-    """Measure what the rank did from `since` to `start`; the deeds exclude each other.
+    """Measure what the rank did between the starts of neighbouring calls; the deeds exclude each other.
 
-    While the device computes, that is what the rank does; while it idles, what the host does counts.
+    While the device computes, that is what the rank does; while it idles, what the host does counts. Time in which only
+    communication ran is none of the rank's own.
     """
+    since = np.concatenate([[0], start[:-1]]).astype(np.int64) if len(start) else start
     host = trace.host
     path = (roles[host.track] == Role.MAIN) | (roles[host.track] == Role.AUTOGRAD) if len(host) else np.empty(0, bool)
     garbage = (host.activity == Activity.GARBAGE) & path
@@ -405,9 +404,9 @@ def _deeds(
             "copy": EMPTY,
             "compute": working,
         }
-    out, seen = {}, EMPTY
+    out, seen = {}, exposed
     for name, held in order.items():
         out[name] = measure(subtract(held, seen), since, start)
         seen = union_of(seen, held)
-    out["host"] = np.maximum(start - since - sum(out.values(), np.zeros_like(start)), 0)
+    out["host"] = start - since - measure(seen, since, start)
     return {name: out[name] for name in DEEDS}

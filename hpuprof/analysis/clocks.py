@@ -208,6 +208,11 @@ def _line(edge: _Edge) -> tuple[float, float]:
     apart = t[j] - t[i]
     far = apart > 0.25 * (t[-1] - t[0])  # close pairs tell nothing of a slope
     slope = float(np.median((y[j] - y[i])[far] / apart[far])) if far.any() else 0.0
+    left = y - slope * t
+    noise = 1.4826 * float(np.median(np.abs(left - np.median(left))))
+    # Standard error of a slope over evenly spread points; below three of them a drift is indistinguishable from none.
+    if abs(slope) * float(t[-1] - t[0]) < 3 * noise * (12 / len(t)) ** 0.5:
+        slope = 0.0
     slope = min(max(slope, -MAX_DRIFT), MAX_DRIFT)
     return float(np.median(edge.gap - slope * edge.time)), slope
 

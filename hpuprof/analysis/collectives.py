@@ -6,7 +6,7 @@ Everything that compares ranks needs a common clock; collectives whose ranks' cl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from hpuprof.model.calls import Ints
 
 Flags = npt.NDArray[np.bool_]
 
-BUS_FACTOR = {
+BUS_FACTOR: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
@@ -66,7 +66,7 @@ class Timed:
 
 def place(ranks: Sequence[RankCalls], matching: Matching, *, trust_hosts: bool) -> Placement:
     """Give each rank a clock: its host's, or one of its own where the host is unknown or its ranks contradict each other."""
-    names = [r.host if r.host else f"rank {r.rank}" for r in ranks]
+    names = [r.host or f"rank {r.rank}" for r in ranks]
     guessed = any(not r.host for r in ranks)
     split: tuple[str, ...] = ()
     if not trust_hosts and len(matching):
@@ -125,7 +125,7 @@ def read_manifest(text: bytes) -> dict[str, tuple[float, float]]:
     """
     data = json.loads(text)
     if not isinstance(data, dict):
-        raise ValueError("the manifest is no JSON object")
+        raise ValueError("it holds no JSON object")  # noqa: TRY004 - the file is wrong, not a type
     out = {}
     for host, value in data.items():
         entry = value if isinstance(value, dict) else {"offset_ns": value}

@@ -302,6 +302,11 @@ def _place(rows: list[tuple[int, Ints, Ints, Ints]], slots: list[Ints], base: in
                 pairs = [p + 1 if p is not None and p >= where else p for p in pairs]
             else:
                 slots[line][within[mine]] = base + order[slot]
+    if extra > len(model):
+        # Slots that were put in between take their place in time.
+        position = np.argsort(np.array(order))
+        for line, within, _, _ in rows:
+            slots[line][within] = base + position[slots[line][within] - base]
     return extra
 
 

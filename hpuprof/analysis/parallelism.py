@@ -79,7 +79,7 @@ def _role(
         return "pipeline", "sends and receives only"
     if not group.known:
         return "unknown", "the trace names no process group"
-    total = sum(ops.values())
+    total = ops.total()
     if not total:
         return "unknown", "no collectives"
     if ops["all_to_all"] > total / 2:
@@ -92,9 +92,9 @@ def _role(
     mine = set(group.ranks)
     # Groups of one parallel dimension are disjoint; one that crosses this one belongs to another dimension.
     crossing = [
-        sum(o.values())
+        o.total()
         for g, o in zip(groups, all_ops, strict=True)
-        if not g.peers and g.ranks != group.ranks and len(mine & set(g.ranks)) == 1 and sum(o.values())
+        if not g.peers and g.ranks != group.ranks and len(mine & set(g.ranks)) == 1 and o.total()
     ]
     if crossing:
         if total > _OFTEN * max(crossing):

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.collectives import Timed, gather
-from hpuprof.analysis.matching import PAIRED, Matching, RankCalls
+from hpuprof.analysis.collectives import Timed, gather, transfer_ns
+from hpuprof.analysis.matching import PAIRED, Group, Matching, RankCalls
 from hpuprof.model.calls import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 
 MAX_EVENTS = 400_000
 """More events than this (calls and waits of all ranks) are not replayed: the first steps that fit are."""
+
+_LATE_NS = 20_000  # a lost call came last when its collective's transfer began this much later than it could have
 
 ISSUE, JOIN, MARK = 1, 0, 2
 
@@ -60,15 +62,10 @@ def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model
     modelled = timed.usable | pairs
     if not modelled.any():
         return None
-    ready = gather(ranks, matching, "ready")
-    start = gather(ranks, matching, "start")
-    tail = gather(ranks, matching, "tail")
-    lane = gather(ranks, matching, "lane")
     step_count = _fit(ranks, matching, modelled)
     if step_count < 1:
         return None
-    inside = modelled[timed.which]
-    lag = start - ready
+    members = _members(ranks, matching, timed, modelled)
     plans, measured = [], np.full((len(ranks), step_count), np.nan)
     used = np.zeros(len(matching), dtype=np.int64)
     for r, who in enumerate(ranks):
@@ -76,22 +73,101 @@ def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model
         marks = timed.clocks.correct(stamps, np.full(len(stamps), timed.placement.of_rank[r]))
         walls = np.array([s[1] for s in who.steps], dtype=np.int64)
         limit = int(marks[step_count]) if len(marks) > step_count else int(marks[-1] + walls[-1])
-        mine = np.flatnonzero((matching.rank == r) & inside & (timed.start < limit) & (timed.start >= int(marks[0])))
-        used[timed.which[mine]] += 1
+        mine = members.of_rank(r, int(marks[0]), limit)
+        used[mine.which] += 1
         measured[r, : min(step_count, len(walls))] = walls[:step_count]
-        plans.append(
-            _plan(
-                timed.which[mine],
-                timed.start[mine],
-                timed.end[mine],
-                lag[mine],
-                tail[mine],
-                lane[mine],
-                timed.latest[timed.which[mine]],
-                np.append(marks[:step_count], limit),
-            )
-        )
+        plans.append(_plan(mine, np.append(marks[:step_count], limit)))
     return Model(plans, used, list(range(step_count)), measured)
+
+
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """Calls that take part, columns of shape `(members,)`, on the common clock."""
+
+    which: Ints
+    rank: Ints
+    start: Ints
+    end: Ints
+    lag: Ints
+    tail: Ints
+    lane: Ints
+    latest: Ints
+
+    def of_rank(self, rank: int, low: int, high: int) -> _Members:
+        """Return the calls of one rank that start in `[low, high)`."""
+        keep = np.flatnonzero((self.rank == rank) & (self.start >= low) & (self.start < high))
+        return _Members(**{name: column[keep] for name, column in vars(self).items()})
+
+
+def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> _Members:
+    """Return the members of the modelled collectives; rows that were lost are put where they must have been.
+
+    A lost call would leave its waiting among the rank's work, which no cure of another rank could shorten.
+    """
+    keep = np.flatnonzero(modelled[timed.which])
+    which, rank, start, end = timed.which[keep], matching.rank[keep], timed.start[keep], timed.end[keep]
+    tail, lane = (gather(ranks, matching, name)[keep] for name in ("tail", "lane"))
+    lag = gather(ranks, matching, "start")[keep] - gather(ranks, matching, "ready")[keep]
+    latest = timed.latest.copy()
+    lost: list[tuple[int, ...]] = []
+    typical = _typical_transfer(matching, timed)
+    position = {who.rank: r for r, who in enumerate(ranks)}
+    lanes, lines = _lanes(ranks, matching), _lines(ranks, matching, timed)
+    for c in np.flatnonzero(modelled & (matching.count < matching.expected) & (2 * matching.count > matching.expected)):
+        group = matching.groups[matching.kinds[int(matching.kind[c])].group]
+        inside = slice(int(matching.first[c]), int(matching.first[c + 1]))
+        here = set(matching.rank[inside].tolist())
+        absent = [position[r] for r in group.ranks if r in position and position[r] not in here]
+        finish = int(np.median(timed.end[inside]))
+        waits = int(np.median(latest[c] - timed.start[inside]))
+        came = latest[c] - waits
+        expected = typical.get(int(matching.kind[c]))
+        if len(absent) == 1 and expected is not None and finish - expected > latest[c] + max(_LATE_NS, expected // 10):
+            # The others transferred later than they could have: the one that is missing came last.
+            came = latest[c] = finish - expected
+        blocked = bool(np.median(_tails(ranks, matching, inside)) > 0)
+        for r in absent:
+            low, high = _neighbours(lines.get((r, group)), int(matching.place[c]))
+            begin = min(max(int(came), low), high)
+            stop = min(max(finish, begin), high)
+            lost.append((int(c), r, begin, stop, 0, stop - begin if blocked else 0, lanes.get((r, group), 0)))  # noqa: PERF401
+    if lost:
+        extra = np.array(lost, dtype=np.int64).T
+        which, rank, start, end, lag, tail, lane = (
+            np.concatenate([column, more])
+            for column, more in zip((which, rank, start, end, lag, tail, lane), extra, strict=True)
+        )
+    order = np.lexsort((rank, which))
+    came_last = np.full(len(matching), -(1 << 62), dtype=np.int64)
+    np.maximum.at(came_last, which, start)
+    columns = (which, rank, start, end, lag, tail, lane, came_last[which])
+    return _Members(*(column[order] for column in columns))
+
+
+def _tails(ranks: Sequence[RankCalls], matching: Matching, inside: slice) -> list[int]:
+    """Return the tails of one collective's members."""
+    pairs = zip(matching.rank[inside].tolist(), matching.call[inside].tolist(), strict=True)
+    return [int(ranks[r].calls.tail[k]) for r, k in pairs]
+
+
+def _typical_transfer(matching: Matching, timed: Timed) -> dict[int, int]:
+    """Return the median transfer of the complete collectives of each kind [ns]."""
+    length = transfer_ns(matching, timed)
+    out = {}
+    for code in np.unique(matching.kind[timed.sound]).tolist():
+        out[code] = int(np.median(length[timed.sound & (matching.kind == code)]))
+    return out
+
+
+def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Group], int]:
+    """Return the lane on which each rank runs a group's calls."""
+    out: dict[tuple[int, Group], int] = {}
+    which = np.repeat(np.arange(len(matching)), matching.count)
+    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind]
+    keys, first = np.unique(np.stack([matching.rank, group_of[which]]), axis=1, return_index=True)
+    for (r, g), i in zip(keys.T.tolist(), first.tolist(), strict=True):
+        out[r, matching.groups[g]] = int(ranks[r].calls.lane[matching.call[i]])
+    return out
 
 
 def _related(matching: Matching, timed: Timed) -> np.ndarray:
@@ -113,16 +189,42 @@ def _fit(ranks: Sequence[RankCalls], matching: Matching, modelled: np.ndarray) -
     return steps if events <= MAX_EVENTS else max(1, steps * MAX_EVENTS // events)
 
 
-def _plan(which: Ints, start: Ints, end: Ints, lag: Ints, tail: Ints, lane: Ints, latest: Ints, marks: Ints) -> Plan:
-    ready = start - lag
+def _lines(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> dict[tuple[int, Group], tuple[Ints, ...]]:
+    """Return places, starts and ends of each rank's calls of each group, in the group's order."""
+    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind][timed.which]
+    out = {}
+    for r in range(len(ranks)):
+        mine = np.flatnonzero(matching.rank == r)
+        for g in np.unique(group_of[mine]).tolist():
+            rows = mine[group_of[mine] == g]
+            out[r, matching.groups[g]] = (matching.place[timed.which[rows]], timed.start[rows], timed.end[rows])
+    return out
+
+
+def _neighbours(line: tuple[Ints, ...] | None, place: int) -> tuple[int, int]:
+    """Return when the call before a place ends and when the one after it starts: a lost call lay in between."""
+    if line is None:
+        return -(1 << 62), 1 << 62
+    places, start, end = line
+    at = int(np.searchsorted(places, place))
+    return int(end[at - 1]) if at else -(1 << 62), int(start[at]) if at < len(start) else 1 << 62
+
+
+def _plan(mine: _Members, marks: Ints) -> Plan:
+    which, start, end, tail, lane, latest = mine.which, mine.start, mine.end, mine.tail, mine.lane, mine.latest
+    ready = start - mine.lag
     joined = np.flatnonzero((tail > 0) & (end > start))
     blocked = union(end[joined] - tail[joined], end[joined])
     # A call that queued behind another one of its lane starts when that one ends.
     before: dict[int, int] = {}
+    reach: dict[int, int] = {}
     free = np.full(len(start), -(1 << 62), dtype=np.int64)
     for i in np.lexsort((end, start)).tolist():
-        free[i] = before.get(int(lane[i]), -(1 << 62))
-        before[int(lane[i])] = int(end[i])
+        on = int(lane[i])
+        free[i] = before.get(on, -(1 << 62))
+        before[on] = int(end[i])
+        # Lanes are first in, first out: nothing is issued before what runs ahead of it.
+        ready[i] = reach[on] = max(int(ready[i]), reach.get(on, int(ready[i])))
     overlapping = free > start
     free[overlapping] = -(1 << 62)
     lanes = np.where(overlapping, -1, lane)
@@ -132,13 +234,13 @@ def _plan(which: Ints, start: Ints, end: Ints, lag: Ints, tail: Ints, lane: Ints
     item = np.concatenate([which, which[joined], np.arange(len(marks))])
     zeros, nothing = np.zeros(len(joined)), np.zeros(len(marks))
     position = when - covered_before(blocked, when)
-    stop = when - position_lag(blocked, when)
+    stop = when - _stopped_for(blocked, np.sort(end[joined]), when)
     idle = np.concatenate([(start - np.maximum(ready, free)).astype(np.float64), zeros, nothing])
     rest = np.concatenate([(end - latest).astype(np.float64), zeros, nothing])
     lane_all = np.concatenate([lanes, np.full(len(joined) + len(marks), -1)])
     lag_all = np.where(kind == JOIN, 0, when - stop).astype(np.float64)
-    order = np.lexsort((item, kind, when))
     # A wait that ends where its own call starts would come first; calls of no length are never waited for.
+    order = np.lexsort((item, np.concatenate([start, end[joined], marks]), kind, when))
     position = position[order].astype(np.float64)
     work = np.diff(position, prepend=position[:1])
     return Plan(
@@ -153,13 +255,15 @@ def _plan(which: Ints, start: Ints, end: Ints, lag: Ints, tail: Ints, lane: Ints
     )
 
 
-def position_lag(blocked: Intervals, when: Ints) -> Ints:
-    """Return how long before each instant the main line stopped to wait; 0 where it was working."""
+def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
+    """Return how long the main line had stood still at each instant since it stopped or since the last end; 0: it worked."""
     if not len(blocked):
         return np.zeros(len(when), dtype=np.int64)
     at = np.searchsorted(blocked.start, when, side="right") - 1
     inside = (at >= 0) & (when < blocked.end[np.maximum(at, 0)])
-    return np.where(inside, when - blocked.start[np.maximum(at, 0)], 0)
+    last = np.searchsorted(ends, when, side="right") - 1
+    since = np.maximum(blocked.start[np.maximum(at, 0)], np.where(last >= 0, ends[np.maximum(last, 0)], 0))
+    return np.where(inside, when - since, 0)
 
 
 def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
@@ -193,9 +297,9 @@ def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
 
     def begin(r: int, lane: int, item: int, when: float, idle: float, rest: float) -> None:
         """Start a call whose lane is free; with the last member the collective ends, and lanes and ranks go on."""
-        stack = [(r, lane, item, when, idle, rest)]
+        stack = [(r, lane, (item, when, idle, rest))]
         while stack:
-            r, lane, item, when, idle, rest = stack.pop()
+            r, lane, (item, when, idle, rest) = stack.pop()
             start = max(when, free[r].get(lane, -np.inf)) + idle if lane >= 0 else when + idle
             if lane >= 0:
                 busy[r][lane] = True
@@ -213,7 +317,7 @@ def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
                     busy[other][their] = False
                     free[other][their] = end
                     if queue[other][their]:
-                        stack.append((other, their, *queue[other][their].pop(0)))
+                        stack.append((other, their, queue[other][their].pop(0)))
                         busy[other][their] = True
                 if waiting.pop((other, item), False):
                     ready.append(other)
@@ -253,7 +357,7 @@ def levelled(model: Model, which: Sequence[int]) -> list[np.ndarray]:
     A place is between two neighbouring issues or step marks, in the order of that rank; where no other rank has the same
     neighbours, the rank's own time stays.
     """
-    places: dict[tuple[int, int, int, int], dict[int, float]] = defaultdict(dict)
+    places: dict[tuple[tuple[int, int], tuple[int, int]], dict[int, float]] = defaultdict(dict)
     spans = []
     for r, plan in enumerate(model.plans):
         anchor = np.flatnonzero(plan.kind != JOIN)
@@ -262,7 +366,7 @@ def levelled(model: Model, which: Sequence[int]) -> list[np.ndarray]:
         keys = list(zip(plan.kind[anchor].tolist(), plan.item[anchor].tolist(), strict=True))
         line = list(zip([(-1, -1), *keys[:-1]], keys, strict=True))
         for (a, b), ns in zip(line, length.tolist(), strict=True):
-            places[(*a, *b)][r] = ns
+            places[a, b][r] = ns
         spans.append((anchor, line, length))
     chosen = set(which)
     out = []
@@ -274,7 +378,7 @@ def levelled(model: Model, which: Sequence[int]) -> list[np.ndarray]:
         anchor, line, length = spans[r]
         begin = 0
         for stop, (a, b), ns in zip(anchor.tolist(), line, length.tolist(), strict=True):
-            others = [v for k, v in places[(*a, *b)].items() if k != r]
+            others = [v for k, v in places[a, b].items() if k != r]
             if others and ns > 0:
                 work[begin : stop + 1] *= float(np.median(others)) / ns
             begin = stop + 1

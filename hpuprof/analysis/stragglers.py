@@ -5,6 +5,7 @@ Pure functions on matched collectives; see docs/ranks.md for every definition.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ PERSISTENT_SHARE = 0.6
 WAIT_SHARE = 0.02
 """Below this share of all ranks' time, waiting for one another is noise and no straggler is named."""
 STEP_WAIT_SHARE = 0.01  # steps in which less of the time is waited do not say who is late
+MIN_STEPS = 3
 NOISE_NS = 10_000  # a rank that comes this much later than the first one came with it
 CANDIDATES = 3  # ranks with the most blame are replayed
 
@@ -96,7 +98,7 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
     }
     late = np.bincount(last_rank[noticed], minlength=count).astype(np.int64)
     seen = np.bincount(matching.rank[counts], minlength=count).astype(np.int64)
-    steps_late, steps = _steps_late(ranks, matching, timed, step, caused, noticed, last_rank)
+    steps_late, steps = _steps_late(ranks, timed, step, caused, noticed, last_rank)
     return Waits(
         _sum(total, matching, count),
         _sum(hidden, matching, count),
@@ -106,7 +108,7 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
         seen,
         steps_late,
         steps,
-        _per_step(ranks, matching, timed, np.where(sound, wait, 0)),
+        _per_step(ranks, matching, np.where(sound, wait, 0)),
         wall,
         _bubbles(ranks, matching, timed, used),
     )
@@ -135,25 +137,51 @@ def _longest(values: Ints, matching: Matching) -> Ints:
 
 
 def _deeds(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: npt.NDArray[np.bool_]) -> Ints:
-    """Return for each collective what its last member did more than the others (median) since it last waited."""
+    """Return for each collective what its last member did more than the others (median) since that member last waited.
+
+    What a rank did before a call is known from call to call; the sum from the last call that the late rank waited for up to
+    this one is compared with the same stretch on the other ranks.
+    """
     out = np.full(len(matching), len(DEEDS) - 1, dtype=np.int64)
-    if not noticed.any():
+    rows = np.flatnonzero(noticed)
+    if not len(rows):
         return out
-    did = np.stack([gather(ranks, matching, f"did_{name}") for name in DEEDS], axis=1).astype(np.float64)
-    for count in np.unique(matching.count[noticed]).tolist():
-        rows = np.flatnonzero(noticed & (matching.count == count))
-        table = matching.first[rows][:, None] + np.arange(count)[None, :]
-        values = did[table]
-        own = did[timed.last[rows]]
-        values[table == timed.last[rows][:, None]] = np.nan
-        excess = own - np.nanmedian(values, axis=1)
-        out[rows] = np.argmax(excess, axis=1)
+    total = {r: np.stack([np.cumsum(who.calls.did[name]) for name in DEEDS], axis=1) for r, who in enumerate(ranks)}
+    done = np.empty((len(matching.rank), len(DEEDS)))
+    anchor = np.full(len(matching.rank), -1, dtype=np.int64)  # collective that each member's rank last waited for
+    for r, who in enumerate(ranks):
+        mine = np.flatnonzero(matching.rank == r)
+        call = matching.call[mine]
+        done[mine] = total[r][call]
+        of_call = np.full(len(who.calls), -1, dtype=np.int64)
+        of_call[call] = timed.which[mine]
+        waited = np.flatnonzero((who.calls.tail > 0) & (of_call >= 0))
+        order = waited[np.argsort(who.calls.end[waited], kind="stable")]
+        at = np.searchsorted(who.calls.end[order], who.calls.start[call], side="right") - 1
+        anchor[mine] = np.where(at >= 0, of_call[order[np.maximum(at, 0)]], -1) if len(order) else -1
+    # Members are sorted by collective, then rank: one key finds a rank's member of another collective.
+    keys = timed.which * len(ranks) + matching.rank
+    for count in np.unique(matching.count[rows]).tolist():
+        some = rows[matching.count[rows] == count]
+        table = matching.first[some][:, None] + np.arange(count)[None, :]
+        back = anchor[timed.last[some]]
+        wanted = back[:, None] * len(ranks) + matching.rank[table]
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        before = np.where((keys[at] == wanted)[..., None], done[at], np.nan)
+        before[back < 0] = 0.0
+        stretch = done[table] - before
+        own = stretch[table == timed.last[some][:, None]]
+        stretch[table == timed.last[some][:, None]] = np.nan
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # nobody else has the anchor: nothing to compare with
+            excess = own - np.nanmedian(stretch, axis=1)
+        out[some] = np.argmax(np.nan_to_num(excess, nan=-1.0), axis=1)
+        out[some[np.isnan(excess).all(axis=1)]] = len(DEEDS) - 1
     return out
 
 
 def _steps_late(
     ranks: Sequence[RankCalls],
-    matching: Matching,
     timed: Timed,
     step: Ints,
     caused: Ints,
@@ -182,7 +210,7 @@ def _steps_late(
     return out, steps
 
 
-def _per_step(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, wait: Ints) -> list[Ints]:
+def _per_step(ranks: Sequence[RankCalls], matching: Matching, wait: Ints) -> list[Ints]:
     """Sum exposed waiting per step of each rank, by the step that runs when the waiting begins."""
     out = []
     end, tail, start = (gather(ranks, matching, c) for c in ("end", "tail", "start"))
@@ -221,7 +249,10 @@ def judge(waits: Waits, timed: Timed) -> Verdict:
     if share < WAIT_SHARE or not waits.blame.any():
         return Verdict("none", None, share)
     top = int(np.argmax(waits.blame))
-    if waits.steps and waits.steps_late[top] > PERSISTENT_SHARE * waits.steps:
+    # Two steps say little about who is late in most: then single collectives count.
+    few = waits.steps < MIN_STEPS
+    share_late = waits.late[top] / max(1, waits.late.sum()) if few else waits.steps_late[top] / waits.steps
+    if share_late > PERSISTENT_SHARE:
         return Verdict("persistent", top, share)
     return Verdict("rotating", None, share)
 
@@ -232,10 +263,9 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
     if model is None:
         return None
     # Border steps are cut by the recording: their lengths say nothing.
-    used = np.zeros(model.measured.shape, dtype=bool)
-    for r, who in enumerate(ranks):
-        flags = [u for _, _, u in who.steps][: used.shape[1]]
-        used[r, : len(flags)] = flags
+    count = len(model.steps)
+    flags = [[u for _, _, u in who.steps[:count]] for who in ranks]
+    used = np.array([line + [False] * (count - len(line)) for line in flags], dtype=bool)
     used &= np.isfinite(model.measured)
 
     def mean(steps: Floats) -> float:

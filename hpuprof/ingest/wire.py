@@ -27,7 +27,7 @@ class Args(msgspec.Struct, gc=False):
     recipe_id: Any = msgspec.field(default=-1, name="recipeId")
     hw_event: Any = msgspec.field(default="", name="HW event name")
     input_dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
-    # collectives (torch/csrc/profiler/util.h)
+    # rows of collectives, as torch/csrc/profiler/util.h names them
     collective: Any = msgspec.field(default="", name="Collective name")
     in_elements: Any = msgspec.field(default=-1, name="In msg nelems")
     out_elements: Any = msgspec.field(default=-1, name="Out msg nelems")

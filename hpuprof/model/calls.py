@@ -18,9 +18,9 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 DEEDS = ("compute", "input", "copy", "compile", "gc", "host")
-"""What a rank can have done between two collectives; see `Calls.did`."""
+"""What a rank can do between two collectives; host is all that the others are not. See `Calls.did`."""
 
-_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
+_WIDTHS = (1, 2, 4, 8)  # bytes
 ROUND_ABOVE = 2500
 """From this many calls on, times are stored in tenths of a microsecond: partials stay below 200 kB, clocks lose nothing."""
 
@@ -70,9 +70,8 @@ class Calls:
     end: Ints
     ready: Ints  # when it could have started had its lane been free; at most `start`
     exposed: Ints  # time in [start, end) without compute
-    tail: Ints  # time without compute up to `end`, where compute waited for the end; 0: nobody waited
-    since: Ints  # the last end that this rank waited for, or its first row
-    did: dict[str, Ints]  # by DEEDS: time between `since` and `start`
+    tail: Ints  # time without compute up to `end`, earlier calls included; 0: compute ran at the end, nobody waited
+    did: dict[str, Ints]  # by DEEDS: time since the previous call's start (or the first row), communication left out
 
     def __len__(self) -> int:
         return len(self.start)
@@ -88,8 +87,7 @@ class Calls:
             "lag": self.start - self.ready,
             "exposed": self.exposed,
             "tail": self.tail,
-            "since": self.start - self.since,
-            **{f"did_{name}": self.did[name] for name in DEEDS[:-1]},
+            **{f"did_{name}": self.did[name] for name in DEEDS},
         }
         if unit > 1:
             # Ends are rounded, not lengths, so that neighbouring calls keep their order.
@@ -109,14 +107,9 @@ def unpack(packed: PackedCalls) -> Calls:
     """Return the calls of a partial."""
     none = np.empty(0, dtype=np.int64)
     got = {name: unpack_ints(data) for name, data in packed.columns.items()}
-    for name in got:
-        if name not in ("kind", "lane", "step", "sequence"):
-            got[name] = got[name] * packed.unit_ns
+    for name in got.keys() - {"kind", "lane", "step", "sequence"}:
+        got[name] *= packed.unit_ns
     start = got.get("start", none)
-    did = {name: got.get(f"did_{name}", none) for name in DEEDS[:-1]}
-    since = got.get("since", none)
-    # Host is what is left: Python, operators, calls, and what no row explains.
-    did["host"] = np.maximum(since - sum(did.values(), np.zeros_like(start)), 0)
     return Calls(
         groups=packed.groups,
         kinds=packed.kinds,
@@ -130,8 +123,7 @@ def unpack(packed: PackedCalls) -> Calls:
         ready=start - got.get("lag", none),
         exposed=got.get("exposed", none),
         tail=got.get("tail", none),
-        since=start - since,
-        did=did,
+        did={name: got.get(f"did_{name}", none) for name in DEEDS},
     )
 
 
@@ -141,8 +133,8 @@ def pack_ints(values: Ints) -> bytes:
     for delta in (0, 1):
         column = np.diff(values, prepend=0) if delta else values
         low, high = int(column.min(initial=0)), int(column.max(initial=0))
-        width = next(i for i, w in enumerate(_WIDTHS) if np.iinfo(w).min <= low and high <= np.iinfo(w).max)
-        narrow = column.astype(_WIDTHS[width]).astype(f"<i{1 << width}")
+        width = next(i for i, w in enumerate(_WIDTHS) if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
+        narrow = column.astype(f"<i{1 << width}")
         planes = narrow.view(np.uint8).reshape(-1, 1 << width).T.tobytes()
         data = bytes((width << 1 | delta,)) + zlib.compress(planes, 6)
         if not best or len(data) < len(best):

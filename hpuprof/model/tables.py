@@ -355,6 +355,7 @@ class ClockRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     offset_ns: Annotated[
         float | None, Meta(description="What to add to its stamps in the middle of the recording [ns].")
     ]
+    at_ns: Annotated[int | None, Meta(description="Absolute stamp, the middle, at which the offset holds [ns].")]
     drift_ppm: Annotated[float | None, Meta(description="What to add per second of stamps [µs].")]
     low_ns: Annotated[
         float | None, Meta(description="Smallest offset that all matched collectives allow [ns]. None: no bound.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpuprof.render.section import Section
-from hpuprof.render.units import clean, duration, number, percent, size
+from hpuprof.render.units import clean, duration, percent, size
 from hpuprof.report.model import ReportData
 
 _CLOCK_NOTE = {
@@ -59,7 +59,7 @@ def _collectives(data: ReportData, top: int | None) -> Section:
 
 
 def _speed(value: float | None) -> str:
-    return "unknown" if value is None else f"{number(value / 1e9)} GB/s"
+    return "unknown" if value is None else f"{size(value)}/s"
 
 
 def _groups(data: ReportData, top: int | None) -> Section:

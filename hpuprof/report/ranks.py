@@ -83,7 +83,7 @@ def across_ranks(
     replay = what_if(ranks, matching, timed, waits) if timed.sound.any() or matching.of_op(PAIRED).any() else None
     trusted = replay if replay is not None and replay.error <= MAX_REPLAY_ERROR else None
     piped = bool((matching.of_op(PAIRED) & (matching.count == 2)).any())
-    rows = _wait_rows(chosen, matching, timed, waits, verdict, trusted, label, piped=piped)
+    rows = _wait_rows(chosen, timed, waits, verdict, trusted, label, piped=piped)
     wall = int(waits.wall.sum())
     return AcrossRanks(
         clocks=_clock_rows(timed),
@@ -167,7 +167,7 @@ def _clock_label(timed: Timed) -> str | None:
 
 
 def _number(value: float) -> float | None:
-    return round(float(value), 3) if np.isfinite(value) else None
+    return round(float(value), 3) + 0.0 if np.isfinite(value) else None  # no negative zero
 
 
 def _clock_rows(timed: Timed) -> list[ClockRow]:
@@ -185,6 +185,7 @@ def _clock_rows(timed: Timed) -> list[ClockRow]:
                 clock=clocks.mode,
                 reference=names[component] if related else None,
                 offset_ns=_number(clocks.offset_ns[i]) if related else None,
+                at_ns=clocks.middle_ns if related else None,
                 drift_ppm=_number(clocks.drift[i] * 1e6) if related else None,
                 low_ns=_number(clocks.low_ns[i]) if related and matches else None,
                 high_ns=_number(clocks.high_ns[i]) if related and matches else None,
@@ -291,7 +292,6 @@ def _collective_rows(
 
 def _wait_rows(
     chosen: Main,
-    matching: Matching,
     timed: Timed,
     waits: Waits,
     verdict: Verdict,
