@@ -47,7 +47,8 @@ def score(s: Scenario, jobs: int) -> dict[str, Any]:
         "ranks": s.ranks, "hosts": s.hosts, "style": s.style, "kind": s.kind, "seed": s.seed, "numbered": s.numbered,
         "bytes": size, **clocks, "named": bool(named), "cause": cause, "waiting": share,
         "cause_right": cause == {"rotating": "compute", "none": cause}.get(s.kind, s.kind),
-        "replay_error": report.metrics["replay_error_fraction"].value, **_counterfactual(s, draws, run.straggler, report),
+        "replay_error": report.metrics["replay_error_fraction"].value,
+        **_counterfactual(s, draws, run.straggler, report),
     }  # fmt: skip
 
 
@@ -81,35 +82,34 @@ def _clocks(run: Any, report: hpuprof.Report) -> dict[str, Any]:
 def _counterfactual(s: Scenario, draws: Any, straggler: int | None, report: hpuprof.Report) -> dict[str, Any]:
     """Compare step times without the straggler with the same run simulated again, without it."""
     used = sorted({int(label.split("#")[1]) - 3 for label in report.steps[report.steps.used]["label"]})
-    walls, _ = simulate(s, cure(s, draws, all_alike=straggler is None), keep=False)
+    walls, _ = simulate(s, cure(draws, all_alike=straggler is None), keep=False)
     real, _ = simulate(s, draws, keep=False)
     true = float(walls[used].mean())
     if straggler is not None:
         told = report.rank_waits.set_index("rank").loc[straggler, "step_without_ns"]
     else:
         told = report.metrics["step_time_if_even"].value
-    error = None if told is None or told != told else abs(float(told) / true - 1)
+    error = None if told is None or np.isnan(told) else abs(float(told) / true - 1)
     return {"step_ns": float(real[used].mean()), "cured_ns": true, "told_ns": told, "counterfactual_error": error}
 
 
 def scenarios(runs: int, ranks: list[int], large: int) -> list[Scenario]:
     """Return the runs: all kinds and styles in turn, severities drawn."""
     rng = np.random.default_rng(7)
-    out = []
-    for i in range(runs):
-        out.append(
-            Scenario(
-                ranks=ranks[i % len(ranks)],
-                per_host=int(rng.choice([2, 4, 8])),
-                style=("ddp", "fsdp")[i % 2],
-                kind=KINDS[(i // 2) % len(KINDS)],
-                seed=i,
-                severity=float(rng.uniform(0.1, 0.5)),
-                steps=int(rng.integers(10, 30)),
-                lost=float(rng.choice([0.0, 0.002, 0.01])),
-                numbered=bool(i % 3 == 0),
-            )  # fmt: skip
+    out = [
+        Scenario(
+            ranks=ranks[i % len(ranks)],
+            per_host=int(rng.choice([2, 4, 8])),
+            style=("ddp", "fsdp")[i % 2],
+            kind=KINDS[(i // 2) % len(KINDS)],
+            seed=i,
+            severity=float(rng.uniform(0.1, 0.5)),
+            steps=int(rng.integers(10, 30)),
+            lost=float(rng.choice([0.0, 0.002, 0.01])),
+            numbered=i % 3 == 0,
         )
+        for i in range(runs)
+    ]
     if large:
         out.append(Scenario(ranks=large, per_host=8, kind="compute", seed=10_007, steps=8))
     return out

@@ -102,7 +102,7 @@ def draw(s: Scenario) -> Draws:
     return Draws(compute, ends, fetch, slow, straggler)
 
 
-def cure(s: Scenario, draws: Draws, *, all_alike: bool = False) -> Draws:
+def cure(draws: Draws, *, all_alike: bool = False) -> Draws:
     """Return the same run without stragglers; `all_alike`: without any difference between ranks either."""
     plain = replace(draws, slow=np.zeros_like(draws.slow))
     if not all_alike:

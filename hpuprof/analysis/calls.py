@@ -130,7 +130,7 @@ def _ready(trace: Trace, links: Links, start: Ints, launch: Ints) -> Ints:
     A collective waits (by an event) for what its stream had been given before; without a linked launch: its start.
     """
     device, host = trace.device, trace.host
-    ready = start.copy()
+    ready: Ints = start.copy()
     linked = np.flatnonzero(launch >= 0)
     if not len(linked):
         return ready

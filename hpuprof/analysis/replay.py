@@ -130,7 +130,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
             low, high = _neighbours(lines.get((r, group)), int(matching.place[c]))
             begin = min(max(int(came), low), high)
             stop = min(max(finish, begin), high)
-            lost.append((int(c), r, begin, stop, 0, stop - begin if blocked else 0, lanes.get((r, group), 0)))  # noqa: PERF401
+            lost.append((int(c), r, begin, stop, 0, stop - begin if blocked else 0, lanes.get((r, group), 0)))
     if lost:
         extra = np.array(lost, dtype=np.int64).T
         which, rank, start, end, lag, tail, lane = (
@@ -192,7 +192,7 @@ def _fit(ranks: Sequence[RankCalls], matching: Matching, modelled: np.ndarray) -
 def _lines(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> dict[tuple[int, Group], tuple[Ints, ...]]:
     """Return places, starts and ends of each rank's calls of each group, in the group's order."""
     group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind][timed.which]
-    out = {}
+    out: dict[tuple[int, Group], tuple[Ints, ...]] = {}
     for r in range(len(ranks)):
         mine = np.flatnonzero(matching.rank == r)
         for g in np.unique(group_of[mine]).tolist():

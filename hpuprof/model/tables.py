@@ -402,7 +402,9 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
     ]
     bytes: Annotated[
         int | None,
-        Meta(description="Message: the output of an all-gather, else the input of one rank [bytes]. None: unknown."),
+        Meta(
+            description="Message: the output of an all-gather, else the input of one rank (median where ranks differ) [bytes]."
+        ),
     ]
     dtype: Annotated[str | None, Meta(description="Element type.")]
     count: Annotated[int, Meta(description="Collectives, complete or not.")]

@@ -29,7 +29,7 @@ def _waiting(data: ReportData, top: int | None) -> Section:
             percent(r.blame_fraction),
             percent(r.steps_late_fraction),
             r.cause or "",
-            duration(r.step_without_ns),
+            "" if r.step_without_ns is None else duration(r.step_without_ns),
         )
         for r in ordered[:top]
     )
@@ -42,20 +42,18 @@ def _waiting(data: ReportData, top: int | None) -> Section:
 def _collectives(data: ReportData, top: int | None) -> Section:
     rows = tuple(
         (
-            c.op,
-            f"{clean(c.group_ranks)}",
+            f"{c.op} {clean(c.group_ranks)}",
             size(c.bytes),
             str(c.count),
             duration(c.duration_p50_ns),
             duration(c.transfer_p50_ns),
             duration(c.wait_mean_ns),
             _speed(c.bus_bandwidth),
-            percent(c.exposed_fraction),
         )
         for c in data.collectives[:top]
     )
-    header = ("collective", "ranks", "bytes", "count", "length", "transfer", "mean wait", "bus", "exposed")
-    return Section("Collectives, medians", header, rows, "llrrrrrrr")
+    header = ("collective, ranks", "bytes", "count", "length", "transfer", "mean wait", "bus")
+    return Section("Collectives", header, rows, "lrrrrrr")
 
 
 def _speed(value: float | None) -> str:
@@ -64,10 +62,18 @@ def _speed(value: float | None) -> str:
 
 def _groups(data: ReportData, top: int | None) -> Section:
     rows = tuple(
-        (clean(g.text or g.group or "(unnamed)"), clean(g.ranks), g.role, g.sharding or "", str(g.collectives))
+        (
+            f"{clean(g.text or g.group) or 'unnamed'} {clean(g.ranks)}",
+            g.role,
+            g.sharding or "",
+            str(g.collectives),
+            str(g.complete),
+        )
         for g in data.process_groups[:top]
     )
-    return Section("Process groups", ("group", "ranks", "parallelism", "sharding", "collectives"), rows, "llllr")
+    return Section(
+        "Process groups", ("group, ranks", "parallelism", "sharding", "collectives", "complete"), rows, "lllrr"
+    )
 
 
 def _clocks(data: ReportData, top: int | None) -> Section:
@@ -75,13 +81,12 @@ def _clocks(data: ReportData, top: int | None) -> Section:
     rows = tuple(
         (
             clean(c.host),
-            str(c.ranks),
             duration(c.offset_ns),
-            "unknown" if c.low_ns is None or c.high_ns is None else f"{duration(c.low_ns)} to {duration(c.high_ns)}",
+            duration(c.low_ns),
+            duration(c.high_ns),
             "unknown" if c.drift_ppm is None else f"{c.drift_ppm:+.2f} ppm",
-            duration(c.residual_ns),
         )
         for c in shown[:top]
     )
-    header = ("host", "ranks", "offset", "certified", "drift", "residual")
-    return Section("Clocks", header, rows, "lrrrrr")
+    more = f"{len(shown) - len(rows)} more in --json." if len(shown) > len(rows) else ""
+    return Section("Clocks", ("host", "offset", "at least", "at most", "drift"), rows, "lrrrr", more)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from hpuprof.analysis.clocks import MAX_INFEASIBLE
 from hpuprof.analysis.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
@@ -241,6 +242,7 @@ def _collective_rows(
     exposed = gather(ranks, matching, "exposed")
     length = timed.end - timed.start
     wait = timed.wait
+    sent = _sent(ranks, matching)
     rows = []
     for code in np.unique(matching.kind).tolist():
         kind = matching.kinds[code]
@@ -255,7 +257,10 @@ def _collective_rows(
         top = np.bincount(lasts, minlength=1) if len(lasts) else None
         typical = percentile(transfer[sound], 0.5)
         size = len(group.ranks)
-        speed = kind.bytes / typical * 1e9 if typical and typical > 0 and kind.bytes > 0 else None
+        # Sizes that differ between ranks by design (all-to-all) count with their median.
+        told = sent[members]
+        message = kind.bytes if kind.bytes >= 0 else int(np.median(told)) if len(told) and (told >= 0).all() else None
+        speed = message / typical * 1e9 if typical and typical > 0 and message else None
         factor = BUS_FACTOR.get(kind.op)
         rows.append(
             CollectiveRow(
@@ -263,7 +268,7 @@ def _collective_rows(
                 group_ranks=ranges(group.ranks) if not group.peers else f"{group.ranks[0]}->{group.ranks[1]}",
                 size=size,
                 op=kind.op,
-                bytes=kind.bytes if kind.bytes >= 0 else None,
+                bytes=message,
                 dtype=kind.dtype or None,
                 count=int(mine.sum()),
                 complete=int((mine & matching.complete).sum()),
@@ -285,6 +290,17 @@ def _collective_rows(
         rows,
         key=lambda r: (-(r.duration_p50_ns or 0) * r.count, r.group_ranks, r.group, r.op, r.bytes or 0, r.dtype or ""),
     )
+
+
+def _sent(ranks: Sequence[RankCalls], matching: Matching) -> npt.NDArray[np.int64]:
+    """Return the bytes that each member names, -1 for unknown."""
+    out = np.full(len(matching.rank), -1, dtype=np.int64)
+    for r, who in enumerate(ranks):
+        mine = matching.rank == r
+        table = np.array([k.bytes for k in who.calls.kinds] or [-1], dtype=np.int64)
+        if mine.any():
+            out[mine] = table[who.calls.kind[matching.call[mine]]]
+    return out
 
 
 # ----------------------------------------------------------------------------------------------------------------- waiting
