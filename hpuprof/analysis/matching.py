@@ -21,6 +21,7 @@ SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all
 PAIRED = frozenset({"send", "recv", "send_recv"})
 _UNEVEN = frozenset({"all_to_all", "gather", "scatter", "send_recv"})  # sizes differ between ranks by design
 _WIDE_DP = 250_000  # cells beyond which sequences are aligned by time alone
+_GAP_NS = 1_000_000  # calls whose ends are more than twice this apart, after the shift, are not one collective
 _SAME_END_NS = 20_000  # width of a bin when the shift between two ranks' ends is looked for
 
 
@@ -290,7 +291,8 @@ def _place(rows: list[tuple[int, Ints, Ints, Ints]], slots: list[Ints], base: in
         guess = shifts[line] - shifts.get(lead[0], 0.0) if line in shifts else None
         shift = _shift(np.array(codes), when, own, at.astype(np.float64), guess)
         pairs = _align(codes, when, own.tolist(), at - shift)
-        for mine, slot in enumerate(pairs):
+        for mine in range(len(pairs)):
+            slot = pairs[mine]
             if slot is None:
                 # This rank has a call that the others lost: it gets a slot of its own, where its time puts it.
                 where = int(np.searchsorted(when, float(at[mine]) - shift))
@@ -332,7 +334,7 @@ def _align(codes: list[int], when: np.ndarray, own: list[int], at: np.ndarray) -
     if n * m > _WIDE_DP:
         return _nearest(codes, when, own, at)
     spacing = np.diff(np.sort(when))
-    gap = max(1.0, float(np.median(spacing)) / 2 if len(spacing) else 1e6)
+    gap = max(1.0, min(_GAP_NS, float(np.median(spacing)) / 2 if len(spacing) else _GAP_NS))
     cost = np.minimum(np.abs(at[:, None] - when[None, :]), 1e15)
     cost[np.array(own)[:, None] != np.array(codes)[None, :]] = np.inf
     best = np.empty((n + 1, m + 1))
