@@ -246,7 +246,7 @@ def _by_steps(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]], kind_of
             (line, within, kind_of[lines[line][0]][lines[line][1][within]], _ends(ranks, lines[line], within))
             for line, within in buckets[label]
         ]
-        base += _place(rows, slots, base, shifts)
+        base += _place(rows, slots, base, shifts, within_step=label[0] == 1)
         wrong += label[0] == 1 and _contradict([row[2] for row in rows])
     return slots, wrong
 
@@ -270,8 +270,19 @@ def _ends(ranks: Sequence[RankCalls], line: tuple[int, Ints], within: Ints) -> I
     return ranks[position].calls.end[calls[within]]
 
 
-def _place(rows: list[tuple[int, Ints, Ints, Ints]], slots: list[Ints], base: int, shifts: dict[int, float]) -> int:
-    """Place the calls of one step; return how many slots it has. `shifts`: by how much each line's ends read later."""
+def _place(
+    rows: list[tuple[int, Ints, Ints, Ints]],
+    slots: list[Ints],
+    base: int,
+    shifts: dict[int, float],
+    *,
+    within_step: bool,
+) -> int:
+    """Place the calls of one step; return how many slots it has.
+
+    `shifts`: by how much each line's ends read later. `within_step`: clocks drift by nothing meanwhile, so that equal
+    sequences whose ends do not keep their distances lost different rows.
+    """
     counts = Counter(tuple(codes.tolist()) for _, _, codes, _ in rows)
     # The longest sequence lost least; of equal ones the commonest.
     model = max(counts.items(), key=lambda item: (len(item[0]), item[1], [-c for c in item[0]]))[0]
@@ -280,7 +291,11 @@ def _place(rows: list[tuple[int, Ints, Ints, Ints]], slots: list[Ints], base: in
     order = list(range(len(codes)))
     others = []
     for line, within, own, at in rows:
-        if tuple(own.tolist()) == model:
+        gaps = (at - lead[3]).astype(np.float64) if len(at) == len(model) else None
+        steady = gaps is not None and (
+            not within_step or not len(gaps) or np.abs(gaps - np.median(gaps)).max() <= 2 * _GAP_NS
+        )
+        if tuple(own.tolist()) == model and steady:
             slots[line][within] = base + np.arange(len(own))
             if len(own):
                 shifts[line] = float(np.median(at - lead[3])) + shifts.get(lead[0], 0.0)

@@ -166,7 +166,14 @@ def test_gloo_runs_on_the_host(tmp_path):
         trace.host("c10d::allreduce_", i * 1000 + 210, 10)
         args = {"Input Dims": [[100]], "Input type": ["float"]}
         trace.event(
-            ph="X", cat="user_annotation", name="gloo:all_reduce", pid=100, tid=105, ts=i * 1000 + 230, dur=50, args=args
+            ph="X",
+            cat="user_annotation",
+            name="gloo:all_reduce",
+            pid=100,
+            tid=105,
+            ts=i * 1000 + 230,
+            dur=50,
+            args=args,
         )
         trace.host("aten::add_", i * 1000 + 300, 10)
     found = calls(trace, tmp_path)
@@ -242,7 +249,9 @@ def test_calls_of_a_long_trace_stay_small(tmp_path):
         for i in range(50):
             work, length = (float(x) for x in rng.integers(100_000, 900_000, 2) / 1000)
             trace.kernel("gemm", now + 10, work, launch=now + 1)
-            trace.kernel(ALL_REDUCE, now + work + 12, length, launch=now + 4, stream=20, **comm(elements=1000 * (i % 7 + 1)))
+            trace.kernel(
+                ALL_REDUCE, now + work + 12, length, launch=now + 4, stream=20, **comm(elements=1000 * (i % 7 + 1))
+            )
             now += work + length + 20
         trace.step(step, begin, now - begin)
     part = trace.reduce(tmp_path)

@@ -171,7 +171,9 @@ def test_lost_rows_never_join_different_collectives(kept, shifts):
     for number, keep in enumerate(kept):
         mine = [[c for j, c in enumerate(s) if keep[4 * i + j]] for i, s in enumerate(steps)]
         if any(mine):
-            ranks.append(rank(number, mine, shift=shifts[number] * MS, group=CallGroup(name="0", ranks=tuple(range(5)))))
+            ranks.append(
+                rank(number, mine, shift=shifts[number] * MS, group=CallGroup(name="0", ranks=tuple(range(5))))
+            )
     found = match(ranks)
     # Where two ranks share at least two calls of a step their shift is told by them; with one call, any place fits.
     for i in range(len(found)):
