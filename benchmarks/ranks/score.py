@@ -125,19 +125,23 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "runs": len(rows),
         "hosts": len(flat["certified"]),
-        "certified": float(np.mean(flat["certified"])),
-        "offset_error_ns": float(np.median(flat["offset_error_ns"])),
-        "offset_error_p99_ns": float(np.percentile(flat["offset_error_ns"], 99)),
-        "interval_ns": float(np.median(flat["interval_ns"])),
-        "drift_error_ppm": float(np.median(flat["drift_error_ppm"])),
+        "certified": _mean(flat["certified"]),
+        "offset_error_ns": float(np.median(flat["offset_error_ns"] or [0])),
+        "offset_error_p99_ns": float(np.percentile(flat["offset_error_ns"] or [0], 99)),
+        "interval_ns": float(np.median(flat["interval_ns"] or [0])),
+        "drift_error_ppm": float(np.median(flat["drift_error_ppm"] or [0])),
         "named": float(np.mean([r["named"] for r in rows])),
-        "cause_right": float(np.mean([r["cause_right"] for r in rows if r["kind"] != "none"])),
-        "counterfactual_error": float(max((e for e in persistent if e is not None), default=float("nan"))),
-        "counterfactual_median": float(np.median([e for e in persistent if e is not None])),
+        "cause_right": _mean([r["cause_right"] for r in rows if r["kind"] != "none"]),
+        "counterfactual_error": max((e for e in persistent if e is not None), default=None),
+        "counterfactual_mean": _mean([e for e in persistent if e is not None]),
         "counterfactual_missing": sum(e is None for e in persistent),
-        "even_error": float(max((e for e in even if e is not None), default=float("nan"))),
+        "even_error": max((e for e in even if e is not None), default=None),
         "replay_error": float(max(r["replay_error"] or 0 for r in rows)),
     }
+
+
+def _mean(values: list[Any]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,6 +68,7 @@ def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model
     members = _members(ranks, matching, timed, modelled)
     plans, measured = [], np.full((len(ranks), step_count), np.nan)
     used = np.zeros(len(matching), dtype=np.int64)
+    zero = int(members.start.min())  # absolute stamps have more digits than a double
     for r, who in enumerate(ranks):
         stamps = np.array([s[0] for s in who.steps], dtype=np.int64) + who.origin_ns
         marks = timed.clocks.correct(stamps, np.full(len(stamps), timed.placement.of_rank[r]))
@@ -76,7 +77,7 @@ def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model
         mine = members.of_rank(r, int(marks[0]), limit)
         used[mine.which] += 1
         measured[r, : min(step_count, len(walls))] = walls[:step_count]
-        plans.append(_plan(mine, np.append(marks[:step_count], limit)))
+        plans.append(_plan(mine.since(zero), np.append(marks[:step_count], limit) - zero))
     return Model(plans, used, list(range(step_count)), measured)
 
 
@@ -97,6 +98,10 @@ class _Members:
         """Return the calls of one rank that start in `[low, high)`."""
         keep = np.flatnonzero((self.rank == rank) & (self.start >= low) & (self.start < high))
         return _Members(**{name: column[keep] for name, column in vars(self).items()})
+
+    def since(self, zero: int) -> _Members:
+        """Return the same calls with time counted from `zero`."""
+        return replace(self, start=self.start - zero, end=self.end - zero, latest=self.latest - zero)
 
 
 def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> _Members:
@@ -262,7 +267,8 @@ def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
     at = np.searchsorted(blocked.start, when, side="right") - 1
     inside = (at >= 0) & (when < blocked.end[np.maximum(at, 0)])
     last = np.searchsorted(ends, when, side="right") - 1
-    since = np.maximum(blocked.start[np.maximum(at, 0)], np.where(last >= 0, ends[np.maximum(last, 0)], 0))
+    begun = blocked.start[np.maximum(at, 0)]
+    since = np.maximum(begun, np.where(last >= 0, ends[np.maximum(last, 0)], begun))
     return np.where(inside, when - since, 0)
 
 
