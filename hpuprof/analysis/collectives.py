@@ -188,11 +188,12 @@ def transfer_ns(matching: Matching, timed: Timed) -> Ints:
     return out
 
 
-def shortest_ns(matching: Matching, timed: Timed) -> Ints:
+def shortest_ns(ranks: Sequence[RankCalls], matching: Matching) -> Ints:
     """Return for each collective the shortest member [ns]: needs no clock, and is its transfer when ends coincide."""
     if not len(matching):
         return np.empty(0, dtype=np.int64)
-    shortest: Ints = np.minimum.reduceat(timed.end - timed.start, matching.first[:-1])
+    length = gather(ranks, matching, "end") - gather(ranks, matching, "start")
+    shortest: Ints = np.minimum.reduceat(length, matching.first[:-1])
     return shortest
 
 

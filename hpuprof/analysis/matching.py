@@ -38,8 +38,7 @@ class RankCalls:
     calls: Calls
     labels: tuple[str, ...] = ()
     world_size: int | None = None
-    last_step_start: int = 0
-    steps: tuple[tuple[int, int, bool], ...] = ()  # start, wall, used
+    steps: tuple[tuple[int, int, bool], ...] = ()  # start, wall, used; one per label
 
 
 @dataclass(frozen=True)
@@ -219,36 +218,50 @@ def _by_sequence(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]]) -> l
 def _by_steps(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]], kind_of: list[Ints]) -> tuple[list[Ints], int]:
     """Give each call a slot by its step's label and its position in the step; also count steps whose kinds contradict."""
     labelled = all(ranks[position].labels for position, _ in lines)
-    buckets: dict[tuple[int, str], list[tuple[int, Ints]]] = defaultdict(list)  # label -> line, positions in its calls
-    seen: dict[tuple[int, str], list[int]] = defaultdict(list)
+    place = _step_order([ranks[position].labels for position, _ in lines]) if labelled else {}
+    last = len(place)
+    buckets: dict[int, list[tuple[int, Ints]]] = defaultdict(list)  # place of a step -> line, positions in its calls
     for line, (position, calls) in enumerate(lines):
         who = ranks[position]
-        step = who.calls.step[calls] if labelled else np.zeros(len(calls), dtype=np.int64)
-        outside = step < 0
-        after = outside & (who.calls.start[calls] >= who.last_step_start)
-        key = np.where(after, len(who.labels), step)
+        if labelled:
+            # Calls outside a rank's steps belong to the step before its first or after its last one, which others may have.
+            at = np.array([place[label] for label in who.labels], dtype=np.int64)
+            step, final = who.calls.step[calls], len(at) - 1
+            begun = np.array([start for start, _, _ in who.steps], dtype=np.int64)
+            since = np.searchsorted(begun, who.calls.start[calls], side="right") - 1
+            outside = np.where(since < 0, at[0] - 1, np.where(since == final, at[final] + 1, at[np.maximum(since, 0)]))
+            key = np.where(step >= 0, at[np.maximum(step, 0)], outside)
+        else:
+            key = np.zeros(len(calls), dtype=np.int64)
         for value in np.unique(key).tolist():
-            label = (
-                (1, who.labels[value])
-                if labelled and 0 <= value < len(who.labels)
-                else (2, "")
-                if value > 0
-                else (0, "")
-            )
-            buckets[label].append((line, np.flatnonzero(key == value)))
-            seen[label].append(value)
+            buckets[value].append((line, np.flatnonzero(key == value)))
     slots = [np.full(len(calls), -1, dtype=np.int64) for _, calls in lines]
     base = wrong = 0
     shifts: dict[int, float] = {}
-    # Steps keep the order in which ranks ran them; labels alone would sort 10 before 9.
-    for label in sorted(buckets, key=lambda b: (b[0], float(np.median(seen[b])), b[1])):
+    for value in sorted(buckets):
         rows = [
             (line, within, kind_of[lines[line][0]][lines[line][1][within]], _ends(ranks, lines[line], within))
-            for line, within in buckets[label]
+            for line, within in buckets[value]
         ]
-        base += _place(rows, slots, base, shifts, within_step=label[0] == 1)
-        wrong += label[0] == 1 and _contradict([row[2] for row in rows])
+        base += _place(rows, slots, base, shifts, within_step=labelled)
+        # At the ends of recordings steps are cut: what is missing there is not run by anybody else instead.
+        wrong += labelled and 0 <= value < last and _contradict([row[2] for row in rows])
     return slots, wrong
+
+
+def _step_order(lines: list[tuple[str, ...]]) -> dict[str, int]:
+    """Return the order in which ranks ran their steps, by label; labels alone would sort 10 before 9.
+
+    Ranks may have begun at different steps, so a label is placed relative to the labels that it shares a rank with.
+    """
+    place: dict[str, float] = {}
+    for labels in sorted(lines, key=lambda line: (-len(line), line)):
+        known = [place[label] - i for i, label in enumerate(labels) if label in place]
+        offset = float(np.median(known)) if known else 0.0
+        for i, label in enumerate(labels):
+            place.setdefault(label, offset + i)
+    ordered = sorted(place, key=lambda label: (place[label], label))
+    return {label: i for i, label in enumerate(ordered)}
 
 
 def _contradict(lines: list[Ints]) -> bool:

@@ -126,7 +126,6 @@ def _rank_calls(row: RankRow, part: RankPartial) -> RankCalls:
         calls=unpack(part.calls),
         labels=labels if comparable else (),
         world_size=part.file.world_size,
-        last_step_start=part.steps[-1].start_ns if part.steps else 0,
         steps=tuple((s.start_ns, s.wall_ns, s.used) for s in part.steps),
     )
 
@@ -238,9 +237,9 @@ def _collective_rows(
 ) -> list[CollectiveRow]:
     if not len(matching):
         return []
-    transfer, shortest = transfer_ns(matching, timed), shortest_ns(matching, timed)
+    transfer, shortest = transfer_ns(matching, timed), shortest_ns(ranks, matching)
     exposed = gather(ranks, matching, "exposed")
-    length = timed.end - timed.start
+    length = gather(ranks, matching, "end") - gather(ranks, matching, "start")
     wait = timed.wait
     sent = _sent(ranks, matching)
     rows = []

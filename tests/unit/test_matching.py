@@ -53,10 +53,12 @@ def rank(
         ready=end - MS,
         exposed=zeros,
         tail=zeros,
-        did={name: zeros for name in DEEDS},
+        did=dict.fromkeys(DEEDS, zeros),
     )
     names = tuple(f"ProfilerStep#{first + i}" for i in range(len(steps))) if labels is None else labels
-    return RankCalls(number, "h", 0, calls, names, last_step_start=(len(steps) - 1) * 100 * MS)
+    return RankCalls(
+        number, "h", 0, calls, names, steps=tuple((100 * MS * i, 100 * MS, True) for i in range(len(steps)))
+    )
 
 
 def members(ranks):
@@ -79,7 +81,7 @@ STEP = [("all_reduce", 10), ("all_reduce", 20), ("all_gather", 40), ("all_reduce
 
 def test_equal_steps_match_position_by_position():
     found, got = members([rank(r, [STEP, STEP]) for r in range(3)])
-    assert got == [{r: e for r in range(3)} for e in (10, 20, 40, 45, 110, 120, 140, 145)]
+    assert got == [dict.fromkeys(range(3), e) for e in (10, 20, 40, 45, 110, 120, 140, 145)]
     assert found.complete.all()
     assert not found.mismatched
 
