@@ -18,6 +18,9 @@ from hpuprof.model.calls import Ints
 
 Flags = npt.NDArray[np.bool_]
 
+LATE_NS = 20_000
+"""A collective that transfers this much (and half as much again) longer than is typical waited for a member that is missing."""
+
 BUS_FACTOR: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
@@ -44,8 +47,10 @@ class Placement:
 class Timed:
     """Members of matched collectives on the common clock, columns of shape `(members,)`; and sums per collective.
 
-    `latest`: when the last member came; `last`: which member (position among members) that was. `sound`: collectives that
-    are symmetric, complete, timed and on related clocks, so that waiting can be told.
+    `latest`: when the last member came; `last`: which member (position among members) that was. `usable`: collectives that
+    are symmetric, timed and on related clocks. `sound`: those of which waiting can be told: usable, and complete or, where
+    rows of fewer than half of the members were lost, transferring no longer than is typical, so that nobody who came later is
+    missing. `typical`: median transfer by kind [ns].
     """
 
     clocks: Clocks
@@ -56,7 +61,8 @@ class Timed:
     latest: Ints
     last: Ints
     sound: Flags
-    usable: Flags  # as sound, but some members may be missing
+    usable: Flags
+    typical: dict[int, int]
 
     @property
     def wait(self) -> Ints:
@@ -162,7 +168,7 @@ def time_members(
     if not count:
         none = np.empty(0, dtype=np.int64)
         no = np.empty(0, dtype=bool)
-        return Timed(clocks, placement, which, start, end, none, none, no, no)
+        return Timed(clocks, placement, which, start, end, none, none, no, no, {})
     latest = np.maximum.reduceat(start, matching.first[:-1])
     # Of members that come at once the lowest rank counts as last.
     position = np.where(start == latest[which], np.arange(len(start)), len(start))
@@ -174,12 +180,31 @@ def time_members(
     timed = np.array([r.calls.timed for r in ranks], dtype=bool)[matching.rank]
     known_times = np.logical_and.reduceat(timed, matching.first[:-1])
     usable = related & known_times & matching.of_op(SYMMETRIC) & (matching.count > 1)
-    return Timed(clocks, placement, which, start, end, latest, last, usable & matching.complete, usable)
+    transfer = _transfer(matching, end - latest[which])
+    whole = usable & matching.complete
+    most = usable & (2 * matching.count > matching.expected)
+    typical = _typical(matching.kind, transfer, whole, most)
+    usual = np.array([typical.get(k, -1) for k in range(len(matching.kinds))], dtype=np.int64)[matching.kind]
+    prompt = most & (transfer <= usual + np.maximum(LATE_NS, usual // 2))
+    return Timed(clocks, placement, which, start, end, latest, last, whole | prompt, usable, typical)
+
+
+def _typical(kind: Ints, transfer: Ints, whole: Flags, most: Flags) -> dict[int, int]:
+    """Return the median transfer of each kind: of its complete collectives, else of those that lack few members [ns]."""
+    out = {}
+    for code in np.unique(kind[most]).tolist():
+        mine = whole & (kind == code)
+        mine = mine if mine.any() else most & (kind == code)
+        out[code] = int(np.median(transfer[mine]))
+    return out
 
 
 def transfer_ns(matching: Matching, timed: Timed) -> Ints:
     """Return for each collective the median over members of end less latest start [ns]; meaningful where `usable`."""
-    length = timed.end - timed.latest[timed.which]
+    return _transfer(matching, timed.end - timed.latest[timed.which])
+
+
+def _transfer(matching: Matching, length: Ints) -> Ints:
     out = np.zeros(len(matching), dtype=np.int64)
     for count in np.unique(matching.count).tolist():
         rows = np.flatnonzero(matching.count == count)

@@ -11,21 +11,20 @@ The host is not modelled apart from the device: work that the host would hold ba
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hpuprof.analysis.collectives import Timed, gather, transfer_ns
+from hpuprof.analysis.collectives import LATE_NS, Timed, gather
 from hpuprof.analysis.matching import PAIRED, Group, Matching, RankCalls
 from hpuprof.model.calls import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 
 MAX_EVENTS = 400_000
 """More events than this (calls and waits of all ranks) are not replayed: the first steps that fit are."""
-
-_LATE_NS = 20_000  # a lost call came last when its collective's transfer began this much later than it could have
 
 ISSUE, JOIN, MARK = 1, 0, 2
 
@@ -115,7 +114,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
     lag = gather(ranks, matching, "start")[keep] - gather(ranks, matching, "ready")[keep]
     latest = timed.latest.copy()
     lost: list[tuple[int, ...]] = []
-    typical = _typical_transfer(matching, timed)
+    typical = timed.typical
     position = {who.rank: r for r, who in enumerate(ranks)}
     lanes, lines = _lanes(ranks, matching), _lines(ranks, matching, timed)
     for c in np.flatnonzero(modelled & (matching.count < matching.expected) & (2 * matching.count > matching.expected)):
@@ -127,7 +126,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
         waits = int(np.median(latest[c] - timed.start[inside]))
         came = latest[c] - waits
         expected = typical.get(int(matching.kind[c]))
-        if len(absent) == 1 and expected is not None and finish - expected > latest[c] + max(_LATE_NS, expected // 10):
+        if len(absent) == 1 and expected is not None and finish - expected > latest[c] + max(LATE_NS, expected // 2):
             # The others transferred later than they could have: the one that is missing came last.
             came = latest[c] = finish - expected
         blocked = bool(np.median(_tails(ranks, matching, inside)) > 0)
@@ -153,15 +152,6 @@ def _tails(ranks: Sequence[RankCalls], matching: Matching, inside: slice) -> lis
     """Return the tails of one collective's members."""
     pairs = zip(matching.rank[inside].tolist(), matching.call[inside].tolist(), strict=True)
     return [int(ranks[r].calls.tail[k]) for r, k in pairs]
-
-
-def _typical_transfer(matching: Matching, timed: Timed) -> dict[int, int]:
-    """Return the median transfer of the complete collectives of each kind [ns]."""
-    length = transfer_ns(matching, timed)
-    out = {}
-    for code in np.unique(matching.kind[timed.sound]).tolist():
-        out[code] = int(np.median(length[timed.sound & (matching.kind == code)]))
-    return out
 
 
 def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Group], int]:
@@ -363,17 +353,18 @@ def levelled(model: Model, which: Sequence[int]) -> list[np.ndarray]:
     A place is between two neighbouring issues or step marks, in the order of that rank; where no other rank has the same
     neighbours, the rank's own time stays.
     """
-    places: dict[tuple[tuple[int, int], tuple[int, int]], dict[int, float]] = defaultdict(dict)
+    places: dict[tuple[tuple[int, int], tuple[int, int]], list[float]] = defaultdict(list)
     spans = []
-    for r, plan in enumerate(model.plans):
+    for plan in model.plans:
         anchor = np.flatnonzero(plan.kind != JOIN)
-        total = np.cumsum(plan.work)
-        length = np.diff(total[anchor], prepend=0.0)
+        length = np.diff(np.cumsum(plan.work)[anchor], prepend=0.0).tolist()
         keys = list(zip(plan.kind[anchor].tolist(), plan.item[anchor].tolist(), strict=True))
         line = list(zip([(-1, -1), *keys[:-1]], keys, strict=True))
-        for (a, b), ns in zip(line, length.tolist(), strict=True):
-            places[a, b][r] = ns
-        spans.append((anchor, line, length))
+        for place, ns in zip(line, length, strict=True):
+            places[place].append(ns)
+        spans.append((anchor.tolist(), line, length))
+    for values in places.values():
+        values.sort()
     chosen = set(which)
     out = []
     for r, plan in enumerate(model.plans):
@@ -381,12 +372,18 @@ def levelled(model: Model, which: Sequence[int]) -> list[np.ndarray]:
             out.append(plan.work)
             continue
         work = plan.work.copy()
-        anchor, line, length = spans[r]
         begin = 0
-        for stop, (a, b), ns in zip(anchor.tolist(), line, length.tolist(), strict=True):
-            others = [v for k, v in places[a, b].items() if k != r]
-            if others and ns > 0:
-                work[begin : stop + 1] *= float(np.median(others)) / ns
+        for stop, place, ns in zip(*spans[r], strict=True):
+            if ns > 0 and len(places[place]) > 1:
+                work[begin : stop + 1] *= _median_of_others(places[place], ns) / ns
             begin = stop + 1
         out.append(work)
     return out
+
+
+def _median_of_others(values: list[float], own: float) -> float:
+    """Return the median of sorted values less one of them."""
+    at, count = bisect_left(values, own), len(values) - 1
+    middle = count // 2
+    upper = values[middle + (middle >= at)]
+    return upper if count % 2 else (upper + values[middle - 1 + (middle - 1 >= at)]) / 2

@@ -122,14 +122,23 @@ def test_raw_and_manifest_clocks(tmp_path: Path):
     assert "HP140" in {d.code for d in unknown.data.diagnostics}
 
 
-def test_a_lost_row_costs_its_collective_alone(tmp_path: Path):
-    """Without rank 1's row of step 1 that collective is incomplete: its waiting is told of nobody."""
+def test_a_lost_row_costs_its_own_waiting_alone(tmp_path: Path):
+    """Without rank 1's row of step 1 its 280 µs are missing; as the transfer took its usual 100 µs, nobody came later."""
     report = hpuprof.analyze(four_ranks(tmp_path, r1={"lose": (1,)}), jobs=1)
     (row,) = report.data.collectives
     assert (row.count, row.complete) == (3, 2)
-    assert [r.blame_ns for r in report.data.rank_waits] == [300 * US, 0, 0, 600 * US]
+    assert [r.blame_ns for r in report.data.rank_waits] == [300 * US, 0, 0, (1480 - 280) * US]
     assert "HP143" in {d.code for d in report.data.diagnostics}
     # The replay puts the lost call where it must have been: the same step times as with it.
     assert report.metrics["replay_error_fraction"].value == pytest.approx(0, abs=1e-9)
+    by_rank = {r.rank: r.step_without_ns for r in report.data.rank_waits}
+    assert by_rank[3] == pytest.approx(840 * US, rel=0.02)
+
+
+def test_a_collective_whose_last_member_is_missing_tells_nothing(tmp_path: Path):
+    """Without rank 3's row of step 1 the others seem to transfer for 380 µs: somebody later is missing."""
+    report = hpuprof.analyze(four_ranks(tmp_path, r3={"lose": (1,)}), jobs=1)
+    assert [r.blame_ns for r in report.data.rank_waits] == [300 * US, 0, 0, 600 * US]
+    # The replay finds when rank 3 must have come.
     by_rank = {r.rank: r.step_without_ns for r in report.data.rank_waits}
     assert by_rank[3] == pytest.approx(840 * US, rel=0.02)
