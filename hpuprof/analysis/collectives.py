@@ -180,7 +180,7 @@ def time_members(
     timed = np.array([r.calls.timed for r in ranks], dtype=bool)[matching.rank]
     known_times = np.logical_and.reduceat(timed, matching.first[:-1])
     usable = related & known_times & matching.of_op(SYMMETRIC) & (matching.count > 1)
-    transfer = _transfer(matching, end - latest[which])
+    transfer = medians(matching, end - latest[which])
     whole = usable & matching.complete
     most = usable & (2 * matching.count > matching.expected)
     typical = _typical(matching.kind, transfer, whole, most)
@@ -201,15 +201,16 @@ def _typical(kind: Ints, transfer: Ints, whole: Flags, most: Flags) -> dict[int,
 
 def transfer_ns(matching: Matching, timed: Timed) -> Ints:
     """Return for each collective the median over members of end less latest start [ns]; meaningful where `usable`."""
-    return _transfer(matching, timed.end - timed.latest[timed.which])
+    return medians(matching, timed.end - timed.latest[timed.which])
 
 
-def _transfer(matching: Matching, length: Ints) -> Ints:
+def medians(matching: Matching, values: Ints) -> Ints:
+    """Return for each collective the median of a column of its members, as integers."""
     out = np.zeros(len(matching), dtype=np.int64)
     for count in np.unique(matching.count).tolist():
         rows = np.flatnonzero(matching.count == count)
         table = matching.first[rows][:, None] + np.arange(count)[None, :]
-        out[rows] = np.median(length[table], axis=1).astype(np.int64)
+        out[rows] = np.median(values[table], axis=1).astype(np.int64)
     return out
 
 

@@ -18,13 +18,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hpuprof.analysis.collectives import LATE_NS, Timed, gather
+from hpuprof.analysis.collectives import LATE_NS, Timed, gather, medians
 from hpuprof.analysis.matching import PAIRED, Group, Matching, RankCalls
 from hpuprof.model.calls import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 
 MAX_EVENTS = 400_000
 """More events than this (calls and waits of all ranks) are not replayed: the first steps that fit are."""
+
+_QUEUED_NS = 50_000  # a call that starts this soon after the one before it on its lane was queued behind it
 
 ISSUE, JOIN, MARK = 1, 0, 2
 
@@ -111,10 +113,13 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
     keep = np.flatnonzero(modelled[timed.which])
     which, rank, start, end = timed.which[keep], matching.rank[keep], timed.start[keep], timed.end[keep]
     tail, lane = (gather(ranks, matching, name)[keep] for name in ("tail", "lane"))
-    lag = gather(ranks, matching, "start")[keep] - gather(ranks, matching, "ready")[keep]
-    latest = timed.latest.copy()
+    lags = gather(ranks, matching, "start") - gather(ranks, matching, "ready")
+    lag, usual_lag = lags[keep], medians(matching, lags)
+    usual_tail = medians(matching, gather(ranks, matching, "tail"))
+    latest = timed.latest
     lost: list[tuple[int, ...]] = []
     typical = timed.typical
+    late = np.bincount(matching.rank[timed.last[timed.sound]], minlength=len(ranks))
     position = {who.rank: r for r, who in enumerate(ranks)}
     lanes, lines = _lanes(ranks, matching), _lines(ranks, matching, timed)
     for c in np.flatnonzero(modelled & (matching.count < matching.expected) & (2 * matching.count > matching.expected)):
@@ -126,32 +131,33 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
         waits = int(np.median(latest[c] - timed.start[inside]))
         came = latest[c] - waits
         expected = typical.get(int(matching.kind[c]))
-        if len(absent) == 1 and expected is not None and finish - expected > latest[c] + max(LATE_NS, expected // 2):
-            # The others transferred later than they could have: the one that is missing came last.
-            came = latest[c] = finish - expected
-        blocked = bool(np.median(_tails(ranks, matching, inside)) > 0)
+        culprit, due = -1, came
+        if expected is not None and finish - expected > latest[c] + max(LATE_NS, expected // 2):
+            # The others transferred later than they could have: one that is missing came last, whoever most often does.
+            culprit, due = max(absent, key=lambda r: (late[r], -r)), finish - expected
         for r in absent:
             low, high = _neighbours(lines.get((r, group)), int(matching.place[c]))
-            begin = min(max(int(came), low), high)
+            begin = min(max(int(due if r == culprit else came), low), high)
             stop = min(max(finish, begin), high)
-            lost.append((int(c), r, begin, stop, 0, stop - begin if blocked else 0, lanes.get((r, group), 0)))
+            queued = 0 if r == culprit else usual_lag[c]
+            lost.append((int(c), r, begin, stop, queued, min(usual_tail[c], stop - begin), lanes.get((r, group), 0)))
     if lost:
         extra = np.array(lost, dtype=np.int64).T
         which, rank, start, end, lag, tail, lane = (
             np.concatenate([column, more])
             for column, more in zip((which, rank, start, end, lag, tail, lane), extra, strict=True)
         )
+    # A call that started as soon as its lane was free, and whose launch was lost, was ready before, as it was elsewhere.
+    order = np.lexsort((start, lane, rank))
+    same = (rank[order][1:] == rank[order][:-1]) & (lane[order][1:] == lane[order][:-1])
+    bound = np.zeros(len(start), dtype=bool)
+    bound[order[1:]] = same & (start[order][1:] - end[order][:-1] < _QUEUED_NS)
+    lag = np.where(bound & (lag == 0), usual_lag[which], lag)
     order = np.lexsort((rank, which))
     came_last = np.full(len(matching), -(1 << 62), dtype=np.int64)
     np.maximum.at(came_last, which, start)
     columns = (which, rank, start, end, lag, tail, lane, came_last[which])
     return _Members(*(column[order] for column in columns))
-
-
-def _tails(ranks: Sequence[RankCalls], matching: Matching, inside: slice) -> list[int]:
-    """Return the tails of one collective's members."""
-    pairs = zip(matching.rank[inside].tolist(), matching.call[inside].tolist(), strict=True)
-    return [int(ranks[r].calls.tail[k]) for r, k in pairs]
 
 
 def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Group], int]:

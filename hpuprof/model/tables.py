@@ -414,11 +414,13 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
     ]
     shortest_p50_ns: Annotated[
         int | None,
-        Meta(description="Median over complete collectives of the shortest call; needs no clock [ns]."),
+        Meta(description="Median over these collectives of the shortest call; needs no clock [ns]."),
     ]
     transfer_p50_ns: Annotated[
         int | None,
-        Meta(description="Median over complete collectives of end (median of members) less latest start [ns]."),
+        Meta(
+            description="Median over collectives whose last member is known (docs/ranks.md) of end, the median of members, less latest start [ns]."
+        ),
     ]
     transfer_p90_ns: Annotated[int | None, Meta(description="90th percentile of the same [ns].")]
     wait_mean_ns: Annotated[
@@ -426,7 +428,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
     ]
     wait_max_ns: Annotated[int | None, Meta(description="Largest of the same [ns].")]
     last_rank: Annotated[int | None, Meta(description="Rank that came last most often.")]
-    last_fraction: Annotated[float | None, Meta(description="Share of complete collectives to which it came last.")]
+    last_fraction: Annotated[float | None, Meta(description="Share of these collectives to which it came last.")]
     exposed_fraction: Annotated[
         float | None,
         Meta(description="Share of the calls' time in which the rank computed nothing; the rest is hidden."),
@@ -448,7 +450,10 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
 
     host: Annotated[str, Meta(description="Host whose clock it runs on.")]
     clock: Annotated[str | None, Meta(description="Clock that the numbers rest on. None: clocks unrelated.")]
-    collectives: Annotated[int, Meta(description="Complete symmetric collectives it took part in.")]
+    collectives: Annotated[
+        int,
+        Meta(description="Symmetric collectives in used steps that it took part in and whose last member is known."),
+    ]
     waiting_ns: Annotated[
         int | None, Meta(description="Time it computed nothing and waited for the last rank to come [ns].")
     ]

@@ -251,7 +251,7 @@ def _collective_rows(
         sound = mine & timed.sound
         inside = sound[timed.which]
         known = bool((length[members] > 0).any())
-        whole = mine & (matching.complete | (len(ranks) == 1)) if known else mine & False
+        whole = mine & (matching.complete | timed.sound | (len(ranks) == 1)) if known else mine & False
         lasts = matching.rank[timed.last[sound]]
         top = np.bincount(lasts, minlength=1) if len(lasts) else None
         typical = percentile(transfer[sound], 0.5)
