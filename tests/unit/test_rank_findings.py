@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rank_traces import LATEST, blocking, four_ranks
+from rank_traces import ALL_REDUCE, LATEST, blocking, four_ranks
 
 import hpuprof
 from hpuprof.analysis.matching import Group, Kind, Matching
@@ -130,6 +130,46 @@ def test_pipeline_bubbles(tmp_path):
     assert (group.role, group.ranks) == ("pipeline", "0->1")
     (row,) = report.data.collectives
     assert (row.op, row.count, row.complete) == ("send_recv", 6, 6)
+
+
+def test_a_mesh_of_tensor_and_data_parallel_groups(tmp_path):
+    """2 x 2 ranks: ten reductions a step in (0, 1) and (2, 3), one in (0, 2) and (1, 3). Rank 2 computes 60 µs more each time.
+
+    Rank 1 never waits in its pair (0, 1); both wait for the pair (2, 3) at the end of the step: 10 x 60 = 600 µs.
+    """
+    from builder import TraceBuilder
+    from rank_traces import comm, header
+
+    ranks = []
+    for rank in range(4):
+        trace = TraceBuilder(**header(rank, 4))
+        tensor = {"Process Group Name": f"t{rank // 2}", "Process Group Ranks": str([rank // 2 * 2, rank // 2 * 2 + 1])}
+        data = {"Process Group Name": f"d{rank % 2}", "Process Group Ranks": str([rank % 2, rank % 2 + 2])}
+        for step in range(6):
+            begin, now = step * 3000, step * 3000 + 10
+            trace.step(step, begin, 3000)
+            pair = 160 if rank >= 2 else 100
+            mine = 160 if rank == 2 else 100
+            for i in range(10):
+                launch = begin + 1 + 4 * i  # before what it launches, as everything is
+                trace.kernel("gemm", now, mine, launch=launch)
+                trace.kernel(ALL_REDUCE, now + mine, pair - mine + 20, launch=launch + 2, stream=20, **comm(**tensor))
+                now += pair + 20
+            trace.kernel("grad", now, 10, launch=begin + 50)
+            now, all_done = now + 10, begin + 10 + 10 * 180 + 10
+            trace.kernel(ALL_REDUCE, now, all_done - now + 50, launch=begin + 60, stream=21, **comm(**data))
+        ranks.append(trace)
+    report = hpuprof.analyze(write(tmp_path, ranks), jobs=1)
+    roles = {g.ranks: g.role for g in report.data.process_groups}
+    assert roles == {"0,1": "tensor", "2,3": "tensor", "0,2": "data", "1,3": "data"}
+    used = sum(s.used for s in report.data.steps) // 4
+    waits = report.data.rank_waits
+    assert [r.waiting_ns for r in waits] == [600 * US * used, 600 * US * used, 0, 600 * US * used]
+    # Rank 3 comes last to (1, 3), held back by rank 2: it takes the blame for that one, rank 2 for all else.
+    assert [r.blame_ns for r in waits] == [0, 0, 1200 * US * used, 600 * US * used]
+    assert [r.straggler for r in waits] == [False, False, True, False]
+    # With rank 2 like the others every reduction comes 60 µs earlier.
+    assert waits[2].step_without_ns == pytest.approx(2400 * US, rel=1e-3)
 
 
 def test_a_wrong_manifest_is_told(tmp_path):
