@@ -1,6 +1,6 @@
 """Scores the analysis of many ranks against injected truth, through hpuprof's public interface alone.
 
-    python -m benchmarks.ranks.score [--runs 40] [--ranks 8,16,32] [--large 200] [--jobs 1] [-o scores.json]
+    python -m benchmarks.ranks.score [--noisy] [--runs 40] [--ranks 8,16,32] [--large 200] [--jobs 1] [-o scores.json]
 
 Each run draws clocks (offsets of up to 50 ms, drifts of up to 50 ppm), a style, a straggler and lost rows.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import hpuprof
 from benchmarks.ranks.generate import BASE_NS, EPOCH_NS, write
 from benchmarks.ranks.simulate import KINDS, Scenario, cure, simulate, truth
 
+NOISY: dict[str, Any] = {"jitter": 0.04, "end_jitter_ns": 120_000, "severity": 0.08, "lost": 0.01}
 GOALS = {"certified": 0.99, "offset_error_ns": 20_000, "named": 0.95, "counterfactual_error": 0.03}
 
 
@@ -150,12 +152,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--ranks", default="8,16,32")
     parser.add_argument("--large", type=int, default=0, metavar="RANKS")
+    parser.add_argument(
+        "--noisy", action="store_true", help="uneven ends, uneven compute, a slight straggler, 1 %% of rows lost"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     assert BASE_NS < EPOCH_NS
     rows = []
-    for s in scenarios(given.runs, [int(r) for r in given.ranks.split(",")], given.large):
+    for plain in scenarios(given.runs, [int(r) for r in given.ranks.split(",")], given.large):
+        s = replace(plain, **NOISY) if given.noisy else plain
         row = score(s, given.jobs)
         rows.append(row)
         error = row["counterfactual_error"]

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.clocks import MAX_INFEASIBLE, Clocks, contradictions, estimate, given_clocks
+from hpuprof.analysis.clocks import Clocks, contradictions, estimate, given_clocks
 from hpuprof.analysis.matching import SYMMETRIC, Matching, RankCalls
 from hpuprof.model.calls import Ints
 
 Flags = npt.NDArray[np.bool_]
 
+SPLIT_SHARE = 0.1
+"""Ranks of one host that contradict each other in more than this share of their collectives do not share a clock; clocks
+that differ contradict in nearly all of them, wrong matches in a few.
+"""
 LATE_NS = 20_000
 """A collective that transfers this much (and half as much again) longer than is typical waited for a member that is missing."""
 
@@ -83,9 +87,7 @@ def place(ranks: Sequence[RankCalls], matching: Matching, *, trust_hosts: bool) 
         which = np.repeat(np.arange(len(matching)), matching.count)[mask]
         start, end = _raw(ranks, rank, call)
         seen, wrong = contradictions(which, column[rank], start, end)
-        split = tuple(
-            name for name, c in codes.items() if seen.get(c, 0) and wrong.get(c, 0) > MAX_INFEASIBLE * seen[c]
-        )
+        split = tuple(name for name, c in codes.items() if seen.get(c, 0) and wrong.get(c, 0) > SPLIT_SHARE * seen[c])
         names = [f"{n} rank {r.rank}" if n in split else n for n, r in zip(names, ranks, strict=True)]
     first = list(dict.fromkeys(names))
     lookup = {name: i for i, name in enumerate(first)}

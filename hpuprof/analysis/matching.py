@@ -22,7 +22,7 @@ PAIRED = frozenset({"send", "recv", "send_recv"})
 _UNEVEN = frozenset({"all_to_all", "gather", "scatter", "send_recv"})  # sizes differ between ranks by design
 _WIDE_DP = 250_000  # cells beyond which sequences are aligned by time alone
 _GAP_NS = 1_000_000  # calls whose ends are more than twice this apart, after the shift, are not one collective
-_SAME_END_NS = 20_000  # width of a bin when the shift between two ranks' ends is looked for
+_SAME_END_NS = (20_000, 200_000, 1_000_000)  # how far ends of one collective lie apart, tried in turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,15 +345,17 @@ def _shift(codes: Ints, when: np.ndarray, own: Ints, at: np.ndarray, guess: floa
     same = codes[None, :] == own[:, None]
     if not same.any():
         return guess or 0.0
-    gaps = (at[:, None] - when[None, :])[same]
-    bins = np.floor(gaps / _SAME_END_NS).astype(np.int64)
-    values, often = np.unique(np.concatenate([bins, bins + 1]), return_counts=True)
-    best = values[often == often.max()]
-    if guess is not None:
-        best = best[np.argsort(np.abs(best * _SAME_END_NS - guess), kind="stable")]
-    # Pairs of two neighbouring bins, so that a border between bins divides nothing.
-    inside = np.abs(gaps - best[0] * _SAME_END_NS) <= _SAME_END_NS
-    return float(np.median(gaps[inside]))
+    gaps = np.sort((at[:, None] - when[None, :])[same])
+    enough = max(2.0, 0.6 * min(len(codes), len(own)))
+    best, width = gaps[:1], _SAME_END_NS[0]
+    for width in _SAME_END_NS:
+        inside = np.searchsorted(gaps, gaps + width, side="right") - np.arange(len(gaps))
+        best = gaps[inside == inside.max()]
+        if inside.max() >= enough:
+            break
+    # Of windows that hold as many pairs, the one nearest to what earlier steps told.
+    start = best[np.argmin(np.abs(best + width / 2 - guess))] if guess is not None else best[0]
+    return float(np.median(gaps[(gaps >= start) & (gaps <= start + width)]))
 
 
 def _align(codes: list[int], when: np.ndarray, own: list[int], at: np.ndarray) -> list[int | None]:
