@@ -55,17 +55,16 @@ def collective_calls(
     """Return the calls of a trace, at most `MAX_CALLS`, and how many there are."""
     found = _on_device(trace, links) or _on_host(trace) or _enqueued(trace)
     count = len(found.start)
-    if count > MAX_CALLS:
-        keep = slice(0, MAX_CALLS)
-        found = _Found(
-            found.start[keep],
-            found.end[keep],
-            found.lane[keep],
-            found.notes[keep],
-            found.issued[keep],
-            found.ready[keep],
-            found.timed,
-        )
+    keep = np.lexsort((found.lane, found.end, found.start))[:MAX_CALLS]
+    found = _Found(
+        found.start[keep],
+        found.end[keep],
+        found.lane[keep],
+        [found.notes[i] for i in keep.tolist()],
+        found.issued[keep],
+        found.ready[keep],
+        found.timed,
+    )
     groups, kinds, kind = _kinds(trace, found.notes)
     traced = bool(len(device.busy))
     working = device.compute if traced else subtract(hosts.traced, _collective_rows(trace))
@@ -111,7 +110,7 @@ def _on_device(trace: Trace, links: Links) -> _Found | None:
     return _Found(
         start=start,
         end=device.end[rows],
-        lane=_dense(device.track[rows]),
+        lane=_lanes(trace, device.track[rows]),
         notes=notes,
         issued=issued,
         ready=_ready(trace, links, start, launch),
@@ -119,9 +118,16 @@ def _on_device(trace: Trace, links: Links) -> _Found | None:
     )
 
 
-def _dense(values: npt.NDArray[np.int32]) -> Ints:
-    codes: Ints = np.unique(values, return_inverse=True)[1].astype(np.int64)
-    return codes
+def _lanes(trace: Trace, track: npt.NDArray[np.int32]) -> Ints:
+    """Number the tracks of calls by their labels, so that the order of rows in the file does not show."""
+    used = sorted(
+        np.unique(track).tolist(),
+        key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label, trace.tracks[t].pid),
+    )
+    number = np.zeros(len(trace.tracks), dtype=np.int64)
+    number[used] = np.arange(len(used))
+    lanes: Ints = number[track]
+    return lanes
 
 
 def _ready(trace: Trace, links: Links, start: Ints, launch: Ints) -> Ints:
@@ -214,7 +220,7 @@ def _on_host(trace: Trace) -> _Found | None:
             notes = [_merge([a, b]) for a, b in zip(notes, told, strict=True)]
             issued = host.start[issues]
     start = host.start[rows]
-    return _Found(start, host.end[rows], _dense(host.track[rows]), notes, issued, start.copy(), timed=True)
+    return _Found(start, host.end[rows], _lanes(trace, host.track[rows]), notes, issued, start.copy(), timed=True)
 
 
 def _enqueued(trace: Trace) -> _Found:
