@@ -52,7 +52,7 @@ _ALL = (
     Diagnostic("HP141", "warning", "Ranks of one host disagree on the time", "By their stamps, ranks of one host left collectives before others had come, in more than 10 % of them. Each was given a clock of its own.", "Were traces edited, or recorded in containers with clocks of their own? Two hosts of one name look like this as well."),
     Diagnostic("HP142", "info", "Hosts are not named", "The traces do not say on which host they were recorded, so each rank counts as a clock of its own.", "Newer PyTorch and hpuprof's recorder write `host_name` into the file."),
     Diagnostic("HP143", "info", "Collectives with missing members", "Rows of some ranks were lost or lie outside their recordings. Such collectives do not count as waiting.", "Record whole steps on all ranks."),
-    Diagnostic("HP144", "info", "Process groups are not named", "The traces do not say which ranks take part in a collective; all ranks were assumed to.", "Newer PyTorch (2.4 and later) writes groups with each collective."),
+    Diagnostic("HP144", "info", "Process groups are not named", "The traces do not say which ranks take part in a collective; all ranks were assumed to.", "Newer PyTorch writes the group with each collective."),
     Diagnostic("HP145", "warning", "The replay misses the recorded steps", "Replayed without changes, steps differ by more than 5 % from the recorded ones: what bounds them is not in the model.", "Step times without the straggler are withheld; waiting and blame remain."),
 )  # fmt: skip
 
