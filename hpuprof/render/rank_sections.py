@@ -45,15 +45,14 @@ def _collectives(data: ReportData, top: int | None) -> Section:
             f"{c.op} {clean(c.group_ranks)}",
             size(c.bytes),
             str(c.count),
-            duration(c.duration_p50_ns),
             duration(c.transfer_p50_ns),
             duration(c.wait_mean_ns),
             _speed(c.bus_bandwidth),
         )
         for c in data.collectives[:top]
     )
-    header = ("collective, ranks", "bytes", "count", "length", "transfer", "mean wait", "bus")
-    return Section("Collectives", header, rows, "lrrrrrr")
+    header = ("collective, ranks", "bytes", "count", "transfer", "mean wait", "bus")
+    return Section("Collectives", header, rows, "lrrrrr")
 
 
 def _speed(value: float | None) -> str:
