@@ -34,6 +34,7 @@ _ALL_PAIRS = 12  # of more hosts in one group, pairs with a few hubs suffice
 _HUBS = 4
 _SLOPE_POINTS = 400
 _MIN_SLOPE_POINTS = 8
+_END_NOISE_NS = 1000.0  # ends are no better simultaneous, and older stamps are whole microseconds
 COARSE_NS = 2000
 """Stamps in whole microseconds are cut, start and duration each: an end may read up to 2 us early."""
 
@@ -208,12 +209,12 @@ def _line(edge: _Edge) -> tuple[float, float]:
     apart = t[j] - t[i]
     far = apart > 0.25 * (t[-1] - t[0])  # close pairs tell nothing of a slope
     slope = float(np.median((y[j] - y[i])[far] / apart[far])) if far.any() else 0.0
+    slope = min(max(slope, -MAX_DRIFT), MAX_DRIFT)
     left = y - slope * t
-    noise = 1.4826 * float(np.median(np.abs(left - np.median(left))))
+    noise = max(_END_NOISE_NS, 1.4826 * float(np.median(np.abs(left - np.median(left)))))
     # Standard error of a slope over evenly spread points; below three of them a drift is indistinguishable from none.
     if abs(slope) * float(t[-1] - t[0]) < 3 * noise * (12 / len(t)) ** 0.5:
         slope = 0.0
-    slope = min(max(slope, -MAX_DRIFT), MAX_DRIFT)
     return float(np.median(edge.gap - slope * edge.time)), slope
 
 
