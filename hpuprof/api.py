@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpuprof._version import __version__
+from hpuprof.analysis.collectives import read_manifest
 from hpuprof.cache import Cache, code_digest, prune
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import ConfigError, InputError, TraceFormatError, UsageError
@@ -95,6 +96,7 @@ def analyze(
     rank_from: str | None = None,
     jobs: int | None = None,
     strict: bool | None = None,
+    clock: str | None = None,
     executor: Executor | None = None,
     step_time: str | None = None,
     constants: Source | None = None,
@@ -109,7 +111,8 @@ def analyze(
     `scheduler`: the address of a Dask scheduler instead; `strict`: fail when rows or files were lost; `cache`: where reduced
     traces are remembered: auto (default), beside, off or a directory; `table_rows`: how long a table of many ranks may get, 0
     for any length; `step_time`: the step time without the profiler, such as "12.3ms", for the graph-mode prediction; `constants`: a
-    machine profile that `hpuprof calibrate` wrote; `progress` is called with each file's name when it is done.
+    machine profile that `hpuprof calibrate` wrote; `clock`: what relates the clocks of hosts, `collective`, `raw` or `manifest:FILE`
+    (see docs/ranks.md); `progress` is called with each file's name when it is done.
     Raises InputError when no file could be analysed, or under `strict`.
     """
     options = resolve_options(
@@ -121,7 +124,10 @@ def analyze(
         table_rows=table_rows,
         step_time=step_time,
         constants=str(constants) if constants is not None else None,
+        clock=clock,
     )
+    mode, _, manifest = options.clock.partition(":")
+    clocks = _read_manifest(manifest) if mode == "manifest" else None
     settings = _settings(options)
     run = (
         source
@@ -144,11 +150,23 @@ def analyze(
             version=__version__,
             table_rows=options.table_rows,
             again=journal.notes,
+            clock=mode,
+            offsets=clocks,
         )
     )
     if options.strict:
         _refuse_losses(report)
     return report
+
+
+def _read_manifest(path: str) -> dict[str, tuple[float, float]]:
+    try:
+        return read_manifest(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: no clock manifest: {error}",
+            hint='{"host": offset_ns} or {"host": {"offset_ns": .., "drift_ppm": ..}}',
+        ) from error
 
 
 def _settings(options: AnalyzeOptions) -> ReduceOptions:

@@ -475,6 +475,14 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "torch, Lightning",
     ),
     ActivityRule(
+        "garbage-collection",
+        (_P, _O, _A),
+        re.compile(r"<built-in (?:function|method) collect\b|\bgc\.collect\b|garbage.collect", re.IGNORECASE),
+        Activity.GARBAGE,
+        "<built-in function collect>",
+        "python frames (with_stack=True), annotations",
+    ),
+    ActivityRule(
         "replay-frame",
         (_P,),
         re.compile(r"hpu/graphs\.py\(\d+\): replay|cuda/graphs\.py\(\d+\): replay"),
@@ -570,3 +578,75 @@ THREAD_WORDS = frozenset({
     "unknown", "worker", "x", "xpu",
 })  # fmt: skip
 """Words that threads, streams and engine lanes are called by everywhere; a name of other words may be anything, even a secret."""
+# ------------------------------------------------------------------------------------------------------------ collectives
+
+_COLLECTIVE = re.compile(
+    r"^(?:nccl|gloo|mpi|hccl|ucc|xccl|rccl|oneccl):|^c10d::|^_c10d_functional(?:_autograd)?::|^record_param_comms|"
+    r"^hccl[A-Z]|^nccl[A-Z]|^rccl[A-Z]|^oneccl|^MPI_|ncclDev|cross_device_reduce|deep_ep|nvshmem|"
+    r"(?:multimem|two_shot|one_shot)_all_reduce"
+)
+"""Names of rows that belong to a collective: torch.distributed's annotations and operators, library calls, kernels."""
+
+_RUNS_ON_HOST = re.compile(r"^(?:gloo|mpi|ucc):|^MPI_")
+
+_OPS: tuple[tuple[str, str], ...] = (
+    ("reducescatter", "reduce_scatter"),
+    ("alltoall", "all_to_all"),
+    ("allreduce", "all_reduce"),
+    ("crossdevicereduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("broadcast", "broadcast"),
+    ("bcast", "broadcast"),
+    ("sendrecv", "send_recv"),
+    ("batchisendirecv", "send_recv"),
+    ("barrier", "barrier"),
+    ("reduce", "reduce"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("send", "send"),
+    ("recv", "recv"),
+)
+_PREFIX = re.compile(r"^(?:\w+::|\w+:|(?:nccl|rccl|hccl|oneccl_?|MPI_)(?:Dev)?(?:Kernel)?_?)")
+_NO_TRANSFER = frozenset({"wait", "init", "end", "synchronize", "commgetasyncerror", "groupstart", "groupend"})
+
+
+def is_collective(name: str) -> bool:
+    """Tell whether a row's name belongs to a collective."""
+    return _COLLECTIVE.search(name) is not None
+
+
+def runs_on_host(name: str) -> bool:
+    """Tell whether a host row of this name is the collective's execution, not its enqueueing."""
+    return _RUNS_ON_HOST.match(name) is not None
+
+
+def collective_op(name: str) -> str | None:
+    """Return the operation of a collective's name in any dialect (`ncclDevKernel_AllReduce_Sum_f32`, `_allgather_base`,
+    `gloo:all_reduce`, `hcclAllReduce`, `c10d::allreduce_`), None when the name does not tell.
+    """  # noqa: D205 - one sentence that needs two lines
+    plain = _PREFIX.sub("", name.split("(", 1)[0]).replace("_", "").lower()
+    if plain in _NO_TRANSFER:
+        return None
+    return next((op for word, op in _OPS if word in plain), None)
+
+
+_ELEMENT_BYTES = {
+    "float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8, "int64": 8,
+    "int": 4, "int32": 4, "short": 2, "int16": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+_SAME_TYPE = {
+    "unsigned char": "byte", "signed char": "char", "long int": "long", "bf16": "bfloat16", "fp16": "half", "fp32": "float",
+    "long long": "long", "float32": "float", "float16": "half", "int64": "long", "int32": "int", "uint8": "byte", "int8": "char",
+}  # fmt: skip
+
+
+def element_type(name: str) -> str:
+    """Return the plain lower-case name of an element type: `c10::BFloat16` and `BFloat16` are bfloat16."""
+    plain = name.removeprefix("c10::").lower()
+    return _SAME_TYPE.get(plain, plain)
+
+
+def element_bytes(dtype: str) -> int:
+    """Return the size of an element type of `element_type`, 0 when it is unknown [bytes]."""
+    return _ELEMENT_BYTES.get(dtype, 0)

@@ -36,6 +36,20 @@ class Args(msgspec.Struct, gc=False):
     # joins autograd nodes to the operators that made them
     sequence: Any = msgspec.field(default=-1, name="Sequence number")
     forward_thread: Any = msgspec.field(default=-1, name="Fwd thread id")
+    # rows of collectives, as torch/csrc/profiler/util.h names them
+    collective: Any = msgspec.field(default="", name="Collective name")
+    in_elements: Any = msgspec.field(default=-1, name="In msg nelems")
+    out_elements: Any = msgspec.field(default=-1, name="Out msg nelems")
+    element_type: Any = msgspec.field(default="", name="dtype")
+    group_name: Any = msgspec.field(default="", name="Process Group Name")
+    group_text: Any = msgspec.field(default="", name="Process Group Description")
+    group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
+    group_size: Any = msgspec.field(default=-1, name="Group size")
+    rank_start: Any = msgspec.field(default=-1, name="Global rank start")
+    rank_stride: Any = msgspec.field(default=-1, name="Global rank stride")
+    source_rank: Any = msgspec.field(default=-1, name="Src Rank")
+    target_rank: Any = msgspec.field(default=-1, name="Dst Rank")
+    comm_sequence: Any = msgspec.field(default=-1, name="Seq")
     # metadata rows
     name: Any = None
     labels: Any = None

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.model.graph_mode import GraphMode, Interval
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import DiagnosticRow, RankRow, Row
+from hpuprof.render.rank_sections import across_ranks
+from hpuprof.render.section import Section
 from hpuprof.render.units import clean, duration, measured, number, percent, size
 from hpuprof.report.model import GateResult, Report, ReportData
 
 TOP = 10
 R = TypeVar("R", bound=Row)
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
-
-
-@dataclass(frozen=True)
-class Section:
-    """A titled table. `align`: one letter a column, `l` or `r`; the first left column may be shortened. `note` stands below."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    align: str
-    note: str = ""
 
 
 def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
@@ -39,6 +29,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
         _budget(report),
         _causes(report),
         _ranks(data),
+        *across_ranks(data, top),
         _files(data),
     ]
     if lead:
@@ -133,6 +124,9 @@ def _budget(report: Report) -> Section:
         ("exposed_copy_fraction", "  exposed copies"),
         ("device_idle_fraction", "device idle"),
         ("overlap_degree", "host/device overlap degree"),
+        ("collective_wait_fraction", "waiting for other ranks"),
+        ("step_time_without_straggler", "step time without the straggler"),
+        ("pipeline_bubble_fraction", "pipeline bubbles"),
         ("launches_per_step", "launches per step"),
         ("short_launch_fraction", "rows shorter than their launch"),
         ("peak_device_memory", "peak device memory"),
