@@ -18,7 +18,7 @@ import msgspec
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import recover
 from hpuprof.ingest.source import ByteSource
-from hpuprof.ingest.wire import Event, ExactEvent
+from hpuprof.ingest.wire import Event, ExactEvent, WholeEvent
 
 _KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|bp|s|func)"\s*:'
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb")")
@@ -55,14 +55,15 @@ class DecodeLog:
 class EventStream:
     """Iterate over lists of wire events of one file; `log` is complete once the iteration has ended.
 
-    `exact`: leave stamps as text, for files whose stamps have more digits than a double holds.
+    `exact`: leave stamps as text, for files whose stamps have more digits than a double holds. `whole`: keep every value as
+    text (`WholeEvent`); a row that had to be recovered comes as `ExactEvent` all the same.
     """
 
-    def __init__(self, source: ByteSource, *, exact: bool = False) -> None:
+    def __init__(self, source: ByteSource, *, exact: bool = False, whole: bool = False) -> None:
         self.source = source
         self.log = DecodeLog()
-        self._decoder: msgspec.json.Decoder[list[Event]] | msgspec.json.Decoder[list[ExactEvent]]
-        self._decoder = msgspec.json.Decoder(list[ExactEvent]) if exact else msgspec.json.Decoder(list[Event])
+        rows: Any = list[WholeEvent] if whole else list[ExactEvent] if exact else list[Event]
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(rows)
         self._offset = 0  # of the first byte of the buffer
         self._truncated = False  # whether the last decode failed because its text ends too early
 

@@ -142,7 +142,7 @@ class _Rescue:
         self.text = text
         self.offset = offset
         self.decoder = decoder
-        self.exact = decoder.type == list[ExactEvent]
+        self.exact = decoder.type != list[Event]
         self.events: list[Event] = []
         self.notes: dict[str, Note] = {}
 
