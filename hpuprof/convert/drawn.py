@@ -35,7 +35,9 @@ _NO_CALL = (Activity.NONE, Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.S
 class Amended:
     """Identifiers for rows that are in the file, by (process, thread, start in ns as the converted file counts)."""
 
-    external: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    operators: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    calls: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    device: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
 
 @dataclass
@@ -74,6 +76,8 @@ class _Drawing:
         self.roles = track_roles(trace)
         self.links: Links = link(trace)
         self.by_thread = {f"{t.pid}/{t.tid}": i for i, t in enumerate(trace.tracks)}
+        ids, count = np.unique(host.external[self.links.nesting.rows], return_counts=True)
+        self.sound = set(ids[(count == 1) & (ids > 0)].tolist())  # identifiers that name one operator
         self.own_place = np.full(len(host), -1, dtype=np.int64)  # of operators, in `nesting`
         self.own_place[self.links.nesting.rows] = np.arange(len(self.links.nesting.rows))
         self.builds = outermost(trace, np.flatnonzero(host.activity == Activity.GRAPH_BUILD))
@@ -97,6 +101,7 @@ class _Drawing:
         used = [dialects.device_number(t.process, t.pid) for t in self._device_tracks()]
         if direct:
             linked = float((self.links.launch[real] >= 0).mean()) if real.any() else None
+            self._own_links()
             self._own_collectives()
         else:
             linked = self._device()
@@ -256,8 +261,14 @@ class _Drawing:
     def _find_around(self, rows: Any) -> None:
         """Find the innermost operator around each of many host rows, each on its OS thread."""
         host = self.trace.host
-        of_track = np.array([self.by_thread.get(t.os_thread, -1) for t in self.trace.tracks] or [-1], dtype=np.int32)
-        track = of_track[host.track[rows]]
+        main = self.by_thread.get("{}/{}".format(*self._main()), -1)
+        # A call on a track of no OS thread was made inside what the main thread did at that time, unless it launched.
+        of_track = np.array(
+            [main if t.synapse else self.by_thread.get(t.os_thread, -1) for t in self.trace.tracks] or [-1], dtype=np.int32
+        )
+        synapse = np.array([t.synapse for t in self.trace.tracks] or [False], dtype=bool)[host.track[rows]]
+        launches = np.isin(host.activity[rows], [Activity.LAUNCH, Activity.GRAPH_LAUNCH])
+        track = np.where(synapse & launches, -1, of_track[host.track[rows]])
         place = np.full(len(rows), -1, dtype=np.int64)
         known = track >= 0
         place[known] = self.links.nesting.innermost(track[known], host.start[rows[known]])
@@ -271,13 +282,15 @@ class _Drawing:
             return None
         host, operator = self.trace.host, int(self.links.nesting.rows[place])
         external = int(host.external[operator])
-        if external > 0:
-            return external
-        where = self.trace.tracks[int(host.track[operator])]
-        key = where.pid, where.tid, int(host.start[operator]) + self.zero
-        if key not in self.amended.external:
-            self.amended.external[key] = self._external()
-        return self.amended.external[key]
+        return external if external in self.sound else self._amend_operator(operator)
+
+    def _amend_operator(self, operator: int) -> int:
+        """Give an operator an identifier that no other one has."""
+        where = self.trace.tracks[int(self.trace.host.track[operator])]
+        key = where.pid, where.tid, int(self.trace.host.start[operator]) + self.zero
+        if key not in self.amended.operators:
+            self.amended.operators[key] = self._external()
+        return self.amended.operators[key]
 
     def _call_rows(self, correlation: dict[int, tuple[int, int]]) -> None:
         """Draw each call once: those that made device work with their identifiers, the others with a number of their own."""
@@ -352,11 +365,53 @@ class _Drawing:
     def _lane_number(engine: int, place: int) -> int:
         return _LANES + engine * 1000 + place
 
-    # -------------------------------------------------------------------------------------------------------- collectives
+    # ---------------------------------------------------------------------------------------- rows that stand as they are
+
+    def _own_links(self) -> None:
+        """Give calls and their device rows the identifier of the operator around the call, where they name another one.
+
+        Kineto wrote the correlation in its place until 2023, which names an operator that has nothing to do with the call.
+        """
+        host, device, nesting = self.trace.host, self.trace.device, self.links.nesting
+        linked = np.flatnonzero(self.links.launch >= 0)
+        if not len(linked):
+            return
+        calls = np.unique(self.links.launch[linked])
+        place = nesting.innermost(host.track[calls].astype(np.int32), host.start[calls])
+        operator_of = {int(host.external[o]): int(o) for o in nesting.rows.tolist() if int(host.external[o]) in self.sound}
+        right: dict[int, int] = {}
+        for call, at in zip(calls.tolist(), place.tolist(), strict=True):
+            named = int(host.external[call])
+            around = operator_of.get(named)
+            begin = int(host.start[call])
+            good = (
+                around is not None
+                and host.track[around] == host.track[call]
+                and host.start[around] <= begin < host.start[around] + host.dur[around]
+            )
+            if good:
+                right[call] = named
+                continue
+            if at < 0:
+                right[call] = 0
+            else:
+                operator = int(nesting.rows[at])
+                own = int(host.external[operator])
+                right[call] = own if own in self.sound else self._amend_operator(operator)
+            if named != right[call]:
+                self.amended.calls[self._key(int(host.track[call]), begin)] = right[call]
+        for row in linked.tolist():
+            number = right[int(self.links.launch[row])]
+            if int(device.external[row]) != number:
+                self.amended.device[self._key(int(device.track[row]), int(device.start[row]))] = number
+
+    def _key(self, track: int, start: int) -> tuple[str, str, int]:
+        where = self.trace.tracks[track]
+        return where.pid, where.tid, start + self.zero
 
     def _own_collectives(self) -> None:
         """Give the device rows of a collective the identifier of the annotation around their launch: so the tab joins them."""
-        trace, device, host = self.trace, self.trace.device, self.trace.host
+        device, host = self.trace.device, self.trace.host
         rows = np.flatnonzero((device.kind == DeviceKind.COMMUNICATION) & (self.links.launch >= 0))
         spans = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.activity == Activity.COLLECTIVE) & (host.external >= 0))
         if not len(rows) or not len(spans):
@@ -372,8 +427,7 @@ class _Drawing:
             at = int(np.searchsorted(host.start[mine], host.start[call], side="right")) - 1
             if at < 0 or host.end[mine[at]] <= host.start[call]:
                 continue
-            where = trace.tracks[int(device.track[row])]
-            self.amended.external[where.pid, where.tid, int(device.start[row]) + self.zero] = int(host.external[mine[at]])
+            self.amended.device[self._key(int(device.track[row]), int(device.start[row]))] = int(host.external[mine[at]])
 
 
 def micros(ns: int) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -20,8 +20,10 @@ from hpuprof.ingest.wire import Args, ExactEvent, WholeEvent
 _NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
 _ARGS = tuple((f.name, f.encode_name, f.default) for f in msgspec.structs.fields(Args))
 _DEVICE_TYPE = re.compile(rb'"Device Type"\s*:\s*(-?\d+)')
-_OPERATORS = ("cpu_op", "Python")
 _STEP = "ProfilerStep#"
+
+
+_Numbers: TypeAlias = dict[tuple[str, str, int], int]
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,16 @@ class Rewriter:
         row.dur = msgspec.Raw(shortened(length) if change.operator else micros(length))
         if change.operator:
             self._thread(row, was)
-            if self.tab.amended.external and not self.tab.direct:
-                self._amend(row, stamp, added)
+            self._amend(row, self.tab.amended.operators, stamp, was, added)
         elif change.kernel:
             self._kernel(row, stamp, was, added)
-        elif change.call and b'xternal id"' not in bytes(row.args):
-            added["External id"] = 0
+        elif change.call:
+            self._amend(row, self.tab.amended.calls, stamp, was, added)
+            if b'xternal id"' not in bytes(row.args) and "External id" not in added:
+                added["External id"] = 0
+        if length < 1000 and row.cat == b'"Trace"':  # the tab divides the profiler's own row into slices of 1 µs or more
+            was.setdefault("cat", "Trace")
+            row.cat = msgspec.Raw(b'"plain_trace"')
         if was or added:
             _note(row, was, added)
         return _text(row)
@@ -166,21 +172,22 @@ class Rewriter:
             was["tid"] = _plain(row.tid)
             row.tid = msgspec.Raw(number)
 
-    def _amend(self, row: WholeEvent, stamp: int, added: dict[str, int]) -> None:
-        number = self.tab.amended.external.get(_key(row, stamp))
-        if number is not None and b'xternal id"' not in bytes(row.args):
-            added["External id"] = number
+    def _amend(self, row: WholeEvent, numbers: _Numbers, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
+        number = numbers.get(_key(row, stamp)) if numbers else None
+        if number is not None:
+            _set(row, "External id", number, was, added)
 
     def _kernel(self, row: WholeEvent, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
         """A kernel names its device by number, equal to its process, and carries both identifiers."""
+        key = _key(row, stamp) if self.tab.amended.device else None
         args = bytes(row.args)
-        number = self.tab.amended.external.get(_key(row, stamp)) if self.tab.amended.external else None
         pid = _plain(row.pid)
         device = int(pid) if isinstance(pid, (int, str)) else 0
         if isinstance(pid, str):
             was["pid"], row.pid = pid, msgspec.Raw(b"%d" % device)
-        if b'"device":%d' % device not in args.replace(b": ", b":") or number is not None:
+        if b'"device":%d' % device not in args.replace(b": ", b":"):
             _set(row, "device", device, was, added)
+        number = self.tab.amended.device.get(key) if key else None
         if number is not None:
             _set(row, "External id", number, was, added)
         elif b'xternal id"' not in args:
@@ -202,6 +209,8 @@ def _set(row: WholeEvent, name: str, value: int, was: dict[str, Any], added: dic
     args = msgspec.json.decode(row.args) if row.args else {}
     if not isinstance(args, dict):
         args = {}
+    if name == "External id" and "external id" in args:  # before torch 1.11; the tab looks here first
+        name = "external id"
     if name not in args:
         added[name] = value
         return
