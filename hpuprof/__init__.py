@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
-    from hpuprof.api import Run, analyze, load, read_report, save
+    from hpuprof.api import Run, analyze, convert, load, read_report, save
+    from hpuprof.convert.run import Conversion
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from hpuprof.report.model import Report
 
 _HOME = {
-    "hpuprof.api": ("Run", "analyze", "load", "read_report", "save"),
+    "hpuprof.api": ("Run", "analyze", "convert", "load", "read_report", "save"),
+    "hpuprof.convert.run": ("Conversion",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
     "hpuprof.recorder.plain": ("Recording", "record"),
@@ -49,6 +51,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "ConfigError",
+    "Conversion",
     "HPUProfiler",
     "HpuprofError",
     "InputError",
@@ -64,6 +67,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "convert",
     "load",
     "read_report",
     "record",

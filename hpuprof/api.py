@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpuprof._version import __version__
+from hpuprof.convert.run import TARGETS, Conversion, convert_run
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import InputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
@@ -111,6 +112,36 @@ def _refuse_losses(report: Report) -> None:
             f"{first.path or 'the input'}: {first.text} ({first.code}); {len(lost)} such problems in all",
             hint="leave out --strict to analyse what could be read",
         )
+
+
+def convert(
+    source: Run | Source | Sequence[Source],
+    directory: Source,
+    *,
+    target: str = "tensorboard",
+    force: bool = False,
+    compress: bool = True,
+    rank_from: str | None = None,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Conversion:
+    """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler) shows the device in every view.
+
+    Files go to `directory/<run>/<host>_<rank>.<time>.pt.trace.json.gz`, one run for each stage, action and window; they
+    analyse to the numbers of their sources. Raises UsageError for an unknown `target` or a directory among the traces,
+    OutputError when a file exists (without `force`) or cannot be written, InputError when no file could be converted.
+    """
+    if target not in TARGETS:
+        raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")
+    options = resolve_options(rank_from=rank_from, jobs=jobs)
+    run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
+    jobs = options.jobs
+    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
+        jobs = 1
+    return convert_run(
+        run.files, run.identities, Path(directory), force=force, compress=compress, jobs=jobs, executor=executor, progress=progress
+    )
 
 
 def save(report: Report, path: Source, *, force: bool = True) -> Path:

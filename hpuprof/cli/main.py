@@ -16,6 +16,7 @@ from hpuprof._version import __version__
 COMMANDS = {
     "analyze": "Say where the step went, from a directory of traces.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
+    "convert": "Rewrite traces so that the stock TensorBoard tab shows the device.",
     "explain": "Tell what a finding or diagnostic code means.",
 }
 

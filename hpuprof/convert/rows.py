@@ -76,7 +76,7 @@ class Rewriter:
             row.name = msgspec.Raw(msgspec.json.encode(_plain(row.name)))
         if phase == "X":
             return self._slice(row, stamp)
-        if phase == "i" and row.name == b'"[memory]"':
+        if phase == "i" and bytes(row.name) == b'"[memory]"':
             self._memory(row)
         elif bytes(row.cat).lower() == b'"forward_backward"':
             row.cat = msgspec.Raw(b'"fwdbwd"')
@@ -106,7 +106,7 @@ class Rewriter:
             self._amend(row, self.tab.amended.calls, stamp, was, added)
             if b'xternal id"' not in bytes(row.args) and "External id" not in added:
                 added["External id"] = 0
-        if length < 1000 and row.cat == b'"Trace"':  # the tab divides the profiler's own row into slices of 1 µs or more
+        if length < 1000 and bytes(row.cat) == b'"Trace"':  # the tab divides the profiler's own row into slices of 1 µs or more
             was.setdefault("cat", "Trace")
             row.cat = msgspec.Raw(b'"plain_trace"')
         if was or added:

@@ -14,7 +14,7 @@ import msgspec
 from hpuprof._version import __version__
 from hpuprof.convert.drawn import Tab, plan, written
 from hpuprof.convert.rows import Rewriter
-from hpuprof.errors import OutputError, TraceFormatError, UsageError
+from hpuprof.errors import OutputError, UsageError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.hw_csv import csv_events, looks_like_hw_csv
@@ -43,9 +43,13 @@ class Written:
     troubles: tuple[Trouble, ...]
 
 
-def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> Written:
+PART = ".part"
+
+
+def convert_file(source: str | Path, target: Path, identity: dict[str, Any], *, staged: bool = False) -> Written:
     """Write `target` (`.gz` compresses) from the trace `source`. `identity`: what the old file name said.
 
+    The file appears whole; `staged` leaves it beside its place, with `PART` behind its name, for the caller to put there.
     Raises TraceFormatError when the source cannot be read, UsageError when it is a converted trace, OutputError.
     """
     trace = read_trace(source)
@@ -54,7 +58,7 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> 
     tab = plan(trace)
     rewriter = Rewriter(tab)
     head = _head(trace, tab, identity)
-    part = target.with_name(target.name + ".part")
+    part = target.with_name(target.name + PART)
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as raw:
@@ -63,7 +67,9 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> 
                     _write(out, head, source, rewriter, tab)
             else:
                 _write(raw, head, source, rewriter, tab)
-        part.replace(target)
+        size = part.stat().st_size
+        if not staged:
+            part.replace(target)
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
@@ -76,7 +82,7 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> 
         raise
     return Written(
         path=str(target),
-        bytes=target.stat().st_size,
+        bytes=size,
         rows=rewriter.rows,
         drawn=len(tab.rows),
         lost=rewriter.lost,
@@ -152,8 +158,3 @@ def _devices(given: Any, trace: Trace, tab: Tab) -> list[Any] | None:
         device.setdefault("name", dialects.DEVICE_NAMES.get(trace.family, "device"))
         devices.append(device)
     return devices
-
-
-def explain_failure(error: TraceFormatError, name: str) -> str:
-    """Return one line on a file that could not be converted."""
-    return f"{name}: {error.message}"
