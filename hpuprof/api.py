@@ -140,7 +140,14 @@ def convert(
     if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
         jobs = 1
     return convert_run(
-        run.files, run.identities, Path(directory), force=force, compress=compress, jobs=jobs, executor=executor, progress=progress
+        run.files,
+        run.identities,
+        Path(directory),
+        force=force,
+        compress=compress,
+        jobs=jobs,
+        executor=executor,
+        progress=progress,
     )
 
 

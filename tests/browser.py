@@ -17,7 +17,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
 
 
 class Browser:
@@ -130,9 +132,19 @@ class Browser:
 
     def _send(self, data: bytes) -> None:
         size = len(data)
-        length = struct.pack("!B", 0x80 | size) if size < 126 else struct.pack("!BH", 0xFE, size) if size < 65536 else struct.pack("!BQ", 0xFF, size)
+        length = (
+            struct.pack("!B", 0x80 | size)
+            if size < 126
+            else struct.pack("!BH", 0xFE, size)
+            if size < 65536
+            else struct.pack("!BQ", 0xFF, size)
+        )
         mask = os.urandom(4)
-        masked = (int.from_bytes(data, "big") ^ int.from_bytes((mask * (size // 4 + 1))[:size], "big")).to_bytes(size, "big") if size else b""
+        masked = (
+            (int.from_bytes(data, "big") ^ int.from_bytes((mask * (size // 4 + 1))[:size], "big")).to_bytes(size, "big")
+            if size
+            else b""
+        )
         self._socket.sendall(b"\x81" + length + mask + masked)
 
     def _take(self, count: int) -> bytes:

@@ -116,7 +116,9 @@ def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
         return rows, plain
     markers = device.start[device.kind == DeviceKind.MARKER]
     before = np.searchsorted(markers, start, side="right")
-    idle = np.append([False], (before[1:] > np.searchsorted(markers, reach[:-1], side="left")) & (start[1:] >= reach[:-1]))
+    idle = np.append(
+        [False], (before[1:] > np.searchsorted(markers, reach[:-1], side="left")) & (start[1:] >= reach[:-1])
+    )
     finer = np.cumsum(cut | idle) - 1
     return rows, finer if int(finer[-1]) + 1 <= expected else plain
 

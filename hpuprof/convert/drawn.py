@@ -25,6 +25,7 @@ from hpuprof.ingest.normalise import base_ns
 from hpuprof.ingest.restore import DRAWN
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
+from hpuprof.naming import METADATA_KEY
 
 _LANES = 1_000_000  # numbers of the tracks that are added: beyond every engine lane, small enough for every viewer
 _SECOND = 1_000_000_000
@@ -107,7 +108,10 @@ class _Drawing:
             linked = self._device()
         if not (trace.host.kind == HostKind.OP).any():
             self._calls_as_operators()
-        return Tab(direct, self.shift, steps_drawn, max(used, default=-1) + 1, self.amended, self.rows, linked, self._main())
+        self._memory()
+        return Tab(
+            direct, self.shift, steps_drawn, max(used, default=-1) + 1, self.amended, self.rows, linked, self._main()
+        )
 
     def _device_tracks(self) -> list[Any]:
         return [self.trace.tracks[t] for t in np.unique(self.trace.device.track).tolist()]
@@ -131,7 +135,7 @@ class _Drawing:
         return msgspec.Raw(micros(when + self.zero))
 
     def _name_track(self, pid: int, tid: int, name: str, *, process: str = "", order: int | None = None) -> None:
-        facts = [("thread_name", {"name": name})]
+        facts: list[tuple[str, dict[str, Any]]] = [("thread_name", {"name": name})]
         if order is not None:
             facts.append(("thread_sort_index", {"sort_index": order}))
         if process:
@@ -166,6 +170,41 @@ class _Drawing:
                 name=f"ProfilerStep#{i}", cat="cpu_op", pid=process, tid=tid, start=start, end=end,
                 **{"External id": self._external(), "step": steps.labels[i], "left out": steps.excluded[i] or None},
             )  # fmt: skip
+
+    def _memory(self) -> None:
+        """Draw the samples of our recorder as allocator rows: of counters the tab makes no memory curve."""
+        memory, trace = self.trace.memory, self.trace
+        if METADATA_KEY not in trace.header or not len(memory.time) or memory.delta.any():
+            return
+        pid, tid = self._main()
+        before: dict[bool, int] = {}
+        for when, device, total, room in zip(
+            memory.time.tolist(),
+            memory.device.tolist(),
+            memory.allocated.tolist(),
+            memory.reserved.tolist(),
+            strict=True,
+        ):
+            if total < 0:
+                continue
+            facts = {
+                "Device Type": int(device),
+                "Device Id": 0 if device else -1,
+                "Bytes": total - before.get(device, total),
+                "Total Allocated": total,
+                "Total Reserved": max(total, room),
+                "hpuprof": {"drawn": True},
+            }
+            before[device] = total
+            row = {
+                "ph": "i",
+                "s": "t",
+                "name": "[memory]",
+                "pid": int(pid or _LANES),
+                "tid": tid,
+                "ts": self._stamp(when),
+            }
+            self.rows.append(msgspec.json.encode({**row, "args": facts}))
 
     def _calls_as_operators(self) -> None:
         """Draw calls as operators where a trace has none: the tab shows nothing else of a host."""
@@ -264,7 +303,8 @@ class _Drawing:
         main = self.by_thread.get("{}/{}".format(*self._main()), -1)
         # A call on a track of no OS thread was made inside what the main thread did at that time, unless it launched.
         of_track = np.array(
-            [main if t.synapse else self.by_thread.get(t.os_thread, -1) for t in self.trace.tracks] or [-1], dtype=np.int32
+            [main if t.synapse else self.by_thread.get(t.os_thread, -1) for t in self.trace.tracks] or [-1],
+            dtype=np.int32,
         )
         synapse = np.array([t.synapse for t in self.trace.tracks] or [False], dtype=bool)[host.track[rows]]
         launches = np.isin(host.activity[rows], [Activity.LAUNCH, Activity.GRAPH_LAUNCH])
@@ -300,7 +340,9 @@ class _Drawing:
         for row in sorted(drawn):
             number, external = correlation.get(row) or (self._correlation(), 0)
             if row not in correlation and host.activity[row] == Activity.COLLECTIVE:
-                external = self._operator_of(row) if dialects.tab_collective(self.trace.names[int(host.name[row])]) else 0
+                external = (
+                    self._operator_of(row) if dialects.tab_collective(self.trace.names[int(host.name[row])]) else 0
+                )
             pid, tid = self._place(row)
             self._add(
                 name=self.trace.names[int(host.name[row])], cat="Runtime", pid=pid, tid=tid,
@@ -314,7 +356,13 @@ class _Drawing:
         if not len(rows):
             return
         numbers = np.array([dialects.device_number(t.process, t.pid) for t in trace.tracks], dtype=np.int64)
-        parts = (activations.of_row[rows], numbers[device.track[rows]], device.engine[rows], device.name[rows], device.kind[rows])
+        parts = (
+            activations.of_row[rows],
+            numbers[device.track[rows]],
+            device.engine[rows],
+            device.name[rows],
+            device.kind[rows],
+        )
         table, key = np.unique(np.stack([p.astype(np.int64) for p in parts], axis=1), axis=0, return_inverse=True)
         key = key.ravel().astype(np.int64)
         first = np.zeros(len(table), dtype=np.int64)
@@ -343,7 +391,9 @@ class _Drawing:
             if ids[0] is not None and call not in arrows:
                 arrows.add(call)
                 pid, thread = self._place(call)
-                self._arrow(_LANES * 1000 + len(arrows), (pid, thread, int(trace.host.start[call])), (number, tid, begin))
+                self._arrow(
+                    _LANES * 1000 + len(arrows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
+                )
         for number, engine in sorted(free):
             count = len(free[number, engine])
             for place in range(count):
@@ -378,7 +428,9 @@ class _Drawing:
             return
         calls = np.unique(self.links.launch[linked])
         place = nesting.innermost(host.track[calls].astype(np.int32), host.start[calls])
-        operator_of = {int(host.external[o]): int(o) for o in nesting.rows.tolist() if int(host.external[o]) in self.sound}
+        operator_of = {
+            int(host.external[o]): int(o) for o in nesting.rows.tolist() if int(host.external[o]) in self.sound
+        }
         right: dict[int, int] = {}
         for call, at in zip(calls.tolist(), place.tolist(), strict=True):
             named = int(host.external[call])
@@ -413,12 +465,12 @@ class _Drawing:
         """Give the device rows of a collective the identifier of the annotation around their launch: so the tab joins them."""
         device, host = self.trace.device, self.trace.host
         rows = np.flatnonzero((device.kind == DeviceKind.COMMUNICATION) & (self.links.launch >= 0))
-        spans = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.activity == Activity.COLLECTIVE) & (host.external >= 0))
+        spans = np.flatnonzero(
+            (host.kind == HostKind.ANNOTATION) & (host.activity == Activity.COLLECTIVE) & (host.external >= 0)
+        )
         if not len(rows) or not len(spans):
             return
-        by_track: dict[int, Any] = {
-            int(t): spans[host.track[spans] == t] for t in np.unique(host.track[spans])
-        }
+        by_track: dict[int, Any] = {int(t): spans[host.track[spans] == t] for t in np.unique(host.track[spans])}
         for row in rows.tolist():
             call = int(self.links.launch[row])
             mine = by_track.get(int(host.track[call]))
@@ -427,7 +479,9 @@ class _Drawing:
             at = int(np.searchsorted(host.start[mine], host.start[call], side="right")) - 1
             if at < 0 or host.end[mine[at]] <= host.start[call]:
                 continue
-            self.amended.device[self._key(int(device.track[row]), int(device.start[row]))] = int(host.external[mine[at]])
+            self.amended.device[self._key(int(device.track[row]), int(device.start[row]))] = int(
+                host.external[mine[at]]
+            )
 
 
 def micros(ns: int) -> bytes:

@@ -106,7 +106,9 @@ class Rewriter:
             self._amend(row, self.tab.amended.calls, stamp, was, added)
             if b'xternal id"' not in bytes(row.args) and "External id" not in added:
                 added["External id"] = 0
-        if length < 1000 and bytes(row.cat) == b'"Trace"':  # the tab divides the profiler's own row into slices of 1 µs or more
+        if (
+            length < 1000 and bytes(row.cat) == b'"Trace"'
+        ):  # the tab divides the profiler's own row into slices of 1 µs or more
             was.setdefault("cat", "Trace")
             row.cat = msgspec.Raw(b'"plain_trace"')
         if was or added:
@@ -172,7 +174,9 @@ class Rewriter:
             was["tid"] = _plain(row.tid)
             row.tid = msgspec.Raw(number)
 
-    def _amend(self, row: WholeEvent, numbers: _Numbers, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
+    def _amend(
+        self, row: WholeEvent, numbers: _Numbers, stamp: int, was: dict[str, Any], added: dict[str, int]
+    ) -> None:
         number = numbers.get(_key(row, stamp)) if numbers else None
         if number is not None:
             _set(row, "External id", number, was, added)
@@ -271,6 +275,8 @@ def _whole(event: ExactEvent) -> WholeEvent:
         if value is not None and value != "":
             values[name] = msgspec.Raw(msgspec.json.encode(value))
     if event.args is not None:
-        args = {key: getattr(event.args, field) for field, key, default in _ARGS if getattr(event.args, field) != default}
+        args = {
+            key: getattr(event.args, field) for field, key, default in _ARGS if getattr(event.args, field) != default
+        }
         values["args"] = msgspec.Raw(msgspec.json.encode(args))
     return WholeEvent(**values)

@@ -108,7 +108,9 @@ def convert_run(
             if isinstance(result, Written):
                 _staged(task.target).replace(task.target)
     except OSError as error:
-        raise OutputError(f"{directory}: {error.strerror or error}", hint="check the disk and the permissions") from error
+        raise OutputError(
+            f"{directory}: {error.strerror or error}", hint="check the disk and the permissions"
+        ) from error
     finally:
         for task in tasks:
             with contextlib.suppress(OSError):

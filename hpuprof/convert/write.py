@@ -154,7 +154,6 @@ def _devices(given: Any, trace: Trace, tab: Tab) -> list[Any] | None:
             device.pop("totalGlobalMem", None)
             if isinstance(memory, str) and memory.isdecimal():
                 device["totalGlobalMem"] = int(memory)
-        device.setdefault("id", number)
         device.setdefault("name", dialects.DEVICE_NAMES.get(trace.family, "device"))
         devices.append(device)
     return devices

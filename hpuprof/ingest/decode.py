@@ -169,7 +169,8 @@ class EventStream:
     def _decode(self, text: bytes) -> list[Event] | None:
         self._truncated = False
         try:
-            return self._decoder.decode(b"[" + text + b"]")  # type: ignore[return-value]
+            rows: list[Event] = self._decoder.decode(b"[" + text + b"]")
+            return rows
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._truncated = "truncated" in str(error)
             return None

@@ -513,7 +513,16 @@ TAB_CATEGORIES: dict[str, str] = {
     "memset": "gpu_memset",
     "gpu_memset": "gpu_memset",
     **dict.fromkeys(
-        "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver privateuse1_runtime privateuse1_driver".split(),
+        [
+            "cuda_runtime",
+            "cuda_driver",
+            "hip_runtime",
+            "hip_driver",
+            "xpu_runtime",
+            "xpu_driver",
+            "privateuse1_runtime",
+            "privateuse1_driver",
+        ],
         "Runtime",
     ),
 }

@@ -41,7 +41,9 @@ def run_row(state: RunState) -> dict[str, Any]:
         "population": clean(report.headline.population),
         "ranks": len({r.rank for r in report.data.ranks}),
         "metrics": {name: _cell(metrics[name]) for name in SHOWN if name in metrics},
-        "findings": [{"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in report.findings[:3]],
+        "findings": [
+            {"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in report.findings[:3]
+        ],
         "more_findings": max(0, len(report.findings) - 3),
         "graph_mode": _graph_mode(report),
     }
@@ -58,12 +60,12 @@ def _graph_mode(report: Report) -> dict[str, Any] | None:
     if not isinstance(verdict, str):
         return None
     speedup = getattr(found, "speedup", None)
-    numbers = [getattr(speedup, part, None) for part in ("low", "median", "high")]
-    known = all(isinstance(n, (int, float)) for n in numbers)
+    numbers = [n for part in ("low", "median", "high") if isinstance(n := getattr(speedup, part, None), (int, float))]
+    known = len(numbers) == 3
     return {
         "verdict": verdict,
         "sentence": clean(str(getattr(found, "sentence", "") or "")),
-        "speedup": "{1:.2f}× ({0:.2f}–{2:.2f})".format(*numbers) if known else "",  # noqa: RUF001
+        "speedup": "{1:.2f}× ({0:.2f}–{2:.2f})".format(*numbers) if known else "",
         "value": numbers[1] if known else None,
     }
 
@@ -87,7 +89,13 @@ def comparison(states: Sequence[RunState], base: RunState) -> dict[str, Any]:
             cells.append(_compared(metric, before, is_base=state.name == base.name))
         if any(cell["value"] is not None for cell in cells):
             rows.append(
-                {"name": name, "definition": first.definition, "unit": first.unit, "polarity": first.polarity, "cells": cells}
+                {
+                    "name": name,
+                    "definition": first.definition,
+                    "unit": first.unit,
+                    "polarity": first.polarity,
+                    "cells": cells,
+                }
             )
     return {"base": base.name, "runs": [clean(s.name) for s in states], "rows": rows}
 
@@ -114,20 +122,24 @@ def _compared(metric: Metric | None, before: Metric | None, *, is_base: bool) ->
     }
 
 
-def report_page(report: Report) -> str:
-    """Return a report as one HTML document: the full report where this installation can write it, else its sections."""
+def report_page(report: Report, *, embedded: bool = False) -> str:
+    """Return a report as one HTML document: the full report where this installation can write it, else its sections.
+
+    `embedded`: the tab shows the answer above it already.
+    """
     try:
         from hpuprof.render.html import to_html  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ModuleNotFoundError as error:
         if error.name not in ("hpuprof.render.html", "plotly"):
             raise
-        return plain_page(report)
+        return plain_page(report, embedded=embedded)
     return str(to_html(report))
 
 
-def plain_page(report: Report) -> str:
+def plain_page(report: Report, *, embedded: bool = False) -> str:
     """Return a report's sections as a plain HTML document; names from traces are escaped."""
     import jinja2
+    from markupsafe import Markup
 
     from hpuprof.render.sections import could_not_say, sections
 
@@ -137,8 +149,13 @@ def plain_page(report: Report) -> str:
     environment.filters["clean"] = clean
     home = files("hpuprof.tensorboard_plugin")
     template = environment.from_string(home.joinpath("templates/report.html.j2").read_text(encoding="utf-8"))
-    style = home.joinpath(_STYLE).read_text(encoding="utf-8")
-    return template.render(report=report, sections=sections(report), unsaid=could_not_say(report), style=style)
+    return template.render(
+        report=report,
+        sections=sections(report),
+        unsaid=could_not_say(report),
+        style=Markup(home.joinpath(_STYLE).read_text(encoding="utf-8")),  # noqa: S704  our own file
+        embedded=embedded,
+    )
 
 
 def script_hashes(page: str) -> list[str]:

@@ -18,7 +18,7 @@ from hpuprof.tensorboard_plugin.runs import Runs, RunState
 _ASSETS = {"/index.js": "text/javascript", "/style.css": "text/css"}
 
 
-class _NotFound(Exception):
+class _NotFoundError(Exception):
     """The run that was asked for does not exist, or has no report yet."""
 
 
@@ -27,13 +27,13 @@ def _route(function: Callable[[Any, wrappers.Request], wrappers.Response]) -> Ca
 
     @wraps(function)
     def bound(self: Any) -> Any:
-        @wrappers.Request.application
+        @wrappers.Request.application  # type: ignore[untyped-decorator,unused-ignore]
         def serve(request: wrappers.Request) -> wrappers.Response:
             if request.method not in ("GET", "HEAD"):
                 return http_util.Respond(request, "only GET", "text/plain", code=405, headers=[("Allow", "GET, HEAD")])
             try:
                 return function(self, request)
-            except _NotFound as error:
+            except _NotFoundError as error:
                 return http_util.Respond(request, {"error": str(error)}, "application/json", code=404)
 
         return serve
@@ -81,7 +81,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     # ------------------------------------------------------------------------------------------------------------- routes
 
     def _asset(self, path: str, mime: str) -> Any:
-        @wrappers.Request.application
+        @wrappers.Request.application  # type: ignore[untyped-decorator,unused-ignore]
         def serve(request: wrappers.Request) -> wrappers.Response:
             return http_util.Respond(request, answers.asset(path.lstrip("/")), mime)
 
@@ -106,7 +106,8 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     @_route
     def _serve_report(self, request: wrappers.Request) -> wrappers.Response:
         """One report as a page of its own."""
-        page = answers.report_page(self._report(request.args.get("run", "")).report)
+        state = self._report(request.args.get("run", ""))
+        page = answers.report_page(state.report, embedded="embedded" in request.args)
         return http_util.Respond(request, page, "text/html", csp_scripts_sha256s=answers.script_hashes(page))
 
     @_route
@@ -121,14 +122,14 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         names = request.args.getlist("run")
         states = [self._report(name) for name in dict.fromkeys(names)]
         if not states:
-            raise _NotFound("name the runs to compare: ?run=a&run=b")
+            raise _NotFoundError("name the runs to compare: ?run=a&run=b")
         base = self._report(request.args.get("base", states[0].name))
         return http_util.Respond(request, answers.comparison(states, base), "application/json")
 
     def _report(self, name: str) -> Any:
         state = self.runs.get(name) if self.runs is not None else None
         if state is None:
-            raise _NotFound(f"no run {name!r}")
+            raise _NotFoundError(f"no run {name!r}")
         if state.report is None:
-            raise _NotFound(f"run {name!r} has no report yet: {state.error or state.status}")
+            raise _NotFoundError(f"run {name!r} has no report yet: {state.error or state.status}")
         return state

@@ -185,7 +185,9 @@ class Runs:
                 return
             self._put(replace(state, status="failed", progress="", error=error.message, hint=error.hint))
         except Exception as error:  # noqa: BLE001  one run that trips over a bug must not end the watching
-            self._put(replace(state, status="failed", progress="", error=f"a bug in hpuprof: {type(error).__name__}: {error}"))
+            self._put(
+                replace(state, status="failed", progress="", error=f"a bug in hpuprof: {type(error).__name__}: {error}")
+            )
         else:
             self._put(
                 replace(state, status="done", progress="", error="", hint="", report=report, version=state.version + 1)

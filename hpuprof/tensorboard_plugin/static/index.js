@@ -109,7 +109,7 @@ function runView() {
 // The frame is kept while its report is the newest: a report must not lose its place when the tab polls.
 function reportFrame() {
   const run = chosen();
-  const wanted = state.view === "run" && run && run.sentence ? query("report", {run: run.key, version: run.version}) : "";
+  const wanted = state.view === "run" && run && run.sentence ? query("report", {run: run.key, version: run.version, embedded: 1}) : "";
   const frame = document.getElementById("report");
   frame.hidden = !wanted;
   if (wanted && state.shown !== wanted) {
