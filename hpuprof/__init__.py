@@ -11,7 +11,7 @@ from hpuprof._version import __version__
 
 if TYPE_CHECKING:
     from hpuprof.api import Run, analyze, convert, load, read_report, save
-    from hpuprof.convert.run import Conversion
+    from hpuprof.conversion.run import Conversion
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "hpuprof.api": ("Run", "analyze", "convert", "load", "read_report", "save"),
-    "hpuprof.convert.run": ("Conversion",),
+    "hpuprof.conversion.run": ("Conversion",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
     "hpuprof.recorder.plain": ("Recording", "record"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpuprof._version import __version__
-from hpuprof.convert.run import TARGETS, Conversion, convert_run
+from hpuprof.conversion.run import TARGETS, Conversion, convert_run, refuse_among
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import InputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
@@ -135,6 +135,8 @@ def convert(
     if target not in TARGETS:
         raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")
     options = resolve_options(rank_from=rank_from, jobs=jobs)
+    if not isinstance(source, Run):
+        refuse_among([source] if isinstance(source, (str, Path)) else source, Path(directory))
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
     jobs = options.jobs
     if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:

@@ -29,6 +29,7 @@ class Browser:
         assert CHROMIUM
         self.console: list[str] = []
         self.requests: list[str] = []
+        self._served: list[tuple[str, bytes, str]] = []
         self._number = 0
         self._buffer = b""
         arguments = [
@@ -85,6 +86,11 @@ class Browser:
             assert time.monotonic() < end, f"never true: {expression}; console: {self.console[:5]}"
             time.sleep(0.2)
 
+    def serve(self, pattern: str, body: bytes, kind: str = "text/javascript") -> None:
+        """Answer requests whose address matches a pattern (`*` is anything) with these bytes, instead of asking the network."""
+        self._served.append((pattern.strip("*"), body, kind))
+        self.call("Fetch.enable", patterns=[{"urlPattern": f"*{word}*"} for word, _, _ in self._served])
+
     def screenshot(self, path: Path, *, whole: bool = False) -> Path:
         """Save what is to be seen as PNG; `whole`: the page in its full height."""
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
@@ -117,6 +123,20 @@ class Browser:
             self.console.append(f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}"[:500])
         elif message.get("method") == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
+        elif message.get("method") == "Fetch.requestPaused":
+            self._answer(parameters)
+
+    def _answer(self, paused: dict[str, Any]) -> None:
+        word, body, kind = next(served for served in self._served if served[0] in paused["request"]["url"])
+        del word
+        self._number += 1
+        answer = {
+            "requestId": paused["requestId"],
+            "responseCode": 200,
+            "responseHeaders": [{"name": "Content-Type", "value": kind}],
+            "body": base64.b64encode(body).decode(),
+        }
+        self._send(json.dumps({"id": self._number, "method": "Fetch.fulfillRequest", "params": answer}).encode())
 
     def _connect(self, port: int, path: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=120)

@@ -47,8 +47,10 @@ def command(
     lost: what was changed or added is noted in each row, and `hpuprof analyze` finds the same numbers in both.
     """
     from hpuprof import api
+    from hpuprof.conversion.run import refuse_among
     from hpuprof.render.units import percent, size
 
+    refuse_among(paths, output)
     run = api.load(list(paths), rank_from=rank_from)
     with progress_bar(len(run), quiet=quiet) as progress:
         done = api.convert(run, output, target=target, force=force, compress=compress, jobs=jobs, progress=progress)

@@ -1,4 +1,4 @@
-"""The seam from the recorder to `hpuprof.convert`: recorded traces show the device in the stock TensorBoard tab as they are.
+"""The seam from the recorder to `hpuprof.conversion`: recorded traces show the device in the stock TensorBoard tab as they are.
 
 A trace that cannot be rewritten is kept as the profiler wrote it.
 """
@@ -17,7 +17,7 @@ def rewritten(plain: Path, final: Path) -> Path | None:
     """Rewrite a complete, uncompressed trace; return the file to put in place of `final` (`.gz` compresses), None to keep `plain`."""
     if plain.stat().st_size > LIMIT_BYTES:
         return None
-    from hpuprof.convert.write import PART, convert_file
+    from hpuprof.conversion.write import PART, convert_file
 
     try:
         convert_file(plain, final, {}, staged=True)

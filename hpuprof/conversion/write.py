@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from hpuprof._version import __version__
-from hpuprof.convert.drawn import Tab, plan, written
-from hpuprof.convert.rows import Rewriter
+from hpuprof.conversion.drawn import Tab, plan, written
+from hpuprof.conversion.rows import Rewriter
 from hpuprof.errors import OutputError, UsageError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.decode import EventStream

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpuprof.convert.write import PART, Written, convert_file
+from hpuprof.conversion.write import PART, Written, convert_file
 from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, TraceFile
@@ -123,6 +123,17 @@ def convert_run(
     return Conversion(str(directory), done, tuple(failed))
 
 
+def refuse_among(sources: Sequence[str | Path], directory: Path) -> None:
+    """Refuse a result below a directory of sources: the next analysis would find every trace twice. Raises UsageError."""
+    place = directory.resolve()
+    for source in map(Path, sources):
+        if source.is_dir() and (place == source.resolve() or source.resolve() in place.parents):
+            raise UsageError(
+                f"{directory} lies in {source}, among the traces that are to be converted",
+                hint="choose a directory elsewhere: else the next analysis would find every trace twice",
+            )
+
+
 def _convert(task: _Task) -> Written | FailedConversion:
     try:
         return convert_file(task.source, task.target, task.identity, staged=True)
@@ -157,14 +168,6 @@ def _tasks(
     files: Sequence[TraceFile], identities: Sequence[Identity], directory: Path, *, compress: bool
 ) -> tuple[list[_Task], list[str]]:
     """Give each file its run directory and its name `<host>_<rank>.<time>.pt.trace.json`."""
-    place = directory.resolve()
-    for file in files:
-        folder = Path(file.path).resolve().parent
-        if place == folder or folder in place.parents:
-            raise UsageError(
-                f"{directory} lies beside or below the traces in {folder}",
-                hint="choose a directory elsewhere: else the next analysis would find every trace twice",
-            )
     windows: dict[tuple[str, str], set[str]] = {}
     for who in identities:
         windows.setdefault((who.stage, who.action), set()).add(who.window)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from hpuprof.convert.drawn import Tab, micros, shortened
+from hpuprof.conversion.drawn import Tab, micros, shortened
 from hpuprof.ingest import dialects
 from hpuprof.ingest.stamps import exact_ns
 from hpuprof.ingest.wire import Args, ExactEvent, WholeEvent
@@ -73,7 +73,8 @@ class Rewriter:
         stamp -= self.tab.shift_ns
         row.ts = msgspec.Raw(micros(stamp))
         if not bytes(row.name).startswith(b'"'):
-            row.name = msgspec.Raw(msgspec.json.encode(_plain(row.name)))
+            plain = _plain(row.name)
+            row.name = msgspec.Raw(msgspec.json.encode("" if plain is None else str(plain)))
         if phase == "X":
             return self._slice(row, stamp)
         if phase == "i" and bytes(row.name) == b'"[memory]"':
