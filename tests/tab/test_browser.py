@@ -126,8 +126,8 @@ def test_the_stock_tab_shows_the_device(board: Board, stock_version: str, tmp_pa
 def choose(browser: Browser, title: str, wanted: str) -> None:
     """Pick an item from one of the drop-down lists on the stock tab's left side."""
     opener = f"""(() => {{
-      const heads = [...document.querySelectorAll('h6')].filter((h) => h.innerText.trim() === '{title}');
-      const box = heads[0]?.parentElement.querySelector('[role=button], .MuiSelect-root');
+      const head = [...document.querySelectorAll('li.MuiListSubheader-root')].find((li) => li.innerText.trim() === '{title}');
+      const box = head?.nextElementSibling?.querySelector('[role=button]');
       box?.dispatchEvent(new MouseEvent('mousedown', {{bubbles: true}}));
       return !!box;
     }})()"""
