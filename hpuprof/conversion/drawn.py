@@ -190,6 +190,7 @@ class _Drawing:
             facts = {
                 "Device Type": int(device),
                 "Device Id": 0 if device else -1,
+                "Addr": len(self.rows) + 1,  # rows without an address make no curve
                 "Bytes": total - before.get(device, total),
                 "Total Allocated": total,
                 "Total Reserved": max(total, room),

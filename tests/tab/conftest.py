@@ -16,7 +16,9 @@ import hpuprof
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every sample, converted, each in a folder of its own name."""
     logdir = tmp_path_factory.mktemp("logdir")
-    for sample in sorted(p for p in (ROOT / "sample_traces").iterdir() if p.is_dir() and p.name[:3] in ("hpu", "cpu", "lig")):
+    for sample in sorted(
+        p for p in (ROOT / "sample_traces").iterdir() if p.is_dir() and p.name[:3] in ("hpu", "cpu", "lig")
+    ):
         hpuprof.convert(sample, logdir / sample.name)
     return logdir
 

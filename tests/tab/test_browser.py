@@ -24,7 +24,10 @@ def shots(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def analysed(board: Board, our_tab: None) -> Board:
-    board.wait("/data/plugin/hpuprof/runs", lambda body: len(body["runs"]) >= 11 and all(r["status"] == "done" for r in body["runs"]))
+    board.wait(
+        "/data/plugin/hpuprof/runs",
+        lambda body: len(body["runs"]) >= 11 and all(r["status"] == "done" for r in body["runs"]),
+    )
     return board
 
 
@@ -45,14 +48,19 @@ def test_our_tab_shows_the_verdict_first_then_the_report(
     name = request.node.callspec.id
     browser.open(analysed.url + ENTRY)
     browser.wait("document.querySelectorAll('#run option').length >= 11")
-    browser.value(f"(() => {{ const s = document.querySelector('#run'); s.value = '{RUN}'; s.dispatchEvent(new Event('change')); }})()")
+    browser.value(
+        f"(() => {{ const s = document.querySelector('#run'); s.value = '{RUN}'; s.dispatchEvent(new Event('change')); }})()"
+    )
     verdict = browser.wait("(document.querySelector('#verdict') || {}).textContent")
     assert verdict.startswith("Input-bound")
     top = browser.value("document.querySelector('#verdict').getBoundingClientRect().bottom")
     assert top < 400, "the verdict is on the first screen"
     source = browser.wait("document.querySelector('#report').getAttribute('src')")
     assert "run=hpu_g2_eager" in source
-    assert browser.value("document.querySelector('#report').getAttribute('sandbox')") == "allow-scripts allow-popups allow-downloads"
+    assert (
+        browser.value("document.querySelector('#report').getAttribute('sandbox')")
+        == "allow-scripts allow-popups allow-downloads"
+    )
     assert browser.value("document.documentElement.scrollWidth <= window.innerWidth"), "nothing sticks out at the side"
     back = browser.value("getComputedStyle(document.body).backgroundColor")
     assert (back == "rgb(255, 255, 255)") == ("light" in name)
@@ -68,7 +76,9 @@ def test_runs_sort_and_compare(analysed: Board, browser: Browser, shots: Path, r
     browser.value("[...document.querySelectorAll('.bar button')].find((b) => b.textContent === 'Runs').click()")
     column = "[...document.querySelectorAll('#runs tbody tr')].map((row) => row.cells[2].textContent)"
     browser.wait("!!document.querySelector('#runs')")
-    head = "[...document.querySelectorAll('#runs th button')].find((b) => b.textContent.startsWith('step time')).click()"
+    head = (
+        "[...document.querySelectorAll('#runs th button')].find((b) => b.textContent.startsWith('step time')).click()"
+    )
     browser.value(head)
     ascending = browser.value(column)
     browser.value(head)
@@ -105,7 +115,9 @@ def test_our_tab_inside_tensorboard(analysed: Board, tmp_path: Path, shots: Path
 
 def test_the_stock_tab_shows_the_device(board: Board, stock_version: str, tmp_path: Path, shots: Path) -> None:
     """With a stand-in for Google's charts, which this tab fetches from the internet: without, it shows a spinner for ever."""
-    board.wait("/data/plugin/pytorch_profiler/runs", lambda body: len(body["runs"]) >= 11 and not body["loading"], seconds=180)
+    board.wait(
+        "/data/plugin/pytorch_profiler/runs", lambda body: len(body["runs"]) >= 11 and not body["loading"], seconds=180
+    )
     with Browser(tmp_path / "profile", height=1400) as browser:
         browser.serve("*www.gstatic.com/charts/*", (Path(__file__).parent / "charts_stub.js").read_bytes())
         browser.open(f"{board.url}/data/plugin_entry.html?name=pytorch_profiler")
@@ -116,7 +128,9 @@ def test_the_stock_tab_shows_the_device(board: Board, stock_version: str, tmp_pa
         assert "data loading" in text, "the recommendation fires"
         browser.screenshot(shots / "stock-tab-overview.png")
         choose(browser, "Views", "GPU Kernel")
-        browser.wait("[...document.querySelectorAll('table.stub')].some((t) => t.innerText.includes('layer_norm'))", seconds=60)
+        browser.wait(
+            "[...document.querySelectorAll('table.stub')].some((t) => t.innerText.includes('layer_norm'))", seconds=60
+        )
         browser.screenshot(shots / "stock-tab-kernel.png")
         choose(browser, "Views", "Operator")
         browser.wait("document.body.innerText.includes('LaunchRecipeTask')", seconds=60)
@@ -133,4 +147,6 @@ def choose(browser: Browser, title: str, wanted: str) -> None:
     }})()"""
     browser.wait(opener)
     browser.wait(f"[...document.querySelectorAll('li[role=option]')].some((li) => li.innerText === '{wanted}')")
-    browser.value(f"[...document.querySelectorAll('li[role=option]')].find((li) => li.innerText === '{wanted}').click()")
+    browser.value(
+        f"[...document.querySelectorAll('li[role=option]')].find((li) => li.innerText === '{wanted}').click()"
+    )

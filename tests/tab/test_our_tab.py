@@ -26,7 +26,6 @@ from hpuprof.tensorboard_plugin.plugin import HpuprofPlugin
 from hpuprof.tensorboard_plugin.runs import Runs
 
 
-
 def plugin(runs: Runs | None, logdir: str = "") -> tuple[HpuprofPlugin, dict[str, Client]]:
     made = HpuprofPlugin(SimpleNamespace(logdir=logdir), runs)
     return made, {path: Client(app) for path, app in made.get_plugin_apps().items()}
@@ -175,7 +174,17 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     name = "</script><img src=x onerror=alert(1)>\x1b[31m\u202eabc"
     rows = []
     for i in range(5):
-        rows.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i}", "pid": 1, "tid": 1, "ts": i * 100, "dur": 100})
+        rows.append(
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{i}",
+                "pid": 1,
+                "tid": 1,
+                "ts": i * 100,
+                "dur": 100,
+            }
+        )
         rows.append({"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": i * 100 + 5, "dur": 50})
     folder = tmp_path / "log" / "<b>run"
     folder.mkdir(parents=True)
@@ -223,9 +232,13 @@ def test_comparison_shows_differences_from_the_base(logdir: Path, samples: Path)
 def test_the_graph_mode_verdict_is_shown_when_a_report_has_one(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = looked(logdir).list()[0]
     assert answers.run_row(state)["graph_mode"] is None
-    found = SimpleNamespace(verdict="yes", sentence="Graphs help.", speedup=SimpleNamespace(low=1.31, median=1.38, high=1.46))
+    found = SimpleNamespace(
+        verdict="yes", sentence="Graphs help.", speedup=SimpleNamespace(low=1.31, median=1.38, high=1.46)
+    )
     fake = SimpleNamespace(graph_mode=found)
-    monkeypatch.setattr(answers, "getattr", lambda o, n, d=None: getattr(fake if n == "graph_mode" else o, n, d), raising=False)
+    monkeypatch.setattr(
+        answers, "getattr", lambda o, n, d=None: getattr(fake if n == "graph_mode" else o, n, d), raising=False
+    )
     shown = answers.run_row(state)["graph_mode"]
     assert (shown["verdict"], shown["speedup"], shown["value"]) == ("yes", "1.38× (1.31–1.46)", 1.38)
 
@@ -258,7 +271,9 @@ def test_the_tab_in_a_running_tensorboard(board: Board, our_tab: None) -> None:
     listing = board.wait("/data/plugins_listing", lambda body: body["hpuprof"]["enabled"])
     assert listing["hpuprof"]["loading_mechanism"] == {"type": "IFRAME", "module_path": "/data/plugin/hpuprof/index.js"}
     home = "/data/plugin/hpuprof"
-    answer = board.wait(f"{home}/runs", lambda body: len(body["runs"]) >= 11 and all(r["status"] == "done" for r in body["runs"]))
+    answer = board.wait(
+        f"{home}/runs", lambda body: len(body["runs"]) >= 11 and all(r["status"] == "done" for r in body["runs"])
+    )
     rows = {r["key"]: r for r in answer["runs"]}
     assert rows["hpu_g3_lazy_8_ranks/hpu_g3_lazy_8_ranks"]["ranks"] == 8
     assert rows["hpu_g2_eager/hpu_g2_eager"]["bound"] == "input"

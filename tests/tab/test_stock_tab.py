@@ -7,16 +7,24 @@ from typing import Any
 import pytest
 from board import Board
 
-
 HOME = "/data/plugin/pytorch_profiler"
-DEVICE = {"hpu_g1_lazy", "hpu_g1_lazy_graph_replay", "hpu_g2_eager", "hpu_g3_compile", "hpu_g3_lazy_8_ranks", "hpu_hw_csv"}
+DEVICE = {
+    "hpu_g1_lazy",
+    "hpu_g1_lazy_graph_replay",
+    "hpu_g2_eager",
+    "hpu_g3_compile",
+    "hpu_g3_lazy_8_ranks",
+    "hpu_hw_csv",
+}
 HOST = {"cpu_1_rank", "cpu_2_ranks_ddp", "lightning_1_rank", "hpu_synapse_logger"}
 VIEWS = {"hpu_g1_lazy": {"Memory"}, "hpu_g1_lazy_graph_replay": {"Memory"}, "hpu_g2_eager": {"Memory"}, "hpu_g3_lazy_8_ranks": {"Distributed"}, "cpu_2_ranks_ddp": {"Distributed"}}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def runs(board: Board, stock_version: str) -> list[str]:
-    found = board.wait(f"{HOME}/runs", lambda body: body["runs"] and not body["loading"] and len(body["runs"]) >= 11, seconds=180)
+    found = board.wait(
+        f"{HOME}/runs", lambda body: body["runs"] and not body["loading"] and len(body["runs"]) >= 11, seconds=180
+    )
     return sorted(found["runs"])
 
 
@@ -42,13 +50,18 @@ def test_every_view_of_every_dialect_answers(board: Board, runs: list[str], samp
     assert mine, f"{sample} is not in the tab"
     for run in mine:
         views = set(good(board, "/views", run=run))
-        expected = {"Overview", "Operator", "Trace"} | ({"Kernel"} if sample in DEVICE else set()) | VIEWS.get(sample, set())
+        expected = (
+            {"Overview", "Operator", "Trace"} | ({"Kernel"} if sample in DEVICE else set()) | VIEWS.get(sample, set())
+        )
         assert expected <= views
         overview = good(board, "/overview", **query(board, run, "Overview"))
         shares = {part["name"]: part["value"] for part in overview["performance"][0]["children"]}
         assert overview["performance"][0]["value"] > 0, "a step takes time"
         operators = good(board, "/operation/table", group_by="Operation", **query(board, run, "Operator"))["data"]
-        for path, asked in (("/operation", {"group_by": "Operation"}), ("/operation/table", {"group_by": "OperationAndInputShape"})):
+        for path, asked in (
+            ("/operation", {"group_by": "Operation"}),
+            ("/operation/table", {"group_by": "OperationAndInputShape"}),
+        ):
             good(board, path, **asked, **query(board, run, "Operator"))
         trace = good(board, "/trace", **query(board, run, "Trace"))
         assert len(trace["traceEvents"]) > 20
@@ -68,7 +81,9 @@ def test_every_view_of_every_dialect_answers(board: Board, runs: list[str], samp
             assert all(communication > 0 for _, _, communication, _ in overlap.values())
 
 
-def device_views(board: Board, run: str, sample: str, overview: Any, shares: dict[str, Any], operators: list[Any]) -> None:
+def device_views(
+    board: Board, run: str, sample: str, overview: Any, shares: dict[str, Any], operators: list[Any]
+) -> None:
     summary = {row["title"]: row["value"] for row in overview["gpu_metrics"]["data"]}
     assert summary["Name"] == ("HPU" if sample == "hpu_hw_csv" else "GAUDI2")
     assert float(summary["GPU Utilization"].split()[0]) > 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ def slices(trace: dict[str, Any], cat: str) -> list[dict[str, Any]]:
     return [row for row in trace["traceEvents"] if row["ph"] == "X" and row["cat"] == cat]
 
 
-def op(name: str, ts: float, dur: float, number: int | None = None, *, cat: str = "cpu_op", tid: int = 1) -> dict[str, Any]:
+def op(
+    name: str, ts: float, dur: float, number: int | None = None, *, cat: str = "cpu_op", tid: int = 1
+) -> dict[str, Any]:
     args = {} if number is None else {"External id": number}
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
@@ -62,9 +65,24 @@ def test_a_converted_trace_analyses_to_the_same_report(sample: str, samples: Pat
     assert after.headline == before.headline
     assert {n: m.value for n, m in after.metrics.items()} == {n: m.value for n, m in before.metrics.items()}
     for table in TABLES:
-        assert msgspec.to_builtins(getattr(after.data, table)) == msgspec.to_builtins(getattr(before.data, table)), table
-    facts = ("family", "generation", "mode", "form", "device_name", "device_memory_bytes", "host_rows", "device_rows", "step_source", "world_size")
-    assert [[getattr(f, fact) for fact in facts] for f in after.data.files] == [[getattr(f, fact) for fact in facts] for f in before.data.files]
+        assert msgspec.to_builtins(getattr(after.data, table)) == msgspec.to_builtins(getattr(before.data, table)), (
+            table
+        )
+    facts = (
+        "family",
+        "generation",
+        "mode",
+        "form",
+        "device_name",
+        "device_memory_bytes",
+        "host_rows",
+        "device_rows",
+        "step_source",
+        "world_size",
+    )
+    assert [[getattr(f, fact) for fact in facts] for f in after.data.files] == [
+        [getattr(f, fact) for fact in facts] for f in before.data.files
+    ]
     assert len(done.files) == len(before.data.files)
 
 
@@ -180,7 +198,7 @@ def test_lightning_steps_are_the_batches_and_not_from_forward_to_forward(samples
     trace = read(path)
     steps = [row for row in slices(trace, "cpu_op") if row["name"].startswith("ProfilerStep#")]
     assert [row["name"] for row in steps] == [f"ProfilerStep#{i}" for i in range(5)]
-    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(steps))
     optimizers = [row for row in slices(trace, "cpu_op") if row["name"].startswith("Optimizer.step")]
     for row in optimizers:
         assert sum(s["ts"] <= row["ts"] and row["ts"] + row["dur"] <= s["ts"] + s["dur"] for s in steps) == 1
@@ -258,7 +276,9 @@ def test_rows_that_break_the_tab_are_mended_or_left_out(tmp_path: Path) -> None:
 
 def test_device_properties_are_there_for_every_device(tmp_path: Path) -> None:
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 3, "tid": 7, "ts": 20, "dur": 9, "args": {"device": 3}}
-    trace = written([op("aten::mm", 0, 30, 1), kernel], tmp_path, deviceProperties=[{"name": "A", "totalGlobalMem": "64"}])
+    trace = written(
+        [op("aten::mm", 0, 30, 1), kernel], tmp_path, deviceProperties=[{"name": "A", "totalGlobalMem": "64"}]
+    )
     assert [d["name"] for d in trace["deviceProperties"]] == ["A", *["CUDA device"] * 3]
     assert trace["deviceProperties"][0]["totalGlobalMem"] == 64, "the tab divides by it"
 
@@ -327,7 +347,7 @@ def test_a_cut_file_is_converted_as_far_as_it_goes(samples: Path, tmp_path: Path
 
 
 def test_an_unknown_target_is_refused(samples: Path, tmp_path: Path) -> None:
-    with pytest.raises(hpuprof.UsageError, match="one of|nothing is known"):
+    with pytest.raises(hpuprof.UsageError, match="nothing is known"):
         hpuprof.convert(samples / "cpu_1_rank", tmp_path, target="xprof")
 
 
@@ -335,5 +355,9 @@ def test_categories_are_spelled_as_both_versions_read_them(samples: Path, tmp_pa
     for sample in SAMPLES:
         for file in hpuprof.convert(samples / sample, tmp_path / sample).files:
             cats = {row["cat"] for row in read(file.path)["traceEvents"] if row["ph"] == "X"}
-            misread = {c for c in cats if c not in STOCK and c.lower() in {s.lower() for s in STOCK} | {"memcpy", "operator", "memory"}}
+            misread = {
+                c
+                for c in cats
+                if c not in STOCK and c.lower() in {s.lower() for s in STOCK} | {"memcpy", "operator", "memory"}
+            }
             assert not misread, (sample, misread)
