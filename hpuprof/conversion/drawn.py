@@ -8,8 +8,7 @@ our own analysis finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,9 +19,9 @@ from hpuprof.analysis.groups import clusters
 from hpuprof.analysis.links import Links, link, outermost
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
+from hpuprof.conversion.identifiers import Amended, Identifiers
+from hpuprof.conversion.sheet import Sheet
 from hpuprof.ingest import dialects
-from hpuprof.ingest.normalise import base_ns
-from hpuprof.ingest.restore import DRAWN
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.naming import METADATA_KEY
@@ -30,15 +29,6 @@ from hpuprof.naming import METADATA_KEY
 _LANES = 1_000_000  # numbers of the tracks that are added: beyond every engine lane, small enough for every viewer
 _SECOND = 1_000_000_000
 _NO_CALL = (Activity.NONE, Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.STEP)
-
-
-@dataclass
-class Amended:
-    """Identifiers for rows that are in the file, by (process, thread, start in ns as the converted file counts)."""
-
-    operators: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    calls: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    device: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
 
 @dataclass
@@ -52,7 +42,6 @@ class Tab:
     amended: Amended
     rows: list[bytes]
     linked: float | None  # share of device work with a known call, None without device rows
-    host_device: tuple[str, int]
 
 
 def plan(trace: Trace) -> Tab:
@@ -65,24 +54,11 @@ class _Drawing:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        # Viewers read stamps as doubles, which are finer the smaller they are: count from a whole second before the first row.
-        stamp = trace.origin_ns - base_ns(trace.header)
-        self.shift = (stamp // _SECOND - 1) * _SECOND
-        self.zero = stamp - self.shift
-        self.rows: list[bytes] = []
-        self.amended = Amended()
-        host, device = trace.host, trace.device
-        self.next_external = 1 + int(max(host.external.max(initial=0), device.external.max(initial=0)))
-        self.next_correlation = 1 + int(max(host.correlation.max(initial=0), device.correlation.max(initial=0)))
         self.roles = track_roles(trace)
         self.links: Links = link(trace)
-        self.by_thread = {f"{t.pid}/{t.tid}": i for i, t in enumerate(trace.tracks)}
-        ids, count = np.unique(host.external[self.links.nesting.rows], return_counts=True)
-        self.sound = set(ids[(count == 1) & (ids > 0)].tolist())  # identifiers that name one operator
-        self.own_place = np.full(len(host), -1, dtype=np.int64)  # of operators, in `nesting`
-        self.own_place[self.links.nesting.rows] = np.arange(len(self.links.nesting.rows))
-        self.builds = outermost(trace, np.flatnonzero(host.activity == Activity.GRAPH_BUILD))
-        self.around: dict[int, int] = {}  # host row -> innermost operator around it, in `nesting`
+        self.sheet = Sheet(trace)
+        self.ids = Identifiers(trace, self.links, main="{}/{}".format(*self._main()), zero_ns=self.sheet.zero_ns)
+        self.builds = outermost(trace, np.flatnonzero(trace.host.activity == Activity.GRAPH_BUILD))
         self.operators: dict[int, int] = {}  # host row -> external id of the operator that stands for it
         self.collectives: dict[int, int] = {}
 
@@ -102,53 +78,25 @@ class _Drawing:
         used = [dialects.device_number(t.process, t.pid) for t in self._device_tracks()]
         if direct:
             linked = float((self.links.launch[real] >= 0).mean()) if real.any() else None
-            self._own_links()
-            self._own_collectives()
+            self.ids.own_links()
+            self.ids.own_collectives()
         else:
             linked = self._device()
         if not (trace.host.kind == HostKind.OP).any():
             self._calls_as_operators()
         self._memory()
         return Tab(
-            direct, self.shift, steps_drawn, max(used, default=-1) + 1, self.amended, self.rows, linked, self._main()
+            direct,
+            self.sheet.shift_ns,
+            steps_drawn,
+            max(used, default=-1) + 1,
+            self.ids.amended,
+            self.sheet.rows,
+            linked,
         )
 
     def _device_tracks(self) -> list[Any]:
         return [self.trace.tracks[t] for t in np.unique(self.trace.device.track).tolist()]
-
-    # -------------------------------------------------------------------------------------------------------- rows to add
-
-    def _add(self, *, name: str, cat: str, pid: int, tid: int, start: int, end: int, **arguments: Any) -> None:
-        row = {
-            "ph": "X",
-            "cat": cat,
-            "name": name,
-            "pid": pid,
-            "tid": tid,
-            "ts": self._stamp(start),
-            "dur": msgspec.Raw(shortened(end - start) if cat == "cpu_op" else micros(max(end - start, 0))),
-            "args": {**{k: v for k, v in arguments.items() if v is not None}, "hpuprof": {"drawn": True}},
-        }
-        self.rows.append(msgspec.json.encode(row))
-
-    def _stamp(self, when: int) -> msgspec.Raw:
-        return msgspec.Raw(micros(when + self.zero))
-
-    def _name_track(self, pid: int, tid: int, name: str, *, process: str = "", order: int | None = None) -> None:
-        facts: list[tuple[str, dict[str, Any]]] = [("thread_name", {"name": name})]
-        if order is not None:
-            facts.append(("thread_sort_index", {"sort_index": order}))
-        if process:
-            facts.append(("process_name", {"name": process}))
-        for what, args in facts:
-            row = {"ph": "M", "name": what, "pid": pid, "tid": tid}
-            self.rows.append(msgspec.json.encode({**row, "args": {**args, "hpuprof": {"drawn": True}}}))
-
-    def _arrow(self, number: int, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
-        for phase, (pid, tid, when) in (("s", start), ("f", end)):
-            row = {"ph": phase, "id": number, "cat": DRAWN, "name": "launch", "pid": pid, "tid": tid}
-            row["ts"] = self._stamp(when)
-            self.rows.append(msgspec.json.encode(row | ({"bp": "e"} if phase == "f" else {})))
 
     # -------------------------------------------------------------------------------------------------------------- steps
 
@@ -164,11 +112,11 @@ class _Drawing:
         pid, tid = self._main()
         process = int(pid) if pid.isdecimal() else _LANES
         if not pid:
-            self._name_track(process, tid, "steps", process="host (not traced)")
+            self.sheet.name_track(process, tid, "steps", process="host (not traced)")
         for i, (start, end) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
-            self._add(
+            self.sheet.add(
                 name=f"ProfilerStep#{i}", cat="cpu_op", pid=process, tid=tid, start=start, end=end,
-                **{"External id": self._external(), "step": steps.labels[i], "left out": steps.excluded[i] or None},
+                **{"External id": self.ids.external(), "step": steps.labels[i], "left out": steps.excluded[i] or None},
             )  # fmt: skip
 
     def _memory(self) -> None:
@@ -190,7 +138,7 @@ class _Drawing:
             facts = {
                 "Device Type": int(device),
                 "Device Id": 0 if device else -1,
-                "Addr": len(self.rows) + 1,  # rows without an address make no curve
+                "Addr": len(self.sheet.rows) + 1,  # rows without an address make no curve
                 "Bytes": total - before.get(device, total),
                 "Total Allocated": total,
                 "Total Reserved": max(total, room),
@@ -203,29 +151,21 @@ class _Drawing:
                 "name": "[memory]",
                 "pid": int(pid or _LANES),
                 "tid": tid,
-                "ts": self._stamp(when),
+                "ts": self.sheet.stamp(when),
             }
-            self.rows.append(msgspec.json.encode({**row, "args": facts}))
+            self.sheet.rows.append(msgspec.json.encode({**row, "args": facts}))
 
     def _calls_as_operators(self) -> None:
         """Draw calls as operators where a trace has none: the tab shows nothing else of a host."""
         host = self.trace.host
         for row in np.flatnonzero(host.kind == HostKind.RUNTIME).tolist():
             pid, tid = self._place(row)
-            self._add(
+            self.sheet.add(
                 name=self.trace.names[int(host.name[row])], cat="cpu_op", pid=pid, tid=tid,
-                start=int(host.start[row]), end=int(host.end[row]), **{"External id": self._external()},
+                start=int(host.start[row]), end=int(host.end[row]), **{"External id": self.ids.external()},
             )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------------------- device
-
-    def _external(self) -> int:
-        self.next_external += 1
-        return self.next_external - 1
-
-    def _correlation(self) -> int:
-        self.next_correlation += 1
-        return self.next_correlation - 1
 
     def _place(self, row: int) -> tuple[int, int]:
         """Return the process and thread of the OS on which a host row ran, as numbers."""
@@ -238,9 +178,9 @@ class _Drawing:
         activations = self._known_links(find_activations(trace))
         correlation: dict[int, tuple[int, int]] = {}  # call -> correlation, external id
         calls = np.unique(activations.call[activations.call >= 0])
-        self._find_around(np.union1d(calls, self.builds))
+        self.ids.find_around(np.union1d(calls, self.builds))
         for call in calls.tolist():
-            correlation[call] = self._correlation(), self._operator_of(call)
+            correlation[call] = self.ids.correlation(), self._operator_of(call)
         self._call_rows(correlation)
         self._kernel_rows(activations, correlation)
         real = activations.of_row >= 0
@@ -271,7 +211,7 @@ class _Drawing:
                 return self.collectives[call]
         builder = self._builder(call)
         for row in (call, builder):
-            operator = self._around(row) if row is not None else None
+            operator = self.ids.operator_around(row) if row is not None else None
             if operator is not None:
                 return operator
         stands = call if builder is None else builder
@@ -280,11 +220,11 @@ class _Drawing:
         return self.operators[stands]
 
     def _draw_operator(self, row: int, name: str, *, original: bool = False) -> int:
-        external = self._external()
+        external = self.ids.external()
         pid, tid = self._place(row)
         host = self.trace.host
         plain = self.trace.names[int(host.name[row])]
-        self._add(
+        self.sheet.add(
             name=name, cat="cpu_op", pid=pid, tid=tid, start=int(host.start[row]), end=int(host.end[row]),
             **{"External id": external, "original name": plain if original else None},
         )  # fmt: skip
@@ -298,54 +238,19 @@ class _Drawing:
         at = int(np.searchsorted(host.start[self.builds], host.start[call], side="right")) - 1
         return int(self.builds[at]) if at >= 0 else None
 
-    def _find_around(self, rows: Any) -> None:
-        """Find the innermost operator around each of many host rows, each on its OS thread."""
-        host = self.trace.host
-        main = self.by_thread.get("{}/{}".format(*self._main()), -1)
-        # A call on a track of no OS thread was made inside what the main thread did at that time, unless it launched.
-        of_track = np.array(
-            [main if t.synapse else self.by_thread.get(t.os_thread, -1) for t in self.trace.tracks] or [-1],
-            dtype=np.int32,
-        )
-        synapse = np.array([t.synapse for t in self.trace.tracks] or [False], dtype=bool)[host.track[rows]]
-        launches = np.isin(host.activity[rows], [Activity.LAUNCH, Activity.GRAPH_LAUNCH])
-        track = np.where(synapse & launches, -1, of_track[host.track[rows]])
-        place = np.full(len(rows), -1, dtype=np.int64)
-        known = track >= 0
-        place[known] = self.links.nesting.innermost(track[known], host.start[rows[known]])
-        place = np.where(self.own_place[rows] >= 0, self.own_place[rows], place)
-        self.around = dict(zip(rows.tolist(), place.tolist(), strict=True))
-
-    def _around(self, row: int) -> int | None:
-        """Return the external id of the innermost operator around a host row, None for none."""
-        place = self.around.get(row, -1)
-        if place < 0:
-            return None
-        host, operator = self.trace.host, int(self.links.nesting.rows[place])
-        external = int(host.external[operator])
-        return external if external in self.sound else self._amend_operator(operator)
-
-    def _amend_operator(self, operator: int) -> int:
-        """Give an operator an identifier that no other one has."""
-        where = self.trace.tracks[int(self.trace.host.track[operator])]
-        key = where.pid, where.tid, int(self.trace.host.start[operator]) + self.zero
-        if key not in self.amended.operators:
-            self.amended.operators[key] = self._external()
-        return self.amended.operators[key]
-
     def _call_rows(self, correlation: dict[int, tuple[int, int]]) -> None:
         """Draw each call once: those that made device work with their identifiers, the others with a number of their own."""
         host = self.trace.host
         calls = (host.kind == HostKind.RUNTIME) & ~np.isin(host.activity, _NO_CALL)
         drawn = set(outermost(self.trace, np.flatnonzero(calls)).tolist()) | set(correlation)
         for row in sorted(drawn):
-            number, external = correlation.get(row) or (self._correlation(), 0)
+            number, external = correlation.get(row) or (self.ids.correlation(), 0)
             if row not in correlation and host.activity[row] == Activity.COLLECTIVE:
                 external = (
                     self._operator_of(row) if dialects.tab_collective(self.trace.names[int(host.name[row])]) else 0
                 )
             pid, tid = self._place(row)
-            self._add(
+            self.sheet.add(
                 name=self.trace.names[int(host.name[row])], cat="Runtime", pid=pid, tid=tid,
                 start=int(host.start[row]), end=int(host.end[row]), **{"correlation": number, "External id": external},
             )  # fmt: skip
@@ -379,7 +284,7 @@ class _Drawing:
             tid = self._lane(free, (number, engine), begin, stop)
             row = first[keys[at]]
             dtype = int(device.dtype[row])
-            self._add(
+            self.sheet.add(
                 name=trace.names[name], cat="gpu_memcpy" if kind == DeviceKind.COPY else "Kernel", pid=number, tid=tid,
                 start=begin, end=stop,
                 **{
@@ -392,7 +297,7 @@ class _Drawing:
             if ids[0] is not None and call not in arrows:
                 arrows.add(call)
                 pid, thread = self._place(call)
-                self._arrow(
+                self.sheet.arrow(
                     _LANES * 1000 + len(arrows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
                 )
         for number, engine in sorted(free):
@@ -400,7 +305,7 @@ class _Drawing:
             for place in range(count):
                 tid = self._lane_number(engine, place)
                 label = f"{trace.engines[engine]} (all lanes)" + (f" {place + 1}" if place else "")
-                self._name_track(number, tid, label, order=-1000 + engine * 100 + place)
+                self.sheet.name_track(number, tid, label, order=-1000 + engine * 100 + place)
 
     def _lane(self, free: dict[tuple[int, int], list[int]], key: tuple[int, int], start: int, end: int) -> int:
         """Return a track on which nothing else runs from `start` to `end`: viewers drop rows that half overlap."""
@@ -415,97 +320,3 @@ class _Drawing:
     @staticmethod
     def _lane_number(engine: int, place: int) -> int:
         return _LANES + engine * 1000 + place
-
-    # ---------------------------------------------------------------------------------------- rows that stand as they are
-
-    def _own_links(self) -> None:
-        """Give calls and their device rows the identifier of the operator around the call, where they name another one.
-
-        Kineto wrote the correlation in its place until 2023, which names an operator that has nothing to do with the call.
-        """
-        host, device, nesting = self.trace.host, self.trace.device, self.links.nesting
-        linked = np.flatnonzero(self.links.launch >= 0)
-        if not len(linked):
-            return
-        calls = np.unique(self.links.launch[linked])
-        place = nesting.innermost(host.track[calls].astype(np.int32), host.start[calls])
-        operator_of = {
-            int(host.external[o]): int(o) for o in nesting.rows.tolist() if int(host.external[o]) in self.sound
-        }
-        right: dict[int, int] = {}
-        for call, at in zip(calls.tolist(), place.tolist(), strict=True):
-            named = int(host.external[call])
-            around = operator_of.get(named)
-            begin = int(host.start[call])
-            good = (
-                around is not None
-                and host.track[around] == host.track[call]
-                and host.start[around] <= begin < host.start[around] + host.dur[around]
-            )
-            if good:
-                right[call] = named
-                continue
-            if at < 0:
-                right[call] = 0
-            else:
-                operator = int(nesting.rows[at])
-                own = int(host.external[operator])
-                right[call] = own if own in self.sound else self._amend_operator(operator)
-            if named != right[call]:
-                self.amended.calls[self._key(int(host.track[call]), begin)] = right[call]
-        for row in linked.tolist():
-            number = right[int(self.links.launch[row])]
-            if int(device.external[row]) != number:
-                self.amended.device[self._key(int(device.track[row]), int(device.start[row]))] = number
-
-    def _key(self, track: int, start: int) -> tuple[str, str, int]:
-        where = self.trace.tracks[track]
-        return where.pid, where.tid, start + self.zero
-
-    def _own_collectives(self) -> None:
-        """Give the device rows of a collective the identifier of the annotation around their launch: so the tab joins them."""
-        device, host = self.trace.device, self.trace.host
-        rows = np.flatnonzero((device.kind == DeviceKind.COMMUNICATION) & (self.links.launch >= 0))
-        spans = np.flatnonzero(
-            (host.kind == HostKind.ANNOTATION) & (host.activity == Activity.COLLECTIVE) & (host.external >= 0)
-        )
-        if not len(rows) or not len(spans):
-            return
-        by_track: dict[int, Any] = {int(t): spans[host.track[spans] == t] for t in np.unique(host.track[spans])}
-        for row in rows.tolist():
-            call = int(self.links.launch[row])
-            mine = by_track.get(int(host.track[call]))
-            if mine is None:
-                continue
-            at = int(np.searchsorted(host.start[mine], host.start[call], side="right")) - 1
-            if at < 0 or host.end[mine[at]] <= host.start[call]:
-                continue
-            self.amended.device[self._key(int(device.track[row]), int(device.start[row]))] = int(
-                host.external[mine[at]]
-            )
-
-
-def micros(ns: int) -> bytes:
-    """Write nanoseconds as Chrome's microseconds."""
-    sign, ns = (b"-", -ns) if ns < 0 else (b"", ns)
-    return sign + b"%d.%03d" % divmod(ns, 1000)
-
-
-def shortened(ns: int) -> bytes:
-    """Write an operator's length, less a fraction of a nanosecond that reading it rounds away.
-
-    The tab adds start and length as doubles and drops an operator that seems to outlive its parent, or to begin before its
-    neighbour has ended; one in a few does, by the last bit. The shorter a row, the more is taken off it (0.1 to 0.4 ns), so
-    that a child that ends with its parent ends before it.
-    """
-    if ns <= 0:
-        return b"0.000"
-    off = 100_000 + 300_000 // (1 + ns.bit_length()) - 2 * (ns * 64 // (1 << ns.bit_length()))  # in femtoseconds
-    whole, rest = divmod(ns * 1_000_000 - off, 1_000_000_000)
-    return b"%d.%09d" % (whole, rest)
-
-
-def written(rows: list[bytes]) -> Iterator[bytes]:
-    """Yield drawn rows in pieces of some thousand."""
-    for at in range(0, len(rows), 4096):
-        yield b",\n".join(rows[at : at + 4096])

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from hpuprof.conversion.drawn import Tab, micros, shortened
+from hpuprof.conversion.drawn import Tab
+from hpuprof.conversion.text import micros, shortened
 from hpuprof.ingest import dialects
 from hpuprof.ingest.stamps import exact_ns
 from hpuprof.ingest.wire import Args, ExactEvent, WholeEvent

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from hpuprof._version import __version__
-from hpuprof.conversion.drawn import Tab, plan, written
+from hpuprof.conversion.drawn import Tab, plan
 from hpuprof.conversion.rows import Rewriter
+from hpuprof.conversion.text import written
 from hpuprof.errors import OutputError, UsageError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.decode import EventStream
