@@ -30,6 +30,7 @@ def run_row(state: RunState) -> dict[str, Any]:
         "version": state.version,
         "files": len(state.files),
         "bytes": sum(f.bytes for f in state.files),
+        "changed": max(f.changed_ns for f in state.files) / 1e9,
     }
     report = state.report
     if report is None:
@@ -55,7 +56,7 @@ def _cell(metric: Metric) -> dict[str, Any]:
 
 def _graph_mode(report: Report) -> dict[str, Any] | None:
     """Return the graph-mode verdict where the report has one."""
-    found = getattr(report.data, "graph_mode", None)
+    found = getattr(report, "graph_mode", None) or getattr(report.data, "graph_mode", None)
     verdict = getattr(found, "verdict", None)
     if not isinstance(verdict, str):
         return None

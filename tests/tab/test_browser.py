@@ -55,8 +55,8 @@ def test_our_tab_shows_the_verdict_first_then_the_report(
     assert verdict.startswith("Input-bound")
     top = browser.value("document.querySelector('#verdict').getBoundingClientRect().bottom")
     assert top < 400, "the verdict is on the first screen"
-    source = browser.wait("document.querySelector('#report').getAttribute('src')")
-    assert "run=hpu_g2_eager" in source
+    source = browser.wait("document.querySelector('#report:not([hidden])')?.dataset.loaded")
+    assert "run=hpu_g2_eager" in source, "the report below the verdict is of the same run"
     assert (
         browser.value("document.querySelector('#report').getAttribute('sandbox')")
         == "allow-scripts allow-popups allow-downloads"

@@ -3,6 +3,7 @@
 
 const POLL_BUSY_MS = 1500;
 const POLL_IDLE_MS = 6000;
+const SANDBOX = "allow-scripts allow-popups allow-downloads";
 
 const FIGURES = [
   ["step_time_p50", "step time, median"],
@@ -31,7 +32,8 @@ function make(tag, attributes = {}, ...children) {
 }
 
 const done = () => state.runs.filter((run) => run.sentence);
-const chosen = () => state.runs.find((run) => run.key === state.run) || done()[0] || state.runs[0];
+const newest = (runs) => runs.reduce((best, run) => (!best || run.changed > best.changed ? run : best), undefined);
+const chosen = () => state.runs.find((run) => run.key === state.run) || newest(done()) || newest(state.runs);
 const query = (path, pairs) => path + "?" + new URLSearchParams(pairs).toString();
 
 async function getJson(path) {
@@ -45,6 +47,8 @@ async function poll() {
   try {
     const answer = await getJson("runs");
     Object.assign(state, {runs: answer.runs, looked: answer.looked, problem: answer.problem, logdir: answer.logdir, lost: ""});
+    // What is being read stays, whatever comes; nothing chosen means the newest.
+    if (!state.run && done().length) state.run = chosen().key;
     if (!answer.looked || answer.runs.some((run) => run.status === "waiting" || run.status === "analysing")) wait = POLL_BUSY_MS;
   } catch (error) {
     state.lost = `TensorBoard does not answer (${error.message})`;
@@ -106,17 +110,22 @@ function runView() {
   return parts.filter(Boolean);
 }
 
-// The frame is kept while its report is the newest: a report must not lose its place when the tab polls.
+// The frame is kept while its report is the newest: a report must not lose its place when the tab polls. Another report gets
+// another frame, seen when it has come: no run's numbers stand below another one's verdict.
 function reportFrame() {
   const run = chosen();
   const wanted = state.view === "run" && run && run.sentence ? query("report", {run: run.key, version: run.version, embedded: 1}) : "";
-  const frame = document.getElementById("report");
-  frame.hidden = !wanted;
-  if (wanted && state.shown !== wanted) {
-    state.shown = wanted;
-    frame.src = wanted;
-    frame.title = `Report of ${run.name}`;
+  const old = document.getElementById("report");
+  if (!wanted || state.shown === wanted) {
+    old.hidden = !wanted || !old.dataset.loaded;
+    return;
   }
+  state.shown = wanted;
+  const frame = make("iframe", {id: "report", hidden: true, sandbox: SANDBOX, title: `Report of ${run.name}`, src: wanted, onload: () => {
+    frame.dataset.loaded = wanted;
+    frame.hidden = state.view !== "run";
+  }});
+  old.replaceWith(frame);
 }
 
 const COLUMNS = [
@@ -215,7 +224,7 @@ export async function render() {
   document.documentElement.lang = "en";
   document.head.append(make("link", {rel: "stylesheet", href: "style.css"}));
   place = make("div", {id: "place"});
-  document.body.append(make("div", {class: "bar", id: "bar"}), make("main", {}, place, make("iframe", {id: "report", hidden: true, sandbox: "allow-scripts allow-popups allow-downloads", title: "Report"})));
+  document.body.append(make("div", {class: "bar", id: "bar"}), make("main", {}, place, make("iframe", {id: "report", hidden: true, sandbox: SANDBOX, title: "Report"})));
   draw();
   await poll();
 }
