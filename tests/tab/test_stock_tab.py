@@ -111,6 +111,18 @@ def test_utilisation_is_a_union_over_lanes(board: Board, runs: list[str]) -> Non
     assert sum(op["device_self_duration"] for op in operators) <= 3 * step * (steps + 1)
 
 
+def test_modules_have_device_time(board: Board, runs: list[str]) -> None:
+    (run,) = of(runs, "modules")
+    assert "Module" in good(board, "/views", run=run), "although Lightning's `Framework` hides it"
+    rows = good(board, "/module", **query(board, run, "Module"))
+    (linear,) = rows["data"]
+    keys = {column["name"]: column["key"] for column in rows["columns"]}
+    assert linear["name"] == "Linear_0"
+    assert linear[keys["Occurences"]] == 4
+    assert linear[keys["Device Total Time"]] == 4 * 250
+    good(board, "/tree", **query(board, run, "Module"))
+
+
 def test_data_loading_is_counted(board: Board, runs: list[str]) -> None:
     (run,) = of(runs, "hpu_g2_eager")
     overview = good(board, "/overview", **query(board, run, "Overview"))
