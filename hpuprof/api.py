@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 from hpuprof.analysis.collectives import read_manifest
 from hpuprof.cache import Cache, code_digest, prune
+from hpuprof.conversion.run import TARGETS, Conversion, convert_run, refuse_among
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import ConfigError, InputError, TraceFormatError, UsageError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
@@ -416,6 +417,45 @@ def check(path: Source) -> Checked:
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file", hint="give a trace file")
     return check_file(path)
+
+
+def convert(
+    source: Run | Source | Sequence[Source],
+    directory: Source,
+    *,
+    target: str = "tensorboard",
+    force: bool = False,
+    compress: bool = True,
+    rank_from: str | None = None,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Conversion:
+    """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler) shows the device in every view.
+
+    Files go to `directory/<run>/<host>_<rank>.<time>.pt.trace.json.gz`, one run for each stage, action and window; they
+    analyse to the numbers of their sources. Raises UsageError for an unknown `target` or a directory among the traces,
+    OutputError when a file exists (without `force`) or cannot be written, InputError when no file could be converted.
+    """
+    if target not in TARGETS:
+        raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")
+    options = resolve_options(rank_from=rank_from, jobs=jobs)
+    if not isinstance(source, Run):
+        refuse_among([source] if isinstance(source, (str, Path)) else source, Path(directory))
+    run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
+    jobs = options.jobs
+    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
+        jobs = 1
+    return convert_run(
+        run.files,
+        run.identities,
+        Path(directory),
+        force=force,
+        compress=compress,
+        jobs=jobs,
+        executor=executor,
+        progress=progress,
+    )
 
 
 def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Path:

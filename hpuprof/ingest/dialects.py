@@ -507,6 +507,80 @@ def activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
     return None
 
 
+# ------------------------------------------------------------------------------------------ words of the stock TensorBoard tab
+
+TAB_CATEGORIES: dict[str, str] = {
+    "trace": "Trace",
+    "operator": "cpu_op",
+    "python": "Python",
+    "runtime": "Runtime",
+    "kernel": "Kernel",
+    "concurrent_kernel": "Kernel",
+    "memcpy": "gpu_memcpy",
+    "gpu_memcpy": "gpu_memcpy",
+    "memset": "gpu_memset",
+    "gpu_memset": "gpu_memset",
+    **dict.fromkeys(
+        [
+            "cuda_runtime",
+            "cuda_driver",
+            "hip_runtime",
+            "hip_driver",
+            "xpu_runtime",
+            "xpu_driver",
+            "privateuse1_runtime",
+            "privateuse1_driver",
+        ],
+        "Runtime",
+    ),
+}
+"""Category (lower case) -> the spelling that both torch-tb-profiler 0.4.0 (exact case) and 0.4.3 (any case) understand."""
+
+TAB_MISREADS = _cats(
+    "trace operator python runtime kernel memcpy gpu_memcpy memset gpu_memset memory gpu_user_annotation forward_backward"
+)
+"""Categories (lower case) that the tab takes for something: rows that it must not count get another one."""
+
+_COLLECTIVE_NAMES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"all_?reduce", re.IGNORECASE), "all_reduce"),
+    (re.compile(r"reduce_?scatter", re.IGNORECASE), "reduce_scatter"),
+    (re.compile(r"all_?gather", re.IGNORECASE), "all_gather"),
+    (re.compile(r"broadcast", re.IGNORECASE), "broadcast"),
+    (re.compile(r"reduce", re.IGNORECASE), "reduce"),
+)
+_COLLECTIVE_ANNOTATION = re.compile(r"^(?P<library>nccl|gloo|hccl|xccl|rccl|ucc|mpi|oneccl):")
+
+
+def tab_collective(name: str) -> str | None:
+    """Return the one of the ten names by which the tab knows collectives; None for what it has no name for."""
+    library = _COLLECTIVE_ANNOTATION.match(name)
+    for pattern, plain in _COLLECTIVE_NAMES:
+        if pattern.search(name):
+            return f"{'gloo' if library and library['library'] == 'gloo' else 'nccl'}:{plain}"
+    return None
+
+
+def is_collective_annotation(name: str) -> bool:
+    """Tell whether an annotation is one that torch.distributed draws around a collective."""
+    return _COLLECTIVE_ANNOTATION.match(name) is not None
+
+
+def links_rows(family: str, categories: set[str]) -> bool:
+    """Tell whether a writer's device rows can stand as they are in the tab: one row a kernel, joined to calls by correlation."""
+    return family not in ("hpu", "mtia") and not any(c.lower().startswith("mtia") for c in categories)
+
+
+DEVICE_NAMES = {"hpu": "HPU", "mtia": "MTIA", "xpu": "XPU", "rocm": "ROCm device", "cuda": "CUDA device"}
+"""What a device is called whose trace does not name it."""
+
+
+def device_number(process: str, pid: str) -> int:
+    """Return the number of the device that a lane's process belongs to, 0 when neither name nor number tells."""
+    match = HPU_PROCESS.match(process)
+    number = process.rsplit(":", 1)[-1] if match else pid
+    return int(number) if number.isdecimal() and int(number) < 64 else 0
+
+
 def call_name(name: str) -> str:
     """Return a host row's plain name: Synapse Logger writes `call:synLaunch`, Synapse `enqueue (accel0)`."""
     return name.removeprefix("call:")

@@ -313,7 +313,7 @@ class Normaliser:
             details=[Detail(*key) for key in self.details],
             categories={cats[c]: n for c, n in enumerate(self.cat_rows) if n},
             header=log.header,
-            origin_ns=origin + _base_ns(log.header),
+            origin_ns=origin + base_ns(log.header),
             family=family,
             generation=generation,
             mode=dialects.run_mode(family, set(names), activities),
@@ -489,6 +489,7 @@ def _external(args: list[Args]) -> Ints:
     return values
 
 
-def _base_ns(header: dict[str, object]) -> int:
+def base_ns(header: dict[str, object]) -> int:
+    """Return the time that stamps of a trace count from, ns since 1970; 0 when it names none."""
     base = whole(header.get("baseTimeNanoseconds", 0)) or 0
     return base if 0 <= base < 2**62 else 0

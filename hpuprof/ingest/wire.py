@@ -63,6 +63,8 @@ class Args(msgspec.Struct, gc=False):
     reserved: Any = None
     limit: Any = None
     resident: Any = None
+    # rows that `convert` changed or added (see `restore`)
+    mark: Any = msgspec.field(default=None, name="hpuprof")
 
 
 NO_ARGS = Args()
@@ -113,3 +115,19 @@ class ExactEvent(msgspec.Struct, gc=False):
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: Time = None
     args: Args | None = None
+
+
+class RawEvent(msgspec.Struct, gc=False, omit_defaults=True):
+    """One trace event as it stands in the file, for rewriting: values stay text, arguments are not looked into."""
+
+    ph: Any = ""
+    cat: msgspec.Raw = msgspec.Raw(b"")
+    name: msgspec.Raw = msgspec.Raw(b"")
+    id: msgspec.Raw = msgspec.Raw(b"")
+    pid: msgspec.Raw = msgspec.Raw(b"")
+    tid: msgspec.Raw = msgspec.Raw(b"")
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: msgspec.Raw = msgspec.Raw(b"")
+    bp: msgspec.Raw = msgspec.Raw(b"")
+    s: msgspec.Raw = msgspec.Raw(b"")
+    args: msgspec.Raw = msgspec.Raw(b"")
