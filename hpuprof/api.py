@@ -14,7 +14,7 @@ from hpuprof.analysis.collectives import read_manifest
 from hpuprof.cache import Cache, code_digest, prune
 from hpuprof.conversion.run import TARGETS, Conversion, convert_run, refuse_among
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import ConfigError, InputError, TraceFormatError, UsageError
+from hpuprof.errors import ConfigError, InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from hpuprof.timeline.merge import Merged
 
 Source = str | Path
-CLOCKS = ("raw", "manifest")
-"""What a merged timeline's axis may rest on."""
 SMALL_RUN_BYTES = 8 << 20
 """Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
 
@@ -345,7 +343,6 @@ def merge(
     steps: str | tuple[int, int] | None = None,
     clock: str = "raw",
     offsets: Mapping[int, ClockOffset] | None = None,
-    manifest: Source | None = None,
     rank_from: str | None = None,
     force: bool = True,
     strict: bool | None = None,
@@ -356,8 +353,8 @@ def merge(
     """Write one Chrome trace (`.json` or `.json.gz`) of all ranks that chrome://tracing and Perfetto open without losing a row.
 
     `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` takes the stamps as
-    recorded (right within a host); `manifest` takes offsets from the JSON file `manifest`. `offsets` gives the clock of each
-    rank directly; `strict`: write nothing when rows or files would be lost. Memory depends on the largest file, not on their number; the file appears whole or not at all.
+    recorded (right within a host); `collective` estimates the clocks of hosts from their collectives, as `analyze` does; `manifest:FILE` takes
+    them from a JSON file. `offsets` gives the clock of each rank directly; `strict`: write nothing when rows or files would be lost. Memory depends on the largest file, not on their number; the file appears whole or not at all.
     `jobs`, `executor`: as for `analyze`, but workers must share this machine's temporary directory.
     Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
     not there.
@@ -367,14 +364,13 @@ def merge(
 
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
-    if clock not in CLOCKS:
-        raise UsageError(f"no clock {clock!r}", hint=f"one of {', '.join(CLOCKS)}")
-    if (clock == "manifest") != (manifest is not None):
-        raise UsageError(
-            "the clock `manifest` needs a manifest, and no other clock takes one", hint="see docs/viewers.md"
-        )
-    if manifest is not None:
+    mode, _, manifest = clock.partition(":")
+    if mode not in ("raw", "collective", "manifest") or (mode == "manifest") != bool(manifest):
+        raise UsageError(f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/viewers.md")
+    if mode == "manifest":
         offsets = manifest_offsets(manifest, run.files, run.identities)
+    elif mode == "collective":
+        offsets = _estimated_clocks(analyze(run, clock="collective", jobs=jobs, executor=executor))
     chosen = parse_steps(steps) if isinstance(steps, str) else Selection(*steps) if steps else None
     jobs = options.jobs
     if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
@@ -386,7 +382,7 @@ def merge(
         MergeOptions(
             ranks=None if ranks is None else tuple(sorted(set(ranks))),
             steps=chosen,
-            clock="offsets" if offsets and clock == "raw" else clock,
+            clock="offsets" if offsets and mode == "raw" else mode,
             offsets=offsets,
         ),
         rank_from=run.rank_from,
@@ -397,6 +393,26 @@ def merge(
         executor=executor,
         progress=progress,
     )
+
+
+def _estimated_clocks(report: Report) -> dict[int, ClockOffset]:
+    """Return each rank's clock as the analysis placed it. Raises InsufficientDataError when clocks are unrelated."""
+    from hpuprof.model.clock import ClockOffset
+
+    rows = {row.host: row for row in report.data.clocks}
+    found = {}
+    for file in report.data.files:
+        row = rows.get(file.host_name or "") or rows.get(f"rank {file.rank}")
+        if row is None and len(rows) == 1:
+            continue  # all ranks share the one clock
+        if row is None or row.offset_ns is None:
+            raise InsufficientDataError(
+                f"{file.path}: no collective relates the clock of rank {file.rank} to the others",
+                hint="--clock raw takes stamps as recorded; --clock manifest:FILE takes offsets that you know",
+            )
+        # The table says what to add to stamps, ClockOffset what they show too much.
+        found[file.rank] = ClockOffset(-row.offset_ns, -(row.drift_ppm or 0.0), row.at_ns or 0)
+    return found
 
 
 def is_merged(path: Source) -> bool:

@@ -293,6 +293,8 @@ def test_a_scheduler_needs_its_extra(run, samples, monkeypatch):
     code, out, told = run("analyze", samples / "cpu_1_rank", "--scheduler", "tcp://127.0.0.1:9")
     assert (code, out) == (2, "")
     assert "hpuprof[dask]" in told
+
+
 def test_clock_chooses_what_relates_hosts(run, samples, tmp_path):
     traces = samples / "hpu_g3_lazy_8_ranks"
     for clock, said in (("raw", "raw"), ("collective", "collective")):
