@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 MAX_TIMELINE_RANKS = 8
 MAX_TIMELINE_STEPS = 40
-MAX_BOX_RANKS = 32
-MAX_BOX_STEPS = 200
-MAX_BAR_RANKS = 8
+MAX_POINT_RANKS = 32
+MAX_POINT_STEPS = 200
+MAX_BAR_RANKS = 3
 MAX_HEAT_RANKS = 1024
 MAX_HEAT_STEPS = 100
 MAX_BARS = 20
@@ -119,49 +119,57 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
 
 
 def step_times(report: Report) -> go.Figure | None:
-    """Distribution of step times, one box a rank (at most 32), every step a point; steps left out of medians are hollow."""
-    chosen = recordings(report)[:MAX_BOX_RANKS]
-    figure = _figure(height=170 + 26 * len(chosen))
-    drawn = False
+    """Distribution of step times: a point for each step, and median and 90th percentile of each rank as lines.
+
+    At most 32 ranks and 200 steps of each. Steps that are left out of medians are hollow.
+    """
+    chosen = recordings(report)[:MAX_POINT_RANKS]
     steps = _steps(report)
-    for name, used, colour, mark in (("used", True, "#4477aa", "circle"), ("left out", False, "#999999", "circle-open")):
-        x: list[float] = []
-        y: list[str] = []
-        text: list[str] = []
-        for row in chosen:
-            for step in steps.get(row.rank, [])[:MAX_BOX_STEPS]:
-                if step.used is used:
-                    x.append(_ms(step.wall_ns))
-                    y.append(f"rank {row.rank}")
-                    why = f" ({step.excluded})" if step.excluded else ""
-                    text.append(f"rank {row.rank}, step {step.step}{why}: {duration(step.wall_ns)}")
-        if not x:
+    figure = _figure(height=150 + 30 * len(chosen))
+    drawn = False
+    for name, used in (("used step", True), ("left out", False)):
+        shown = [s for r in chosen for s in steps.get(r.rank, [])[:MAX_POINT_STEPS] if s.used is used]
+        if not shown:
             continue
         drawn = True
-        figure.add_box(
+        why = [f" ({s.excluded})" if s.excluded else "" for s in shown]
+        figure.add_scatter(
             name=name,
-            x=x,
-            y=y,
-            orientation="h",
-            boxpoints="all",
-            jitter=0.4,
-            pointpos=0,
-            hovertext=text,
+            mode="markers",
+            x=[_ms(s.wall_ns) for s in shown],
+            y=[f"rank {s.rank}" for s in shown],
+            hovertext=[
+                f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)
+            ],
             hoverinfo="text",
-            hoveron="points",
-            marker={"color": colour, "size": 6, "symbol": mark},
-            line={"color": colour if used else "rgba(0,0,0,0)", "width": 1},
-            fillcolor="rgba(68,119,170,0.2)" if used else "rgba(0,0,0,0)",
+            marker={
+                "color": "rgba(68,119,170,0.6)" if used else "#999999",
+                "size": 9,
+                "symbol": "circle" if used else "circle-open",
+            },
         )
     if not drawn:
         return None
-    figure.update_yaxes(categoryorder="array", categoryarray=[f"rank {r.rank}" for r in chosen][::-1])
-    figure.update_xaxes(title="step time, ms", rangemode="tozero")
+    for name, column, colour in (("median", "step_p50_ns", "#ee6677"), ("90th percentile", "step_p90_ns", "#aa3377")):
+        values = [getattr(r, column) for r in chosen]
+        figure.add_scatter(
+            name=name,
+            mode="markers",
+            x=[_ms(v) for v in values],
+            y=[f"rank {r.rank}" for r in chosen],
+            hovertext=[f"rank {r.rank}, {name}: {duration(v)}" for r, v in zip(chosen, values, strict=True)],
+            hoverinfo="text",
+            marker={"symbol": "line-ns", "size": 22, "line": {"width": 3, "color": colour}},
+        )
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=[f"rank {r.rank}" for r in chosen][::-1], range=[-0.6, len(chosen) - 0.4]
+    )
+    figure.update_xaxes(title="step time, ms")
     return figure
 
 
 def engines(report: Report) -> go.Figure | None:
-    """Share of the step for which each engine class was busy: bars for up to 8 ranks, a heat map for more (1,024 at most)."""
+    """Share of the step for which each engine class was busy: bars for up to 3 ranks, a heat map for more (1,024 at most)."""
     chosen = recordings(report)[:MAX_HEAT_RANKS]
     lead = lead_recording(report.data)
     rows = [e for e in report.data.engines if lead and not e.lane and _same(e, lead)]
@@ -268,10 +276,7 @@ def graph_options(report: Report) -> go.Figure | None:
         },
         hovertext=[
             f"step time now: {duration(graph.base_step_ns)}",
-            *(
-                f"{label(o.api)}: {duration(o.step_time_ns.median)} a step, speed-up {span(o.speedup)}"
-                for o in options
-            ),
+            *(f"{label(o.api)}: {duration(o.step_time_ns.median)} a step, speed-up {span(o.speedup)}" for o in options),
         ],
         hoverinfo="text",
         marker={"color": ["#999999", *("#228833" if not o.blocked_by else "#ccbb44" for o in options)]},
@@ -288,23 +293,25 @@ def memory(report: Report) -> go.Figure | None:
     spaces = [s for s in ("device", "host") if any(m.space == s and m.peak_allocated_bytes for m in rows)]
     if not spaces:
         return None
-    figure = _figure(height=280, barmode="group")
+    mine = [m for m in rows if m.space == spaces[0]][:64]
+    figure = _figure(height=130 + 44 * len(mine), barmode="group")
     for place, (name, column) in enumerate(
         (("peak allocated", "peak_allocated_bytes"), ("peak reserved", "peak_reserved_bytes"))
     ):
-        mine = [m for m in rows if m.space == spaces[0]][:64]
         values = [getattr(m, column) for m in mine]
         if not any(values):
             continue
         figure.add_bar(
             name=f"{name}, {spaces[0]}",
-            x=[f"rank {m.rank}" for m in mine],
-            y=[None if v is None else v / 1e6 for v in values],
+            orientation="h",
+            y=[f"rank {m.rank}" for m in mine],
+            x=[None if v is None else v / 1e6 for v in values],
             text=[size(v) for v in values],
-            hoverinfo="name+x+text",
+            hoverinfo="name+y+text",
             marker={"color": _OTHER[place]},
         )
-    figure.update_yaxes(title="MB", rangemode="tozero")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="MB", rangemode="tozero")
     return figure
 
 
@@ -339,12 +346,20 @@ def collectives(report: Report) -> go.Figure | None:
     if not shown:
         return None
     names = [
-        label(f"{r.op} {size(r.bytes)}, group {r.group or '–'}" if r.bytes is not None else f"{r.op}, group {r.group or '–'}")
+        label(
+            f"{r.op} {size(r.bytes)}, group {r.group or '–'}"
+            if r.bytes is not None
+            else f"{r.op}, group {r.group or '–'}"
+        )
         for r in shown
     ]
     figure = _figure(height=140 + 30 * len(shown), barmode="group")
     for place, (name, column) in enumerate(
-        (("median call, waiting included", "duration_p50_ns"), ("median transfer", "transfer_p50_ns"), ("mean waiting", "wait_mean_ns"))
+        (
+            ("median call, waiting included", "duration_p50_ns"),
+            ("median transfer", "transfer_p50_ns"),
+            ("mean waiting", "wait_mean_ns"),
+        )
     ):
         values = [getattr(r, column, None) for r in shown]
         if any(v is not None for v in values):
@@ -452,9 +467,7 @@ def _host_parts(step: StepRow) -> list[tuple[str, int, str]]:
     ]
 
 
-def _device_parts(
-    step: StepRow, idle: dict[tuple[int, int], list[tuple[str, int]]]
-) -> list[tuple[str, int, str]]:
+def _device_parts(step: StepRow, idle: dict[tuple[int, int], list[tuple[str, int]]]) -> list[tuple[str, int, str]]:
     if step.device_busy_ns is None:
         return []
     kinds = (

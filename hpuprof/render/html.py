@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -65,6 +66,7 @@ def to_html(report: Report) -> str:
         gates=HtmlTable.of_section(gates(report.data.gates), "gates"),
         blocks=_with_charts(blocks, set(figures)),
         terms=[Term(m.name, m.definition, m.population) for m in report.data.metrics],
+        meanings=_meanings(blocks),
         lead=lead_recording(report.data),
         heights={name: figure.layout.height for name, figure in figures.items()},
         figures=_script({name: json.loads(figure.to_json()) for name, figure in figures.items()}),
@@ -72,6 +74,18 @@ def to_html(report: Report) -> str:
         script=_trusted(_read("report.js")),
         plotly=_trusted(get_plotlyjs()) if figures else "",
     )
+
+
+def _meanings(blocks: Sequence[Block]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return what the columns of each table mean, each said once."""
+    told: set[tuple[str, str]] = set()
+    out = []
+    for table in (t for block in blocks for t in block.tables if t is not None):
+        new = [(c.name, c.meaning) for c in table.columns if c.meaning and (c.name, c.meaning) not in told]
+        told.update(new)
+        if new:
+            out.append((table.title, new))
+    return out
 
 
 def _with_charts(blocks: Sequence[Block], drawn: set[str]) -> list[Block]:
@@ -90,6 +104,9 @@ def _fill(name: str, **values: object) -> str:
     def lines(text: str) -> Markup:
         return Markup("\n").join(clean(line) for line in text.splitlines())
 
+    def prose(text: str) -> Markup:
+        return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(Markup.escape(clean(text)))))  # noqa: S704  (escaped)
+
     environment = jinja2.Environment(
         autoescape=True,
         trim_blocks=True,
@@ -100,6 +117,7 @@ def _fill(name: str, **values: object) -> str:
         loader=jinja2.FunctionLoader(_read),
     )
     environment.filters["lines"] = lines
+    environment.filters["prose"] = prose
     text: str = environment.get_template(name).render(**values)
     return text
 
@@ -120,5 +138,3 @@ def _trusted(text: str) -> Markup:
 
 def _read(name: str) -> str:
     return files(_TEMPLATES).joinpath(f"{FOLDER}/{name}").read_text(encoding="utf-8")
-
-

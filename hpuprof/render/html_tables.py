@@ -20,6 +20,7 @@ TOP = 500
 TOP_RANKS = 1024
 TOP_STEPS = 200
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
+_SAYS_NOTHING: dict[str, tuple[Any, ...]] = {"window": ("0",)}
 _Format = Callable[[Any], str]
 Spec = tuple[str, str] | tuple[str, str, _Format]
 
@@ -75,9 +76,13 @@ class HtmlTable:
             return None
         meanings = _meanings(type(rows[0]))
         kept = [(s[0], s[1], s[2] if len(s) > 2 else _format(s[0])) for s in specs if s[0] in meanings]
-        kept = [s for s in kept if any(getattr(r, s[0]) not in (None, "", []) for r in rows[:top])]
+        kept = [s for s in kept if any(getattr(r, s[0]) not in _SAYS_NOTHING.get(s[0], (None, "", [])) for r in rows[:top])]
         cells = tuple(tuple(_cell(getattr(r, column), form) for column, _, form in kept) for r in rows[:top])
         numeric = [all(not isinstance(line[i].key, str) for line in cells) for i in range(len(kept))]
+        cells = tuple(
+            tuple(replace(c, text="unknown") if n and c.key is None else c for c, n in zip(line, numeric, strict=True))
+            for line in cells
+        )
         columns = tuple(
             Column(header, meanings[column], is_number)
             for (column, header, _), is_number in zip(kept, numeric, strict=True)
@@ -196,7 +201,7 @@ def step_blocks(report: Report) -> list[Block]:
         Block(
             "step-times",
             "Step times",
-            charts=(Chart("step_times", "Distribution of step times, a box for each rank, a point for each step.", "Hollow points are steps left out of medians (first, last, warm-up, compiling, outliers). At most 32 ranks, 200 steps each."),),
+            charts=(Chart("step_times", "Distribution of step times: a point for each step, lines for median and 90th percentile of each rank.", "Hollow points are steps left out of medians (first, last, warm-up, compiling, outliers). At most 32 ranks, 200 steps each."),),
         ),
         Block(
             "engines",
@@ -239,7 +244,7 @@ def detail_blocks(report: Report) -> list[Block]:
     return [
         Block(
             "operators",
-            "Operators",
+            "Operators and host",
             tables=(
                 HtmlTable.of_rows(
                     "operator-table",
@@ -257,11 +262,17 @@ def detail_blocks(report: Report) -> list[Block]:
                     (("name", "name", _name), ("kind", "kind"), ("count_per_step", "count"), ("host_total_per_step_ns", "host span"), ("device_busy_per_step_ns", "device busy meanwhile"), ("host_p50_ns", "p50"), ("host_p90_ns", "p90")),
                     note="Parts nest, so rows do not add up.",
                 ),
+                HtmlTable.of_rows(
+                    "thread-table",
+                    f"Host threads, per step{whose}",
+                    mine("threads"),
+                    (("role", "role"), ("threads", "threads"), ("traced_ns", "traced work"), ("blocked_ns", "waiting")),
+                ),
             ),
         ),
         Block(
             "kernels",
-            "Kernels and copies",
+            "Kernels, copies and launches",
             tables=(
                 HtmlTable.of_rows(
                     "kernel-table",
@@ -274,12 +285,6 @@ def detail_blocks(report: Report) -> list[Block]:
                     f"Launches, per step{whose}",
                     mine("launches"),
                     (("call", "call", _name), ("count_per_step", "count"), ("host_p50_ns", "call p50"), ("latency_p50_ns", "latency p50"), ("latency_p90_ns", "latency p90"), ("short_fraction", "rows < call"), ("queue_mean", "queue mean"), ("queue_max", "queue max")),
-                ),
-                HtmlTable.of_rows(
-                    "thread-table",
-                    f"Host threads, per step{whose}",
-                    mine("threads"),
-                    (("role", "role"), ("threads", "threads"), ("traced_ns", "traced work"), ("blocked_ns", "waiting")),
                 ),
             ),
         ),
@@ -403,9 +408,8 @@ def graph_mode_block(report: Report) -> Block:
             ("Evidence", tuple(graph.evidence)),
             ("Taken for granted", tuple(graph.assumptions)),
             ("What the steps could show", tuple(seen)),
-            ("What would sharpen this", (graph.next_measurement,) if graph.next_measurement else ()),
         ),
-        code=(("Code to type", graph.code), ("Command", graph.command if graph.next_measurement else "")),
+        code=(("Code to type", graph.code), (f"What would sharpen this: {graph.next_measurement}", graph.command)),
     )  # fmt: skip
 
 
@@ -461,14 +465,14 @@ def _mine(report: Report) -> Callable[[str], list[Any]]:
 
 
 def _cell(value: Any, form: _Format) -> Cell:
-    text = form(value) if value is not None else ("" if form in (_name, _text, _cause) else "unknown")
+    if value is None:
+        return Cell("")
     if isinstance(value, bool):
         return Cell("yes" if value else "no", int(value))
+    text = form(value)
     if isinstance(value, (int, float)):
         return Cell(text, value)
-    if value is None:
-        return Cell(text, "" if form in (_name, _text, _cause) else None)
-    return Cell(text, text.lower(), str(value) if form is _name and text != value else "")
+    return Cell(text, text.lower(), value if form is _name and text != value else "")
 
 
 def _format(column: str) -> _Format:

@@ -18,7 +18,7 @@
         font: Object.assign({}, layout.font, { color: c.ink, size: narrow ? 11 : 13 }),
         hoverlabel: Object.assign({}, layout.hoverlabel, { bgcolor: c.card, font: { color: c.ink } }),
         dragmode: window.matchMedia("(pointer: coarse)").matches || narrow ? false : "zoom",
-        margin: Object.assign({}, layout.margin, narrow ? { l: 10, r: 10 } : {}),
+        margin: Object.assign({}, layout.margin, narrow ? { l: 10 } : {}),
       });
     };
     const config = { displayModeBar: false, displaylogo: false, responsive: true };
