@@ -1,4 +1,4 @@
-"""Renderers: text, Markdown, JSON. They format and lay out; every value arrives ready."""
+"""Renderers: text, Markdown, JSON, HTML. They format and lay out; every value arrives ready."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hpuprof.errors import OutputError, UsageError
 from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
 
-SUFFIXES = (".json", ".md", ".txt")
+SUFFIXES = (".html", ".json", ".md", ".txt")
 
 
 def render(report: Report | Comparison, suffix: str) -> str:
-    """Return a report or a comparison in the format of a suffix: .json, .md or .txt. Raises UsageError for another suffix."""
+    """Return a report or a comparison in the format of a suffix: .html (reports), .json, .md or .txt. Raises UsageError for another suffix."""
     if isinstance(report, Comparison):
         return _render_comparison(report, suffix)
     if suffix == ".json":
@@ -30,6 +30,10 @@ def render(report: Report | Comparison, suffix: str) -> str:
         from hpuprof.render.text import to_text
 
         return to_text(report, width=100)
+    if suffix == ".html":
+        from hpuprof.render.html import to_html
+
+        return to_html(report)
     raise UsageError(f"no format for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
 
 

@@ -19,18 +19,42 @@ R = TypeVar("R", bound=Row)
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 
 
+BUDGET = (
+    ("step_time_p50", "step time, median"),
+    ("step_time_p90", "step time, 90th percentile"),
+    ("unprofiled_step_time", "step time without the profiler"),
+    ("profiling_slowdown", "profiled over unprofiled"),
+    ("host_working_fraction", "host working"),
+    ("host_blocked_fraction", "host blocked (waiting)"),
+    ("input_fraction", "fetching data"),
+    ("device_busy_fraction", "device busy"),
+    ("compute_fraction", "  compute"),
+    ("exposed_communication_fraction", "  exposed communication"),
+    ("exposed_copy_fraction", "  exposed copies"),
+    ("device_idle_fraction", "device idle"),
+    ("overlap_degree", "host/device overlap degree"),
+    ("collective_wait_fraction", "waiting for other ranks"),
+    ("step_time_without_straggler", "step time without the straggler"),
+    ("pipeline_bubble_fraction", "pipeline bubbles"),
+    ("launches_per_step", "launches per step"),
+    ("short_launch_fraction", "rows shorter than their launch"),
+    ("peak_device_memory", "peak device memory"),
+)
+"""Metrics of the step budget and what they are called; blanks in front mean: a part of the one above."""
+
+
 def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
     """Return the sections in reading order, tables cut to `top` rows (None: all); those without rows are left out."""
     data = report.data
-    lead = _lead(data)
+    lead = lead_recording(data)
     found = [
         gates(data.gates),
         graph_options(data.graph_mode, 3),
         _budget(report),
-        _causes(report),
+        causes(report),
         _ranks(data),
         *across_ranks(data, top),
-        _files(data),
+        recorded_on(data),
     ]
     if lead:
         found += [
@@ -43,7 +67,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
             _precision(data, lead),
         ]
         found += [_obstacles(data, lead, top), _modules(data, lead, top)]
-        found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), _intel(data)]
+        found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), intel(data)]
     return [section for section in found if section and section.rows]
 
 
@@ -82,7 +106,7 @@ def graph_options(graph: GraphMode, top: int | None = None) -> Section:
     )
 
 
-def _lead(data: ReportData) -> RankRow | None:
+def lead_recording(data: ReportData) -> RankRow | None:
     """Return the recording whose detail tables are shown: the first of the kind that the headline speaks of."""
     for row in data.ranks:
         if data.headline.population.find(f"of {' '.join(w for w in (row.stage, row.action) if w)},") >= 0 or not (
@@ -92,9 +116,13 @@ def _lead(data: ReportData) -> RankRow | None:
     return data.ranks[0] if data.ranks else None
 
 
+def is_of(row: Row, lead: RankRow) -> bool:
+    """Whether a row belongs to a recording."""
+    return (row.rank, row.stage, row.action, row.window) == (lead.rank, lead.stage, lead.action, lead.window)
+
+
 def _of(rows: Sequence[R], lead: RankRow) -> list[R]:
-    key = (lead.rank, lead.stage, lead.action, lead.window)
-    return [r for r in rows if (r.rank, r.stage, r.action, r.window) == key]
+    return [r for r in rows if is_of(r, lead)]
 
 
 def _whose(data: ReportData, lead: RankRow) -> str:
@@ -110,35 +138,15 @@ def gates(results: Sequence[GateResult]) -> Section:
 def _budget(report: Report) -> Section:
     values = report.metrics
     rows = []
-    labels = (
-        ("step_time_p50", "step time, median"),
-        ("step_time_p90", "step time, 90th percentile"),
-        ("unprofiled_step_time", "step time without the profiler"),
-        ("profiling_slowdown", "profiled over unprofiled"),
-        ("host_working_fraction", "host working"),
-        ("host_blocked_fraction", "host blocked (waiting)"),
-        ("input_fraction", "fetching data"),
-        ("device_busy_fraction", "device busy"),
-        ("compute_fraction", "  compute"),
-        ("exposed_communication_fraction", "  exposed communication"),
-        ("exposed_copy_fraction", "  exposed copies"),
-        ("device_idle_fraction", "device idle"),
-        ("overlap_degree", "host/device overlap degree"),
-        ("collective_wait_fraction", "waiting for other ranks"),
-        ("step_time_without_straggler", "step time without the straggler"),
-        ("pipeline_bubble_fraction", "pipeline bubbles"),
-        ("launches_per_step", "launches per step"),
-        ("short_launch_fraction", "rows shorter than their launch"),
-        ("peak_device_memory", "peak device memory"),
-    )
-    for name, label in labels:
+    for name, label in BUDGET:
         metric = values[name]
         if metric.value is not None or name in ("device_busy_fraction", "host_working_fraction"):
             rows.append((label, measured(metric.value, metric.unit)))
     return Section("Step budget", ("", ""), tuple(rows), "lr", note=f"Over {report.headline.population}.")
 
 
-def _causes(report: Report) -> Section:
+def causes(report: Report) -> Section:
+    """Return device idle time by cause."""
     metrics = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in _CAUSE]
     shown = sorted(((v, n) for n, v in metrics if v), key=lambda pair: (-pair[0], pair[1]))
     rows = tuple((_CAUSE[name], percent(value)) for value, name in shown if value >= 0.0005)
@@ -172,7 +180,8 @@ def _ranks(data: ReportData) -> Section | None:
     )
 
 
-def _files(data: ReportData) -> Section | None:
+def recorded_on(data: ReportData) -> Section | None:
+    """Return the kinds of devices and modes in the files."""
     kinds = sorted({(f.family, f.generation or "", f.mode, f.step_source, f.device_name or "") for f in data.files})
     rows = tuple(
         (clean(" ".join(w for w in (family, generation) if w)), mode, source, clean(device))
@@ -348,7 +357,8 @@ def _memory(data: ReportData, lead: RankRow) -> Section:
     return Section(f"Memory, whole file{_whose(data, lead)}", header, rows, "lrrrrr")
 
 
-def _intel(data: ReportData) -> Section:
+def intel(data: ReportData) -> Section:
+    """Return the quantities of Intel's own tool."""
     rows = []
     for i in data.intel[:1]:
         rows = [

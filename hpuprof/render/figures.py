@@ -1,0 +1,545 @@
+"""Figures of a report: plotly charts built from its tables. Reshapes, caps and colours; computes no number of its own.
+
+Each function returns a figure, or None when the report has nothing to draw. Names from traces stay text in labels.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hpuprof.model.schema import CAUSE_TEXT
+from hpuprof.model.tables import RankRow, StepRow
+from hpuprof.render.sections import lead_recording, span
+from hpuprof.render.units import clean, duration, percent, shorten, size
+from hpuprof.report.model import Report
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+MAX_TIMELINE_RANKS = 8
+MAX_TIMELINE_STEPS = 40
+MAX_POINT_RANKS = 32
+MAX_POINT_STEPS = 200
+MAX_BAR_RANKS = 3
+MAX_HEAT_RANKS = 1024
+MAX_HEAT_STEPS = 100
+MAX_BARS = 20
+
+HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44"}
+DEVICE_COLOURS = {"compute": "#228833", "exposed communication": "#aa3377", "exposed copy": "#66ccee"}
+CAUSE_COLOURS = dict(
+    zip(
+        (cause.name.lower() for cause in CAUSE_TEXT),
+        (
+            "#9aa5b1",
+            "#5b3a8c",
+            "#d62728",
+            "#c04f8f",
+            "#1fa5b8",
+            "#8c564b",
+            "#b5a11a",
+            "#e08214",
+            "#7a8b2f",
+            "#6b8fd6",
+            "#ee6677",
+            "#f2a5b0",
+            "#777777",
+        ),
+        strict=True,
+    )
+)
+"""One colour for each cause of device idle time, the same in every figure."""
+_CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
+_OTHER = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
+
+
+def label(text: str, width: int = 60) -> str:
+    """Return a name as plotly shows it literally: no control characters, no markup, cut in the middle."""
+    return html.escape(shorten(clean(text), width), quote=False)
+
+
+def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure | None:
+    """Steps of each rank in time: host working and blocked, device by kind of work, idle by cause, and the longest gaps.
+
+    Steps and gaps lie where they were; the parts inside a step are its sums, drawn one after the other. At most 40 steps of
+    8 ranks (the first ones, or those of `ranks`).
+    """
+    lead = lead_recording(report.data)
+    if lead is None:
+        return None
+    chosen = [r for r in recordings(report) if ranks is None or r.rank in ranks][:MAX_TIMELINE_RANKS]
+    every = _steps(report)
+    steps = {r.rank: every.get(r.rank, [])[:MAX_TIMELINE_STEPS] for r in chosen}
+    if not any(steps.values()):
+        return None
+    idle: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for row in report.data.gap_causes:
+        if _same(row, lead) and row.idle_ns:
+            idle.setdefault((row.rank, row.step), []).append((row.cause, row.idle_ns))
+    bars: dict[str, _Bars] = {}
+    lanes = []
+    for rank, rows in steps.items():
+        who = f"rank {rank} " if len(report.data.ranks) > 1 else ""
+        host, device, gaps = f"{who}host", f"{who}device", f"{who}longest gaps"
+        for step in rows:
+            _lay(bars, host, step, [(n, v, c) for n, v, c in _host_parts(step) if v])
+            _lay(bars, device, step, [(n, v, c) for n, v, c in _device_parts(step, idle) if v])
+        last = rows[-1].start_ns + rows[-1].wall_ns if rows else 0
+        found = [g for g in report.data.gaps if g.rank == rank and _same(g, lead) and g.start_ns < last]
+        for gap in found:
+            within = f"<br>in {label(gap.host_row)}" if gap.host_row else ""
+            bars.setdefault(f"idle: {_CAUSE[gap.cause]}", _Bars(CAUSE_COLOURS[gap.cause])).add(
+                gaps, gap.start_ns, gap.dur_ns, f"{duration(gap.dur_ns)} idle: {_CAUSE[gap.cause]}{within}"
+            )
+        if any(s.host_working_ns is not None for s in rows):
+            lanes.append(host)
+        if any(s.device_busy_ns is not None for s in rows):
+            lanes.append(device)
+        if found:
+            lanes.append(gaps)
+    if not lanes:
+        return None
+    figure = _figure(height=90 + 34 * len(lanes) + 60, barmode="overlay", bargap=0.15)
+    for name, bar in bars.items():
+        figure.add_bar(
+            name=name,
+            orientation="h",
+            y=bar.lane,
+            x=bar.width,
+            base=bar.base,
+            marker={"color": bar.colour, "line": {"width": 0}},
+            hovertext=bar.text,
+            hoverinfo="text",
+        )
+    figure.update_yaxes(categoryorder="array", categoryarray=lanes[::-1], automargin=True)
+    figure.update_xaxes(title="ms since the first row of the rank's file")
+    return figure
+
+
+def step_times(report: Report) -> go.Figure | None:
+    """Distribution of step times: a point for each step, and median and 90th percentile of each rank as lines.
+
+    At most 32 ranks and 200 steps of each. Steps that are left out of medians are hollow.
+    """
+    chosen = recordings(report)[:MAX_POINT_RANKS]
+    steps = _steps(report)
+    figure = _figure(height=150 + 30 * len(chosen))
+    drawn = False
+    for name, used in (("used step", True), ("left out", False)):
+        shown = [s for r in chosen for s in steps.get(r.rank, [])[:MAX_POINT_STEPS] if s.used is used]
+        if not shown:
+            continue
+        drawn = True
+        why = [f" ({s.excluded})" if s.excluded else "" for s in shown]
+        figure.add_scatter(
+            name=name,
+            mode="markers",
+            x=[_ms(s.wall_ns) for s in shown],
+            y=[f"rank {s.rank}" for s in shown],
+            hovertext=[
+                f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)
+            ],
+            hoverinfo="text",
+            marker={
+                "color": "rgba(68,119,170,0.6)" if used else "#999999",
+                "size": 9,
+                "symbol": "circle" if used else "circle-open",
+            },
+        )
+    if not drawn:
+        return None
+    for name, column, colour in (("median", "step_p50_ns", "#ee6677"), ("90th percentile", "step_p90_ns", "#aa3377")):
+        values = [getattr(r, column) for r in chosen]
+        figure.add_scatter(
+            name=name,
+            mode="markers",
+            x=[_ms(v) for v in values],
+            y=[f"rank {r.rank}" for r in chosen],
+            hovertext=[f"rank {r.rank}, {name}: {duration(v)}" for r, v in zip(chosen, values, strict=True)],
+            hoverinfo="text",
+            marker={"symbol": "line-ns", "size": 22, "line": {"width": 3, "color": colour}},
+        )
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=[f"rank {r.rank}" for r in chosen][::-1], range=[-0.6, len(chosen) - 0.4]
+    )
+    figure.update_xaxes(title="step time, ms")
+    return figure
+
+
+def engines(report: Report) -> go.Figure | None:
+    """Share of the step for which each engine class was busy: bars for up to 3 ranks, a heat map for more (1,024 at most)."""
+    chosen = recordings(report)[:MAX_HEAT_RANKS]
+    lead = lead_recording(report.data)
+    rows = [e for e in report.data.engines if lead and not e.lane and _same(e, lead)]
+    names = list(dict.fromkeys(e.engine for e in rows))
+    if not names:
+        return None
+    share = {(e.rank, e.engine): e.busy_fraction for e in rows}
+    if len(chosen) > MAX_BAR_RANKS:
+        return _heat(
+            [[_pc(share.get((r.rank, n))) for n in names] for r in chosen],
+            [label(n) for n in names],
+            [str(r.rank) for r in chosen],
+            [[f"rank {r.rank}, {label(n)}: {percent(share.get((r.rank, n)))}" for n in names] for r in chosen],
+            title="% of step",
+        )
+    figure = _figure(height=130 + 22 * len(names) * max(1, len(chosen)), barmode="group")
+    for place, row in enumerate(chosen):
+        values = [share.get((row.rank, n)) for n in names]
+        figure.add_bar(
+            name=f"rank {row.rank}",
+            orientation="h",
+            y=[label(n) for n in names],
+            x=[_pc(v) for v in values],
+            text=[percent(v) for v in values],
+            textposition="auto",
+            hoverinfo="name+y+text",
+            marker={"color": _OTHER[place % len(_OTHER)]},
+            showlegend=len(chosen) > 1,
+        )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="% of the step busy", range=[0, 100])
+    return figure
+
+
+def gap_causes(report: Report) -> go.Figure | None:
+    """Device idle time by what the host did meanwhile, as shares of the step."""
+    found = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in _CAUSE]
+    shown = sorted(((v, n) for n, v in found if v), key=lambda pair: (-pair[0], pair[1]))
+    if not shown:
+        return None
+    figure = _figure(height=110 + 26 * len(shown), showlegend=False)
+    figure.add_bar(
+        orientation="h",
+        y=[_CAUSE[n] for _, n in shown],
+        x=[_pc(v) for v, _ in shown],
+        text=[percent(v) for v, _ in shown],
+        textposition="outside",
+        cliponaxis=False,
+        hoverinfo="y+text",
+        marker={"color": [CAUSE_COLOURS[n] for _, n in shown]},
+    )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="% of the step", rangemode="tozero")
+    figure.update_layout(margin_r=70)
+    return figure
+
+
+def ranks_by_steps(report: Report, column: str = "wall_ns") -> go.Figure | None:
+    """Heat map of one time column of the step table (ns) over ranks and steps, at most 1,024 × 100; None for a single rank."""
+    chosen = recordings(report)[:MAX_HEAT_RANKS]
+    if len(chosen) < 2:
+        return None
+    values: list[list[float | None]] = []
+    texts: list[list[str]] = []
+    every = _steps(report)
+    columns = max((s.step + 1 for r in chosen for s in every.get(r.rank, [])), default=0)
+    steps = list(range(min(columns, MAX_HEAT_STEPS)))
+    for row in chosen:
+        by_step = {s.step: s for s in every.get(row.rank, [])}
+        found = [getattr(by_step[s], column) if s in by_step else None for s in steps]
+        values.append([None if v is None else _ms(v) for v in found])
+        texts.append(
+            [f"rank {row.rank}, step {s}: {duration(v)}" for s, v in zip(steps, found, strict=True)]
+            if len(chosen) * len(steps) <= 5000
+            else []
+        )
+    if not any(v is not None for line in values for v in line):
+        return None
+    figure = _heat(values, [str(s) for s in steps], [str(r.rank) for r in chosen], texts, title="ms")
+    figure.update_xaxes(title="step")
+    return figure
+
+
+def graph_options(report: Report) -> go.Figure | None:
+    """Predicted step time of each way to use graphs with its 90 % interval, against the step time now."""
+    graph = report.graph_mode
+    if not graph.options or graph.base_step_ns is None:
+        return None
+    options = graph.options[:MAX_BARS]
+    names = [
+        label(o.region + (", no sync" if o.drops_sync else "") + (", async" if o.asynchronous else "")) for o in options
+    ]
+    figure = _figure(height=140 + 34 * len(options), showlegend=False)
+    figure.add_bar(
+        orientation="h",
+        y=["as now", *names],
+        x=[_ms(graph.base_step_ns), *(_ms(o.step_time_ns.median) for o in options)],
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [0, *(_ms(o.step_time_ns.high - o.step_time_ns.median) for o in options)],
+            "arrayminus": [0, *(_ms(o.step_time_ns.median - o.step_time_ns.low) for o in options)],
+            "color": "#888888",
+        },
+        hovertext=[
+            f"step time now: {duration(graph.base_step_ns)}",
+            *(f"{label(o.api)}: {duration(o.step_time_ns.median)} a step, speed-up {span(o.speedup)}" for o in options),
+        ],
+        hoverinfo="text",
+        marker={"color": ["#999999", *("#228833" if not o.blocked_by else "#ccbb44" for o in options)]},
+    )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="step time, ms; lines span 90 % of what is believed", rangemode="tozero")
+    return figure
+
+
+def memory(report: Report) -> go.Figure | None:
+    """Peaks of allocated and reserved device memory for each rank (at most 64), or of the host's where only those are known."""
+    lead = lead_recording(report.data)
+    rows = [m for m in report.data.memory if lead and _same(m, lead)]
+    spaces = [s for s in ("device", "host") if any(m.space == s and m.peak_allocated_bytes for m in rows)]
+    if not spaces:
+        return None
+    mine = [m for m in rows if m.space == spaces[0]][:64]
+    figure = _figure(height=130 + 44 * len(mine), barmode="group")
+    for place, (name, column) in enumerate(
+        (("peak allocated", "peak_allocated_bytes"), ("peak reserved", "peak_reserved_bytes"))
+    ):
+        values = [getattr(m, column) for m in mine]
+        if not any(values):
+            continue
+        figure.add_bar(
+            name=f"{name}, {spaces[0]}",
+            orientation="h",
+            y=[f"rank {m.rank}" for m in mine],
+            x=[None if v is None else v / 1e6 for v in values],
+            text=[size(v) for v in values],
+            hoverinfo="name+y+text",
+            marker={"color": _OTHER[place]},
+        )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="MB", rangemode="tozero")
+    return figure
+
+
+def precision(report: Report) -> go.Figure | None:
+    """Share of each engine's compute time by data type, of the recording that the headline speaks of."""
+    lead = lead_recording(report.data)
+    rows = [p for p in report.data.precision if lead and _same(p, lead) and p.rank == lead.rank]
+    if not rows:
+        return None
+    names = list(dict.fromkeys(p.engine for p in rows))
+    figure = _figure(height=120 + 40 * len(names), barmode="stack")
+    for place, dtype in enumerate(dict.fromkeys(p.dtype for p in rows)):
+        mine = {p.engine: p.fraction for p in rows if p.dtype == dtype}
+        figure.add_bar(
+            name=label(dtype),
+            orientation="h",
+            y=[label(n) for n in names],
+            x=[_pc(mine.get(n)) for n in names],
+            text=[percent(mine[n]) if n in mine else "" for n in names],
+            hoverinfo="name+y+text",
+            marker={"color": _OTHER[place % len(_OTHER)] if dtype != "unknown" else "#bbbbbb"},
+        )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="% of the engine's compute time", range=[0, 100])
+    return figure
+
+
+def collectives(report: Report) -> go.Figure | None:
+    """Time of collectives, the longest first: transfer and waiting, for reports with a table of them."""
+    rows = _table(report, "collectives")
+    shown = sorted(rows, key=lambda r: -(getattr(r, "duration_p50_ns", None) or 0) * r.count)[:MAX_BARS]
+    if not shown:
+        return None
+    names = [
+        label(
+            f"{r.op} {size(r.bytes)}, group {r.group or '–'}"
+            if r.bytes is not None
+            else f"{r.op}, group {r.group or '–'}"
+        )
+        for r in shown
+    ]
+    figure = _figure(height=140 + 30 * len(shown), barmode="group")
+    for place, (name, column) in enumerate(
+        (
+            ("median call, waiting included", "duration_p50_ns"),
+            ("median transfer", "transfer_p50_ns"),
+            ("mean waiting", "wait_mean_ns"),
+        )
+    ):
+        values = [getattr(r, column, None) for r in shown]
+        if any(v is not None for v in values):
+            figure.add_bar(
+                name=name,
+                orientation="h",
+                y=names,
+                x=[None if v is None else _ms(v) for v in values],
+                text=[duration(v) for v in values],
+                hoverinfo="name+y+text",
+                marker={"color": _OTHER[place]},
+            )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="ms", rangemode="tozero")
+    return figure
+
+
+def stragglers(report: Report) -> go.Figure | None:
+    """For how much of its time each rank waited for others, and others for it; for reports with a table of it."""
+    rows = _table(report, "rank_waits", "stragglers")[:MAX_HEAT_RANKS]
+    drawn = [
+        (name, column)
+        for name, column in (("waiting for others", "waiting_ns"), ("others waiting for it", "blame_ns"))
+        if any(getattr(r, column, None) is not None for r in rows)
+    ]
+    if not drawn:
+        return None
+    figure = _figure(height=300, barmode="group")
+    for name, column in drawn:
+        values = [getattr(r, column) for r in rows]
+        figure.add_bar(
+            name=name,
+            x=[str(r.rank) for r in rows],
+            y=[None if v is None else _ms(v) for v in values],
+            text=[duration(v) for v in values],
+            textposition="none",
+            hoverinfo="name+x+text",
+            marker={"color": "#ccbb44" if column == "waiting_ns" else "#d62728"},
+        )
+    figure.update_xaxes(title="rank", type="category")
+    figure.update_yaxes(title="ms", rangemode="tozero")
+    return figure
+
+
+FIGURES: dict[str, Callable[[Report], Any]] = {
+    "timeline": timeline,
+    "step_times": step_times,
+    "engines": engines,
+    "gap_causes": gap_causes,
+    "ranks_by_steps": ranks_by_steps,
+    "collectives": collectives,
+    "stragglers": stragglers,
+    "graph_options": graph_options,
+    "memory": memory,
+    "precision": precision,
+}
+"""Every figure by name, in the order of the HTML report."""
+
+
+def all_figures(report: Report) -> dict[str, Any]:
+    """Return every figure that the report has something for, by name."""
+    found = {name: draw(report) for name, draw in FIGURES.items()}
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def recordings(report: Report) -> list[RankRow]:
+    """Return one recording for each rank: those of the stage, action and window that the headline speaks of."""
+    lead = lead_recording(report.data)
+    return [r for r in report.data.ranks if lead and _same(r, lead)]
+
+
+class _Bars:
+    """Bars of one name and colour on the lanes of a timeline."""
+
+    def __init__(self, colour: str) -> None:
+        self.colour = colour
+        self.lane: list[str] = []
+        self.base: list[float] = []
+        self.width: list[float] = []
+        self.text: list[str] = []
+
+    def add(self, lane: str, start_ns: int, dur_ns: int, text: str) -> None:
+        self.lane.append(lane)
+        self.base.append(_ms(start_ns))
+        self.width.append(_ms(dur_ns))
+        self.text.append(text)
+
+
+def _lay(bars: dict[str, _Bars], lane: str, step: StepRow, parts: Iterable[tuple[str, int, str]]) -> None:
+    at = step.start_ns
+    for name, value, colour in parts:
+        share = percent(value / step.wall_ns) if step.wall_ns else ""
+        bars.setdefault(name, _Bars(colour)).add(
+            lane, at, value, f"step {step.step}: {name} {duration(value)}, {share} of {duration(step.wall_ns)}"
+        )
+        at += value
+
+
+def _host_parts(step: StepRow) -> list[tuple[str, int, str]]:
+    if step.host_working_ns is None:
+        return []
+    return [
+        ("host working", step.host_working_ns, HOST_COLOURS["host working"]),
+        ("host blocked", step.host_blocked_ns or 0, HOST_COLOURS["host blocked"]),
+    ]
+
+
+def _device_parts(step: StepRow, idle: dict[tuple[int, int], list[tuple[str, int]]]) -> list[tuple[str, int, str]]:
+    if step.device_busy_ns is None:
+        return []
+    kinds = (
+        ("compute", step.compute_busy_ns),
+        ("exposed communication", step.exposed_communication_ns),
+        ("exposed copy", step.exposed_copy_ns),
+    )
+    busy = [(name, value or 0, DEVICE_COLOURS[name]) for name, value in kinds]
+    causes = sorted(idle.get((step.rank, step.step), []), key=lambda pair: (-pair[1], pair[0]))
+    return busy + [(f"idle: {_CAUSE[cause]}", ns, CAUSE_COLOURS[cause]) for cause, ns in causes]
+
+
+def _heat(
+    values: list[list[Any]], across: list[str], down: list[str], texts: list[list[str]], *, title: str
+) -> go.Figure:
+    figure = _figure(height=min(900, 150 + max(6, 22 if len(down) <= 32 else 4 if len(down) > 128 else 8) * len(down)))
+    hover = (
+        {"text": texts, "hoverinfo": "text"}
+        if texts and texts[0]
+        else {"hovertemplate": f"rank %{{y}}, %{{x}}: %{{z}} {title}<extra></extra>"}
+    )
+    figure.add_heatmap(
+        z=values, x=across, y=down, colorscale="Cividis", colorbar={"title": {"text": title}, "thickness": 12}, **hover
+    )
+    figure.update_yaxes(title="rank", autorange="reversed", type="category")
+    figure.update_xaxes(type="category")
+    return figure
+
+
+def _figure(*, height: int, **layout: Any) -> go.Figure:
+    from hpuprof.errors import MissingDependencyError
+
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise MissingDependencyError("figures need plotly", hint="pip install plotly") from error
+    figure = go.Figure()
+    figure.update_layout(
+        template="none",
+        height=height,
+        margin={"l": 60, "r": 20, "t": 10, "b": 50},
+        font={"family": "system-ui, sans-serif", "size": 13},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        hoverlabel={"align": "left"},
+        **layout,
+    )
+    figure.update_xaxes(zeroline=False, gridcolor="rgba(128,128,128,0.25)", automargin=True)
+    figure.update_yaxes(zeroline=False, gridcolor="rgba(128,128,128,0.25)", automargin=True)
+    return figure
+
+
+def _same(row: Any, lead: RankRow) -> bool:
+    return (row.stage, row.action, row.window) == (lead.stage, lead.action, lead.window)
+
+
+def _steps(report: Report) -> dict[int, list[StepRow]]:
+    """Return the steps of `recordings` by rank."""
+    lead = lead_recording(report.data)
+    found: dict[int, list[StepRow]] = {}
+    for step in report.data.steps:
+        if lead and _same(step, lead):
+            found.setdefault(step.rank, []).append(step)
+    return found
+
+
+def _table(report: Report, *names: str) -> list[Any]:
+    return next((rows for name in names if (rows := getattr(report.data, name, None))), [])
+
+
+def _ms(ns: float) -> float:
+    return round(ns / 1e6, 6)
+
+
+def _pc(fraction: float | None) -> float | None:
+    return None if fraction is None else round(100 * fraction, 3)
