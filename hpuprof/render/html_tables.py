@@ -11,7 +11,8 @@ import msgspec
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.render import sections as shown
 from hpuprof.render.advise import numbers
-from hpuprof.render.sections import Section, could_not_say, graph_options, lead_recording
+from hpuprof.render.section import Section
+from hpuprof.render.sections import could_not_say, graph_options, lead_recording
 from hpuprof.render.units import duration, measured, number, percent, shorten, size
 from hpuprof.report.model import Report
 
