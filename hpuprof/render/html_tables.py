@@ -76,7 +76,12 @@ class HtmlTable:
             return None
         meanings = _meanings(type(rows[0]))
         kept = [(s[0], s[1], s[2] if len(s) > 2 else _format(s[0])) for s in specs if s[0] in meanings]
-        kept = [s for s in kept if any(getattr(r, s[0]) not in _SAYS_NOTHING.get(s[0], (None, "", [])) for r in rows[:top])]
+        unknown = [h for column, h, _ in kept if all(getattr(r, column) is None for r in rows[:top])]
+        kept = [
+            s for s in kept if any(getattr(r, s[0]) not in _SAYS_NOTHING.get(s[0], (None, "", [])) for r in rows[:top])
+        ]
+        if unknown:
+            note = f"{note} Unknown in this recording: {', '.join(unknown)}.".strip()
         cells = tuple(tuple(_cell(getattr(r, column), form) for column, _, form in kept) for r in rows[:top])
         numeric = [all(not isinstance(line[i].key, str) for line in cells) for i in range(len(kept))]
         cells = tuple(
