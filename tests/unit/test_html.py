@@ -9,7 +9,8 @@ import pytest
 from hostile import hostile
 
 import hpuprof
-from benchmarks.html import many_ranks
+from benchmarks.html_report import many_ranks
+from hpuprof.cli.main import main
 from hpuprof.render import render
 
 
@@ -158,7 +159,17 @@ def test_a_thousand_ranks_and_many_operators_stay_small(samples):
     assert "At most 1,024 ranks and 100 steps." in text
 
 
-def test_a_comparison_has_no_html_yet(samples, tmp_path):
+def test_a_comparison_has_no_html(samples, tmp_path, capsys):
     comparison = hpuprof.compare(samples / "hpu_g1_lazy", samples / "hpu_g1_lazy")
     with pytest.raises(hpuprof.UsageError, match="no format of a comparison"):
         hpuprof.save(comparison, tmp_path / "x.html")
+    paths = [str(samples / "hpu_g1_lazy")] * 2
+    assert main(["compare", *paths, "-o", str(tmp_path / "x.html")]) == 2
+    assert "use one of .json, .md, .txt" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_command_writes_the_page(samples, tmp_path, capsys):
+    path = tmp_path / "report.html"
+    assert main(["analyze", str(samples / "hpu_g1_lazy"), "-o", str(path), "--quiet"]) == 0
+    assert path.read_text(encoding="utf-8") == render(hpuprof.analyze(samples / "hpu_g1_lazy"), ".html")

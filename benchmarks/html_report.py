@@ -1,6 +1,6 @@
 """How long the HTML report of many ranks takes to write and to open, and how large it is.
 
-`python benchmarks/html.py [--ranks 1000] [--operators 200]` clones the 8-rank sample's report; `--browser` opens the page in Chromium too.
+`python benchmarks/html_report.py [--ranks 1000] [--operators 200]` clones the 8-rank sample's report; `--browser` opens the page in Chromium too.
 """
 
 from __future__ import annotations
