@@ -381,7 +381,7 @@ def graph_mode_block(report: Report) -> Block:
         charts=(Chart("graph_options", "Predicted step time of each way to use graphs with its 90 % interval, and the step time now.", "Yellow: something must be removed first. `hpuprof advise` prints the same answer."),),
         tables=(
             table and replace(table, columns=tuple(replace(c, meaning=_OPTION_MEANINGS.get(c.name, "")) for c in table.columns)),
-            HtmlTable("graph-numbers", "Numbers", (Column("what"), Column("value", number=True)), labelled) if labelled else None,
+            HtmlTable("graph-numbers", "Numbers", (Column("what"), Column("value")), labelled) if labelled else None,
             HtmlTable.of_rows(
                 "obstacle-table",
                 f"What stands in the way{whose}",

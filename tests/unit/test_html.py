@@ -131,7 +131,7 @@ def test_hostile_names_stay_text(report):
     assert len(page.scripts) == 3
     assert not [a for _, a in page.elements if any(name.startswith("on") for name in a)]
     assert "{{ 7 * 7 }}" in page.text
-    assert not re.search("[\x1b\u202e\u2028]", html.replace("\\u2028", ""))
+    assert not re.search("[\x1b\u202e\u2028]", html.replace(page.scripts[1], "")), "plotly's bundle aside"
     figures = json.loads(page.scripts[0])
     hover = json.dumps(figures["timeline"])
     assert "&lt;/script&gt;&lt;img src=x" in hover, "plotly reads markup in labels, so names are escaped once more"
