@@ -228,10 +228,10 @@ def rank_blocks(report: Report) -> list[Block]:
                 Chart("stragglers", "How long each rank waited for others, and others for it.", ""),
             ),
             tables=(
-                _every("rank_waits", "Waiting by rank", report),
-                _every("collectives", "Collectives", report),
-                _every("groups", "Process groups", report),
-                _every("clocks", "Clocks of the hosts", report),
+                _across("rank_waits", "Waiting by rank", report),
+                _across("collectives", "Collectives", report),
+                _across("process_groups", "Process groups", report),
+                _across("clocks", "Clocks of the hosts", report),
             ),
         ),
         Block(
@@ -359,15 +359,10 @@ _OPTION_MEANINGS = {
 }
 
 
-def _every(name: str, title: str, report: Report) -> HtmlTable | None:
-    """Return a table of the report with all its columns, where the report has it."""
-    rows = getattr(report.data, name, None)
-    if not rows:
-        return None
-    skipped = {"stage", "action", "window", "group_ranks", "evidence"}
-    columns = [c for c in type(rows[0]).__struct_fields__ if c not in skipped]
-    headers = [c.removesuffix("_ns").removesuffix("_fraction").replace("_", " ") for c in columns]
-    return HtmlTable.of_rows(f"{name}-table", title, rows, dict(zip(columns, headers, strict=True)), top=TOP_RANKS)
+def _across(name: str, title: str, report: Report) -> HtmlTable | None:
+    """Return a table over all ranks, where the report has it."""
+    rows = getattr(report.data, name, [])
+    return HtmlTable.of_rows(f"{name}-table", title, rows, COLUMNS[f"{name}-table"], top=TOP_RANKS)
 
 
 def _whose(report: Report) -> str:

@@ -77,6 +77,8 @@ class HtmlTable:
         ]
         if unknown:
             note = f"{note} Unknown in this recording: {', '.join(unknown)}.".strip()
+        if not kept:
+            return None
         cells = tuple(tuple(_cell(getattr(r, column), form) for column, _, form in kept) for r in rows[:top])
         numeric = [all(not isinstance(line[i].key, str) for line in cells) for i in range(len(kept))]
         cells = tuple(
