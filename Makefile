@@ -4,7 +4,7 @@ VENV ?= .venv
 TEST_VENV ?= .venv-test
 EXTRAS ?= all,dev
 
-.PHONY: demo test check docs samples clean
+.PHONY: demo test chromium check docs samples clean
 
 demo: $(VENV)/bin/hpuprof
 	@for sample in sample_traces/*/; do \
@@ -25,6 +25,10 @@ test:
 	$(PYTHON) -m venv $(TEST_VENV)
 	$(TEST_VENV)/bin/pip install -q --disable-pip-version-check -c tests/constraints.txt '.[$(EXTRAS)]'
 	$(TEST_VENV)/bin/pytest
+
+# A browser for tests/tab (Debian; needs root); without one those tests are skipped.
+chromium:
+	@command -v chromium >/dev/null || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium)
 
 check:
 	$(TEST_VENV)/bin/ruff check .

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
-    from hpuprof.api import Run, analyze, check, compare, load, merge, read_comparison, read_report, save
+    from hpuprof.api import Run, analyze, check, compare, convert, load, merge, read_comparison, read_report, save
+    from hpuprof.conversion.run import Conversion
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -32,10 +33,22 @@ if TYPE_CHECKING:
     from hpuprof.report.redact import redact
 
 _HOME = {
-    "hpuprof.api": ("Run", "analyze", "check", "compare", "load", "merge", "read_comparison", "read_report", "save"),
+    "hpuprof.api": (
+        "Run",
+        "analyze",
+        "check",
+        "compare",
+        "convert",
+        "load",
+        "merge",
+        "read_comparison",
+        "read_report",
+        "save",
+    ),
     "hpuprof.report.compare.model": ("Comparison",),
     "hpuprof.exporting": ("export",),
     "hpuprof.model.clock": ("ClockOffset",),
+    "hpuprof.conversion.run": ("Conversion",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.report.redact": ("redact",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
@@ -59,6 +72,7 @@ __all__ = [
     "ClockOffset",
     "Comparison",
     "ConfigError",
+    "Conversion",
     "HPUProfiler",
     "HpuprofError",
     "InputError",
@@ -76,6 +90,7 @@ __all__ = [
     "analyze",
     "check",
     "compare",
+    "convert",
     "export",
     "load",
     "merge",

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpuprof._version import __version__
+from hpuprof.analysis.collectives import read_manifest
 from hpuprof.cache import Cache, code_digest, prune
+from hpuprof.conversion.run import TARGETS, Conversion, convert_run, refuse_among
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import ConfigError, InputError, TraceFormatError, UsageError
+from hpuprof.errors import ConfigError, InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from hpuprof.timeline.merge import Merged
 
 Source = str | Path
-CLOCKS = ("raw", "manifest")
-"""What a merged timeline's axis may rest on."""
 SMALL_RUN_BYTES = 8 << 20
 """Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
 
@@ -95,6 +95,7 @@ def analyze(
     rank_from: str | None = None,
     jobs: int | None = None,
     strict: bool | None = None,
+    clock: str | None = None,
     executor: Executor | None = None,
     step_time: str | None = None,
     constants: Source | None = None,
@@ -109,7 +110,8 @@ def analyze(
     `scheduler`: the address of a Dask scheduler instead; `strict`: fail when rows or files were lost; `cache`: where reduced
     traces are remembered: auto (default), beside, off or a directory; `table_rows`: how long a table of many ranks may get, 0
     for any length; `step_time`: the step time without the profiler, such as "12.3ms", for the graph-mode prediction; `constants`: a
-    machine profile that `hpuprof calibrate` wrote; `progress` is called with each file's name when it is done.
+    machine profile that `hpuprof calibrate` wrote; `clock`: what relates the clocks of hosts, `collective`, `raw` or `manifest:FILE`
+    (see docs/ranks.md); `progress` is called with each file's name when it is done.
     Raises InputError when no file could be analysed, or under `strict`.
     """
     options = resolve_options(
@@ -121,7 +123,10 @@ def analyze(
         table_rows=table_rows,
         step_time=step_time,
         constants=str(constants) if constants is not None else None,
+        clock=clock,
     )
+    mode, _, manifest = options.clock.partition(":")
+    clocks = _read_manifest(manifest) if mode == "manifest" else None
     settings = _settings(options)
     run = (
         source
@@ -144,11 +149,23 @@ def analyze(
             version=__version__,
             table_rows=options.table_rows,
             again=journal.notes,
+            clock=mode,
+            offsets=clocks,
         )
     )
     if options.strict:
         _refuse_losses(report)
     return report
+
+
+def _read_manifest(path: str) -> dict[str, tuple[float, float]]:
+    try:
+        return read_manifest(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: no clock manifest: {error}",
+            hint='{"host": offset_ns} or {"host": {"offset_ns": .., "drift_ppm": ..}}',
+        ) from error
 
 
 def _settings(options: AnalyzeOptions) -> ReduceOptions:
@@ -326,7 +343,6 @@ def merge(
     steps: str | tuple[int, int] | None = None,
     clock: str = "raw",
     offsets: Mapping[int, ClockOffset] | None = None,
-    manifest: Source | None = None,
     rank_from: str | None = None,
     force: bool = True,
     strict: bool | None = None,
@@ -337,8 +353,8 @@ def merge(
     """Write one Chrome trace (`.json` or `.json.gz`) of all ranks that chrome://tracing and Perfetto open without losing a row.
 
     `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` takes the stamps as
-    recorded (right within a host); `manifest` takes offsets from the JSON file `manifest`. `offsets` gives the clock of each
-    rank directly; `strict`: write nothing when rows or files would be lost. Memory depends on the largest file, not on their number; the file appears whole or not at all.
+    recorded (right within a host); `collective` estimates the clocks of hosts from their collectives, as `analyze` does; `manifest:FILE` takes
+    them from a JSON file. `offsets` gives the clock of each rank directly; `strict`: write nothing when rows or files would be lost. Memory depends on the largest file, not on their number; the file appears whole or not at all.
     `jobs`, `executor`: as for `analyze`, but workers must share this machine's temporary directory.
     Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
     not there.
@@ -348,14 +364,13 @@ def merge(
 
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
-    if clock not in CLOCKS:
-        raise UsageError(f"no clock {clock!r}", hint=f"one of {', '.join(CLOCKS)}")
-    if (clock == "manifest") != (manifest is not None):
-        raise UsageError(
-            "the clock `manifest` needs a manifest, and no other clock takes one", hint="see docs/viewers.md"
-        )
-    if manifest is not None:
+    mode, _, manifest = clock.partition(":")
+    if mode not in ("raw", "collective", "manifest") or (mode == "manifest") != bool(manifest):
+        raise UsageError(f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/viewers.md")
+    if mode == "manifest":
         offsets = manifest_offsets(manifest, run.files, run.identities)
+    elif mode == "collective":
+        offsets = _estimated_clocks(analyze(run, clock="collective", jobs=jobs, executor=executor))
     chosen = parse_steps(steps) if isinstance(steps, str) else Selection(*steps) if steps else None
     jobs = options.jobs
     if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
@@ -367,7 +382,7 @@ def merge(
         MergeOptions(
             ranks=None if ranks is None else tuple(sorted(set(ranks))),
             steps=chosen,
-            clock="offsets" if offsets and clock == "raw" else clock,
+            clock="offsets" if offsets and mode == "raw" else mode,
             offsets=offsets,
         ),
         rank_from=run.rank_from,
@@ -378,6 +393,26 @@ def merge(
         executor=executor,
         progress=progress,
     )
+
+
+def _estimated_clocks(report: Report) -> dict[int, ClockOffset]:
+    """Return each rank's clock as the analysis placed it. Raises InsufficientDataError when clocks are unrelated."""
+    from hpuprof.model.clock import ClockOffset
+
+    rows = {row.host: row for row in report.data.clocks}
+    found = {}
+    for file in report.data.files:
+        row = rows.get(file.host_name or "") or rows.get(f"rank {file.rank}")
+        if row is None and len(rows) == 1:
+            continue  # all ranks share the one clock
+        if row is None or row.offset_ns is None:
+            raise InsufficientDataError(
+                f"{file.path}: no collective relates the clock of rank {file.rank} to the others",
+                hint="--clock raw takes stamps as recorded; --clock manifest:FILE takes offsets that you know",
+            )
+        # The table says what to add to stamps, ClockOffset what they show too much.
+        found[file.rank] = ClockOffset(-row.offset_ns, -(row.drift_ppm or 0.0), row.at_ns or 0)
+    return found
 
 
 def is_merged(path: Source) -> bool:
@@ -398,6 +433,45 @@ def check(path: Source) -> Checked:
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file", hint="give a trace file")
     return check_file(path)
+
+
+def convert(
+    source: Run | Source | Sequence[Source],
+    directory: Source,
+    *,
+    target: str = "tensorboard",
+    force: bool = False,
+    compress: bool = True,
+    rank_from: str | None = None,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Conversion:
+    """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler) shows the device in every view.
+
+    Files go to `directory/<run>/<host>_<rank>.<time>.pt.trace.json.gz`, one run for each stage, action and window; they
+    analyse to the numbers of their sources. Raises UsageError for an unknown `target` or a directory among the traces,
+    OutputError when a file exists (without `force`) or cannot be written, InputError when no file could be converted.
+    """
+    if target not in TARGETS:
+        raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")
+    options = resolve_options(rank_from=rank_from, jobs=jobs)
+    if not isinstance(source, Run):
+        refuse_among([source] if isinstance(source, (str, Path)) else source, Path(directory))
+    run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
+    jobs = options.jobs
+    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
+        jobs = 1
+    return convert_run(
+        run.files,
+        run.identities,
+        Path(directory),
+        force=force,
+        compress=compress,
+        jobs=jobs,
+        executor=executor,
+        progress=progress,
+    )
 
 
 def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Path:

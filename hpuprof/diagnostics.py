@@ -52,6 +52,12 @@ _ALL = (
     Diagnostic("HP161", "warning", "A file changed while it was read", "It was still being written. It was read several times, and changed each time; the numbers may mix states of it.", "Analyse it when its writer is done.", lossy=True),
     Diagnostic("HP162", "info", "Work was done again", "A worker died, or the scheduler went away. What it left was given out again, or analysed on this machine; the numbers are whole.", "If it happens again: fewer jobs (`--jobs`) or more memory for each worker."),
     Diagnostic("HP128", "warning", "Clocks of ranks are unrelated", "The stamps of the ranks lie more than a day apart: they were recorded at different times, or count from different origins. Nothing can be said about who came first.", "Merge traces of one recording; `hpuprof merge --clock manifest` takes offsets that you know."),
+    Diagnostic("HP140", "warning", "Clocks of some hosts are unrelated", "No collective with ranks on both hosts was matched, or the manifest does not name them. Nothing that compares such ranks is computed.", "Record a window that holds collectives of all ranks, or give `--clock manifest:FILE`."),
+    Diagnostic("HP141", "warning", "Ranks of one host disagree on the time", "By their stamps, ranks of one host left collectives before others had come, in more than 10 % of them. Each was given a clock of its own.", "Were traces edited, or recorded in containers with clocks of their own? Two hosts of one name look like this as well."),
+    Diagnostic("HP142", "info", "Hosts are not named", "The traces do not say on which host they were recorded, so each rank counts as a clock of its own.", "Newer PyTorch and hpuprof's recorder write `host_name` into the file."),
+    Diagnostic("HP143", "info", "Collectives with missing members", "Rows of some ranks were lost or lie outside their recordings. Such collectives do not count as waiting.", "Record whole steps on all ranks."),
+    Diagnostic("HP144", "info", "Process groups are not named", "The traces do not say which ranks take part in a collective; all ranks were assumed to.", "Newer PyTorch writes the group with each collective."),
+    Diagnostic("HP145", "warning", "The replay misses the recorded steps", "Replayed without changes, steps differ by more than 5 % from the recorded ones: what bounds them is not in the model.", "Step times without the straggler are withheld; waiting and blame remain."),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 METADATA_KEY = "hpuprof"
+CONVERTED_KEY = "hpuprof_converted"  # metadata of a trace that `convert` wrote
 SUFFIXES = (".json", ".json.gz", ".csv")
 
 _PLUGIN = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")

@@ -17,6 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+CLOCKS = ("collective", "raw", "manifest")
 RANK_SOURCES = ("auto", "inside", "name", "order")
 
 
@@ -48,6 +49,8 @@ class AnalyzeOptions:
     """Options of an analysis.
 
     `rank_from`: where ranks come from: `auto` (inside the file, else the name, else order), or only one of the three.
+    `clock`: what relates the clocks of hosts: `collective` (estimated from collectives), `raw` (stamps as they are) or
+    `manifest:FILE` (a JSON file with each host's offset).
     `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3).
     `scheduler`: address of a Dask scheduler that runs the work; empty for processes. `cache`: where reduced traces are
     remembered: `auto`, `beside`, `off` or a directory. `table_rows`: how long a table of many ranks may get; 0 for any length.
@@ -64,8 +67,11 @@ class AnalyzeOptions:
     cache: str = "auto"
     table_rows: int = 20_000
     fail_on: tuple[str, ...] = ()
+    clock: str = "collective"
 
     def __post_init__(self) -> None:
+        if self.clock not in CLOCKS[:2] and not self.clock.startswith("manifest:"):
+            raise ConfigError(f"clock is {self.clock!r}", hint="collective, raw or manifest:FILE")
         if self.rank_from not in RANK_SOURCES:
             raise ConfigError(f"rank_from is {self.rank_from!r}", hint=f"one of {', '.join(RANK_SOURCES)}")
         if self.jobs < 0:

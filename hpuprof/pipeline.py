@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.actions import action_rows
+from hpuprof.analysis.calls import collective_calls
 from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
 from hpuprof.analysis.graph_mode.capturability import capturability
@@ -58,6 +59,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     traced = bool(len(device.busy))
     gaps = find_gaps(device.busy, steps, states) if traced else Gaps(device.busy, {})
     problems = degenerate(trace, links, steps, device.busy)
+    comm_calls, comm_count = collective_calls(trace, steps, roles, links, hosts, device, gaps, states, compiling)
     operators, operator_count = operator_rows(trace, links, steps)
     kernels, kernel_count = kernel_rows(trace, steps)
     launches, queue = launch_rows(trace, links, steps)
@@ -76,6 +78,10 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         )
         if n > len(rows)
     ]
+    if comm_count > len(comm_calls):
+        cut.append(
+            Trouble("HP123", comm_count - len(comm_calls), f"collective calls after the first {len(comm_calls)}")
+        )
     row = _file_row(trace, file, steps, links)
     given = settings.step_time_ns
     prediction = predict(
@@ -116,6 +122,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         shapes=capture.shapes,
         diagnostics=_diagnostics(trace, file, steps, links, [*problems, *cut]),
         prediction=prediction,
+        calls=comm_calls.pack(),
     )
 
 

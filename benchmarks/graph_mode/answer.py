@@ -10,7 +10,9 @@ from benchmarks.graph_mode.case import Case
 
 DROP_SYNC = ":drop-sync"
 """Ends the names of modes that also stop waiting for the device inside the step."""
-VARIANTS = (DROP_SYNC, ":asynchronous")
+ASYNCHRONOUS = ":asynchronous"
+"""Ends the names of modes whose replays run beside the main thread."""
+VARIANTS = (DROP_SYNC, ASYNCHRONOUS)
 """Ends the names of modes that are a second way to run a region; recommendations are compared without them."""
 
 
@@ -42,6 +44,7 @@ class Offer:
 
     region: str
     drops_sync: bool
+    asynchronous: bool
     speedup: Range
     step_ns: Range
     launches: float
@@ -63,11 +66,13 @@ class Answer:
 
     def offer_for(self, mode: str, case: Case) -> Offer | None:
         """Return the offer that captures what a mode of the truth captured, or None when there is none."""
-        region, drops_sync = mode.removesuffix(DROP_SYNC), mode.endswith(DROP_SYNC)
-        offers = {o.region: o for o in self.offers if o.drops_sync == drops_sync}
+        drops_sync, asynchronous = mode.endswith(DROP_SYNC), mode.endswith(ASYNCHRONOUS)
+        region = mode.removesuffix(DROP_SYNC).removesuffix(ASYNCHRONOUS)
+        offers = {o.region: o for o in self.offers if (o.drops_sync, o.asynchronous) == (drops_sync, asynchronous)}
         wanted = [region]
-        if region == "modules" or region == f"module:{case.hidden.get('model')}":
-            wanted += ["model", "modules"]  # the whole model; a trace with module names may also name it
+        model = f"module:{case.hidden.get('model')}"
+        if region == "modules" or region in (model, f"{model}_0"):
+            wanted = [model, f"{model}_0", "model", "modules"]  # the whole model, by the name that the trace gives it
         for name in wanted:
             if name in offers:
                 return offers[name]
@@ -83,7 +88,14 @@ def answer_of(report: Any) -> Answer:
     if found is None:
         raise NoAnswerError("the report has no graph_mode: this version of hpuprof gives no graph-mode answer")
     offers = tuple(
-        Offer(o.region, bool(o.drops_sync), _range(o.speedup), _range(o.step_time_ns), float(o.launches))
+        Offer(
+            o.region,
+            bool(o.drops_sync),
+            bool(getattr(o, "asynchronous", False)),
+            _range(o.speedup),
+            _range(o.step_time_ns),
+            float(o.launches),
+        )
         for o in found.options
         if o.speedup is not None and o.step_time_ns is not None
     )

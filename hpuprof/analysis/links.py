@@ -156,11 +156,20 @@ def launch_calls(trace: Trace) -> NestIndex:
         (host.kind == HostKind.RUNTIME)
         & ((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH))
     )
-    synapse = np.array([t.synapse for t in trace.tracks] or [False], dtype=bool)
-    if synapse.any() and not synapse[host.track[rows]].all():
-        rows = rows[~synapse[host.track[rows]]]
+    return outermost(trace, rows)
+
+
+def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
+    """Return the rows (ascending) that lie in no other one of the same OS thread.
+
+    Rows on Synapse's own tracks, which have no OS thread, count only where there are no others.
+    """
+    host = trace.host
     if not len(rows):
         return rows
+    synapse = np.array([t.synapse for t in trace.tracks], dtype=bool)[host.track[rows]]
+    if synapse.any() and not synapse.all():
+        rows = rows[~synapse]
     threads = {t.os_thread: i for i, t in enumerate(trace.tracks)}
     thread = np.array([threads[t.os_thread] for t in trace.tracks], dtype=np.int64)[host.track[rows]]
     order = np.argsort(thread, kind="stable")

@@ -29,6 +29,11 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
     help="Write a report instead: .html, .json, .md or .txt.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@click.option(
+    "--clock",
+    metavar="CLOCK",
+    help="What relates clocks of hosts: collective, raw or manifest:FILE (JSON, host to offset_ns). [default: collective]",
+)
 @click.option("--strict", is_flag=True, default=None, help="Fail (exit 3) when rows or files were lost.")
 @gate_options
 @click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names by tokens.")
@@ -46,6 +51,7 @@ def command(
     fail_on: tuple[str, ...],
     junit: Path | None,
     redact: bool,
+    clock: str | None,
 ) -> int:
     """Say where the step went and whether graph mode would help: host and device time, idle causes, operators, findings.
 
@@ -70,6 +76,7 @@ def command(
             strict=strict,
             step_time=step_time,
             constants=constants,
+            clock=clock,
             progress=progress,
             **scale,
         )

@@ -23,6 +23,7 @@ COMMANDS = {
     "merge": "Write one timeline of all ranks for Perfetto and chrome://tracing.",
     "check": "Say whether viewers can show a trace, and what they would lose.",
     "view": "Open traces in an offline Perfetto.",
+    "convert": "Rewrite traces so that the stock TensorBoard tab shows the device.",
     "explain": "Tell what a finding or diagnostic code means.",
     "completion": "Print the completion script of bash, zsh or fish.",
 }

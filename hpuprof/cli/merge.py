@@ -23,15 +23,10 @@ from hpuprof.cli.common import progress_bar, source_options
 @click.option("--steps", metavar="A:B", help="Only rows of steps A up to and without B, such as 10:13; or one step.")
 @click.option(
     "--clock",
-    type=click.Choice(("raw", "manifest")),
+    metavar="raw|collective|manifest:FILE",
     default="raw",
     show_default=True,
-    help="What joins the ranks' time axes: stamps as recorded, or offsets from --manifest.",
-)
-@click.option(
-    "--manifest",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON object of nanoseconds by which each host's or rank's clock is ahead.",
+    help="What joins the ranks' time axes: stamps as recorded, collectives, or offsets from a JSON file.",
 )
 @click.option("--strict", is_flag=True, help="Fail (exit 3), and write nothing, when rows or files would be lost.")
 def command(
@@ -45,7 +40,6 @@ def command(
     ranks: str | None,
     steps: str | None,
     clock: str,
-    manifest: Path | None,
     strict: bool,
 ) -> None:
     """Write one timeline of all ranks that chrome://tracing and Perfetto open without losing a row.
@@ -67,7 +61,6 @@ def command(
             ranks=chosen,
             steps=steps,
             clock=clock,
-            manifest=manifest,
             rank_from=rank_from,
             force=force,
             strict=strict,

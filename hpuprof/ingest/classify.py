@@ -42,7 +42,9 @@ def classify(collected: Collected, cats: list[str], tracks: list[Track]) -> tupl
     device, engines = _device_rows({k: v[is_device] for k, v in lane.items()}, collected, cats, tracks)
     host = collected.host
     if not is_device.all():
-        extra = {k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external")}
+        extra = {
+            k: lane[k][~is_device] for k in ("start", "dur", "name", "track", "cat", "correlation", "external", "comm")
+        }
         nothing = np.full(len(extra["start"]), -1, dtype=np.int32)
         extra |= dict.fromkeys(("shape", "detail", "sequence", "forward_thread"), nothing)
         host = {k: np.concatenate([host[k], extra[k]]) for k in host}
@@ -59,7 +61,7 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
         present[name[kind == host_kind]] = True
         for code in np.flatnonzero(present).tolist():
             plain = names[code]
-            if host_kind == HostKind.PYTHON and "replay" not in plain:
+            if host_kind == HostKind.PYTHON and "replay" not in plain and "collect" not in plain:
                 continue
             lookup[host_kind, code] = dialects.activity(host_kind, dialects.call_name(plain))
     order = by_start(columns["start"], columns["dur"])
@@ -76,6 +78,7 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
         detail=columns["detail"][order].astype(np.int32),
         sequence=columns["sequence"][order],
         forward_thread=columns["forward_thread"][order],
+        comm=columns["comm"][order].astype(np.int32),
     )
 
 
@@ -120,5 +123,6 @@ def _device_rows(
         bytes=columns["bytes"][order].astype(np.int64),
         dtype=np.where(dtype == collected.no_dtype, -1, dtype).astype(np.int32),
         recipe=columns["recipe"][order].astype(np.int64),
+        comm=columns["comm"][order].astype(np.int32),
     )
     return rows, list(engines)

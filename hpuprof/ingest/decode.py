@@ -18,7 +18,7 @@ import msgspec
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import recover
 from hpuprof.ingest.source import ByteSource
-from hpuprof.ingest.wire import Event, ExactEvent, WholeEvent
+from hpuprof.ingest.wire import Event, ExactEvent, RawEvent, WholeEvent
 
 _KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|bp|s|func)"\s*:'
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb")")
@@ -56,14 +56,14 @@ class EventStream:
     """Iterate over lists of wire events of one file; `log` is complete once the iteration has ended.
 
     `exact`: leave stamps as text, for files whose stamps have more digits than a double holds. `whole`: yield `WholeEvent`s,
-    which can be written again.
+    which can be written again. `raw`: yield `RawEvent`s, values as text; a row that had to be recovered is an `ExactEvent` there.
     """
 
-    def __init__(self, source: ByteSource, *, exact: bool = False, whole: bool = False) -> None:
+    def __init__(self, source: ByteSource, *, exact: bool = False, whole: bool = False, raw: bool = False) -> None:
         self.source = source
         self.log = DecodeLog()
-        self._decoder: msgspec.json.Decoder[Any]
-        self._decoder = msgspec.json.Decoder(list[WholeEvent] if whole else list[ExactEvent] if exact else list[Event])
+        kinds: list[Any] = [list[RawEvent]] * raw + [list[WholeEvent]] * whole + [list[ExactEvent]] * exact
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder([*kinds, list[Event]][0])
         self._offset = 0  # of the first byte of the buffer
         self._truncated = False  # whether the last decode failed because its text ends too early
 

@@ -475,6 +475,14 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "torch, Lightning",
     ),
     ActivityRule(
+        "garbage-collection",
+        (_P, _O, _A),
+        re.compile(r"<built-in (?:function|method) collect\b|\bgc\.collect\b|garbage.collect", re.IGNORECASE),
+        Activity.GARBAGE,
+        "<built-in function collect>",
+        "python frames (with_stack=True), annotations",
+    ),
+    ActivityRule(
         "replay-frame",
         (_P,),
         re.compile(r"hpu/graphs\.py\(\d+\): replay|cuda/graphs\.py\(\d+\): replay"),
@@ -497,6 +505,80 @@ def activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
         if kind in rule.kinds and rule.name.search(name):
             return rule
     return None
+
+
+# ------------------------------------------------------------------------------------------ words of the stock TensorBoard tab
+
+TAB_CATEGORIES: dict[str, str] = {
+    "trace": "Trace",
+    "operator": "cpu_op",
+    "python": "Python",
+    "runtime": "Runtime",
+    "kernel": "Kernel",
+    "concurrent_kernel": "Kernel",
+    "memcpy": "gpu_memcpy",
+    "gpu_memcpy": "gpu_memcpy",
+    "memset": "gpu_memset",
+    "gpu_memset": "gpu_memset",
+    **dict.fromkeys(
+        [
+            "cuda_runtime",
+            "cuda_driver",
+            "hip_runtime",
+            "hip_driver",
+            "xpu_runtime",
+            "xpu_driver",
+            "privateuse1_runtime",
+            "privateuse1_driver",
+        ],
+        "Runtime",
+    ),
+}
+"""Category (lower case) -> the spelling that both torch-tb-profiler 0.4.0 (exact case) and 0.4.3 (any case) understand."""
+
+TAB_MISREADS = _cats(
+    "trace operator python runtime kernel memcpy gpu_memcpy memset gpu_memset memory gpu_user_annotation forward_backward"
+)
+"""Categories (lower case) that the tab takes for something: rows that it must not count get another one."""
+
+_COLLECTIVE_NAMES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"all_?reduce", re.IGNORECASE), "all_reduce"),
+    (re.compile(r"reduce_?scatter", re.IGNORECASE), "reduce_scatter"),
+    (re.compile(r"all_?gather", re.IGNORECASE), "all_gather"),
+    (re.compile(r"broadcast", re.IGNORECASE), "broadcast"),
+    (re.compile(r"reduce", re.IGNORECASE), "reduce"),
+)
+_COLLECTIVE_ANNOTATION = re.compile(r"^(?P<library>nccl|gloo|hccl|xccl|rccl|ucc|mpi|oneccl):")
+
+
+def tab_collective(name: str) -> str | None:
+    """Return the one of the ten names by which the tab knows collectives; None for what it has no name for."""
+    library = _COLLECTIVE_ANNOTATION.match(name)
+    for pattern, plain in _COLLECTIVE_NAMES:
+        if pattern.search(name):
+            return f"{'gloo' if library and library['library'] == 'gloo' else 'nccl'}:{plain}"
+    return None
+
+
+def is_collective_annotation(name: str) -> bool:
+    """Tell whether an annotation is one that torch.distributed draws around a collective."""
+    return _COLLECTIVE_ANNOTATION.match(name) is not None
+
+
+def links_rows(family: str, categories: set[str]) -> bool:
+    """Tell whether a writer's device rows can stand as they are in the tab: one row a kernel, joined to calls by correlation."""
+    return family not in ("hpu", "mtia") and not any(c.lower().startswith("mtia") for c in categories)
+
+
+DEVICE_NAMES = {"hpu": "HPU", "mtia": "MTIA", "xpu": "XPU", "rocm": "ROCm device", "cuda": "CUDA device"}
+"""What a device is called whose trace does not name it."""
+
+
+def device_number(process: str, pid: str) -> int:
+    """Return the number of the device that a lane's process belongs to, 0 when neither name nor number tells."""
+    match = HPU_PROCESS.match(process)
+    number = process.rsplit(":", 1)[-1] if match else pid
+    return int(number) if number.isdecimal() and int(number) < 64 else 0
 
 
 def call_name(name: str) -> str:
@@ -570,3 +652,75 @@ THREAD_WORDS = frozenset({
     "unknown", "worker", "x", "xpu",
 })  # fmt: skip
 """Words that threads, streams and engine lanes are called by everywhere; a name of other words may be anything, even a secret."""
+# ------------------------------------------------------------------------------------------------------------ collectives
+
+_COLLECTIVE = re.compile(
+    r"^(?:nccl|gloo|mpi|hccl|ucc|xccl|rccl|oneccl):|^c10d::|^_c10d_functional(?:_autograd)?::|^record_param_comms|"
+    r"^hccl[A-Z]|^nccl[A-Z]|^rccl[A-Z]|^oneccl|^MPI_|ncclDev|cross_device_reduce|deep_ep|nvshmem|"
+    r"(?:multimem|two_shot|one_shot)_all_reduce"
+)
+"""Names of rows that belong to a collective: torch.distributed's annotations and operators, library calls, kernels."""
+
+_RUNS_ON_HOST = re.compile(r"^(?:gloo|mpi|ucc):|^MPI_")
+
+_OPS: tuple[tuple[str, str], ...] = (
+    ("reducescatter", "reduce_scatter"),
+    ("alltoall", "all_to_all"),
+    ("allreduce", "all_reduce"),
+    ("crossdevicereduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("broadcast", "broadcast"),
+    ("bcast", "broadcast"),
+    ("sendrecv", "send_recv"),
+    ("batchisendirecv", "send_recv"),
+    ("barrier", "barrier"),
+    ("reduce", "reduce"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("send", "send"),
+    ("recv", "recv"),
+)
+_PREFIX = re.compile(r"^(?:\w+::|\w+:|(?:nccl|rccl|hccl|oneccl_?|MPI_)(?:Dev)?(?:Kernel)?_?)")
+_NO_TRANSFER = frozenset({"wait", "init", "end", "synchronize", "commgetasyncerror", "groupstart", "groupend"})
+
+
+def is_collective(name: str) -> bool:
+    """Tell whether a row's name belongs to a collective."""
+    return _COLLECTIVE.search(name) is not None
+
+
+def runs_on_host(name: str) -> bool:
+    """Tell whether a host row of this name is the collective's execution, not its enqueueing."""
+    return _RUNS_ON_HOST.match(name) is not None
+
+
+def collective_op(name: str) -> str | None:
+    """Return the operation of a collective's name in any dialect (`ncclDevKernel_AllReduce_Sum_f32`, `_allgather_base`,
+    `gloo:all_reduce`, `hcclAllReduce`, `c10d::allreduce_`), None when the name does not tell.
+    """  # noqa: D205 - one sentence that needs two lines
+    plain = _PREFIX.sub("", name.split("(", 1)[0]).replace("_", "").lower()
+    if plain in _NO_TRANSFER:
+        return None
+    return next((op for word, op in _OPS if word in plain), None)
+
+
+_ELEMENT_BYTES = {
+    "float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8, "int64": 8,
+    "int": 4, "int32": 4, "short": 2, "int16": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+_SAME_TYPE = {
+    "unsigned char": "byte", "signed char": "char", "long int": "long", "bf16": "bfloat16", "fp16": "half", "fp32": "float",
+    "long long": "long", "float32": "float", "float16": "half", "int64": "long", "int32": "int", "uint8": "byte", "int8": "char",
+}  # fmt: skip
+
+
+def element_type(name: str) -> str:
+    """Return the plain lower-case name of an element type: `c10::BFloat16` and `BFloat16` are bfloat16."""
+    plain = name.removeprefix("c10::").lower()
+    return _SAME_TYPE.get(plain, plain)
+
+
+def element_bytes(dtype: str) -> int:
+    """Return the size of an element type of `element_type`, 0 when it is unknown [bytes]."""
+    return _ELEMENT_BYTES.get(dtype, 0)

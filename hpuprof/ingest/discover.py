@@ -20,11 +20,13 @@ from hpuprof.ingest.hw_csv import looks_like_hw_csv
 from hpuprof.ingest.location import base_name, find, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
-from hpuprof.naming import METADATA_KEY, SUFFIXES, NameParts, is_trace_name, parse_name
+from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_trace_name, parse_name
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT = re.compile(rb'"ph"\s*:\s*"')
-_IDENTITY = re.compile(rb'"(distributedInfo|host_name|%s)"\s*:\s*(?=[{"])' % METADATA_KEY.encode())
+_IDENTITY = re.compile(
+    rb'"(distributedInfo|host_name|%s|%s)"\s*:\s*(?=[{"])' % (METADATA_KEY.encode(), CONVERTED_KEY.encode())
+)
 _MERGED = re.compile(rb'^\{[^{}\[\]]*"%s":\{"merged":' % METADATA_KEY.encode())
 _FOLDER_RANK = re.compile(r"(?:global[-_. ]?)?rank[-_. ]?(?P<rank>\d{1,9})", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -158,11 +160,14 @@ def identity_inside(header: dict[str, Any]) -> dict[str, Any]:
     """Take rank, world size, stage, action, window and host from a trace's metadata."""
     found: dict[str, Any] = {}
     own, distributed = _object(header.get(METADATA_KEY)), _object(header.get("distributedInfo"))
+    # `convert` gives files other names, and notes what the old one said.
+    renamed = _object(_object(header.get(CONVERTED_KEY)).get("identity"))
     for key, types in _WORDS.items():
-        value = own.get(key)
-        if isinstance(value, types) and not isinstance(value, bool) and value != "":
-            found[key] = value
-    for source in (own, distributed):
+        for source in (own, renamed):
+            value = source.get(key)
+            if isinstance(value, types) and not isinstance(value, bool) and value != "":
+                found.setdefault(key, value)
+    for source in (own, distributed, renamed):
         for key in ("rank", "world_size"):
             value = source.get(key)
             if isinstance(value, (int, str)) and _NUMBER.fullmatch(str(value)):

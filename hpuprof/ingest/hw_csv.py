@@ -37,6 +37,16 @@ def read_hw_csv(path: str | Path) -> Trace:
     """Read the CSV into a `Trace` with device rows only. Raises TraceFormatError when it holds none."""
     normaliser = Normaliser()
     log = DecodeLog(form="csv")
+    normaliser.feed(_slices(path, log, normaliser), exact=True)  # type: ignore[arg-type]
+    return normaliser.finish(log, path=shown(path))
+
+
+def csv_events(path: str | Path) -> list[ExactEvent]:
+    """Return the trace events that the CSV stands for: names of the device and its engines, then slices. Raises TraceFormatError."""
+    return _slices(path, DecodeLog(form="csv"), Normaliser())
+
+
+def _slices(path: str | Path, log: DecodeLog, normaliser: Normaliser) -> list[ExactEvent]:
     source = ByteSource(path)
     events = _events(_rows(source, log), normaliser)
     if source.problem:
@@ -48,8 +58,7 @@ def read_hw_csv(path: str | Path) -> Trace:
         raise TraceFormatError(
             f"{shown(path)}: no BEGIN/END pair of any engine", path=shown(path), hint="was the file cut?"
         )
-    normaliser.feed(metadata + events, exact=True)  # type: ignore[arg-type]
-    return normaliser.finish(log, path=shown(path))
+    return metadata + events
 
 
 def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:

@@ -12,6 +12,7 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, small, whole
+from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
@@ -38,10 +39,11 @@ class Normaliser:
         self.details = Interner()
         self.dtypes = Interner()
         self.hw_events = Interner()
-        self.host = Columns("start", "dur", "name", "track", "cat", *_HOST_EXTRA, "correlation", "external")
+        self.host = Columns("start", "dur", "name", "track", "cat", *_HOST_EXTRA, "correlation", "external", "comm")
         self.lane = Columns(
-            "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw"
+            "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw", "comm"
         )
+        self.comms = CommNotes()
         self.targets: list[int] = []
         self.cat_rows: list[int] = []
         self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
@@ -125,6 +127,7 @@ class Normaliser:
             detail=self._detail_codes(args),
             sequence=small(int_column([a.sequence for a in args])),
             forward_thread=small(int_column([a.forward_thread for a in args])),
+            comm=self.comms.codes(self.names, rows["name"], args),
         )
 
     def _shape_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
@@ -162,6 +165,7 @@ class Normaliser:
             dtype=self.dtypes.codes([a.data_type for a in args]),
             recipe=small(int_column([a.recipe_id for a in args])),
             hw=self.hw_events.codes([a.hw_event for a in args]),
+            comm=self.comms.codes(self.names, rows["name"], args),
         )
 
     def _stamps(self, events: list[Event], *, exact: bool) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -309,12 +313,13 @@ class Normaliser:
             details=[Detail(*key) for key in self.details],
             categories={cats[c]: n for c, n in enumerate(self.cat_rows) if n},
             header=log.header,
-            origin_ns=origin + _base_ns(log.header),
+            origin_ns=origin + base_ns(log.header),
             family=family,
             generation=generation,
             mode=dialects.run_mode(family, set(names), activities),
             form=log.form,
             health=health,
+            comms=self.comms.take(names),
         )
 
     def _useless(self, path: str) -> TraceFormatError:
@@ -415,6 +420,7 @@ class Normaliser:
             "cat": cat.astype(np.int16),
         }
         common |= {"correlation": none, "external": none}
+        common["comm"] = none.astype(np.int32)
         host = {**common, **dict.fromkeys(_HOST_EXTRA, none.astype(np.int32))}
         lane = {
             **common,
@@ -483,6 +489,7 @@ def _external(args: list[Args]) -> Ints:
     return values
 
 
-def _base_ns(header: dict[str, object]) -> int:
+def base_ns(header: dict[str, object]) -> int:
+    """Return the time that stamps of a trace count from, ns since 1970; 0 when it names none."""
     base = whole(header.get("baseTimeNanoseconds", 0)) or 0
     return base if 0 <= base < 2**62 else 0

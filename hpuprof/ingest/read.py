@@ -9,8 +9,10 @@ from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.hw_csv import looks_like_hw_csv, read_hw_csv
 from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
+from hpuprof.ingest.restore import mark_of, restore_events, restore_header
 from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.trace import Trace
+from hpuprof.naming import CONVERTED_KEY
 
 
 def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
@@ -18,9 +20,15 @@ def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
     stream = EventStream(ByteSource(path), exact=exact)
     normaliser = Normaliser()
     for events in stream:
+        if CONVERTED_KEY in stream.log.header:
+            events = restore_events(events)  # noqa: PLW2901
         normaliser.feed(events, exact=exact)
         if normaliser.inexact:
             return _read_json(path, exact=True)
+    mark = mark_of(stream.log.header)
+    if mark:
+        restore_header(stream.log.header)
+        stream.log.form = str(mark.get("form") or stream.log.form)
     return normaliser.finish(stream.log, path=shown(path))
 
 

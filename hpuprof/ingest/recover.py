@@ -274,7 +274,7 @@ def _recover_row(row: bytes, decoder: Any, kind: type) -> tuple[Event | None, st
 
 
 def _kind(decoder: Any) -> type:
-    return next((kind for kind in (WholeEvent, ExactEvent) if decoder.type == list[kind]), Event)  # type: ignore[valid-type]
+    return next((kind for kind in (WholeEvent, Event) if decoder.type == list[kind]), ExactEvent)  # type: ignore[valid-type]
 
 
 def _make(fields: dict[str, Any], args: dict[str, Any] | None, kind: type) -> Event:

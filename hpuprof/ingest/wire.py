@@ -36,6 +36,20 @@ class Args(msgspec.Struct, gc=False):
     # joins autograd nodes to the operators that made them
     sequence: Any = msgspec.field(default=-1, name="Sequence number")
     forward_thread: Any = msgspec.field(default=-1, name="Fwd thread id")
+    # rows of collectives, as torch/csrc/profiler/util.h names them
+    collective: Any = msgspec.field(default="", name="Collective name")
+    in_elements: Any = msgspec.field(default=-1, name="In msg nelems")
+    out_elements: Any = msgspec.field(default=-1, name="Out msg nelems")
+    element_type: Any = msgspec.field(default="", name="dtype")
+    group_name: Any = msgspec.field(default="", name="Process Group Name")
+    group_text: Any = msgspec.field(default="", name="Process Group Description")
+    group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
+    group_size: Any = msgspec.field(default=-1, name="Group size")
+    rank_start: Any = msgspec.field(default=-1, name="Global rank start")
+    rank_stride: Any = msgspec.field(default=-1, name="Global rank stride")
+    source_rank: Any = msgspec.field(default=-1, name="Src Rank")
+    target_rank: Any = msgspec.field(default=-1, name="Dst Rank")
+    comm_sequence: Any = msgspec.field(default=-1, name="Seq")
     # metadata rows
     name: Any = None
     labels: Any = None
@@ -49,6 +63,8 @@ class Args(msgspec.Struct, gc=False):
     reserved: Any = None
     limit: Any = None
     resident: Any = None
+    # rows that `convert` changed or added (see `restore`)
+    mark: Any = msgspec.field(default=None, name="hpuprof")
 
 
 NO_ARGS = Args()
@@ -99,3 +115,19 @@ class ExactEvent(msgspec.Struct, gc=False):
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: Time = None
     args: Args | None = None
+
+
+class RawEvent(msgspec.Struct, gc=False, omit_defaults=True):
+    """One trace event as it stands in the file, for rewriting: values stay text, arguments are not looked into."""
+
+    ph: Any = ""
+    cat: msgspec.Raw = msgspec.Raw(b"")
+    name: msgspec.Raw = msgspec.Raw(b"")
+    id: msgspec.Raw = msgspec.Raw(b"")
+    pid: msgspec.Raw = msgspec.Raw(b"")
+    tid: msgspec.Raw = msgspec.Raw(b"")
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: msgspec.Raw = msgspec.Raw(b"")
+    bp: msgspec.Raw = msgspec.Raw(b"")
+    s: msgspec.Raw = msgspec.Raw(b"")
+    args: msgspec.Raw = msgspec.Raw(b"")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from hpuprof.model.calls import PackedCalls
 from hpuprof.model.graph_mode import Prediction
 from hpuprof.model.tables import (
     ActionRow,
@@ -59,6 +60,7 @@ class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[ShapeRow]
     diagnostics: list[DiagnosticRow]
     prediction: Prediction | None = None
+    calls: PackedCalls = PackedCalls()
 
 
 class FailedFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ class Activity(IntEnum):
     GRAPH_BUILD = 16  # lazy mode: collects, hashes and looks up the accumulated graph
     STEP = 17  # a step marker of some framework
     CLOSURE = 18  # forward and backward that run inside an optimizer's step
+    GARBAGE = 19  # Python's garbage collector, where stacks or an annotation show it
 
 
 class DeviceKind(IntEnum):

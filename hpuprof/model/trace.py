@@ -47,6 +47,7 @@ class HostRows:
     forward_thread: (
         Ints  # profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none
     )
+    comm: Codes  # into Trace.comms, -1: no row of a collective
 
     def __len__(self) -> int:
         return len(self.start)
@@ -72,6 +73,7 @@ class DeviceRows:
     bytes: Ints  # -1: unknown
     dtype: Codes  # into Trace.dtypes, -1: unknown
     recipe: Ints  # -1: none
+    comm: Codes  # into Trace.comms, -1: no row of a collective
 
     def __len__(self) -> int:
         return len(self.start)
@@ -109,6 +111,24 @@ class Track:
     def label(self) -> str:
         """Return a short name for tables."""
         return self.thread or f"{self.pid}/{self.tid}"
+
+
+@dataclass(frozen=True)
+class CommNote:
+    """What one row tells of the collective it belongs to; -1 and empty where it tells nothing."""
+
+    op: str = ""  # all_reduce, all_gather, ... ; empty: the row does not say
+    in_bytes: int = -1
+    out_bytes: int = -1
+    dtype: str = ""
+    group: str = ""
+    group_text: str = ""
+    ranks: tuple[int, ...] = ()
+    group_size: int = -1
+    source: int = -1
+    target: int = -1
+    sequence: int = -1
+    on_host: bool = False  # the row is the execution itself, by a library that runs on the host
 
 
 @dataclass(frozen=True)
@@ -154,6 +174,7 @@ class Trace:
     form: str  # object, array, bare, csv
     health: Health
     details: list[Detail] = field(default_factory=list)
+    comms: list[CommNote] = field(default_factory=list)
 
     @property
     def end_ns(self) -> int:

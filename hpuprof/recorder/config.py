@@ -40,6 +40,7 @@ class RecordConfig:
     ranks: tuple[int, ...] | None = None
     compress: bool = True
     memory_counters: bool = True
+    tensorboard: bool = True
 
     def __post_init__(self) -> None:
         for name in ("wait", "warmup", "repeat", "skip_first", "baseline_steps", "baseline_blocks"):

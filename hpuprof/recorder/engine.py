@@ -23,6 +23,7 @@ from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_haban
 from hpuprof.recorder.device import Device, find_device, resolve_activities
 from hpuprof.recorder.metadata import Who, environment, host, run_mode, unprofiled, versions
 from hpuprof.recorder.plan import ASYNC, IDLE, SYNC, Phase, Slot, slots_of_callable, window_slots
+from hpuprof.recorder.tensorboard import rewritten
 from hpuprof.recorder.writer import run_directory, write_trace
 
 _SLOW_SAMPLES = 50
@@ -370,7 +371,8 @@ class Engine:
         with tempfile.TemporaryDirectory(prefix="hpuprof-") as folder:
             exported = Path(folder) / "trace.json"
             profile.export_chrome_trace(str(exported))
-            size = write_trace(exported, target, self._metadata(slot, window), self._counters)
+            rewrite = rewritten if self.config.tensorboard else None
+            size = write_trace(exported, target, self._metadata(slot, window), self._counters, rewrite=rewrite)
         self.written.append(Written(target, size, window, self._complete))
 
     def _metadata(self, slot: Slot, window: str) -> dict[str, Any]:

@@ -114,6 +114,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         ranks: list[int] | None = None,
         compress: bool = True,
         memory_counters: bool = True,
+        tensorboard: bool = True,
         analyze: bool = True,
         **profiler_kwargs: Any,
     ) -> None:

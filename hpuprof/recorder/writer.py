@@ -12,6 +12,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,11 +49,17 @@ def _earlier(name: str, rank: int, began_ns: int) -> bool:
 
 
 def write_trace(
-    exported: Path, target: str, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]
+    exported: Path,
+    target: str,
+    metadata: dict[str, Any],
+    counters: list[tuple[int, dict[str, int]]],
+    *,
+    rewrite: Callable[[Path, Path], Path | None] | None = None,
 ) -> int:
     """Move the exported trace to `target` (a path or fsspec URL; `.gz` compresses); return its size in bytes.
 
-    `counters`: (unix time in ns, values) pairs, written as Chrome counter rows on the trace's own clock. Raises OutputError.
+    `counters`: (unix time in ns, values) pairs, written as Chrome counter rows on the trace's own clock. `rewrite` is given the
+    complete, uncompressed file and the final path, and returns the file to put there, or None to keep it. Raises OutputError.
     """
     remote = "://" in target and not target.startswith("file://")
     final = Path(target.removeprefix("file://"))
@@ -61,12 +68,19 @@ def write_trace(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, part = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=folder)
-        with os.fdopen(descriptor, "wb") as raw, exported.open("rb") as source:
-            if target.endswith(".gz"):
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
-                    _copy(source, out, metadata, counters)
-            else:
+        if rewrite is not None:
+            with os.fdopen(descriptor, "wb") as raw, exported.open("rb") as source:
                 _copy(source, raw, metadata, counters)
+            place = folder / final.name if remote else final
+            better = rewrite(Path(part), place)
+            if better is not None:
+                Path(part).unlink()
+                part = str(better)
+                descriptor = -1
+            else:
+                descriptor = os.open(part, os.O_WRONLY | os.O_TRUNC)
+        if descriptor >= 0:
+            _write(descriptor, exported, target, metadata, counters)
         size = Path(part).stat().st_size
         if remote:
             _upload(part, target)
@@ -84,6 +98,17 @@ def write_trace(
         if part:
             with contextlib.suppress(OSError):
                 Path(part).unlink()
+
+
+def _write(
+    descriptor: int, exported: Path, target: str, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]
+) -> None:
+    with os.fdopen(descriptor, "wb") as raw, exported.open("rb") as source:
+        if target.endswith(".gz"):
+            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
+                _copy(source, out, metadata, counters)
+        else:
+            _copy(source, raw, metadata, counters)
 
 
 def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]) -> None:

@@ -11,7 +11,8 @@ from hpuprof.errors import InputError
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.render.json import document
 from hpuprof.render.markdown import from_template
-from hpuprof.render.sections import TOP, Section, gates
+from hpuprof.render.section import Section
+from hpuprof.render.sections import TOP, gates
 from hpuprof.render.text import lay_out, printed
 from hpuprof.render.units import clean, duration, measured, percent
 from hpuprof.report.compare.model import COMPARISON_VERSION, Change, Comparison, Part, Side

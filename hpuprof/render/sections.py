@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.model.graph_mode import GraphMode, Interval
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import DiagnosticRow, RankRow, Row
+from hpuprof.render.rank_sections import across_ranks
+from hpuprof.render.section import Section
 from hpuprof.render.units import clean, duration, measured, number, percent, size
 from hpuprof.report.model import GateResult, Report, ReportData
 
@@ -34,22 +35,14 @@ BUDGET = (
     ("exposed_copy_fraction", "  exposed copies"),
     ("device_idle_fraction", "device idle"),
     ("overlap_degree", "host/device overlap degree"),
+    ("collective_wait_fraction", "waiting for other ranks"),
+    ("step_time_without_straggler", "step time without the straggler"),
+    ("pipeline_bubble_fraction", "pipeline bubbles"),
     ("launches_per_step", "launches per step"),
     ("short_launch_fraction", "rows shorter than their launch"),
     ("peak_device_memory", "peak device memory"),
 )
 """Metrics of the step budget and what they are called; blanks in front mean: a part of the one above."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A titled table. `align`: one letter a column, `l` or `r`; the first left column may be shortened. `note` stands below."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    align: str
-    note: str = ""
 
 
 def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
@@ -62,6 +55,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
         _budget(report),
         causes(report),
         _ranks(data),
+        *across_ranks(data, top),
         recorded_on(data),
     ]
     if lead:

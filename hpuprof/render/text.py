@@ -6,7 +6,8 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hpuprof.render.sections import TOP, Section, could_not_say, sections
+from hpuprof.render.section import Section
+from hpuprof.render.sections import TOP, could_not_say, sections
 from hpuprof.render.units import clean, shorten
 from hpuprof.report.model import Report
 

@@ -66,6 +66,7 @@ def _wrapped(text: str) -> str:
 _VERDICTS = {"ok": "shows all of it", "loses": "loads, but not all of it shows rightly", "fails": "does not load it"}
 _CLOCKS = {
     "raw": "stamps as recorded; ranks of different hosts may be off by their clocks' difference",
+    "collective": "clocks of hosts estimated from collectives",
     "manifest": "offsets from the manifest",
     "offsets": "offsets as given",
     "start of each rank": "none in common; each rank is drawn from its own start",

@@ -22,6 +22,7 @@ from hpuprof.report.graph_mode import decide_graph_mode
 from hpuprof.report.metrics import build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
 from hpuprof.report.place import places
+from hpuprof.report.ranks import across_ranks, build_rank_metrics
 
 _PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
 _R = TypeVar("_R", bound=Row)
@@ -35,11 +36,14 @@ def combine(
     version: str,
     table_rows: int = 0,
     again: Mapping[str, int] | None = None,
+    clock: str = "collective",
+    offsets: Mapping[str, tuple[float, float]] | None = None,
 ) -> ReportData:
     """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing.
 
     `table_rows`: how long a table with rows of many files may get, 0 for any length. `again`: work that had to be done again,
-    reason to number of files.
+    reason to number of files. `clock` relates the clocks of hosts: collective, raw, or manifest with each host's offset [ns] and
+    drift in `offsets`.
     """
     parts = list(opened(results))
     done = sorted(
@@ -64,7 +68,9 @@ def combine(
     sound = bool(main) and all(part.sound for _, part in main)
     idle = _total(idles[id(part)] for _, part in main)
     population = _population(main, steps, chosen)
+    across = across_ranks(main, clock=clock, manifest=offsets)
     metrics = build_metrics(steps, idle, [part for _, part in main], population)
+    metrics += build_rank_metrics(across, population)
     values = {m.name: m.value for m in metrics}
     wall = sum(s.wall_ns for s in steps)
     bound = decide(
@@ -76,16 +82,25 @@ def combine(
     diagnostics = [row for who, part in done for row in _stamp(part.diagnostics, who)]
     diagnostics += _run_diagnostics(done, failed, skipped, chosen)
     diagnostics += _scale_diagnostics(cut, again or {})
+    diagnostics += [
+        DiagnosticRow(code=code, severity=DIAGNOSTICS[code].severity, path="", count=count, text=text)
+        for code, text, count in across.notes
+    ]
     return ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
         headline=_headline(bound, values, main, population),
         metrics=metrics,
-        findings=find(main, values, idle, wall),
+        findings=find(main, values, idle, wall, across),
         graph_mode=decide_graph_mode([part for _, part in main]),
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=file_rows,
         ranks=rank_rows,
+        clocks=across.clocks,
+        process_groups=across.groups,
+        collectives=across.collectives,
+        rank_waits=across.waits,
+        step_waits=across.step_waits,
         **tables,
     )
 

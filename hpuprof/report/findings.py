@@ -11,6 +11,7 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import RankRow
 from hpuprof.report.model import Finding
+from hpuprof.report.ranks import MAX_INFEASIBLE, AcrossRanks
 
 Values = Mapping[str, float | int | None]
 
@@ -22,6 +23,7 @@ class Context:
     main: Sequence[tuple[RankRow, RankPartial]]
     values: Values
     idle: Mapping[Cause, float]
+    across: AcrossRanks
 
     def value(self, name: str) -> float:
         """Return a headline value, 0 when unknown."""
@@ -165,6 +167,72 @@ def _blocked_copy(context: Context) -> tuple[str, float] | None:
     return (f"{evidence}; the device idled {_pct(read)} of the step during reads", read) if read >= 0.02 else None
 
 
+_DEEDS = {"compute": "computing", "input": "fetching data", "copy": "copying", "compile": "compiling", "gc": "collecting garbage", "host": "in host code"}  # fmt: skip
+
+
+def _straggler(context: Context) -> tuple[str, float, list[int]] | None:
+    row = context.across.straggler
+    if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
+        return None
+    cause = f", {_DEEDS[row.cause]} meanwhile" if row.cause else ""
+    cost = context.value("straggler_cost_fraction")
+    saved = f"; without it a step would take {_pct(cost)} less" if context.across.replay else ""
+    evidence = f"rank {row.rank} comes last in {_pct(row.steps_late_fraction)} of the steps{cause}{saved}"
+    return evidence, max(cost, context.value("collective_wait_fraction")), [row.rank]
+
+
+def _rotating(context: Context) -> tuple[str, float, list[int]] | None:
+    if context.across.verdict.kind != "rotating":
+        return None
+    share = context.value("collective_wait_fraction")
+    replay = context.across.replay
+    even = (
+        f"; with even ranks a step would take {_pct(max(0.0, 1 - replay.even_ns / replay.replayed_ns))} less"
+        if replay
+        else ""
+    )
+    ranks = [r.rank for r in context.across.waits if (r.blame_fraction or 0) >= 0.1]
+    return f"ranks wait for one another for {_pct(share)} of their time, for changing ranks{even}", share, ranks
+
+
+def _mismatch(context: Context) -> tuple[str, float, list[int]] | None:
+    wrong = [g for g in context.across.groups if g.mismatched and g.known]
+    if not wrong:
+        return None
+    first = wrong[0]
+    return (
+        f"in {first.mismatched} places ranks {first.ranks} ran different collectives of group {first.text or first.group!r}",
+        1.0,
+        [],
+    )
+
+
+def _stopped_early(context: Context) -> tuple[str, float, list[int]] | None:
+    stopped = context.across.stopped
+    if not stopped:
+        return None
+    worst = max(stopped, key=lambda s: s.behind)
+    after = f", its last one is a {worst.last}" if worst.last else ""
+    return f"rank {worst.rank} ends {worst.behind} collectives before the others{after}", 0.5, [s.rank for s in stopped]
+
+
+def _clock_trouble(context: Context) -> tuple[str, float] | None:
+    share = context.across.infeasible
+    return (
+        (f"{_pct(share)} of the matched collectives contradict the clocks", share)
+        if share is not None and share > MAX_INFEASIBLE
+        else None
+    )
+
+
+def _pipeline(context: Context) -> tuple[str, float] | None:
+    bubble, uneven = context.across.bubble, context.across.imbalance
+    if bubble is None or bubble < 0.1:
+        return None
+    stages = f"; the busiest rank computes {_pct(uneven)} more than the mean" if uneven is not None else ""
+    return f"ranks stand still for {_pct(bubble)} of the step until a peer sends{stages}", bubble
+
+
 RULES: tuple[Rule, ...] = (
     Rule("HP201", "Operators cannot be launched fast enough", "The device waits while the host accumulates, dispatches or launches operators.", "Launch less: larger batches, fused optimizers, torch.compile, or graph replay (HPU Graphs in lazy mode, CUDA graphs).", "device idle during operator accumulation and launch >= 10 % of the step", _idle_rule(Cause.OPERATOR_LAUNCH, 0.1)),
     Rule("HP202", "Data loading holds the step back", "The main thread spends the step fetching batches.", "More data-loader workers, persistent_workers, prefetching; on Gaudi the media data loader.", "device idle during data loading > 5 % of the step; without device rows, input_fraction > 5 % (the threshold of torch-tb-profiler, consistent with Intel's published outputs)", _input),
@@ -182,6 +250,12 @@ RULES: tuple[Rule, ...] = (
     Rule("HP214", "Ranks are uneven", "One rank takes longer, or fetches data longer, than the others, and collectives make all wait for it.", "Look at that rank's table: its input, its host, its compute.", "a rank's median step > 5 % over the median rank, or its input share > 10 points over", _imbalance),
     Rule("HP215", "Explicit synchronisation stalls the device", "The host waits for the device and launches nothing meanwhile.", "Remove synchronize() calls from the step; time with events.", "device idle during synchronisation >= 3 % of the step", _idle_rule(Cause.SYNCHRONISE, 0.03)),
     Rule("HP216", "Device memory is nearly full", "Little room is left for larger batches or captured graphs.", "Activation checkpointing, a smaller batch, or sharding.", "peak allocation > 90 % of the device's memory", _memory),
+    Rule("HP230", "One rank holds the others back", "The same rank comes last to collectives in most steps, and the others stand still until it does.", "Look at what that rank does longer than the others: its data, its host, its device's clocks and neighbours.", "waiting >= 2 % of all ranks' time, and one rank causes the most of it in > 60 % of the steps", _straggler),
+    Rule("HP231", "Ranks take turns at holding the others back", "Every collective waits for the slowest rank of that moment: garbage collection, uneven batches, a shared machine.", "Collect garbage on all ranks at the same step, balance batches by length, leave cores to the data loader.", "waiting >= 2 % of all ranks' time, and no rank causes the most of it in > 60 % of the steps", _rotating),
+    Rule("HP232", "Ranks run different collectives", "Members of one process group disagree on operation, size or type at the same place: a hang, or a crash soon.", "Look for branches that depend on the rank or on data around collectives.", "members of one group run different collectives at one position", _mismatch),
+    Rule("HP233", "Ranks stop early", "A rank's collectives end at least a step before those of its group: it crashed, hangs before the next one, or its recording ended.", "Look at the end of that rank's trace and log.", "a rank's last collective lies a step's worth of collectives before its group's", _stopped_early),
+    Rule("HP234", "Clocks of hosts contradict the collectives", "No offset and drift per host fit: collectives were matched wrongly, or a clock was stepped during the recording.", "Do not trust comparisons of ranks; record a shorter window with whole steps, or give `--clock manifest:FILE`.", "infeasible_match_fraction > 1 %", _clock_trouble),
+    Rule("HP235", "The pipeline has bubbles", "Stages stand still until their neighbours send.", "More micro-batches per step, an interleaved schedule, or layers moved from the busiest stage.", "pipeline_bubble_fraction >= 10 %", _pipeline),
 )  # fmt: skip
 
 BY_CODE: dict[str, Rule] = {rule.code: rule for rule in RULES}
@@ -189,12 +263,16 @@ _NEEDS_SOUND_DEVICE = {"HP201", "HP204", "HP206", "HP207", "HP208", "HP209", "HP
 
 
 def find(
-    main: Sequence[tuple[RankRow, RankPartial]], values: Values, idle: Mapping[Cause, int], wall_ns: int
+    main: Sequence[tuple[RankRow, RankPartial]],
+    values: Values,
+    idle: Mapping[Cause, int],
+    wall_ns: int,
+    across: AcrossRanks,
 ) -> list[Finding]:
     """Apply every rule; the weightiest finding comes first. Rules on device time are not asked of degenerate device rows."""
     sound = bool(main) and all(part.sound for _, part in main)
     shares = {c: ns / wall_ns for c, ns in idle.items()} if wall_ns and sound else {}
-    context = Context(main, values, shares)
+    context = Context(main, values, shares, across)
     out = []
     for rule in RULES:
         if rule.code in _NEEDS_SOUND_DEVICE and not sound:

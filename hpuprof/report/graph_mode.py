@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.advice import Situation, api_name, code_for, note_for
 from hpuprof.analysis.graph_mode.constants import constants_for
+from hpuprof.analysis.graph_mode.obstacles import OPTIMIZER
 from hpuprof.analysis.graph_mode.predict import Draws, unpack
 from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
@@ -30,6 +31,7 @@ KEEP_OPTIONS = 12
 DECIDES = 0.3
 """Change of the probability of a gain between little and much profiling cost from which the missing step time would decide."""
 NEAR = 0.01
+_SOLVED = ("HP320",)  # the code to type sets capturable=True
 _CUTS = ("HP302", "HP303", "HP305", "HP310", "HP315", "HP317")  # cuts that leave the pieces capturable
 _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
@@ -250,7 +252,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
         region=best[0],
         api=options[0].api,
         options=options,
-        evidence=_evidence(lead, chosen, base),
+        evidence=_evidence(lead, chosen, base) + _out_of_reach(order, samples, blocked, best),
         assumptions=_assumptions(lead, first.mode, len(predictions)),
         next_measurement="the step time without the profiler" if unmeasured else _sharpen(lead),
         command=(
@@ -292,6 +294,30 @@ def _best(
     if pays(ready[0]):
         return ready[0]
     return next((key for key in ready if blocked[key] and pays(key)), ready[0])
+
+
+def _out_of_reach(
+    order: list[tuple[str, bool, bool]],
+    samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]],
+    blocked: dict[tuple[str, bool, bool], list[str]],
+    best: tuple[str, bool, bool],
+) -> list[str]:
+    """Tell what removing obstacles would bring, where that is a tenth more than what can be had now."""
+    middle = {key: float(np.median(samples[key][1])) for key in order}
+    other = max((key for key in order if blocked[key] and not key[1]), key=lambda key: middle[key], default=None)
+    if other is None or blocked[best] or middle[other] < 1.1 * middle[best]:
+        return []
+    return [f"without {', '.join(blocked[other])}, {_what(other[0])} could be captured: {_times(middle[other])}"]
+
+
+def _what(region: str) -> str:
+    return {
+        "step": "the whole step",
+        "forward+backward": "forward and backward",
+        "model": "the model's forward and backward",
+        "modules": "the large modules",
+        "optimizer": "the optimizer",
+    }.get(region, f"module {region.removeprefix('module:')}")
 
 
 def _rank(key: tuple[str, bool, bool], relative: float) -> int:
@@ -364,19 +390,20 @@ def _blockers(standing: Sequence[_Standing], region: str) -> list[str]:
 
     A wait or a read between modules only cuts the region into several graphs, which the prediction accounts for.
     """
-    if region == "optimizer":
-        return []
     whole = region in ("step", "forward+backward", "model")
     name = region.removeprefix("module:") if region.startswith("module:") else None
-    return sorted(
-        {
-            code
-            for s in standing
-            for code, severity, modules in s.obstacles
-            if (name is None or name in modules)
-            and (severity == "blocker" or (whole and severity == "cut" and code not in _CUTS))
-        }
-    )
+    codes = set()
+    for s in standing:
+        for code, severity, modules in s.obstacles:
+            if code in _SOLVED:
+                continue
+            if OPTIMIZER in modules:
+                inside = region in ("step", "optimizer")
+            else:
+                inside = region != "optimizer" and (name is None or name in modules)
+            if inside and (severity == "blocker" or (whole and severity == "cut" and code not in _CUTS)):
+                codes.add(code)
+    return sorted(codes)
 
 
 def _memory(standing: Sequence[_Standing], region: str) -> int | None:
@@ -407,13 +434,7 @@ def _ms(ns: float) -> str:
 def _sentence(verdict: str, best: GraphOption, lead: Prediction, mode: str, base: float) -> str:
     s = best.speedup
     size = f"{_times(s.median)} ({_times(s.low)} to {_times(s.high)})"
-    what = {
-        "step": "the whole step",
-        "forward+backward": "forward and backward",
-        "model": "the model's forward and backward",
-        "modules": "the large modules",
-        "optimizer": "the optimizer",
-    }.get(best.region, f"module {best.region.removeprefix('module:')}")
+    what = _what(best.region)
     if verdict == "yes":
         extra = "; part of the step is replayed from graphs already" if "graphs" in mode else ""
         return f"Yes: graph mode for {what} would make the step {size} faster, {_ms(base)} to {_ms(best.step_time_ns.median)}{extra}."

@@ -11,6 +11,8 @@ from hpuprof.errors import UsageError
 from hpuprof.model.graph_mode import GraphMode
 from hpuprof.model.tables import (
     ActionRow,
+    ClockRow,
+    CollectiveRow,
     DiagnosticRow,
     EngineRow,
     FileRow,
@@ -26,10 +28,13 @@ from hpuprof.model.tables import (
     OperatorRow,
     OverlapRow,
     PrecisionRow,
+    ProcessGroupRow,
     QueuePoint,
     RankRow,
+    RankWaitRow,
     ShapeRow,
     StepRow,
+    StepWaitRow,
     ThreadRow,
 )
 
@@ -112,6 +117,11 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[ShapeRow] = []
     gates: Annotated[list[GateResult], Meta(description="Gates evaluated; empty when none were asked for.")] = []
     gap_operators: list[GapOperatorRow] = []
+    clocks: list[ClockRow] = []
+    process_groups: list[ProcessGroupRow] = []
+    collectives: list[CollectiveRow] = []
+    rank_waits: list[RankWaitRow] = []
+    step_waits: list[StepWaitRow] = []
 
 
 TABLES: tuple[str, ...] = (
@@ -136,6 +146,11 @@ TABLES: tuple[str, ...] = (
     "obstacles",
     "modules",
     "shapes",
+    "clocks",
+    "process_groups",
+    "collectives",
+    "rank_waits",
+    "step_waits",
 )
 
 

@@ -94,7 +94,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 def manifest_offsets(
     path: str | Path, files: Sequence[TraceFile], identities: Sequence[Identity]
 ) -> dict[int, ClockOffset]:
-    """Read the clocks of ranks from a JSON object: {host or rank: nanoseconds ahead}, or {...: {"offset_ns", "drift_ppm"}}.
+    """Read the clocks of ranks from a JSON object: {host or rank: nanoseconds to add to its stamps}, or {...: {"offset_ns", "drift_ppm"}}.
 
     A rank's own entry counts before its host's. Raises UsageError when the file is no such object or names nobody here.
     """
@@ -112,9 +112,9 @@ def manifest_offsets(
             if key in entries:
                 entry = entries[key]
                 found[who.rank] = (
-                    ClockOffset(entry.offset_ns, entry.drift_ppm, entry.reference_ns)
+                    ClockOffset(-entry.offset_ns, -entry.drift_ppm, entry.reference_ns)
                     if isinstance(entry, _Entry)
-                    else ClockOffset(entry)
+                    else ClockOffset(-entry)
                 )
                 break
         else:

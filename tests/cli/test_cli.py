@@ -293,3 +293,23 @@ def test_a_scheduler_needs_its_extra(run, samples, monkeypatch):
     code, out, told = run("analyze", samples / "cpu_1_rank", "--scheduler", "tcp://127.0.0.1:9")
     assert (code, out) == (2, "")
     assert "hpuprof[dask]" in told
+
+
+def test_clock_chooses_what_relates_hosts(run, samples, tmp_path):
+    traces = samples / "hpu_g3_lazy_8_ranks"
+    for clock, said in (("raw", "raw"), ("collective", "collective")):
+        code, out, _ = run("analyze", traces, "--json", "--clock", clock)
+        assert code == 0
+        assert [c["clock"] for c in json.loads(out)["clocks"]] == [said]
+    manifest = tmp_path / "clocks.json"
+    manifest.write_text('{"gaudi-host0": 125}')
+    code, out, _ = run("analyze", traces, "--json", "--clock", f"manifest:{manifest}")
+    assert code == 0
+    assert [c["offset_ns"] for c in json.loads(out)["clocks"]] == [125.0]
+
+
+@pytest.mark.parametrize("clock", ["sundial", "manifest:nowhere.json"])
+def test_a_clock_that_cannot_be_is_a_usage_error(run, samples, clock):
+    code, out, err = run("analyze", samples / "hpu_g3_lazy_8_ranks", "--clock", clock)
+    assert (code, out) == (2, "")
+    assert "clock" in err

@@ -13,6 +13,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from as_recorded import as_recorded
 from torch.utils.data import DataLoader
 
 from hpuprof import HPUProfiler
@@ -102,7 +103,7 @@ def read(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     found = json.loads(gzip.decompress(data) if path.name.endswith(".gz") else data, parse_constant=lambda c: 1 / 0)
     assert isinstance(found, dict)
-    return found
+    return as_recorded(found)
 
 
 def only(root: Path) -> dict[str, Any]:

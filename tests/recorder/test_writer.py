@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from hpuprof.errors import OutputError
-from hpuprof.recorder import writer
+from hpuprof.recorder import tensorboard, writer
+from hpuprof.recorder.tensorboard import rewritten
 from hpuprof.recorder.writer import run_directory, write_trace
 
 BASE = 1_700_000_000_000_000_000
@@ -31,6 +32,49 @@ def export(tmp_path: Path) -> Path:
     path = tmp_path / "export.json"
     path.write_text(json.dumps(EXPORT, indent=1), encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize("suffix", ["json", "json.gz"])
+def test_a_rewritten_file_comes_in_place_of_the_export(export: Path, tmp_path: Path, suffix: str) -> None:
+    target = tmp_path / "run" / f"h_3.1.pt.trace.{suffix}"
+    size = write_trace(export, str(target), OURS, [], rewrite=rewritten)
+    data = target.read_bytes()
+    assert size == len(data)
+    found = json.loads(gzip.decompress(data) if suffix.endswith("gz") else data)
+    assert found["hpuprof"] == OURS
+    assert found["hpuprof_converted"]["for"] == "tensorboard"
+    assert [row["name"] for row in found["traceEvents"]] == ["a [b]", "ProfilerStep#0"]
+    assert list(found)[-1] == "traceEvents"
+    assert [p.name for p in target.parent.iterdir()] == [target.name], "nothing is left beside it"
+
+
+@pytest.mark.parametrize("suffix", ["json", "json.gz"])
+def test_what_cannot_be_rewritten_is_kept_as_it_is(export: Path, tmp_path: Path, suffix: str) -> None:
+    export.write_text(json.dumps({**EXPORT, "traceEvents": []}), encoding="utf-8")
+    target = tmp_path / "run" / f"h_3.1.pt.trace.{suffix}"
+    with pytest.warns(RuntimeWarning, match="kept as torch wrote it"):
+        write_trace(export, str(target), OURS, [], rewrite=rewritten)
+    data = target.read_bytes()
+    found = json.loads(gzip.decompress(data) if suffix.endswith("gz") else data)
+    assert found == {**EXPORT, "traceEvents": [], "hpuprof": OURS}
+    assert [p.name for p in target.parent.iterdir()] == [target.name]
+
+
+def test_large_exports_are_not_rewritten(export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorboard, "LIMIT_BYTES", 10)
+    target = tmp_path / "h_3.1.pt.trace.json"
+    write_trace(export, str(target), OURS, [], rewrite=rewritten)
+    assert "hpuprof_converted" not in json.loads(target.read_bytes())
+
+
+def test_samples_of_memory_make_a_curve(export: Path, tmp_path: Path) -> None:
+    target = tmp_path / "h_3.1.pt.trace.json"
+    counters = [(BASE + 1_500, {"allocated": 10, "limit": 96}), (BASE + 2_000, {"allocated": 30, "limit": 96})]
+    write_trace(export, str(target), OURS, counters, rewrite=rewritten)
+    drawn = [row["args"] for row in json.loads(target.read_bytes())["traceEvents"] if row["name"] == "[memory]"]
+    facts = [(a["Device Type"], a["Total Allocated"], a["Total Reserved"], a["Bytes"]) for a in drawn]
+    assert facts == [(1, 10, 96, 0), (1, 30, 96, 20)]
+    assert len({a["Addr"] for a in drawn}) == 2
 
 
 @pytest.mark.parametrize("suffix", ["json", "json.gz"])

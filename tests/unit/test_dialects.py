@@ -179,6 +179,7 @@ ACTIVITIES = {
     "collective-annotation": [(ANNOTATION, f"{n}:all_reduce") for n in ("nccl", "gloo", "hccl", "rccl", "xccl")],
     "compile-annotation": [(k, "_compile.compile_inner (dynamo_timed)") for k in (OP, ANNOTATION)],
     "step": [(ANNOTATION, "ProfilerStep#3"), (OP, "ProfilerStep#12"), (ANNOTATION, "[pl][profile]run_training_batch")],
+    "garbage-collection": [(PYTHON, "<built-in method collect of module object at 0x7f>"), (ANNOTATION, "gc.collect")],
     "replay-frame": [
         (PYTHON, "habana_frameworks/torch/hpu/graphs.py(210): replayV3"),
         (PYTHON, "torch/cuda/graphs.py(88): replay"),

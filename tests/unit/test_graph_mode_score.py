@@ -25,7 +25,7 @@ def interval(low: float, median: float, high: float) -> SimpleNamespace:
 
 
 def option(region: str, speedup: tuple[float, float, float], step: float, **more: Any) -> SimpleNamespace:
-    told = {"drops_sync": False, "launches": 10.0} | more
+    told = {"drops_sync": False, "asynchronous": False, "launches": 10.0} | more
     return SimpleNamespace(region=region, speedup=interval(*speedup), step_time_ns=interval(step, step, step), **told)
 
 

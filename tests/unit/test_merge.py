@@ -227,16 +227,16 @@ def test_a_manifest_moves_hosts_and_says_so(traces: Path, tmp_path: Path):
     put(traces, 0, rank(0).host("a", 1000, 5), host="east")
     put(traces, 1, rank(1).host("b", 1000, 5), host="west")
     manifest = tmp_path / "clocks.json"
-    manifest.write_text('{"east": 0, "west": {"offset_ns": -250000}}')
-    merged, document = merge(traces, tmp_path / "m.json", clock="manifest", manifest=manifest)
+    manifest.write_text('{"east": 0, "west": {"offset_ns": 250000}}')
+    merged, document = merge(traces, tmp_path / "m.json", clock=f"manifest:{manifest}")
     assert rows(document, "b")[0]["ts"] - rows(document, "a")[0]["ts"] == 250.0
     assert merged.clock == "manifest"
     manifest.write_text('{"east": 0}')
     with pytest.raises(UsageError, match="no entry for rank 1 on west"):
-        merge(traces, tmp_path / "m.json", clock="manifest", manifest=manifest)
+        merge(traces, tmp_path / "m.json", clock=f"manifest:{manifest}")
     manifest.write_text('{"east": "soon"}')
     with pytest.raises(UsageError, match="no clock manifest"):
-        merge(traces, tmp_path / "m.json", clock="manifest", manifest=manifest)
+        merge(traces, tmp_path / "m.json", clock=f"manifest:{manifest}")
 
 
 def test_a_drifting_clock_is_straightened_and_keeps_what_nests(traces: Path, tmp_path: Path):
@@ -419,3 +419,41 @@ def test_a_gzip_of_segments_is_one_member(tmp_path: Path):
     assert inflate.decompress((tmp_path / "t.json.gz").read_bytes()) == b"".join(parts)
     assert inflate.eof
     assert inflate.unused_data == b""
+
+
+def test_collectives_join_the_clocks_of_hosts(traces: Path, tmp_path: Path):
+    """West's clock shows 5 ms too much; every all-reduce ends at the same true time on both hosts."""
+    for number, host, wrong in ((0, "east", 0.0), (1, "west", 5000.0)):
+        builder = rank(number)
+        for i in range(12):
+            begin = 1000.0 * i + wrong
+            builder.step(i, begin, 1000)
+            args = {
+                "Collective name": "allreduce",
+                "In msg nelems": 1024,
+                "Out msg nelems": 1024,
+                "dtype": "Float",
+                "Group size": 2,
+                "Process Group Name": "0",
+                "Process Group Ranks": "[0, 1]",
+            }
+            late = 37.0 * ((i + number) % 3)
+            builder.kernel(
+                "ncclDevKernel_AllReduce", begin + 300 + late, 200 - late, launch=begin + 100, stream=20, **args
+            )
+        put(traces, number, builder, host=host)
+    merged, document = merge(traces, tmp_path / "m.json", clock="collective")
+    assert merged.clock == "collective"
+    found = rows(document, "ncclDevKernel_AllReduce")
+    ends: dict[int, list[float]] = {}
+    for row in found:
+        ends.setdefault(row["pid"], []).append(row["ts"] + row["dur"])
+    east, west = (sorted(v) for v in ends.values())
+    assert len(east) == len(west) == 12
+    assert max(abs(a - b) for a, b in zip(east, west, strict=True)) < 20
+    _, raw = merge(traces, tmp_path / "r.json")
+    ends = {}
+    for row in rows(raw, "ncclDevKernel_AllReduce"):
+        ends.setdefault(row["pid"], []).append(row["ts"] + row["dur"])
+    east, west = (sorted(v) for v in ends.values())
+    assert abs(west[0] - east[0]) == pytest.approx(5000, abs=1)

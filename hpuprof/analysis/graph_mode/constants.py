@@ -90,7 +90,7 @@ _HPU_LAZY = (
 )
 
 MODEL_ERROR = _constant(
-    "model_error", 0.035, 0.01, 0.06, "ratio", "what is left between prediction and measurement; see docs/accuracy.md"
+    "model_error", 0.045, 0.02, 0.08, "ratio", "what is left between prediction and measurement; see docs/accuracy.md"
 )
 OUTSIDE_ERROR = _constant(
     "outside_error",

@@ -242,6 +242,9 @@ def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, 
 # ----------------------------------------------------------------------------------------------------------- control flow
 
 
+_READS = ("item", "_local_scalar_dense", "is_nonzero", "cpu", "to", "_to_copy", "copy_", "tolist")
+
+
 def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
     calls = scene.calls
     if fork.module < 0 and fork.cause in ("first", "last"):
@@ -261,6 +264,8 @@ def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
     severity = {"first": "harmless", "last": "harmless", "periodic": "periodic"}.get(
         fork.cause, "cut" if has_children else "blocker"
     )
+    if fork.module < 0 and "" in (fork.one, fork.other) and (fork.one or fork.other) in _READS:
+        severity = "periodic"  # some steps end by reading a value, as loops that log do
     away = sum(fork.calls[1:])
     what = "step" if fork.module < 0 else "call"
     text = f"{after}{one} in {_many(fork.calls[0], what)}, {other} in {fork.calls[1]}"

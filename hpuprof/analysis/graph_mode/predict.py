@@ -147,9 +147,7 @@ def predict(
                     loader=loader,
                 )
             )
-    critical = step_times(
-        simulate(_all_ranks(base_schedule, program), plain(), repeats=2, host=False), program.steps
-    ).mean()
+    critical = _critical_ns(base_schedule, program)
     busy = measure(device.busy, program.step_low, program.step_high).mean()
     host = _host_ns(base_schedule, sample, program.steps)
     replays, covered = _coverage(trace, program)
@@ -357,6 +355,16 @@ def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
     """Tell whether the optimizer runs in some steps and not in others: gradients of several batches are summed."""
     with_optimizer = measure(optimizer, low, high) > 0
     return bool(with_optimizer.any() and not with_optimizer.all())
+
+
+def _critical_ns(schedule: Schedule, program: Program) -> float:
+    """Return the step time with all host work at zero and rows of a lane a typical gap apart at most, ns."""
+    tight = replace(
+        _all_ranks(schedule, program),
+        gap=np.minimum(schedule.gap, program.typical_gap),
+        edge_gap=np.minimum(schedule.edge_gap, program.typical_gap),
+    )
+    return float(step_times(simulate(tight, plain(), repeats=2, host=False), program.steps).mean())
 
 
 def _loader_bound(hosts: HostTime, program: Program) -> bool:

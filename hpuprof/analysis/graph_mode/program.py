@@ -246,7 +246,7 @@ class _Rows:
     dur: Ints
     all_start: list[Ints]  # by lane: every row of the trace, by start
     all_end: list[Ints]
-    lost: int
+    own: Mask  # whether the row's launch is in the trace
 
 
 def _device_rows(trace: Trace, links: Links, real: Mask, begin: Ints, row: Ints, low: Ints, high: Ints) -> _Rows:
@@ -260,7 +260,7 @@ def _device_rows(trace: Trace, links: Links, real: Mask, begin: Ints, row: Ints,
     position = np.where(launch >= 0, np.arange(len(rows)), -1)
     position = np.maximum.accumulate(position)
     position[(position >= 0) & (lane[np.maximum(position, 0)] != lane)] = -1
-    lost = int((launch < 0).sum())
+    own = launch >= 0
     launch = np.where(position >= 0, launch[np.maximum(position, 0)], -1)
     launched = np.where(launch >= 0, host.start[np.maximum(launch, 0)], -1)
     at = np.searchsorted(begin, launched, side="right") - 1
@@ -285,7 +285,7 @@ def _device_rows(trace: Trace, links: Links, real: Mask, begin: Ints, row: Ints,
         dur=device.dur[rows[picked]],
         all_start=[device.start[rows[m]] for m in by_lane],
         all_end=[device.end[rows[m]] for m in by_lane],
-        lost=lost,
+        own=own[picked],
     )
 
 
@@ -348,13 +348,14 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
         reach = np.maximum.accumulate(ends) if len(ends) else ends
         at = np.searchsorted(starts, start[mine], side="left") - 1
         previous[mine] = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
-    idle = previous <= called
+    idle = (previous <= called) & rows.own
     waits = (start - called)[idle]
     latency0 = float(np.median(waits)) if len(waits) >= 3 else DEFAULT_LATENCY
     latency0 = max(0.0, latency0)
-    gaps = (start - previous)[(returned + latency0 < previous) & (start >= previous)]
+    gaps = (start - previous)[(returned + latency0 < previous) & (start >= previous) & rows.own]
     gap0 = float(np.percentile(gaps, 25)) if len(gaps) >= 10 else DEFAULT_GAP
-    early = called + latency0 > previous + gap0  # the launch came last: its latency decides
+    # The launch came last: its latency decides. A row without a launch of its own is tied to the launch before it.
+    early = (called + latency0 > previous + gap0) | ~rows.own
     latency = np.where(early, start - called, np.minimum(latency0, start - called)).astype(np.float64)
     observed = (start - previous).astype(np.float64)
     gap = np.where(early, np.minimum(gap0, observed), observed)

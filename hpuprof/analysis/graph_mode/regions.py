@@ -35,6 +35,8 @@ MAX_TOPS = 3
 COPYING = re.compile(
     r"^aten::(?:to|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|equal|cpu|pin_memory|_pin_memory)$"
 )
+LOSS = re.compile(r"loss|cross_entropy|nll_", re.IGNORECASE)
+ACCUMULATE = re.compile(r"AccumulateGrad")
 ZERO = re.compile(r"zero_grad", re.IGNORECASE)
 
 
@@ -45,6 +47,8 @@ class Phases:
     optimizer: Intervals
     zero_grad: Intervals
     outside: Intervals  # data loading, callbacks: never part of a graph
+    loss: Intervals  # outermost loss operators and their backward nodes
+    accumulate: Intervals  # autograd storing gradients in parameters
     copying: Intervals  # operators around copies between host and device, and around waits
     first: Ints  # per step of the program: start of the first operator that launches device work
     last: Ints  # end of the last one
@@ -79,6 +83,9 @@ def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program
     zero = when(optimizing & zero_name[host.name])
     optimizer = subtract(subtract(when(optimizing & ~zero_name[host.name]), closure), zero)
     outside = when(main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK]))
+    operators = (main | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
+    loss = when(operators & _named(trace, LOSS))
+    accumulate = when(operators & _named(trace, ACCUMULATE))
     captured = launched_work(program)
     copying = _copying_operators(trace, links, program)
     fixed = union_of(outside, copying)
@@ -104,7 +111,14 @@ def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program
         rows = back[(at == step) & (host.start[back] < program.step_high[step])]
         if len(rows):
             backward[step], backward_end[step] = int(host.start[rows].min()), int(host.end[rows].max())
-    return Phases(optimizer, zero, outside, copying, first, last, backward, backward_end)
+    return Phases(optimizer, zero, outside, loss, accumulate, copying, first, last, backward, backward_end)
+
+
+def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+    """Tell which host rows have a name that matches."""
+    found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
+    rows: Mask = found[trace.host.name]
+    return rows
 
 
 def _module_roots(trace: Trace, main: Mask) -> Mask:
@@ -185,7 +199,8 @@ def find_regions(program: Program, phases: Phases) -> list[Region]:
         without = subtract(subtract(everything, optimizer), phases.outside)
         out.append(Region("forward+backward", without))
         border = Intervals(phases.backward[both], phases.backward[both] + 1)
-        out.append(Region("model", subtract(without, border), inputs=2, split=True))
+        model = subtract(subtract(subtract(without, border), phases.loss), phases.zero_grad)
+        out.append(Region("model", model, inputs=2, split=True))
         out.append(Region("optimizer", subtract(optimizer, phases.outside), inputs=0))
     return out
 
@@ -294,14 +309,16 @@ def capture(
     apart = np.zeros(len(captured), dtype=bool)
     if region.split:
         # Hooks run when a graphed backward is over: their collectives stay outside and come behind it.
+        # So does storing gradients in parameters.
         apart[program.call[program.kind == DeviceKind.COMMUNICATION]] = True
+        apart |= contains(phases.accumulate, program.begin)
         apart &= captured
         captured &= ~apart
     waiting = (program.waits | program.read) & ~program.marker
     cuts = np.zeros(len(waiting), dtype=bool) if drop_waits else waiting & contains(region.windows, program.begin)
     around = phases.copying
     kept = around if not drop_waits else _only(around, program, program.upload & ~program.marker)
-    windows = subtract(region.windows, kept)
+    windows = subtract(region.windows, union_of(kept, phases.accumulate) if region.split else kept)
     # A piece is what lies between two cuts of one window.
     cut_at = program.begin[cuts]
     window = np.searchsorted(region.windows.start, program.begin, side="right") - 1

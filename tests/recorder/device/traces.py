@@ -9,6 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from as_recorded import as_recorded
+
 
 @dataclass(frozen=True)
 class Row:
@@ -51,7 +53,7 @@ class File:
 def read(path: Path) -> File:
     """Read one file."""
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    whole = json.loads(raw, parse_float=Fraction)
+    whole = as_recorded(json.loads(raw, parse_float=Fraction))
     base = whole.get("baseTimeNanoseconds", 0)
     rows, counters, threads = [], [], {}
     for event in whole.pop("traceEvents"):

@@ -1,0 +1,418 @@
+"""Finds the collective calls of one trace: what each is, when it ran, what waited for it, and what the rank did before it.
+
+On a device each communication row is one call (rows of one name on many lanes of a network engine are one). Libraries that
+run on the host (gloo, MPI) show their calls as annotations. Where neither is in the trace, the calls that enqueue
+collectives are kept without times, so that sequences can still be compared across ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.device import DeviceTime
+from hpuprof.analysis.gaps import Gaps
+from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.links import Links
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.calls import DEEDS, CallGroup, CallKind, Calls
+from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
+from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
+from hpuprof.model.trace import CommNote, Ints, Trace
+
+MAX_CALLS = 20_000
+"""More calls than this in one file are cut to the first ones; 200 steps of a hundred collectives fit."""
+
+_NOTHING = CommNote()
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Calls before they are classified: where each ran, its note, and the instant at which the host issued it."""
+
+    start: Ints
+    end: Ints
+    lane: Ints
+    notes: list[CommNote]
+    issued: Ints  # host time of its launch or operator; -1 when unknown
+    ready: Ints
+    timed: bool
+
+
+def collective_calls(
+    trace: Trace,
+    steps: Steps,
+    roles: npt.NDArray[np.int8],
+    links: Links,
+    hosts: HostTime,
+    device: DeviceTime,
+    gaps: Gaps,
+    states: dict[Cause, Intervals],
+    compiling: Intervals,
+) -> tuple[Calls, int]:
+    """Return the calls of a trace, at most `MAX_CALLS`, and how many there are."""
+    found = _on_device(trace, links) or _on_host(trace) or _enqueued(trace)
+    count = len(found.start)
+    keep = np.lexsort((found.lane, found.end, found.start))[:MAX_CALLS]
+    found = _Found(
+        found.start[keep],
+        found.end[keep],
+        found.lane[keep],
+        [found.notes[i] for i in keep.tolist()],
+        found.issued[keep],
+        found.ready[keep],
+        found.timed,
+    )
+    groups, kinds, kind = _kinds(trace, found.notes)
+    traced = bool(len(device.busy))
+    working = device.compute if traced else subtract(hosts.traced, _collective_rows(trace))
+    communicating = union(found.start, found.end)
+    exposed = subtract(communicating, working)
+    tail = _tails(found, exposed) if found.timed else np.zeros(len(kind), dtype=np.int64)
+    when = np.where(found.issued >= 0, found.issued, found.start)
+    at = np.searchsorted(steps.start, when, side="right") - 1
+    inside = (at >= 0) & (when < steps.end[np.maximum(at, 0)]) if len(steps) else np.zeros(len(when), dtype=bool)
+    calls = Calls(
+        groups=groups,
+        kinds=kinds,
+        timed=found.timed,
+        kind=kind,
+        lane=found.lane,
+        step=np.where(inside, at, -1).astype(np.int64),
+        sequence=np.array([n.sequence for n in found.notes], dtype=np.int64),
+        start=found.start,
+        end=found.end,
+        ready=found.ready,
+        exposed=measure(exposed, found.start, found.end),
+        tail=tail,
+        did=_deeds(trace, roles, found.start, device, gaps, states, compiling, working, exposed, traced=traced),
+    )
+    return calls, count
+
+
+# ------------------------------------------------------------------------------------------------------- where calls run
+
+
+def _on_device(trace: Trace, links: Links) -> _Found | None:
+    device = trace.device
+    rows = np.flatnonzero(device.kind == DeviceKind.COMMUNICATION)
+    if not len(rows):
+        return None
+    if trace.family == "hpu":
+        return _activations(trace, rows)
+    notes = _launch_notes(trace, links, rows)
+    launch = links.launch[rows]
+    linked = launch >= 0
+    issued = np.where(linked, trace.host.start[np.maximum(launch, 0)] if len(trace.host) else -1, -1)
+    start = device.start[rows]
+    return _Found(
+        start=start,
+        end=device.end[rows],
+        lane=_lanes(trace, device.track[rows]),
+        notes=notes,
+        issued=issued,
+        ready=_ready(trace, links, start, launch),
+        timed=True,
+    )
+
+
+def _lanes(trace: Trace, track: npt.NDArray[np.int32]) -> Ints:
+    """Number the tracks of calls by their labels, so that the order of rows in the file does not show."""
+    used = sorted(
+        np.unique(track).tolist(),
+        key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label, trace.tracks[t].pid),
+    )
+    number = np.zeros(len(trace.tracks), dtype=np.int64)
+    number[used] = np.arange(len(used))
+    lanes: Ints = number[track]
+    return lanes
+
+
+def _ready(trace: Trace, links: Links, start: Ints, launch: Ints) -> Ints:
+    """Return when each call could have started: its launch has returned and the compute launched before it is done.
+
+    A collective waits (by an event) for what its stream had been given before; without a linked launch: its start.
+    """
+    device, host = trace.device, trace.host
+    ready: Ints = start.copy()
+    linked = np.flatnonzero(launch >= 0)
+    if not len(linked):
+        return ready
+    compute = np.flatnonzero((device.kind == DeviceKind.COMPUTE) & (links.launch >= 0))
+    calls = launch[linked]
+    ready[linked] = host.end[calls]
+    if len(compute):
+        begun = host.start[links.launch[compute]]
+        order = np.argsort(begun, kind="stable")
+        done = np.maximum.accumulate(device.end[compute][order])
+        before = np.searchsorted(begun[order], host.start[calls], side="left") - 1
+        ready[linked] = np.where(before >= 0, np.maximum(ready[linked], done[np.maximum(before, 0)]), ready[linked])
+    np.minimum(ready, start, out=ready)
+    return ready
+
+
+def _activations(trace: Trace, rows: npt.NDArray[np.int64]) -> _Found:
+    """Merge overlapping rows of one name: a collective shows on every network port that it uses."""
+    device = trace.device
+    parts = []
+    for name in np.unique(device.name[rows]).tolist():
+        merged = union(device.start[rows[device.name[rows] == name]], device.end[rows[device.name[rows] == name]])
+        parts.append((merged.start, merged.end, np.full(len(merged), name, dtype=np.int64)))
+    start, end, name = (np.concatenate([p[i] for p in parts]) for i in range(3))
+    order = np.lexsort((end, start))
+    start, end, name = start[order], end[order], name[order]
+    own = {int(device.name[r]): trace.comms[int(device.comm[r])] for r in rows.tolist() if device.comm[r] >= 0}
+    notes = [own.get(n, _NOTHING) for n in name.tolist()]
+    issues = _issues(trace)
+    issued = np.full(len(start), -1, dtype=np.int64)
+    if len(issues) == len(start):
+        told = [trace.comms[int(trace.host.comm[i])] for i in issues.tolist()]
+        if all(not (a.op and b.op) or a.op == b.op for a, b in zip(notes, told, strict=True)):
+            # As many operators as calls, in the same order: each is the call's own.
+            notes = [_merge([a, b]) for a, b in zip(notes, told, strict=True)]
+            issued = trace.host.start[issues]
+    return _Found(start, end, np.zeros(len(start), dtype=np.int64), notes, issued, start.copy(), timed=True)
+
+
+def _issues(trace: Trace) -> npt.NDArray[np.int64]:
+    """Return the outermost host rows that issue collectives, in order: operators, else library calls."""
+    host = trace.host
+    if not len(host):
+        return np.empty(0, dtype=np.int64)
+    says = np.array([bool(n.op) for n in trace.comms] or [False], dtype=bool)
+    named = (host.comm >= 0) & says[np.maximum(host.comm, 0)]
+    for kind in (HostKind.OP, HostKind.ANNOTATION, HostKind.RUNTIME):
+        rows = np.flatnonzero(named & (host.kind == kind))
+        if len(rows):
+            order = np.lexsort((-host.end[rows], host.start[rows], host.track[rows]))
+            rows = rows[order]
+            outer, track, reach = [], -1, -1
+            for row in rows.tolist():
+                if host.track[row] != track or host.start[row] >= reach:
+                    outer.append(row)
+                    track, reach = int(host.track[row]), int(host.end[row])
+            kept = np.array(outer, dtype=np.int64)
+            by_time: npt.NDArray[np.int64] = kept[np.argsort(host.start[kept], kind="stable")]
+            return by_time
+    return np.empty(0, dtype=np.int64)
+
+
+def _on_host(trace: Trace) -> _Found | None:
+    """Return the calls of libraries that run on the host; operators that issue them tell the step, where they pair up."""
+    host = trace.host
+    if not len(host):
+        return None
+    runs = np.array([n.on_host for n in trace.comms] or [False], dtype=bool)
+    rows = np.flatnonzero((host.comm >= 0) & runs[np.maximum(host.comm, 0)])
+    if not len(rows):
+        return None
+    notes = [trace.comms[int(c)] for c in host.comm[rows]]
+    issues = _issues(trace)
+    issued = np.full(len(rows), -1, dtype=np.int64)
+    if len(issues) == len(rows) and (host.kind[issues] == HostKind.OP).all():
+        told = [trace.comms[int(host.comm[i])] for i in issues.tolist()]
+        if (
+            all(a.op == b.op for a, b in zip(notes, told, strict=True))
+            and (host.start[issues] <= host.start[rows]).all()
+        ):
+            notes = [_merge([a, b]) for a, b in zip(notes, told, strict=True)]
+            issued = host.start[issues]
+    start = host.start[rows]
+    return _Found(start, host.end[rows], _lanes(trace, host.track[rows]), notes, issued, start.copy(), timed=True)
+
+
+def _enqueued(trace: Trace) -> _Found:
+    issues = _issues(trace)
+    start = trace.host.start[issues] if len(issues) else np.empty(0, dtype=np.int64)
+    notes = [trace.comms[int(trace.host.comm[i])] for i in issues.tolist()]
+    return _Found(start, start.copy(), np.zeros(len(start), dtype=np.int64), notes, start, start.copy(), timed=False)
+
+
+# --------------------------------------------------------------------------------------------------------- what calls are
+
+
+def _launch_notes(trace: Trace, links: Links, rows: npt.NDArray[np.int64]) -> list[CommNote]:
+    """Join what the device row, the operators around its launch and the annotation around it tell."""
+    host, device, nesting = trace.host, trace.device, links.nesting
+    operator = links.operator[rows]
+    launch = links.launch[rows]
+    annotation = _annotations(trace, launch)
+    known: dict[tuple[int, ...], CommNote] = {}
+    out = []
+    for row, position, around in zip(rows.tolist(), operator.tolist(), annotation.tolist(), strict=True):
+        chain, at = [], position
+        while at >= 0:
+            code = int(host.comm[nesting.rows[at]])
+            if code >= 0:
+                chain.append(code)
+            at = int(nesting.parent[at])
+        key = (int(device.comm[row]), around, *chain)
+        if key not in known:
+            own = trace.comms[key[0]] if key[0] >= 0 else _NOTHING
+            notes = [trace.comms[c] for c in chain] + ([trace.comms[around]] if around >= 0 else [])
+            # A kernel with arguments knows best; its name alone (SendRecv for an all-to-all) knows least.
+            known[key] = _merge([own, *notes] if own.in_bytes >= 0 or own.group else [*notes, own])
+        out.append(known[key])
+    return out
+
+
+def _annotations(trace: Trace, launch: Ints) -> Ints:
+    """Return the note of the collective's annotation around each launch, -1 for none."""
+    host = trace.host
+    out = np.full(len(launch), -1, dtype=np.int64)
+    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.comm >= 0))
+    linked = np.flatnonzero(launch >= 0)
+    if not len(rows) or not len(linked):
+        return out
+    span = trace.end_ns + 1
+    keys = host.track[rows].astype(np.int64) * span + host.start[rows]
+    order = np.argsort(keys, kind="stable")
+    calls = launch[linked]
+    at = np.searchsorted(keys[order], host.track[calls].astype(np.int64) * span + host.start[calls], side="right") - 1
+    row = rows[order[np.maximum(at, 0)]]
+    hit = (at >= 0) & (host.track[row] == host.track[calls]) & (host.end[row] > host.start[calls])
+    out[linked[hit]] = host.comm[row[hit]]
+    return out
+
+
+def _merge(notes: list[CommNote]) -> CommNote:
+    """Take each field from the first note that tells it."""
+    merged = notes[0]
+    for note in notes[1:]:
+        told = {
+            name: value
+            for name, value in vars(note).items()
+            if getattr(merged, name) in (-1, "", (), False) and value not in (-1, "", (), False)
+        }
+        if told:
+            merged = replace(merged, **told)
+    return merged
+
+
+def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[CallKind], Ints]:
+    members = _configured(trace.header)
+    groups: dict[CallGroup, int] = {}
+    kinds: dict[CallKind, int] = {}
+    by_note: dict[CommNote, int] = {}
+    codes = []
+    for note in notes:
+        plain = replace(note, sequence=-1)
+        if plain not in by_note:
+            told = members.get(note.group) or (next(iter(members.values())) if len(members) == 1 else ("", "", ()))
+            group = CallGroup(
+                name=note.group or told[0],
+                text=note.group_text or told[1],
+                ranks=tuple(sorted(note.ranks or told[2])),
+                size=note.group_size if note.group_size > 0 else len(told[2]) or -1,
+            )
+            kind = CallKind(
+                group=groups.setdefault(group, len(groups)),
+                op=note.op or "unknown",
+                bytes=_message_bytes(note, group.size),
+                dtype=note.dtype,
+                source=note.source,
+                target=note.target,
+            )
+            by_note[plain] = kinds.setdefault(kind, len(kinds))
+        codes.append(by_note[plain])
+    return list(groups), list(kinds), np.array(codes, dtype=np.int64)
+
+
+def _message_bytes(note: CommNote, size: int) -> int:
+    """Return the size that bandwidths are defined by: the output of an all-gather, else the input [bytes]; -1 unknown."""
+    if note.op == "all_gather":
+        if note.out_bytes >= 0:
+            return note.out_bytes
+        return note.in_bytes * size if note.in_bytes >= 0 and size > 0 else -1
+    if note.op in ("recv", "broadcast", "scatter"):
+        return max(note.in_bytes, note.out_bytes)
+    return note.in_bytes
+
+
+def _configured(header: dict[str, object]) -> dict[str, tuple[str, str, tuple[int, ...]]]:
+    """Return the process groups that the header lists: name to name, description and members."""
+    info = header.get("distributedInfo")
+    listed = info.get("pg_config") if isinstance(info, dict) else None
+    out = {}
+    for entry in listed if isinstance(listed, list) else []:
+        if not isinstance(entry, dict):
+            continue
+        ranks = entry.get("ranks")
+        members = tuple(r for r in ranks if isinstance(r, int)) if isinstance(ranks, list) else ()
+        name, text = str(entry.get("pg_name", "")), str(entry.get("pg_desc", ""))
+        out[name] = (name, text, members)
+    return out
+
+
+# ------------------------------------------------------------------------------------------ what waited, what came before
+
+
+def _collective_rows(trace: Trace) -> Intervals:
+    rows = trace.host.activity == Activity.COLLECTIVE
+    return union(trace.host.start[rows], trace.host.end[rows])
+
+
+def _tails(found: _Found, exposed: Intervals) -> Ints:
+    """Return how long nothing had been computed when each call ended, earlier calls included; 0: computing went on.
+
+    Compute that waits for a call starts a few us after its end, when the lane's next call may run already; so an end
+    inside an interval without compute counts, not only one at its end.
+    """
+    if not len(exposed):
+        return np.zeros(len(found.end), dtype=np.int64)
+    at = np.searchsorted(exposed.start, found.end, side="left") - 1
+    waited = (at >= 0) & (exposed.end[np.maximum(at, 0)] >= found.end)
+    return np.where(waited, found.end - exposed.start[np.maximum(at, 0)], 0)
+
+
+def _deeds(
+    trace: Trace,
+    roles: npt.NDArray[np.int8],
+    start: Ints,
+    device: DeviceTime,
+    gaps: Gaps,
+    states: dict[Cause, Intervals],
+    compiling: Intervals,
+    working: Intervals,
+    exposed: Intervals,
+    *,
+    traced: bool,
+) -> dict[str, Ints]:
+    """Measure what the rank did between the starts of neighbouring calls; the deeds exclude each other.
+
+    While the device computes, that is what the rank does; while it idles, what the host does counts. Time in which only
+    communication ran is none of the rank's own.
+    """
+    since = np.concatenate([[0], start[:-1]]).astype(np.int64) if len(start) else start
+    host = trace.host
+    path = (roles[host.track] == Role.MAIN) | (roles[host.track] == Role.AUTOGRAD) if len(host) else np.empty(0, bool)
+    garbage = (host.activity == Activity.GARBAGE) & path
+    collecting = union(host.start[garbage], host.end[garbage])
+
+    def idle(*causes: Cause) -> Intervals:
+        return union_of(*(gaps.by_cause.get(c, EMPTY) for c in causes))
+
+    if traced:
+        order = {
+            "compute": working,
+            "copy": union_of(device.exposed_copy, idle(Cause.H2D_COPY)),
+            "compile": intersect(compiling, complement(device.busy, 0, trace.end_ns)),
+            "gc": collecting,
+            "input": idle(Cause.DATA_LOADER),
+        }
+    else:
+        order = {
+            "compile": compiling,
+            "gc": collecting,
+            "input": states[Cause.DATA_LOADER],
+            "copy": EMPTY,
+            "compute": working,
+        }
+    out, seen = {}, exposed
+    for name, held in order.items():
+        out[name] = measure(subtract(held, seen), since, start)
+        seen = union_of(seen, held)
+    out["host"] = start - since - measure(seen, since, start)
+    return {name: out[name] for name in DEEDS}

@@ -1,0 +1,236 @@
+"""What each matched collective cost: who came when, how long the transfer took, who waited, at which bandwidth.
+
+Everything that compares ranks needs a common clock; collectives whose ranks' clocks are unrelated have no such numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.clocks import Clocks, contradictions, estimate, given_clocks
+from hpuprof.analysis.matching import SYMMETRIC, Matching, RankCalls
+from hpuprof.model.calls import Ints
+
+Flags = npt.NDArray[np.bool_]
+
+SPLIT_SHARE = 0.1
+"""Ranks of one host that contradict each other in more than this share of their collectives do not share a clock; clocks
+that differ contradict in nearly all of them, wrong matches in a few.
+"""
+LATE_NS = 20_000
+"""A collective that transfers this much (and half as much again) longer than is typical waited for a member that is missing."""
+
+BUS_FACTOR: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "broadcast": lambda _: 1.0,
+    "reduce": lambda _: 1.0,
+    "send_recv": lambda _: 1.0,
+}
+"""Bus bandwidth over algorithm bandwidth for n ranks: nccl-tests, doc/PERFORMANCE.md, "Bus bandwidth"."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which clock each rank's stamps run on. `names`: the clocks; several ranks of one host share one."""
+
+    names: list[str]
+    of_rank: Ints  # per rank, into names
+    split: tuple[str, ...] = ()  # hosts whose ranks contradict one another and were given clocks of their own
+    guessed: bool = False  # some host is unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """Members of matched collectives on the common clock, columns of shape `(members,)`; and sums per collective.
+
+    `latest`: when the last member came; `last`: which member (position among members) that was. `usable`: collectives that
+    are symmetric, timed and on related clocks. `sound`: those of which waiting can be told: usable, and complete or, where
+    rows of fewer than half of the members were lost, transferring no longer than is typical, so that nobody who came later is
+    missing. `typical`: median transfer by kind [ns].
+    """
+
+    clocks: Clocks
+    placement: Placement
+    which: Ints  # collective of each member
+    start: Ints
+    end: Ints
+    latest: Ints
+    last: Ints
+    sound: Flags
+    usable: Flags
+    typical: dict[int, int]
+
+    @property
+    def wait(self) -> Ints:
+        """How long each member waited for the last one [ns], whatever ran meanwhile."""
+        return self.latest[self.which] - self.start
+
+
+def place(ranks: Sequence[RankCalls], matching: Matching, *, trust_hosts: bool) -> Placement:
+    """Give each rank a clock: its host's, or one of its own where the host is unknown or its ranks contradict each other."""
+    names = [r.host or f"rank {r.rank}" for r in ranks]
+    guessed = any(not r.host for r in ranks)
+    split: tuple[str, ...] = ()
+    if not trust_hosts and len(matching):
+        codes = {name: i for i, name in enumerate(sorted(set(names)))}
+        column = np.array([codes[n] for n in names], dtype=np.int64)
+        mask = _timed_members(ranks, matching)
+        rank, call = matching.rank[mask], matching.call[mask]
+        which = np.repeat(np.arange(len(matching)), matching.count)[mask]
+        start, end = _raw(ranks, rank, call)
+        seen, wrong = contradictions(which, column[rank], start, end)
+        split = tuple(name for name, c in codes.items() if seen.get(c, 0) and wrong.get(c, 0) > SPLIT_SHARE * seen[c])
+        names = [f"{n} rank {r.rank}" if n in split else n for n, r in zip(names, ranks, strict=True)]
+    first = list(dict.fromkeys(names))
+    lookup = {name: i for i, name in enumerate(first)}
+    return Placement(first, np.array([lookup[n] for n in names], dtype=np.int64), split, guessed)
+
+
+def _timed_members(ranks: Sequence[RankCalls], matching: Matching) -> Flags:
+    """Mask of the members that bind clocks: of symmetric collectives, with times."""
+    timed = np.array([r.calls.timed for r in ranks] or [False], dtype=bool)
+    symmetric = np.repeat(matching.of_op(SYMMETRIC), matching.count)
+    mask: Flags = symmetric & timed[matching.rank]
+    return mask
+
+
+def _raw(ranks: Sequence[RankCalls], rank: Ints, call: Ints) -> tuple[Ints, Ints]:
+    """Return absolute stamps of members [ns]."""
+    sizes = np.array([len(r.calls) for r in ranks], dtype=np.int64)
+    base = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(sizes) else sizes
+    none = np.empty(0, dtype=np.int64)
+    at = base[rank] + call if len(rank) else none
+    start = np.concatenate([r.calls.start + r.origin_ns for r in ranks] or [none])
+    end = np.concatenate([r.calls.end + r.origin_ns for r in ranks] or [none])
+    return start[at], end[at]
+
+
+def gather(ranks: Sequence[RankCalls], matching: Matching, column: str) -> Ints:
+    """Return one column of the calls for every member."""
+    none = np.empty(0, dtype=np.int64)
+    sizes = np.array([len(r.calls) for r in ranks], dtype=np.int64)
+    base = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(sizes) else sizes
+    if column.startswith("did_"):
+        values = [r.calls.did[column.removeprefix("did_")] for r in ranks]
+    else:
+        values = [getattr(r.calls, column) for r in ranks]
+    joined: Ints = np.concatenate(values or [none])
+    return joined[base[matching.rank] + matching.call] if len(matching.rank) else none
+
+
+def read_manifest(text: bytes) -> dict[str, tuple[float, float]]:
+    """Read a clock manifest: `{"host": offset_ns}` or `{"host": {"offset_ns": ..., "drift_ppm": ...}}`.
+
+    Raises ValueError when it is neither.
+    """
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError("it holds no JSON object")  # noqa: TRY004 - the file is wrong, not a type
+    out = {}
+    for host, value in data.items():
+        entry = value if isinstance(value, dict) else {"offset_ns": value}
+        offset, drift = entry.get("offset_ns"), entry.get("drift_ppm", 0)
+        if any(not isinstance(v, (int, float)) or isinstance(v, bool) for v in (offset, drift)):
+            raise ValueError(f"{host!r}: offset_ns and drift_ppm are numbers")
+        out[host] = (float(offset), float(drift) * 1e-6)  # type: ignore[arg-type]
+    return out
+
+
+def time_members(
+    ranks: Sequence[RankCalls],
+    matching: Matching,
+    *,
+    clock: str = "collective",
+    manifest: Mapping[str, tuple[float, float]] | None = None,
+) -> Timed:
+    """Put all members on one clock. `clock`: raw, collective or manifest (which then gives offset and drift per host)."""
+    placement = place(ranks, matching, trust_hosts=clock != "collective")
+    which = np.repeat(np.arange(len(matching)), matching.count)
+    raw_start, raw_end = _raw(ranks, matching.rank, matching.call)
+    host = placement.of_rank[matching.rank] if len(matching.rank) else np.empty(0, dtype=np.int64)
+    if clock == "collective":
+        mask = _timed_members(ranks, matching)
+        clocks = estimate(len(placement.names), which[mask], host[mask], raw_start[mask], raw_end[mask])
+    else:
+        known: list[tuple[float, float] | None] = [(0.0, 0.0)] * len(placement.names)
+        if clock == "manifest":
+            known = [(manifest or {}).get(name) for name in placement.names]
+        middle = int((int(raw_start.min()) + int(raw_end.max())) // 2) if len(raw_start) else 0
+        clocks = given_clocks(clock, known, middle)
+    start, end = clocks.correct(raw_start, host), clocks.correct(raw_end, host)
+    count = len(matching)
+    if not count:
+        none = np.empty(0, dtype=np.int64)
+        no = np.empty(0, dtype=bool)
+        return Timed(clocks, placement, which, start, end, none, none, no, no, {})
+    latest = np.maximum.reduceat(start, matching.first[:-1])
+    # Of members that come at once the lowest rank counts as last.
+    position = np.where(start == latest[which], np.arange(len(start)), len(start))
+    last = np.minimum.reduceat(position, matching.first[:-1])
+    component = clocks.component[host]
+    related = (
+        np.maximum.reduceat(component, matching.first[:-1]) == np.minimum.reduceat(component, matching.first[:-1])
+    ) & (np.minimum.reduceat(component, matching.first[:-1]) >= 0)
+    timed = np.array([r.calls.timed for r in ranks], dtype=bool)[matching.rank]
+    known_times = np.logical_and.reduceat(timed, matching.first[:-1])
+    usable = related & known_times & matching.of_op(SYMMETRIC) & (matching.count > 1)
+    transfer = medians(matching, end - latest[which])
+    whole = usable & matching.complete
+    most = usable & (2 * matching.count > matching.expected)
+    typical = _typical(matching.kind, transfer, whole, most)
+    usual = np.array([typical.get(k, -1) for k in range(len(matching.kinds))], dtype=np.int64)[matching.kind]
+    prompt = most & (transfer <= usual + np.maximum(LATE_NS, usual // 2))
+    return Timed(clocks, placement, which, start, end, latest, last, whole | prompt, usable, typical)
+
+
+def _typical(kind: Ints, transfer: Ints, whole: Flags, most: Flags) -> dict[int, int]:
+    """Return the median transfer of each kind: of its complete collectives, else of those that lack few members [ns]."""
+    out = {}
+    for code in np.unique(kind[most]).tolist():
+        mine = whole & (kind == code)
+        mine = mine if mine.any() else most & (kind == code)
+        out[code] = int(np.median(transfer[mine]))
+    return out
+
+
+def transfer_ns(matching: Matching, timed: Timed) -> Ints:
+    """Return for each collective the median over members of end less latest start [ns]; meaningful where `usable`."""
+    return medians(matching, timed.end - timed.latest[timed.which])
+
+
+def medians(matching: Matching, values: Ints) -> Ints:
+    """Return for each collective the median of a column of its members, as integers."""
+    out = np.zeros(len(matching), dtype=np.int64)
+    for count in np.unique(matching.count).tolist():
+        rows = np.flatnonzero(matching.count == count)
+        table = matching.first[rows][:, None] + np.arange(count)[None, :]
+        out[rows] = np.median(values[table], axis=1).astype(np.int64)
+    return out
+
+
+def shortest_ns(ranks: Sequence[RankCalls], matching: Matching) -> Ints:
+    """Return for each collective the shortest member [ns]: needs no clock, and is its transfer when ends coincide."""
+    if not len(matching):
+        return np.empty(0, dtype=np.int64)
+    length = gather(ranks, matching, "end") - gather(ranks, matching, "start")
+    shortest: Ints = np.minimum.reduceat(length, matching.first[:-1])
+    return shortest
+
+
+def exposed_wait(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Ints:
+    """Return how long each member waited for the last one while nothing was computed and computing resumed at the end [ns].
+
+    This is waiting that cost time: of a collective that compute hides, nothing.
+    """
+    tail = gather(ranks, matching, "tail")
+    begins = np.maximum(timed.start, timed.end - tail)
+    wait = np.clip(np.minimum(timed.latest[timed.which], timed.end) - begins, 0, None)
+    return np.where((tail > 0) & timed.sound[timed.which] if len(tail) else False, wait, 0).astype(np.int64)

@@ -1,0 +1,402 @@
+"""Which calls on different ranks are one collective: matches by group, operation, bytes, data type and position.
+
+Calls of a group are compared by their sequence numbers where every rank's trace has them, else step by step: within steps
+of the same label, sequences that are equal match position by position, and sequences that differ (rows were lost) are
+aligned by kind and time. Nothing is guessed from clocks across hosts: only differences of times on one rank enter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpuprof.model.calls import Calls, Ints
+
+SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+"""Operations in which nobody is done before everybody has come: they bind clocks from both sides and make ranks wait."""
+
+PAIRED = frozenset({"send", "recv", "send_recv"})
+_UNEVEN = frozenset({"all_to_all", "gather", "scatter", "send_recv"})  # sizes differ between ranks by design
+_WIDE_DP = 250_000  # cells beyond which sequences are aligned by time alone
+_GAP_NS = 1_000_000  # calls whose ends are more than twice this apart, after the shift, are not one collective
+_SAME_END_NS = (20_000, 200_000, 1_000_000)  # how far ends of one collective lie apart, tried in turn
+
+
+@dataclass(frozen=True, eq=False)
+class RankCalls:
+    """One rank's calls with what is needed to place them: host, absolute stamp of time 0, labels of its steps.
+
+    `labels`: one per step, unique; empty when the trace has no steps that other ranks' steps can be compared with.
+    """
+
+    rank: int
+    host: str | None
+    origin_ns: int
+    calls: Calls
+    labels: tuple[str, ...] = ()
+    world_size: int | None = None
+    steps: tuple[tuple[int, int, bool], ...] = ()  # start, wall, used; one per label
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group across ranks. `known`: the traces name its members; else all ranks are assumed to be in it."""
+
+    name: str
+    text: str
+    ranks: tuple[int, ...]
+    known: bool
+    peers: bool = False  # a point-to-point channel, ranks are (source, target)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the calls of one collective have in common; -1 and empty: unknown or different by design."""
+
+    group: int
+    op: str
+    bytes: int
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """Collectives across ranks. Members of collective i: `slice(first[i], first[i + 1])` of `rank` and `call`."""
+
+    groups: list[Group]
+    kinds: list[Kind]
+    kind: Ints  # per collective, into kinds
+    place: Ints  # per collective: position in its group's order
+    first: Ints  # shape (collectives + 1,)
+    rank: Ints  # per member: position in the list of ranks
+    call: Ints  # per member: position in that rank's calls
+    expected: Ints  # per collective: members of its group whose traces are at hand
+    mismatched: list[tuple[int, int]] = field(default_factory=list)  # group, collectives whose kinds contradict
+    ambiguous: int = 0  # calls that belong to no nameable group or peer
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def count(self) -> Ints:
+        """Members found of each collective."""
+        return np.diff(self.first)
+
+    @property
+    def complete(self) -> np.ndarray:
+        """Collectives of which every expected member was found."""
+        complete: np.ndarray = (self.count == self.expected) & (self.count > 1)
+        return complete
+
+    def of_op(self, ops: frozenset[str]) -> np.ndarray:
+        """Mask of the collectives with one of these operations."""
+        hits = np.array([k.op in ops for k in self.kinds] or [False], dtype=bool)
+        mask: np.ndarray = hits[self.kind] if len(self) else np.empty(0, dtype=bool)
+        return mask
+
+
+def match(ranks: Sequence[RankCalls]) -> Matching:
+    """Match the calls of all ranks; `ranks` are sorted by rank, and nothing depends on the order of their files."""
+    groups: dict[Group, int] = {}
+    kinds: dict[Kind, int] = {}
+    by_group: dict[int, list[tuple[int, Ints]]] = defaultdict(list)  # group -> rank position, its calls
+    kind_of: list[Ints] = []
+    ambiguous = 0
+    present = {r.rank for r in ranks}
+    world = tuple(sorted(present))
+    for position, who in enumerate(ranks):
+        local = []
+        for k in who.calls.kinds:
+            told = who.calls.groups[k.group]
+            group = _group(told.name, told.text, told.ranks, told.size, k.op, k.source, k.target, who.rank, world)
+            if group is None:
+                local.append((-1, -1))
+                continue
+            code = groups.setdefault(group, len(groups))
+            # The two ends of a transfer are one collective.
+            op = "send_recv" if group.peers else k.op
+            size = -1 if op in _UNEVEN and not group.peers else k.bytes
+            local.append((code, kinds.setdefault(Kind(code, op, size, k.dtype), len(kinds))))
+        table = np.array(local or [(-1, -1)], dtype=np.int64)
+        group_of = table[who.calls.kind, 0] if len(who.calls) else np.empty(0, dtype=np.int64)
+        kind_of.append(table[who.calls.kind, 1] if len(who.calls) else group_of)
+        ambiguous += int((group_of < 0).sum())
+        for code in np.unique(group_of[group_of >= 0]).tolist():
+            by_group[code].append((position, np.flatnonzero(group_of == code)))
+    return _assemble(ranks, list(groups), list(kinds), by_group, kind_of, present, ambiguous)
+
+
+def _group(
+    name: str,
+    text: str,
+    members: tuple[int, ...],
+    size: int,
+    op: str,
+    source: int,
+    target: int,
+    rank: int,
+    world: tuple[int, ...],
+) -> Group | None:
+    if op in PAIRED:
+        peer = target if op == "send" else source if op == "recv" else -1
+        if peer >= 0:
+            if members and peer not in members and peer < len(members):
+                peer = members[peer]  # given as a position in the group
+            pair = (rank, peer) if op == "send" else (peer, rank)
+            return Group(name, text, pair, known=True, peers=True)
+        # A transfer whose peers are not told is a collective of its group where that has two members only.
+        if len(members) != 2:
+            return None
+    if members:
+        return Group(name, text, members, known=True)
+    if size > 0 and size < len(world):
+        return None
+    return Group(name, text, world, known=False)
+
+
+def _assemble(
+    ranks: Sequence[RankCalls],
+    groups: list[Group],
+    kinds: list[Kind],
+    by_group: dict[int, list[tuple[int, Ints]]],
+    kind_of: list[Ints],
+    present: set[int],
+    ambiguous: int,
+) -> Matching:
+    members: list[tuple[Ints, Ints, Ints]] = []  # collective, rank, call
+    kind: list[int] = []
+    place: list[int] = []
+    expected: list[int] = []
+    mismatched = []
+    order = sorted(by_group, key=lambda g: (groups[g].ranks, groups[g].name, groups[g].text, groups[g].peers))
+    for group in order:
+        lines = by_group[group]
+        wrong = 0
+        slots = _by_sequence(ranks, lines)
+        if slots is None:
+            slots, wrong = _by_steps(ranks, lines, kind_of)
+        base = len(kind)
+        taken: dict[int, list[int]] = defaultdict(list)
+        for (position, calls), at in zip(lines, slots, strict=True):
+            members.append((base + at, np.full(len(at), position, dtype=np.int64), calls))
+            for slot, code in zip(at.tolist(), kind_of[position][calls].tolist(), strict=True):
+                taken[slot].append(code)
+        here = len(present & set(groups[group].ranks))
+        for slot in range(len(taken)):
+            codes = Counter(taken[slot])
+            common = max(codes.items(), key=lambda item: (item[1], -item[0]))[0]
+            wrong += len({(kinds[c].op, kinds[c].bytes, kinds[c].dtype) for c in codes}) > 1
+            kind.append(common)
+            place.append(slot)
+            expected.append(here)
+        if wrong:
+            mismatched.append((group, wrong))
+    if members:
+        which, rank, call = (np.concatenate([m[i] for m in members]) for i in range(3))
+        sort = np.lexsort((rank, which))
+        which, rank, call = which[sort], rank[sort], call[sort]
+    else:
+        which = rank = call = np.empty(0, dtype=np.int64)
+    first = np.searchsorted(which, np.arange(len(kind) + 1)).astype(np.int64)
+    ints = (np.array(column, dtype=np.int64) for column in (kind, place, expected))
+    kind_column, place_column, expected_column = ints
+    return Matching(groups, kinds, kind_column, place_column, first, rank, call, expected_column, mismatched, ambiguous)
+
+
+def _by_sequence(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]]) -> list[Ints] | None:
+    """Give each call the slot of its sequence number; None when a trace has none or repeats one."""
+    numbers = [ranks[position].calls.sequence[calls] for position, calls in lines]
+    if any((n < 0).any() or len(np.unique(n)) < len(n) for n in numbers):
+        return None
+    every = np.unique(np.concatenate(numbers))
+    return [np.searchsorted(every, n).astype(np.int64) for n in numbers]
+
+
+def _by_steps(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]], kind_of: list[Ints]) -> tuple[list[Ints], int]:
+    """Give each call a slot by its step's label and its position in the step; also count steps whose kinds contradict."""
+    labelled = all(ranks[position].labels for position, _ in lines)
+    place = _step_order([ranks[position].labels for position, _ in lines]) if labelled else {}
+    last = len(place)
+    buckets: dict[int, list[tuple[int, Ints]]] = defaultdict(list)  # place of a step -> line, positions in its calls
+    for line, (position, calls) in enumerate(lines):
+        who = ranks[position]
+        if labelled:
+            # Calls outside a rank's steps belong to the step before its first or after its last one, which others may have.
+            at = np.array([place[label] for label in who.labels], dtype=np.int64)
+            step, final = who.calls.step[calls], len(at) - 1
+            begun = np.array([start for start, _, _ in who.steps], dtype=np.int64)
+            since = np.searchsorted(begun, who.calls.start[calls], side="right") - 1
+            outside = np.where(since < 0, at[0] - 1, np.where(since == final, at[final] + 1, at[np.maximum(since, 0)]))
+            key = np.where(step >= 0, at[np.maximum(step, 0)], outside)
+        else:
+            key = np.zeros(len(calls), dtype=np.int64)
+        for value in np.unique(key).tolist():
+            buckets[value].append((line, np.flatnonzero(key == value)))
+    slots = [np.full(len(calls), -1, dtype=np.int64) for _, calls in lines]
+    base = wrong = 0
+    shifts: dict[int, float] = {}
+    for value in sorted(buckets):
+        rows = [
+            (line, within, kind_of[lines[line][0]][lines[line][1][within]], _ends(ranks, lines[line], within))
+            for line, within in buckets[value]
+        ]
+        base += _place(rows, slots, base, shifts, within_step=labelled)
+        # At the ends of recordings steps are cut: what is missing there is not run by anybody else instead.
+        wrong += labelled and 0 <= value < last and _contradict([row[2] for row in rows])
+    return slots, wrong
+
+
+def _step_order(lines: list[tuple[str, ...]]) -> dict[str, int]:
+    """Return the order in which ranks ran their steps, by label; labels alone would sort 10 before 9.
+
+    Ranks may have begun at different steps, so a label is placed relative to the labels that it shares a rank with.
+    """
+    place: dict[str, float] = {}
+    for labels in sorted(lines, key=lambda line: (-len(line), line)):
+        known = [place[label] - i for i, label in enumerate(labels) if label in place]
+        offset = float(np.median(known)) if known else 0.0
+        for i, label in enumerate(labels):
+            place.setdefault(label, offset + i)
+    ordered = sorted(place, key=lambda label: (place[label], label))
+    return {label: i for i, label in enumerate(ordered)}
+
+
+def _contradict(lines: list[Ints]) -> bool:
+    """Tell whether a rank ran a kind that no other one ran in this step, instead of one that all others ran.
+
+    Lost rows look different: they are missing, and nothing stands in for them.
+    """
+    sets = [set(codes.tolist()) for codes in lines]
+    if len(sets) < 2 or all(s == sets[0] for s in sets):
+        return False
+    often = Counter(code for s in sets for code in s)
+    alone = {code for code, n in often.items() if n == 1}
+    return any(s & alone and any(n == len(sets) - 1 and c not in s for c, n in often.items()) for s in sets)
+
+
+def _ends(ranks: Sequence[RankCalls], line: tuple[int, Ints], within: Ints) -> Ints:
+    """Return the ends of some calls of a line on the rank's own stamps."""
+    position, calls = line
+    return ranks[position].calls.end[calls[within]]
+
+
+def _place(
+    rows: list[tuple[int, Ints, Ints, Ints]],
+    slots: list[Ints],
+    base: int,
+    shifts: dict[int, float],
+    *,
+    within_step: bool,
+) -> int:
+    """Place the calls of one step; return how many slots it has.
+
+    `shifts`: by how much each line's ends read later. `within_step`: clocks drift by nothing meanwhile, so that equal
+    sequences whose ends do not keep their distances lost different rows.
+    """
+    counts = Counter(tuple(codes.tolist()) for _, _, codes, _ in rows)
+    # The longest sequence lost least; of equal ones the commonest.
+    model = max(counts.items(), key=lambda item: (len(item[0]), item[1], [-c for c in item[0]]))[0]
+    lead = next(row for row in rows if tuple(row[2].tolist()) == model)
+    codes, when = list(model), lead[3].astype(np.float64)
+    order = list(range(len(codes)))
+    others = []
+    for line, within, own, at in rows:
+        gaps = (at - lead[3]).astype(np.float64) if len(at) == len(model) else None
+        steady = gaps is not None and (
+            not within_step or not len(gaps) or np.abs(gaps - np.median(gaps)).max() <= 2 * _GAP_NS
+        )
+        if tuple(own.tolist()) == model and steady:
+            slots[line][within] = base + np.arange(len(own))
+            if len(own):
+                shifts[line] = float(np.median(at - lead[3])) + shifts.get(lead[0], 0.0)
+        else:
+            others.append((line, within, own, at))
+    extra = len(codes)
+    for line, within, own, at in others:
+        guess = shifts[line] - shifts.get(lead[0], 0.0) if line in shifts else None
+        shift = _shift(np.array(codes), when, own, at.astype(np.float64), guess)
+        pairs = _align(codes, when, own.tolist(), at - shift)
+        for mine in range(len(pairs)):
+            slot = pairs[mine]
+            if slot is None:
+                # This rank has a call that the others lost: it gets a slot of its own, where its time puts it.
+                where = int(np.searchsorted(when, float(at[mine]) - shift))
+                codes.insert(where, int(own[mine]))
+                when = np.insert(when, where, float(at[mine]) - shift)
+                order.insert(where, extra)
+                slots[line][within[mine]] = base + extra
+                extra += 1
+                pairs = [p + 1 if p is not None and p >= where else p for p in pairs]
+            else:
+                slots[line][within[mine]] = base + order[slot]
+    if extra > len(model):
+        # Slots that were put in between take their place in time.
+        position = np.argsort(np.array(order))
+        for line, within, _, _ in rows:
+            slots[line][within] = base + position[slots[line][within] - base]
+    return extra
+
+
+def _shift(codes: Ints, when: np.ndarray, own: Ints, at: np.ndarray, guess: float | None) -> float:
+    """Return the difference of ends that most pairs of equal kind share."""
+    same = codes[None, :] == own[:, None]
+    if not same.any():
+        return guess or 0.0
+    gaps = np.sort((at[:, None] - when[None, :])[same])
+    enough = max(2.0, 0.6 * min(len(codes), len(own)))
+    best, width = gaps[:1], _SAME_END_NS[0]
+    for width in _SAME_END_NS:
+        inside = np.searchsorted(gaps, gaps + width, side="right") - np.arange(len(gaps))
+        best = gaps[inside == inside.max()]
+        if inside.max() >= enough:
+            break
+    # Of windows that hold as many pairs, the one nearest to what earlier steps told.
+    start = best[np.argmin(np.abs(best + width / 2 - guess))] if guess is not None else best[0]
+    return float(np.median(gaps[(gaps >= start) & (gaps <= start + width)]))
+
+
+def _align(codes: list[int], when: np.ndarray, own: list[int], at: np.ndarray) -> list[int | None]:
+    """Return for each own call the position in `codes` it belongs to, in order; None for calls that have none."""
+    n, m = len(own), len(codes)
+    if n * m > _WIDE_DP:
+        return _nearest(codes, when, own, at)
+    spacing = np.diff(np.sort(when))
+    gap = max(1.0, min(_GAP_NS, float(np.median(spacing)) / 2 if len(spacing) else _GAP_NS))
+    cost = np.minimum(np.abs(at[:, None] - when[None, :]), 1e15)
+    cost[np.array(own)[:, None] != np.array(codes)[None, :]] = np.inf
+    best = np.empty((n + 1, m + 1))
+    best[0] = np.arange(m + 1) * gap
+    best[:, 0] = np.arange(n + 1) * gap
+    for i in range(1, n + 1):
+        row, above, costs = best[i], best[i - 1], cost[i - 1]
+        for j in range(1, m + 1):
+            row[j] = min(above[j - 1] + costs[j - 1], above[j] + gap, row[j - 1] + gap)
+    out: list[int | None] = [None] * n
+    i, j = n, m
+    while i and j:
+        if best[i, j] == best[i - 1, j - 1] + cost[i - 1, j - 1]:
+            i, j = i - 1, j - 1
+            out[i] = j
+        elif best[i, j] == best[i - 1, j] + gap:
+            i -= 1
+        else:
+            j -= 1
+    return out
+
+
+def _nearest(codes: list[int], when: np.ndarray, own: list[int], at: np.ndarray) -> list[int | None]:
+    """Walk both sequences in order of time and take the nearest of equal kind."""
+    out: list[int | None] = []
+    j = 0
+    for code, t in zip(own, at.tolist(), strict=True):
+        best: int | None = None
+        for k in range(j, min(j + 64, len(codes))):
+            if codes[k] == code and (best is None or abs(when[k] - t) < abs(when[best] - t)):
+                best = k
+        out.append(best)
+        if best is not None:
+            j = best + 1
+    return out

@@ -1,0 +1,395 @@
+"""Runs the ranks again, unchanged or with some of their work changed: what would a step take if one rank were like the others?
+
+Each rank is cut where it issues a collective, waits for one, or begins a step. Between cuts it works; what it worked is kept,
+what it waited is not. A collective starts on a rank when the rank is ready and its lane is free, transfers when all members have
+come, and ends on each member as long after that as it did. Unchanged, this gives back the recorded times; by how much
+it misses is reported.
+
+Collectives of any number of ranks and pairs of send and receive take part; other communication counts as the rank's own work.
+The host is not modelled apart from the device: work that the host would hold back at once is not seen.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpuprof.analysis.collectives import LATE_NS, Timed, gather, medians
+from hpuprof.analysis.matching import PAIRED, Group, Matching, RankCalls
+from hpuprof.model.calls import Ints
+from hpuprof.model.intervals import Intervals, covered_before, union
+
+MAX_EVENTS = 400_000
+"""More events than this (calls and waits of all ranks) are not replayed: the first steps that fit are."""
+
+_QUEUED_NS = 50_000  # a call that starts this soon after the one before it on its lane was queued behind it
+
+ISSUE, JOIN, MARK = 1, 0, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One rank's events in order. `work`: main-line time since the previous event; anchors name what ranks have in common."""
+
+    kind: Ints
+    item: Ints  # collective of an issue or join, step of a mark
+    work: np.ndarray
+    lag: np.ndarray  # of issues and marks: time after the main line stopped to wait
+    idle: np.ndarray  # of issues: time between the free lane or readiness and the start
+    lane: Ints
+    rest: np.ndarray  # of issues: end on this rank less the latest start of the collective
+    begin: float
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """All ranks' plans. `steps`: labels of the steps replayed; `measured`: their lengths on each rank, NaN where absent."""
+
+    plans: list[Plan]
+    members: Ints  # per collective: how many issues to wait for; 0: not modelled
+    steps: list[int]
+    measured: np.ndarray  # (ranks, steps)
+
+
+def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model | None:
+    """Cut every rank into events; None when there is nothing to replay."""
+    if not len(matching):
+        return None
+    pairs = matching.of_op(PAIRED) & (matching.count == 2) & _related(matching, timed)
+    modelled = timed.usable | pairs
+    if not modelled.any():
+        return None
+    step_count = _fit(ranks, matching, modelled)
+    if step_count < 1:
+        return None
+    members = _members(ranks, matching, timed, modelled)
+    plans, measured = [], np.full((len(ranks), step_count), np.nan)
+    used = np.zeros(len(matching), dtype=np.int64)
+    zero = int(members.start.min())  # absolute stamps have more digits than a double
+    for r, who in enumerate(ranks):
+        stamps = np.array([s[0] for s in who.steps], dtype=np.int64) + who.origin_ns
+        marks = timed.clocks.correct(stamps, np.full(len(stamps), timed.placement.of_rank[r]))
+        walls = np.array([s[1] for s in who.steps], dtype=np.int64)
+        limit = int(marks[step_count]) if len(marks) > step_count else int(marks[-1] + walls[-1])
+        mine = members.of_rank(r, int(marks[0]), limit)
+        used[mine.which] += 1
+        measured[r, : min(step_count, len(walls))] = walls[:step_count]
+        plans.append(_plan(mine.since(zero), np.append(marks[:step_count], limit) - zero))
+    return Model(plans, used, list(range(step_count)), measured)
+
+
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """Calls that take part, columns of shape `(members,)`, on the common clock."""
+
+    which: Ints
+    rank: Ints
+    start: Ints
+    end: Ints
+    lag: Ints
+    tail: Ints
+    lane: Ints
+    latest: Ints
+
+    def of_rank(self, rank: int, low: int, high: int) -> _Members:
+        """Return the calls of one rank that start in `[low, high)`."""
+        keep = np.flatnonzero((self.rank == rank) & (self.start >= low) & (self.start < high))
+        return _Members(**{name: column[keep] for name, column in vars(self).items()})
+
+    def since(self, zero: int) -> _Members:
+        """Return the same calls with time counted from `zero`."""
+        return replace(self, start=self.start - zero, end=self.end - zero, latest=self.latest - zero)
+
+
+def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> _Members:
+    """Return the members of the modelled collectives; rows that were lost are put where they must have been.
+
+    A lost call would leave its waiting among the rank's work, which no cure of another rank could shorten.
+    """
+    keep = np.flatnonzero(modelled[timed.which])
+    which, rank, start, end = timed.which[keep], matching.rank[keep], timed.start[keep], timed.end[keep]
+    tail, lane = (gather(ranks, matching, name)[keep] for name in ("tail", "lane"))
+    lags = gather(ranks, matching, "start") - gather(ranks, matching, "ready")
+    lag, usual_lag = lags[keep], medians(matching, lags)
+    usual_tail = medians(matching, gather(ranks, matching, "tail"))
+    latest = timed.latest
+    lost: list[tuple[int, ...]] = []
+    typical = timed.typical
+    late = np.bincount(matching.rank[timed.last[timed.sound]], minlength=len(ranks))
+    position = {who.rank: r for r, who in enumerate(ranks)}
+    lanes, lines = _lanes(ranks, matching), _lines(ranks, matching, timed)
+    for c in np.flatnonzero(modelled & (matching.count < matching.expected) & (2 * matching.count > matching.expected)):
+        group = matching.groups[matching.kinds[int(matching.kind[c])].group]
+        inside = slice(int(matching.first[c]), int(matching.first[c + 1]))
+        here = set(matching.rank[inside].tolist())
+        absent = [position[r] for r in group.ranks if r in position and position[r] not in here]
+        finish = int(np.median(timed.end[inside]))
+        waits = int(np.median(latest[c] - timed.start[inside]))
+        came = latest[c] - waits
+        expected = typical.get(int(matching.kind[c]))
+        culprit, due = -1, came
+        if expected is not None and finish - expected > latest[c] + max(LATE_NS, expected // 2):
+            # The others transferred later than they could have: one that is missing came last, whoever most often does.
+            culprit, due = max(absent, key=lambda r: (late[r], -r)), finish - expected
+        for r in absent:
+            low, high = _neighbours(lines.get((r, group)), int(matching.place[c]))
+            begin = min(max(int(due if r == culprit else came), low), high)
+            stop = min(max(finish, begin), high)
+            queued = 0 if r == culprit else usual_lag[c]
+            lost.append((int(c), r, begin, stop, queued, min(usual_tail[c], stop - begin), lanes.get((r, group), 0)))
+    if lost:
+        extra = np.array(lost, dtype=np.int64).T
+        which, rank, start, end, lag, tail, lane = (
+            np.concatenate([column, more])
+            for column, more in zip((which, rank, start, end, lag, tail, lane), extra, strict=True)
+        )
+    # A call that started as soon as its lane was free, and whose launch was lost, was ready before, as it was elsewhere.
+    order = np.lexsort((start, lane, rank))
+    same = (rank[order][1:] == rank[order][:-1]) & (lane[order][1:] == lane[order][:-1])
+    bound = np.zeros(len(start), dtype=bool)
+    bound[order[1:]] = same & (start[order][1:] - end[order][:-1] < _QUEUED_NS)
+    lag = np.where(bound & (lag == 0), usual_lag[which], lag)
+    order = np.lexsort((rank, which))
+    came_last = np.full(len(matching), -(1 << 62), dtype=np.int64)
+    np.maximum.at(came_last, which, start)
+    columns = (which, rank, start, end, lag, tail, lane, came_last[which])
+    return _Members(*(column[order] for column in columns))
+
+
+def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Group], int]:
+    """Return the lane on which each rank runs a group's calls."""
+    out: dict[tuple[int, Group], int] = {}
+    which = np.repeat(np.arange(len(matching)), matching.count)
+    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind]
+    keys, first = np.unique(np.stack([matching.rank, group_of[which]]), axis=1, return_index=True)
+    for (r, g), i in zip(keys.T.tolist(), first.tolist(), strict=True):
+        out[r, matching.groups[g]] = int(ranks[r].calls.lane[matching.call[i]])
+    return out
+
+
+def _related(matching: Matching, timed: Timed) -> np.ndarray:
+    component = timed.clocks.component[timed.placement.of_rank[matching.rank]]
+    first = matching.first[:-1]
+    same: np.ndarray = (np.maximum.reduceat(component, first) == np.minimum.reduceat(component, first)) & (
+        np.minimum.reduceat(component, first) >= 0
+    )
+    return same
+
+
+def _fit(ranks: Sequence[RankCalls], matching: Matching, modelled: np.ndarray) -> int:
+    """Return how many of the first steps to replay: all, or as many as `MAX_EVENTS` allow."""
+    counts = [len(r.steps) for r in ranks]
+    steps = min(counts, default=0)
+    if not steps:
+        return 0
+    events = 2 * int(matching.count[modelled].sum())
+    return steps if events <= MAX_EVENTS else max(1, steps * MAX_EVENTS // events)
+
+
+def _lines(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> dict[tuple[int, Group], tuple[Ints, ...]]:
+    """Return places, starts and ends of each rank's calls of each group, in the group's order."""
+    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind][timed.which]
+    out: dict[tuple[int, Group], tuple[Ints, ...]] = {}
+    for r in range(len(ranks)):
+        mine = np.flatnonzero(matching.rank == r)
+        for g in np.unique(group_of[mine]).tolist():
+            rows = mine[group_of[mine] == g]
+            out[r, matching.groups[g]] = (matching.place[timed.which[rows]], timed.start[rows], timed.end[rows])
+    return out
+
+
+def _neighbours(line: tuple[Ints, ...] | None, place: int) -> tuple[int, int]:
+    """Return when the call before a place ends and when the one after it starts: a lost call lay in between."""
+    if line is None:
+        return -(1 << 62), 1 << 62
+    places, start, end = line
+    at = int(np.searchsorted(places, place))
+    return int(end[at - 1]) if at else -(1 << 62), int(start[at]) if at < len(start) else 1 << 62
+
+
+def _plan(mine: _Members, marks: Ints) -> Plan:
+    which, start, end, tail, lane, latest = mine.which, mine.start, mine.end, mine.tail, mine.lane, mine.latest
+    ready = start - mine.lag
+    joined = np.flatnonzero((tail > 0) & (end > start))
+    blocked = union(end[joined] - tail[joined], end[joined])
+    # A call that queued behind another one of its lane starts when that one ends.
+    before: dict[int, int] = {}
+    reach: dict[int, int] = {}
+    free = np.full(len(start), -(1 << 62), dtype=np.int64)
+    for i in np.lexsort((end, start)).tolist():
+        on = int(lane[i])
+        free[i] = before.get(on, -(1 << 62))
+        before[on] = int(end[i])
+        # Lanes are first in, first out: nothing is issued before what runs ahead of it.
+        ready[i] = reach[on] = max(int(ready[i]), reach.get(on, int(ready[i])))
+    overlapping = free > start
+    free[overlapping] = -(1 << 62)
+    lanes = np.where(overlapping, -1, lane)
+    n = len(start)
+    when = np.concatenate([ready, end[joined], marks])
+    kind = np.concatenate([np.full(n, ISSUE), np.full(len(joined), JOIN), np.full(len(marks), MARK)])
+    item = np.concatenate([which, which[joined], np.arange(len(marks))])
+    zeros, nothing = np.zeros(len(joined)), np.zeros(len(marks))
+    position = when - covered_before(blocked, when)
+    stop = when - _stopped_for(blocked, np.sort(end[joined]), when)
+    idle = np.concatenate([(start - np.maximum(ready, free)).astype(np.float64), zeros, nothing])
+    rest = np.concatenate([(end - latest).astype(np.float64), zeros, nothing])
+    lane_all = np.concatenate([lanes, np.full(len(joined) + len(marks), -1)])
+    lag_all = np.where(kind == JOIN, 0, when - stop).astype(np.float64)
+    # A wait that ends where its own call starts would come first; calls of no length are never waited for.
+    order = np.lexsort((item, np.concatenate([start, end[joined], marks]), kind, when))
+    position = position[order].astype(np.float64)
+    work = np.diff(position, prepend=position[:1])
+    return Plan(
+        kind[order],
+        item[order],
+        work,
+        lag_all[order],
+        np.maximum(idle[order], 0.0),
+        lane_all[order],
+        rest[order],
+        float(when[order][0] - lag_all[order][0]) if len(when) else 0.0,
+    )
+
+
+def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
+    """Return how long the main line had stood still at each instant since it stopped or since the last end; 0: it worked."""
+    if not len(blocked):
+        return np.zeros(len(when), dtype=np.int64)
+    at = np.searchsorted(blocked.start, when, side="right") - 1
+    inside = (at >= 0) & (when < blocked.end[np.maximum(at, 0)])
+    last = np.searchsorted(ends, when, side="right") - 1
+    begun = blocked.start[np.maximum(at, 0)]
+    since = np.maximum(begun, np.where(last >= 0, ends[np.maximum(last, 0)], begun))
+    return np.where(inside, when - since, 0)
+
+
+def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
+    """Replay; return the length of each step on each rank, shape `(ranks, steps)`. `work`: other main-line times."""
+    ranks = len(model.plans)
+    work = [p.work for p in model.plans] if work is None else work
+    events = [
+        (
+            p.kind.tolist(),
+            p.item.tolist(),
+            w.tolist(),
+            p.lag.tolist(),
+            p.idle.tolist(),
+            p.lane.tolist(),
+            p.rest.tolist(),
+        )
+        for p, w in zip(model.plans, work, strict=True)
+    ]
+    clock = [p.begin for p in model.plans]
+    at = [0] * ranks
+    missing = model.members.tolist()
+    latest = [-np.inf] * len(missing)
+    rests: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    done: list[dict[int, float]] = [{} for _ in range(ranks)]
+    queue: list[dict[int, list[tuple[int, float, float, float]]]] = [defaultdict(list) for _ in range(ranks)]
+    free: list[dict[int, float]] = [{} for _ in range(ranks)]
+    busy: list[dict[int, bool]] = [{} for _ in range(ranks)]
+    marks: list[list[float]] = [[] for _ in range(ranks)]
+    waiting: dict[tuple[int, int], bool] = {}
+    ready = list(range(ranks))[::-1]
+
+    def begin(r: int, lane: int, item: int, when: float, idle: float, rest: float) -> None:
+        """Start a call whose lane is free; with the last member the collective ends, and lanes and ranks go on."""
+        stack = [(r, lane, (item, when, idle, rest))]
+        while stack:
+            r, lane, (item, when, idle, rest) = stack.pop()
+            start = max(when, free[r].get(lane, -np.inf)) + idle if lane >= 0 else when + idle
+            if lane >= 0:
+                busy[r][lane] = True
+            latest[item] = max(latest[item], start)
+            rests[item].append((r, rest))
+            lanes[r, item] = lane
+            missing[item] -= 1
+            if missing[item]:
+                continue
+            for other, after in rests.pop(item):
+                end = latest[item] + after
+                done[other][item] = end
+                their = lanes.pop((other, item))
+                if their >= 0:
+                    busy[other][their] = False
+                    free[other][their] = end
+                    if queue[other][their]:
+                        stack.append((other, their, queue[other][their].pop(0)))
+                        busy[other][their] = True
+                if waiting.pop((other, item), False):
+                    ready.append(other)
+
+    lanes: dict[tuple[int, int], int] = {}
+    while ready:
+        r = ready.pop()
+        kinds, items, works, lags, idles, line, tails = events[r]
+        i, now = at[r], clock[r]
+        while i < len(kinds):
+            kind, item = kinds[i], items[i]
+            if kind == JOIN:
+                if item not in done[r]:
+                    waiting[r, item] = True
+                    break
+                now = max(now + works[i], done[r][item])
+            else:
+                now += works[i]
+                if kind == MARK:
+                    marks[r].append(now + lags[i])
+                elif line[i] >= 0 and busy[r].get(line[i], False):
+                    queue[r][line[i]].append((item, now + lags[i], idles[i], tails[i]))
+                else:
+                    begin(r, line[i], item, now + lags[i], idles[i], tails[i])
+            i += 1
+        at[r], clock[r] = i, now
+    out = np.full((ranks, len(model.steps)), np.nan)
+    for r, stamps in enumerate(marks):
+        steps = np.diff(stamps)
+        out[r, : len(steps)] = steps[: out.shape[1]]
+    return out
+
+
+def levelled(model: Model, which: Sequence[int]) -> list[np.ndarray]:
+    """Return main-line times with those of some ranks set to the median of the other ranks' at the same place.
+
+    A place is between two neighbouring issues or step marks, in the order of that rank; where no other rank has the same
+    neighbours, the rank's own time stays.
+    """
+    places: dict[tuple[tuple[int, int], tuple[int, int]], list[float]] = defaultdict(list)
+    spans = []
+    for plan in model.plans:
+        anchor = np.flatnonzero(plan.kind != JOIN)
+        length = np.diff(np.cumsum(plan.work)[anchor], prepend=0.0).tolist()
+        keys = list(zip(plan.kind[anchor].tolist(), plan.item[anchor].tolist(), strict=True))
+        line = list(zip([(-1, -1), *keys[:-1]], keys, strict=True))
+        for place, ns in zip(line, length, strict=True):
+            places[place].append(ns)
+        spans.append((anchor.tolist(), line, length))
+    for values in places.values():
+        values.sort()
+    chosen = set(which)
+    out = []
+    for r, plan in enumerate(model.plans):
+        if r not in chosen:
+            out.append(plan.work)
+            continue
+        work = plan.work.copy()
+        begin = 0
+        for stop, place, ns in zip(*spans[r], strict=True):
+            if ns > 0 and len(places[place]) > 1:
+                work[begin : stop + 1] *= _median_of_others(places[place], ns) / ns
+            begin = stop + 1
+        out.append(work)
+    return out
+
+
+def _median_of_others(values: list[float], own: float) -> float:
+    """Return the median of sorted values less one of them."""
+    at, count = bisect_left(values, own), len(values) - 1
+    middle = count // 2
+    upper = values[middle + (middle >= at)]
+    return upper if count % 2 else (upper + values[middle - 1 + (middle - 1 >= at)]) / 2

@@ -1,0 +1,284 @@
+"""Who holds whom back: waiting that each rank caused in the others, what it did meanwhile, and what a step would take without.
+
+Pure functions on matched collectives; see docs/ranks.md for every definition.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.collectives import Timed, exposed_wait, gather
+from hpuprof.analysis.matching import PAIRED, Matching, RankCalls
+from hpuprof.analysis.replay import Model, build, levelled, run
+from hpuprof.model.calls import DEEDS, Ints
+
+Floats = npt.NDArray[np.float64]
+
+PERSISTENT_SHARE = 0.6
+"""A rank that causes the most waiting in more than this share of steps is a persistent straggler."""
+WAIT_SHARE = 0.02
+"""Below this share of all ranks' time, waiting for one another is noise and no straggler is named."""
+STEP_WAIT_SHARE = 0.01  # steps in which less of the time is waited do not say who is late
+MIN_STEPS = 3
+NOISE_NS = 10_000  # a rank that comes this much later than the first one came with it
+CANDIDATES = 3  # ranks with the most blame are replayed
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """Waiting and its blame per rank, arrays of shape `(ranks,)`, over used steps [ns]."""
+
+    waiting: Ints  # exposed waiting
+    waiting_all: Ints  # hidden under compute too
+    blame: Ints  # exposed waiting of others in collectives to which this rank came last
+    blame_by: dict[str, Ints]  # by DEEDS: sums to blame
+    late: Ints  # collectives to which it came last and others noticed
+    seen: Ints  # sound collectives it took part in
+    steps_late: Ints  # steps in which it caused the most waiting
+    steps: int  # steps in which waiting was noticed
+    per_step: list[Ints]  # exposed waiting of each of the rank's steps
+    wall: Ints  # sum of used steps
+    bubble: Ints  # exposed waiting for a peer's send
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether somebody is late: none, persistent (then `rank`, a position), rotating, or unknown."""
+
+    kind: str
+    position: int | None
+    wait_fraction: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class WhatIf:
+    """Replayed mean step times [ns]. `without`: by position of the rank that was set to the median of the others."""
+
+    measured_ns: float
+    replayed_ns: float
+    without: dict[int, float]
+    even_ns: float
+    steps: int
+
+    @property
+    def error(self) -> float:
+        """By how much the unchanged replay misses the measured mean step, as a share of it."""
+        return abs(self.replayed_ns - self.measured_ns) / self.measured_ns
+
+
+def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Waits:
+    """Sum waiting and blame over used steps."""
+    count = len(ranks)
+    wait = exposed_wait(ranks, matching, timed)
+    step = gather(ranks, matching, "step")
+    used = _used(ranks, matching.rank, step)
+    sound = timed.sound[timed.which] if len(wait) else np.empty(0, dtype=bool)
+    counts = used & sound
+    total = np.where(counts, wait, 0)
+    hidden = np.where(counts, timed.wait if len(wait) else wait, 0)
+    # Waiting of steps with no used window would make up for nothing: wall covers used steps alone.
+    wall = np.array([sum(w for _, w, u in r.steps if u) for r in ranks], dtype=np.int64)
+    last_rank = matching.rank[timed.last] if len(matching) else np.empty(0, dtype=np.int64)
+    caused = _per_collective(total, matching)
+    longest = _longest(np.where(sound, timed.wait if len(wait) else 0, 0), matching)
+    noticed = timed.sound & (longest > NOISE_NS) if len(matching) else np.empty(0, dtype=bool)
+    deed = _deeds(ranks, matching, timed, noticed)
+    blame = np.bincount(last_rank[noticed], weights=caused[noticed], minlength=count).astype(np.int64)
+    blame_by = {
+        name: np.bincount(
+            last_rank[noticed & (deed == i)], weights=caused[noticed & (deed == i)], minlength=count
+        ).astype(np.int64)
+        for i, name in enumerate(DEEDS)
+    }
+    late = np.bincount(last_rank[noticed], minlength=count).astype(np.int64)
+    seen = np.bincount(matching.rank[counts], minlength=count).astype(np.int64)
+    steps_late, steps = _steps_late(ranks, timed, step, caused, noticed, last_rank)
+    return Waits(
+        _sum(total, matching, count),
+        _sum(hidden, matching, count),
+        blame,
+        blame_by,
+        late,
+        seen,
+        steps_late,
+        steps,
+        _per_step(ranks, matching, np.where(sound, wait, 0)),
+        wall,
+        _bubbles(ranks, matching, timed, used),
+    )
+
+
+def _used(ranks: Sequence[RankCalls], rank: Ints, step: Ints) -> npt.NDArray[np.bool_]:
+    sizes = np.array([len(r.steps) for r in ranks], dtype=np.int64)
+    base = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(sizes) else sizes
+    flags = np.array([u for r in ranks for _, _, u in r.steps] or [False], dtype=bool)
+    if not len(rank):
+        return np.empty(0, dtype=bool)
+    mask: npt.NDArray[np.bool_] = (step >= 0) & flags[np.minimum(base[rank] + np.maximum(step, 0), len(flags) - 1)]
+    return mask
+
+
+def _sum(values: Ints, matching: Matching, count: int) -> Ints:
+    return np.bincount(matching.rank, weights=values, minlength=count).astype(np.int64)
+
+
+def _per_collective(values: Ints, matching: Matching) -> Ints:
+    return np.add.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
+
+
+def _longest(values: Ints, matching: Matching) -> Ints:
+    return np.maximum.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
+
+
+def _deeds(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: npt.NDArray[np.bool_]) -> Ints:
+    """Return for each collective what its last member did more than the others (median) since that member last waited.
+
+    What a rank did before a call is known from call to call; the sum from the last call that the late rank waited for up to
+    this one is compared with the same stretch on the other ranks.
+    """
+    out = np.full(len(matching), len(DEEDS) - 1, dtype=np.int64)
+    rows = np.flatnonzero(noticed)
+    if not len(rows):
+        return out
+    total = {r: np.stack([np.cumsum(who.calls.did[name]) for name in DEEDS], axis=1) for r, who in enumerate(ranks)}
+    done = np.empty((len(matching.rank), len(DEEDS)))
+    anchor = np.full(len(matching.rank), -1, dtype=np.int64)  # collective that each member's rank last waited for
+    for r, who in enumerate(ranks):
+        mine = np.flatnonzero(matching.rank == r)
+        call = matching.call[mine]
+        done[mine] = total[r][call]
+        of_call = np.full(len(who.calls), -1, dtype=np.int64)
+        of_call[call] = timed.which[mine]
+        waited = np.flatnonzero((who.calls.tail > 0) & (of_call >= 0))
+        order = waited[np.argsort(who.calls.end[waited], kind="stable")]
+        at = np.searchsorted(who.calls.end[order], who.calls.start[call], side="right") - 1
+        anchor[mine] = np.where(at >= 0, of_call[order[np.maximum(at, 0)]], -1) if len(order) else -1
+    # Members are sorted by collective, then rank: one key finds a rank's member of another collective.
+    keys = timed.which * len(ranks) + matching.rank
+    for count in np.unique(matching.count[rows]).tolist():
+        some = rows[matching.count[rows] == count]
+        table = matching.first[some][:, None] + np.arange(count)[None, :]
+        back = anchor[timed.last[some]]
+        wanted = back[:, None] * len(ranks) + matching.rank[table]
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        before = np.where((keys[at] == wanted)[..., None], done[at], np.nan)
+        before[back < 0] = 0.0
+        stretch = done[table] - before
+        own = stretch[table == timed.last[some][:, None]]
+        stretch[table == timed.last[some][:, None]] = np.nan
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # nobody else has the anchor: nothing to compare with
+            excess = own - np.nanmedian(stretch, axis=1)
+        out[some] = np.argmax(np.nan_to_num(excess, nan=-1.0), axis=1)
+        out[some[np.isnan(excess).all(axis=1)]] = len(DEEDS) - 1
+    return out
+
+
+def _steps_late(
+    ranks: Sequence[RankCalls],
+    timed: Timed,
+    step: Ints,
+    caused: Ints,
+    noticed: npt.NDArray[np.bool_],
+    last_rank: Ints,
+) -> tuple[Ints, int]:
+    """Count the steps in which each rank caused the most waiting; a step goes by its number on the rank that came last."""
+    out = np.zeros(len(ranks), dtype=np.int64)
+    if not noticed.any():
+        return out, 0
+    at = step[timed.last]
+    rows = np.flatnonzero(noticed & (at >= 0) & (caused > 0))
+    if not len(rows):
+        return out, 0
+    mean = [float(np.mean([w for _, w, _ in r.steps])) for r in ranks if r.steps]
+    floor = STEP_WAIT_SHARE * float(np.median(mean)) * len(ranks) if mean else 0.0
+    sums: dict[int, Counter[int]] = {}
+    for s, r, ns in zip(at[rows].tolist(), last_rank[rows].tolist(), caused[rows].tolist(), strict=True):
+        sums.setdefault(s, Counter())[r] += ns
+    steps = 0
+    for blamed in sums.values():
+        if sum(blamed.values()) < floor:
+            continue
+        steps += 1
+        out[max(blamed.items(), key=lambda item: (item[1], -item[0]))[0]] += 1
+    return out, steps
+
+
+def _per_step(ranks: Sequence[RankCalls], matching: Matching, wait: Ints) -> list[Ints]:
+    """Sum exposed waiting per step of each rank, by the step that runs when the waiting begins."""
+    out = []
+    end, tail, start = (gather(ranks, matching, c) for c in ("end", "tail", "start"))
+    begins = np.maximum(start, end - tail)
+    for r, who in enumerate(ranks):
+        count = len(who.steps)
+        mine = np.flatnonzero((matching.rank == r) & (wait > 0))
+        starts = np.array([s for s, _, _ in who.steps], dtype=np.int64)
+        at = np.searchsorted(starts, begins[mine], side="right") - 1
+        keep = at >= 0
+        out.append(np.bincount(at[keep], weights=wait[mine][keep], minlength=count).astype(np.int64)[:count])
+    return out
+
+
+def _bubbles(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, used: npt.NDArray[np.bool_]) -> Ints:
+    """Sum the time that ranks stood still until the other end of a transfer came."""
+    out = np.zeros(len(ranks), dtype=np.int64)
+    pairs = matching.of_op(PAIRED) & (matching.count == 2)
+    if not pairs.any():
+        return out
+    component = timed.clocks.component[timed.placement.of_rank[matching.rank]]
+    first = matching.first[:-1]
+    related = (np.maximum.reduceat(component, first) == np.minimum.reduceat(component, first)) & (component[first] >= 0)
+    tail = gather(ranks, matching, "tail")
+    wait = np.minimum(timed.latest[timed.which], timed.end) - np.maximum(timed.start, timed.end - tail)
+    rows = np.flatnonzero((pairs & related)[timed.which] & used & (tail > 0) & (wait > 0))
+    return np.bincount(matching.rank[rows], weights=wait[rows], minlength=len(ranks)).astype(np.int64)
+
+
+def judge(waits: Waits, timed: Timed) -> Verdict:
+    """Say whether one rank, changing ranks or nobody is late."""
+    wall = int(waits.wall.sum())
+    if not timed.sound.any() or not wall:
+        return Verdict("unknown", None, None)
+    share = float(waits.waiting.sum()) / wall
+    if share < WAIT_SHARE or not waits.blame.any():
+        return Verdict("none", None, share)
+    top = int(np.argmax(waits.blame))
+    # Two steps say little about who is late in most: then single collectives count.
+    few = waits.steps < MIN_STEPS
+    share_late = waits.late[top] / max(1, waits.late.sum()) if few else waits.steps_late[top] / waits.steps
+    if share_late > PERSISTENT_SHARE:
+        return Verdict("persistent", top, share)
+    return Verdict("rotating", None, share)
+
+
+def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits: Waits) -> WhatIf | None:
+    """Replay the steps unchanged, with each of the most blamed ranks like the others, and with all ranks alike."""
+    model = build(ranks, matching, timed)
+    if model is None:
+        return None
+    # Border steps are cut by the recording: their lengths say nothing.
+    count = len(model.steps)
+    flags = [[u for _, _, u in who.steps[:count]] for who in ranks]
+    used = np.array([line + [False] * (count - len(line)) for line in flags], dtype=bool)
+    used &= np.isfinite(model.measured)
+
+    def mean(steps: Floats) -> float:
+        known = used & np.isfinite(steps)
+        return float(steps[known].mean()) if known.any() else float("nan")
+
+    measured, replayed = mean(model.measured), mean(run(model))
+    if not measured > 0 or not np.isfinite(replayed):
+        return None
+    blamed = [int(i) for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
+    without = {i: mean(run(model, levelled(model, [i]))) for i in blamed}
+    even = mean(run(model, levelled(model, range(len(ranks)))))
+    return WhatIf(measured, replayed, without, even, int(used.any(axis=0).sum()))
+
+
+__all__ = ["Model", "Verdict", "Waits", "WhatIf", "judge", "measure_waits", "what_if"]

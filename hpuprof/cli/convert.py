@@ -1,0 +1,76 @@
+"""`hpuprof convert`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+
+from hpuprof.cli.common import progress_bar, source_options
+
+
+@click.command("convert")
+@source_options
+@click.option(
+    "--for",
+    "target",
+    type=click.Choice(["tensorboard"]),
+    default="tensorboard",
+    show_default=True,
+    help="What is to show the traces.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Directory for the converted traces: what `tensorboard --logdir` gets.",
+)
+@click.option("-f", "--force", is_flag=True, help="Replace files that exist.")
+@click.option("--compress/--no-compress", default=True, show_default=True, help="Write .json.gz or plain .json.")
+def command(
+    paths: tuple[str, ...],
+    rank_from: str | None,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+    target: str,
+    output: Path,
+    force: bool,
+    compress: bool,
+) -> None:
+    """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler 0.4.0 and 0.4.3) shows the device in every view.
+
+    PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files. Nothing of a trace is
+    lost: what was changed or added is noted in each row, and `hpuprof analyze` finds the same numbers in both.
+    """
+    from hpuprof import api
+    from hpuprof.conversion.run import refuse_among
+    from hpuprof.render.units import percent, size
+
+    refuse_among(paths, output)
+    run = api.load(list(paths), rank_from=rank_from)
+    with progress_bar(len(run), quiet=quiet) as progress:
+        done = api.convert(run, output, target=target, force=force, compress=compress, jobs=jobs, progress=progress)
+    for skipped in done.failed:
+        click.echo(f"left out {skipped.source}: {skipped.message}", err=True)
+    if as_json:
+        click.echo(json.dumps({**dataclasses.asdict(done), "runs": done.runs}))
+        return
+    for name in done.runs:
+        files = [file for file in done.files if file.run == name]
+        click.echo(f"{name}: {len(files)} file{'s' * (len(files) > 1)}, {size(sum(f.bytes for f in files))}")
+        for file in files:
+            facts = [f"rank {file.rank}", f"{file.rows:,} rows", f"{file.drawn:,} added"]
+            if file.linked is not None:
+                facts.append(f"{percent(file.linked)} of device work linked to its launch")
+            if file.steps == "found":
+                facts.append("steps drawn")
+            if file.lost:
+                facts.append(f"{file.lost:,} rows without time or name left out")
+            click.echo(f"  {file.source}: {', '.join(facts)}")
+            for problem in file.problems:
+                click.echo(f"    {problem}")
+    click.echo(f"show them with: tensorboard --logdir {output}")

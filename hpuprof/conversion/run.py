@@ -1,0 +1,188 @@
+"""Converts the traces of a run: gives each its place and name, works in parallel, puts all files in place at once.
+
+One directory of the result is one *run* of the tab: files of different stages or windows lie in directories of their own,
+since the tab takes every file of a directory for a worker of the same recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hpuprof.conversion.write import PART, Written, convert_file
+from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageError
+from hpuprof.executors import map_ordered
+from hpuprof.ingest.discover import Identity, TraceFile
+from hpuprof.naming import trace_name
+
+TARGETS = ("tensorboard",)
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class ConvertedFile:
+    """One file of the result: where it came from, where it lies, and what was done.
+
+    `rows`: rows of the source that are in it; `drawn`: rows that were added; `lost`: rows without a time or a name;
+    `steps`: `as recorded`, or `found` where they were drawn from our own step finder; `linked`: share of device work whose
+    launch is known, None without device work; `problems`: what was wrong with the source, in words.
+    """
+
+    source: str
+    path: str
+    run: str
+    rank: int
+    bytes: int
+    rows: int
+    drawn: int
+    lost: int
+    family: str
+    steps: str
+    linked: float | None
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FailedConversion:
+    """A file that could not be converted, and why."""
+
+    source: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What `convert` wrote. `runs`: names of the directories below `directory`, each one run of the tab."""
+
+    directory: str
+    files: tuple[ConvertedFile, ...]
+    failed: tuple[FailedConversion, ...]
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that TensorBoard will list, sorted."""
+        return sorted({file.run for file in self.files})
+
+
+@dataclass(frozen=True)
+class _Task:
+    source: str
+    target: Path
+    identity: dict[str, Any]
+
+
+def convert_run(
+    files: Sequence[TraceFile],
+    identities: Sequence[Identity],
+    directory: Path,
+    *,
+    force: bool,
+    compress: bool,
+    jobs: int,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Conversion:
+    """Convert every file into `directory`. Raises UsageError, OutputError, or TraceFormatError when no file could be read."""
+    tasks, runs = _tasks(files, identities, directory, compress=compress)
+    for task in tasks:
+        if task.target.exists() and not force:
+            raise OutputError(f"{task.target} exists", hint="use --force to replace it, or another directory")
+    results: list[Written | FailedConversion] = []
+    try:
+        for file, result in zip(files, map_ordered(_convert, tasks, jobs=jobs, executor=executor), strict=True):
+            results.append(replace(result, source=file.name) if isinstance(result, FailedConversion) else result)
+            if progress:
+                progress(file.name)
+        failed = [r for r in results if isinstance(r, FailedConversion)]
+        if len(failed) == len(results):
+            more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
+            raise TraceFormatError(failed[0].message + more, path=failed[0].source, hint=failed[0].hint)
+        # The tab reads a directory once: all workers of a run must be there when the first one is.
+        for task, result in zip(tasks, results, strict=True):
+            if isinstance(result, Written):
+                _staged(task.target).replace(task.target)
+    except OSError as error:
+        raise OutputError(
+            f"{directory}: {error.strerror or error}", hint="check the disk and the permissions"
+        ) from error
+    finally:
+        for task in tasks:
+            with contextlib.suppress(OSError):
+                _staged(task.target).unlink()
+    done = tuple(
+        _row(file, who, run, task, result)
+        for file, who, run, task, result in zip(files, identities, runs, tasks, results, strict=True)
+        if isinstance(result, Written)
+    )
+    return Conversion(str(directory), done, tuple(failed))
+
+
+def refuse_among(sources: Sequence[str | Path], directory: Path) -> None:
+    """Refuse a result below a directory of sources: the next analysis would find every trace twice. Raises UsageError."""
+    place = directory.resolve()
+    for source in map(Path, sources):
+        if source.is_dir() and (place == source.resolve() or source.resolve() in place.parents):
+            raise UsageError(
+                f"{directory} lies in {source}, among the traces that are to be converted",
+                hint="choose a directory elsewhere: else the next analysis would find every trace twice",
+            )
+
+
+def _convert(task: _Task) -> Written | FailedConversion:
+    try:
+        return convert_file(task.source, task.target, task.identity, staged=True)
+    except OutputError:
+        raise
+    except HpuprofError as error:
+        return FailedConversion(task.source, error.message, error.hint)
+
+
+def _staged(target: Path) -> Path:
+    return target.with_name(target.name + PART)
+
+
+def _row(file: TraceFile, who: Identity, run: str, task: _Task, result: Written) -> ConvertedFile:
+    return ConvertedFile(
+        source=file.name,
+        path=str(task.target),
+        run=run,
+        rank=who.rank,
+        bytes=result.bytes,
+        rows=result.rows,
+        drawn=result.drawn,
+        lost=result.lost,
+        family=result.family,
+        steps=result.steps,
+        linked=result.linked,
+        problems=tuple(t.text + ("" if t.offset is None else f" (byte {t.offset})") for t in result.troubles),
+    )
+
+
+def _tasks(
+    files: Sequence[TraceFile], identities: Sequence[Identity], directory: Path, *, compress: bool
+) -> tuple[list[_Task], list[str]]:
+    """Give each file its run directory and its name `<host>_<rank>.<time>.pt.trace.json`."""
+    windows: dict[tuple[str, str], set[str]] = {}
+    for who in identities:
+        windows.setdefault((who.stage, who.action), set()).add(who.window)
+    tasks, runs, taken = [], [], set()
+    for file, who in zip(files, identities, strict=True):
+        words = [who.stage, who.action] if who.stage or who.action else [Path(file.path).resolve().parent.name]
+        if len(windows[who.stage, who.action]) > 1 or file.inside.get("window"):
+            words.append(who.window)
+        run = _UNSAFE.sub("-", "-".join(w for w in words if w)).strip("-.") or "run"
+        host = str(file.inside.get("host") or file.parts.host or "host")
+        name = trace_name(host, who.rank, file.parts.span or 0, compressed=compress)
+        while (run, name) in taken:  # repeated recordings of one window
+            run += "-again"
+        taken.add((run, name))
+        runs.append(run)
+        identity = {"rank": who.rank, "stage": who.stage, "action": who.action, "window": who.window}
+        tasks.append(_Task(file.path, directory / run / name, identity))
+    return tasks, runs

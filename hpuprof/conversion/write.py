@@ -1,0 +1,160 @@
+"""Converts one trace file: reads it twice (to understand it, then to rewrite its rows) and puts the result in place whole."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hpuprof._version import __version__
+from hpuprof.conversion.drawn import Tab, plan
+from hpuprof.conversion.rows import Rewriter
+from hpuprof.conversion.text import written
+from hpuprof.errors import OutputError, UsageError
+from hpuprof.ingest import dialects
+from hpuprof.ingest.decode import EventStream
+from hpuprof.ingest.hw_csv import csv_events, looks_like_hw_csv
+from hpuprof.ingest.normalise import base_ns
+from hpuprof.ingest.read import read_trace
+from hpuprof.ingest.restore import mark_of
+from hpuprof.ingest.source import ByteSource, read_head
+from hpuprof.model.trace import Trace, Trouble
+from hpuprof.naming import CONVERTED_KEY
+
+_NOT_FOR_THE_TAB = ("computeMajor", "computeMinor")  # they bring advice that is wrong for other makers' devices
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of one file. `linked`: share of device work whose launch is known, None without device work."""
+
+    path: str
+    bytes: int
+    rows: int
+    drawn: int
+    lost: int
+    family: str
+    steps: str
+    linked: float | None
+    troubles: tuple[Trouble, ...]
+
+
+PART = ".part"
+
+
+def convert_file(source: str | Path, target: Path, identity: dict[str, Any], *, staged: bool = False) -> Written:
+    """Write `target` (`.gz` compresses) from the trace `source`. `identity`: what the old file name said.
+
+    The file appears whole; `staged` leaves it beside its place, with `PART` behind its name, for the caller to put there.
+    Raises TraceFormatError when the source cannot be read, UsageError when it is a converted trace, OutputError.
+    """
+    trace = read_trace(source)
+    if mark_of(trace.header) is not None:
+        raise UsageError(f"{source}: was already converted", hint="convert the trace that it was made from")
+    tab = plan(trace)
+    rewriter = Rewriter(tab)
+    head = _head(trace, tab, identity)
+    part = target.with_name(target.name + PART)
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as raw:
+            if target.name.endswith(".gz"):
+                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
+                    _write(out, head, source, rewriter, tab)
+            else:
+                _write(raw, head, source, rewriter, tab)
+        size = part.stat().st_size
+        if not staged:
+            part.replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise OutputError(
+            f"{target}: could not be written: {error.strerror or error}", hint="check the disk and the permissions"
+        ) from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    return Written(
+        path=str(target),
+        bytes=size,
+        rows=rewriter.rows,
+        drawn=len(tab.rows),
+        lost=rewriter.lost,
+        family=trace.family,
+        steps="found" if tab.steps_drawn else "as recorded",
+        linked=tab.linked,
+        troubles=trace.health.troubles,
+    )
+
+
+def _write(out: Any, head: bytes, source: str | Path, rewriter: Rewriter, tab: Tab) -> None:
+    out.write(head)
+    between = b"\n"
+    for piece in _pieces(source, rewriter, tab):
+        if piece:
+            out.write(between + piece)
+            between = b",\n"
+    out.write(b"\n]}\n")
+
+
+def _pieces(source: str | Path, rewriter: Rewriter, tab: Tab) -> Iterator[bytes]:
+    if looks_like_hw_csv(read_head(source, 4096)):
+        yield b",\n".join(rewriter.rewrite(csv_events(source)))
+    else:
+        for events in EventStream(ByteSource(source), raw=True):
+            yield b",\n".join(rewriter.rewrite(events))  # type: ignore[arg-type]
+    yield from written(tab.rows)
+
+
+def _head(trace: Trace, tab: Tab, identity: dict[str, Any]) -> bytes:
+    """Return the metadata, and the event array's beginning: nothing may follow the events (the tab cuts at the last bracket)."""
+    header = {k: v for k, v in trace.header.items() if k not in ("traceEvents", CONVERTED_KEY)}
+    changed: dict[str, Any] = {}
+    if "Framework" in header:  # hides the Module view, and the tab fails on the names that torch writes today
+        changed["Framework"] = header.pop("Framework")
+    devices = _devices(header.get("deviceProperties"), trace, tab)
+    if devices is not None and devices != header.get("deviceProperties"):
+        changed["deviceProperties"] = header.get("deviceProperties")
+        header["deviceProperties"] = devices
+    header.setdefault("schemaVersion", 1)
+    if "schemaVersion" not in trace.header:
+        changed["schemaVersion"] = None
+    header["baseTimeNanoseconds"] = base_ns(trace.header) + tab.shift_ns
+    header[CONVERTED_KEY] = {
+        "for": "tensorboard",
+        "version": __version__,
+        "family": trace.family,
+        "generation": trace.generation,
+        "form": trace.form,
+        "identity": identity,
+        "header": changed,
+    }
+    text = msgspec.json.encode(header)
+    return text[:-1] + b',\n"traceEvents":['
+
+
+def _devices(given: Any, trace: Trace, tab: Tab) -> list[Any] | None:
+    """Return properties for every device that the tab will ask for; None where the trace shows no device."""
+    if not tab.devices:
+        return None
+    known = [dict(d) if isinstance(d, dict) else {} for d in given] if isinstance(given, list) else []
+    devices = []
+    for number in range(max(tab.devices, len(known))):
+        device = dict(known[number]) if number < len(known) else {}
+        if trace.family != "cuda":
+            device = {k: v for k, v in device.items() if k not in _NOT_FOR_THE_TAB}
+        memory = device.get("totalGlobalMem")
+        if not isinstance(memory, (int, float)) or isinstance(memory, bool):
+            device.pop("totalGlobalMem", None)
+            if isinstance(memory, str) and memory.isdecimal():
+                device["totalGlobalMem"] = int(memory)
+        device.setdefault("name", dialects.DEVICE_NAMES.get(trace.family, "device"))
+        devices.append(device)
+    return devices

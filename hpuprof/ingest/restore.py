@@ -1,0 +1,69 @@
+"""Undoes `hpuprof.convert`: a converted trace reads as the trace that it was made from.
+
+`convert` adds rows and changes words so that a viewer understands them, and says so in each row's `hpuprof` argument:
+`{"drawn": true}` for a row that was added, `{"was": {...}}` for fields that had another value, `{"added": [...]}` for
+arguments that were not there. Rows without arguments that it adds have the category `DRAWN`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpuprof.ingest.wire import NO_ARGS, Event
+from hpuprof.naming import CONVERTED_KEY
+
+DRAWN = "hpuprof"
+_FIELDS = ("cat", "name", "pid", "tid")
+_ARGS = {
+    "External id": ("external_id", -1),
+    "external id": ("external_id_old", -1),
+    "correlation": ("correlation", -1),
+    "device": ("device", -1),
+    "Device Type": ("device_type", None),
+}
+
+
+def mark_of(header: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what `convert` noted in a trace's metadata; None for a trace that it did not make."""
+    mark = header.get(CONVERTED_KEY)
+    return mark if isinstance(mark, dict) else None
+
+
+def restore_events(events: list[Event]) -> list[Event]:
+    """Drop the rows that `convert` added and give the others their own words back."""
+    kept = []
+    for event in events:
+        mark = (event.args or NO_ARGS).mark
+        if not isinstance(mark, dict):
+            if event.cat != DRAWN:
+                kept.append(event)
+        elif not mark.get("drawn"):
+            _restore(event, mark)
+            kept.append(event)
+    return kept
+
+
+def _restore(event: Event, mark: dict[str, Any]) -> None:
+    was = mark.get("was")
+    if isinstance(was, dict):
+        for field in _FIELDS:
+            if field in was:
+                setattr(event, field, was[field])
+        for name, (field, _) in _ARGS.items():
+            if name in was:
+                setattr(event.args, field, was[name])
+    added = mark.get("added")
+    for name in added if isinstance(added, list) else ():
+        if name in _ARGS:
+            setattr(event.args, *_ARGS[name])
+
+
+def restore_header(header: dict[str, Any]) -> None:
+    """Give the metadata that `convert` changed its own values back."""
+    mark = mark_of(header)
+    changed = mark.get("header") if mark else None
+    for key, value in changed.items() if isinstance(changed, dict) else ():
+        if value is None:
+            header.pop(key, None)
+        else:
+            header[key] = value

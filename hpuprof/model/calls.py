@@ -1,0 +1,150 @@
+"""The collective calls of one rank, compactly: what analyses across ranks need of a trace, and nothing else.
+
+A *call* is one execution of a collective (or point-to-point transfer) on one rank: from when the rank joins to when its part
+is done, so waiting for the others is inside. Columns are int64 arrays of shape `(calls,)`, times in ns since the file's
+first row, sorted by start. In a partial they travel packed (`pack`), a few bytes a value.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+DEEDS = ("compute", "input", "copy", "compile", "gc", "host")
+"""What a rank can do between two collectives; host is all that the others are not. See `Calls.did`."""
+
+_WIDTHS = (1, 2, 4, 8)  # bytes
+ROUND_ABOVE = 2500
+"""From this many calls on, times are stored in tenths of a microsecond: partials stay below 200 kB, clocks lose nothing."""
+
+
+class CallGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A process group as one rank's trace names it. Empty `ranks`: the trace does not tell the members."""
+
+    name: str = ""
+    text: str = ""
+    ranks: tuple[int, ...] = ()
+    size: int = -1
+
+
+class CallKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call is, apart from when: calls of one collective are of one kind on all ranks. -1 and empty: unknown."""
+
+    group: int
+    op: str
+    bytes: int = -1
+    dtype: str = ""
+    source: int = -1
+    target: int = -1
+
+
+class PackedCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """`Calls` as it lies in a partial. `timed`: whether start and end are those of the execution, not of its enqueueing."""
+
+    groups: list[CallGroup] = []
+    kinds: list[CallKind] = []
+    timed: bool = True
+    unit_ns: int = 1
+    columns: dict[str, bytes] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """The calls of one rank, sorted by start."""
+
+    groups: list[CallGroup]
+    kinds: list[CallKind]
+    timed: bool
+    kind: Ints  # into kinds
+    lane: Ints  # calls of one lane run one after the other
+    step: Ints  # position of the step that issued it, -1 outside steps
+    sequence: Ints  # number in its group as the trace gives it, -1: none
+    start: Ints
+    end: Ints
+    ready: Ints  # when it could have started had its lane been free; at most `start`
+    exposed: Ints  # time in [start, end) without compute
+    tail: Ints  # time without compute up to `end`, earlier calls included; 0: compute ran at the end, nobody waited
+    did: dict[str, Ints]  # by DEEDS: time since the previous call's start (or the first row), communication left out
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def pack(self) -> PackedCalls:
+        """Return the columns as bytes."""
+        if not len(self):
+            return PackedCalls(timed=self.timed)
+        unit = 1 if len(self) <= ROUND_ABOVE else 100
+        times = {
+            "start": self.start,
+            "length": self.end - self.start,
+            "lag": self.start - self.ready,
+            "exposed": self.exposed,
+            "tail": self.tail,
+            **{f"did_{name}": self.did[name] for name in DEEDS},
+        }
+        if unit > 1:
+            # Ends are rounded, not lengths, so that neighbouring calls keep their order.
+            start, end = self.start // unit, self.end // unit
+            times = {name: column // unit for name, column in times.items()} | {"start": start, "length": end - start}
+        plain = {name: getattr(self, name) for name in ("kind", "lane", "step", "sequence")}
+        return PackedCalls(
+            groups=self.groups,
+            kinds=self.kinds,
+            timed=self.timed,
+            unit_ns=unit,
+            columns={name: pack_ints(column) for name, column in (plain | times).items()},
+        )
+
+
+def unpack(packed: PackedCalls) -> Calls:
+    """Return the calls of a partial."""
+    none = np.empty(0, dtype=np.int64)
+    got = {name: unpack_ints(data) for name, data in packed.columns.items()}
+    for name in got.keys() - {"kind", "lane", "step", "sequence"}:
+        got[name] *= packed.unit_ns
+    start = got.get("start", none)
+    return Calls(
+        groups=packed.groups,
+        kinds=packed.kinds,
+        timed=packed.timed,
+        kind=got.get("kind", none),
+        lane=got.get("lane", none),
+        step=got.get("step", none),
+        sequence=got.get("sequence", none),
+        start=start,
+        end=start + got.get("length", none),
+        ready=start - got.get("lag", none),
+        exposed=got.get("exposed", none),
+        tail=got.get("tail", none),
+        did={name: got.get(f"did_{name}", none) for name in DEEDS},
+    )
+
+
+def pack_ints(values: Ints) -> bytes:
+    """Store integers small: differences where that helps, the narrowest width, bytes of equal weight together, deflate."""
+    best = b""
+    for delta in (0, 1):
+        column = np.diff(values, prepend=0) if delta else values
+        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+        width = next(i for i, w in enumerate(_WIDTHS) if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
+        narrow = column.astype(f"<i{1 << width}")
+        planes = narrow.view(np.uint8).reshape(-1, 1 << width).T.tobytes()
+        data = bytes((width << 1 | delta,)) + zlib.compress(planes, 6)
+        if not best or len(data) < len(best):
+            best = data
+    return best
+
+
+def unpack_ints(data: bytes) -> Ints:
+    """Return what `pack_ints` stored."""
+    width, delta = data[0] >> 1, data[0] & 1
+    planes = np.frombuffer(zlib.decompress(data[1:]), dtype=np.uint8).reshape(1 << width, -1)
+    narrow = np.ascontiguousarray(planes.T).view(f"<i{1 << width}").ravel().astype(np.int64)
+    return np.cumsum(narrow) if delta else narrow

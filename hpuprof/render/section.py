@@ -1,0 +1,16 @@
+"""A titled table of text cells: what sections are made of, and what text and Markdown lay out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table. `align`: one letter a column, `l` or `r`; the first left column may be shortened. `note` stands below."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    align: str
+    note: str = ""

@@ -1,0 +1,515 @@
+"""What only all ranks together can tell: one clock, matched collectives, waiting and its causes. Tables, metrics, diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.clocks import MAX_INFEASIBLE
+from hpuprof.analysis.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
+from hpuprof.analysis.groups import percentile
+from hpuprof.analysis.matching import PAIRED, Matching, RankCalls, match
+from hpuprof.analysis.parallelism import Use, uses
+from hpuprof.analysis.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
+from hpuprof.model.calls import DEEDS, unpack
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.schema import Cause
+from hpuprof.model.tables import (
+    ClockRow,
+    CollectiveRow,
+    ProcessGroupRow,
+    RankRow,
+    RankWaitRow,
+    StepRow,
+    StepWaitRow,
+)
+from hpuprof.report.model import Metric
+
+_COMPARABLE = ("lightning", "profiler_step", "annotation")
+MAX_REPLAY_ERROR = 0.05
+Main = Sequence[tuple[RankRow, RankPartial]]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class EarlyStop:
+    """A rank whose calls end before those of its group: `behind` collectives earlier; all of them if it ran none."""
+
+    rank: int
+    group: str
+    behind: int
+    last: str
+
+
+@dataclass(frozen=True)
+class AcrossRanks:
+    """Everything found across ranks; empty where there was nothing to compare."""
+
+    clocks: list[ClockRow] = field(default_factory=list)
+    groups: list[ProcessGroupRow] = field(default_factory=list)
+    collectives: list[CollectiveRow] = field(default_factory=list)
+    waits: list[RankWaitRow] = field(default_factory=list)
+    step_waits: list[StepWaitRow] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=lambda: Verdict("unknown", None, None))
+    straggler: RankWaitRow | None = None
+    replay: WhatIf | None = None
+    stopped: list[EarlyStop] = field(default_factory=list)
+    infeasible: float | None = None
+    bubble: float | None = None
+    imbalance: float | None = None
+    notes: list[tuple[str, str, int]] = field(default_factory=list)  # diagnostic code, text, count
+
+
+def across_ranks(
+    main: Main, *, clock: str = "collective", manifest: Mapping[str, tuple[float, float]] | None = None
+) -> AcrossRanks:
+    """Compare the ranks of the chosen recordings; of several windows the one that most ranks recorded counts."""
+    chosen = _one_window(main)
+    ranks = [_rank_calls(row, part) for row, part in chosen]
+    if not any(len(r.calls) for r in ranks):
+        return AcrossRanks()
+    matching = match(ranks)
+    timed = time_members(ranks, matching, clock=clock, manifest=manifest)
+    groups = _group_rows(matching, uses(matching, len(ranks)), len(ranks))
+    label = _clock_label(timed)
+    collectives = _collective_rows(ranks, matching, timed, label)
+    if len(ranks) < 2:
+        return AcrossRanks(groups=groups, collectives=collectives)
+    waits = measure_waits(ranks, matching, timed)
+    verdict = judge(waits, timed)
+    replay = what_if(ranks, matching, timed, waits) if timed.sound.any() or matching.of_op(PAIRED).any() else None
+    trusted = replay if replay is not None and replay.error <= MAX_REPLAY_ERROR else None
+    piped = bool((matching.of_op(PAIRED) & (matching.count == 2)).any())
+    rows = _wait_rows(chosen, timed, waits, verdict, trusted, label, piped=piped)
+    wall = int(waits.wall.sum())
+    return AcrossRanks(
+        clocks=_clock_rows(timed),
+        groups=groups,
+        collectives=collectives,
+        waits=rows,
+        step_waits=_step_rows(chosen, timed, waits, label),
+        verdict=verdict,
+        straggler=rows[verdict.position] if verdict.position is not None else None,
+        replay=trusted,
+        stopped=_stopped(ranks, matching),
+        infeasible=_infeasible(timed),
+        bubble=float(waits.bubble.sum()) / wall if piped and wall else None,
+        imbalance=_imbalance(chosen) if piped else None,
+        notes=_notes(ranks, matching, timed, replay),
+    )
+
+
+def _one_window(main: Main) -> list[tuple[RankRow, RankPartial]]:
+    """Keep one recording per rank: of the window that most ranks share, else each rank's first."""
+    windows: dict[str, int] = {}
+    for row, _ in main:
+        windows[row.window] = windows.get(row.window, 0) + 1
+    best = max(windows, key=lambda w: windows[w], default="")
+    kept: dict[int, tuple[RankRow, RankPartial]] = {}
+    for row, part in main:
+        if row.rank not in kept or (row.window == best != kept[row.rank][0].window):
+            kept[row.rank] = (row, part)
+    return [kept[r] for r in sorted(kept)]
+
+
+def _rank_calls(row: RankRow, part: RankPartial) -> RankCalls:
+    labels = tuple(s.label for s in part.steps)
+    comparable = part.file.step_source in _COMPARABLE and len(set(labels)) == len(labels)
+    return RankCalls(
+        rank=row.rank,
+        host=part.file.host_name,
+        origin_ns=part.file.origin_ns,
+        calls=unpack(part.calls),
+        labels=labels if comparable else (),
+        world_size=part.file.world_size,
+        steps=tuple((s.start_ns, s.wall_ns, s.used) for s in part.steps),
+    )
+
+
+def ranges(ranks: Sequence[int]) -> str:
+    """Write ranks short: `0-7`, `0-56:8` for every eighth, `0,3,5`.
+
+    >>> ranges([0, 1, 2, 3]), ranges([0, 8, 16, 24]), ranges([1, 5])
+    ('0-3', '0-24:8', '1,5')
+    """
+    out, i = [], 0
+    while i < len(ranks):
+        j = i + 1
+        step = ranks[j] - ranks[i] if j < len(ranks) else 1
+        while j + 1 < len(ranks) and ranks[j + 1] - ranks[j] == step:
+            j += 1
+        if j - i >= 2 and j < len(ranks):
+            out.append(f"{ranks[i]}-{ranks[j]}" + (f":{step}" if step != 1 else ""))
+            i = j + 1
+        else:
+            out.append(str(ranks[i]))
+            i += 1
+    return ",".join(out)
+
+
+# ------------------------------------------------------------------------------------------------------------------ clocks
+
+
+def _clock_label(timed: Timed) -> str | None:
+    """Name the clock that comparisons of ranks rest on; None when nothing relates any two."""
+    if len(timed.placement.names) == 1:
+        return "one host"
+    component = timed.clocks.component
+    shared = component[component >= 0]
+    if len(np.unique(shared)) == len(shared):
+        # Every clock stands alone; ranks that share one can still be compared.
+        return "one host" if len(timed.placement.of_rank) > len(timed.placement.names) else None
+    return timed.clocks.mode
+
+
+def _number(value: float) -> float | None:
+    return round(float(value), 3) + 0.0 if np.isfinite(value) else None  # no negative zero
+
+
+def _clock_rows(timed: Timed) -> list[ClockRow]:
+    clocks, names = timed.clocks, timed.placement.names
+    shared = np.bincount(clocks.component[clocks.component >= 0], minlength=max(len(names), 1))
+    rows = []
+    for i, name in enumerate(names):
+        component = int(clocks.component[i])
+        related = component >= 0 and (shared[component] > 1 or len(names) == 1)
+        matches = int(clocks.matches[i])
+        rows.append(
+            ClockRow(
+                host=name,
+                ranks=int((timed.placement.of_rank == i).sum()),
+                clock=clocks.mode,
+                reference=names[component] if related else None,
+                offset_ns=_number(clocks.offset_ns[i]) if related else None,
+                at_ns=clocks.middle_ns if related else None,
+                drift_ppm=_number(clocks.drift[i] * 1e6) if related else None,
+                low_ns=_number(clocks.low_ns[i]) if related and matches else None,
+                high_ns=_number(clocks.high_ns[i]) if related and matches else None,
+                residual_ns=_number(clocks.residual_ns[i]),
+                matches=matches,
+                infeasible_fraction=int(clocks.infeasible[i]) / matches if matches else None,
+            )
+        )
+    return rows
+
+
+def _infeasible(timed: Timed) -> float | None:
+    matches = int(timed.clocks.matches.sum())
+    return int(timed.clocks.infeasible.sum()) / matches if matches else None
+
+
+# ------------------------------------------------------------------------------------------------------ groups, collectives
+
+
+def _group_rows(matching: Matching, use: Sequence[Use], present: int) -> list[ProcessGroupRow]:
+    group_of = np.array([k.group for k in matching.kinds] or [0], dtype=np.int64)[matching.kind]
+    wrong = dict(matching.mismatched)
+    rows = []
+    for g, (group, what) in enumerate(zip(matching.groups, use, strict=True)):
+        mine = group_of == g
+        if not mine.any():
+            continue
+        rows.append(
+            ProcessGroupRow(
+                group=group.name,
+                text=group.text,
+                size=len(group.ranks),
+                ranks=ranges(group.ranks) if not group.peers else f"{group.ranks[0]}->{group.ranks[1]}",
+                traced=int(matching.expected[mine].max()),
+                known=group.known,
+                role=what.role,
+                evidence=what.evidence,
+                sharding=what.sharding,
+                collectives=int(mine.sum()),
+                complete=int((mine & matching.complete).sum()) if present > 1 else 0,
+                mismatched=wrong.get(g, 0),
+            )
+        )
+    return sorted(rows, key=lambda r: (-r.size, r.ranks, r.group))
+
+
+def _collective_rows(
+    ranks: Sequence[RankCalls], matching: Matching, timed: Timed, label: str | None
+) -> list[CollectiveRow]:
+    if not len(matching):
+        return []
+    transfer, shortest = transfer_ns(matching, timed), shortest_ns(ranks, matching)
+    exposed = gather(ranks, matching, "exposed")
+    length = gather(ranks, matching, "end") - gather(ranks, matching, "start")
+    wait = timed.wait
+    sent = _sent(ranks, matching)
+    rows = []
+    for code in np.unique(matching.kind).tolist():
+        kind = matching.kinds[code]
+        group = matching.groups[kind.group]
+        mine = matching.kind == code
+        members = mine[timed.which]
+        sound = mine & timed.sound
+        inside = sound[timed.which]
+        known = bool((length[members] > 0).any())
+        whole = mine & (matching.complete | timed.sound | (len(ranks) == 1)) if known else mine & False
+        lasts = matching.rank[timed.last[sound]]
+        top = np.bincount(lasts, minlength=1) if len(lasts) else None
+        typical = percentile(transfer[sound], 0.5)
+        size = len(group.ranks)
+        # Sizes that differ between ranks by design (all-to-all) count with their median.
+        told = sent[members]
+        message = kind.bytes if kind.bytes >= 0 else int(np.median(told)) if len(told) and (told >= 0).all() else None
+        speed = message / typical * 1e9 if typical and typical > 0 and message else None
+        factor = BUS_FACTOR.get(kind.op)
+        rows.append(
+            CollectiveRow(
+                group=group.name,
+                group_ranks=ranges(group.ranks) if not group.peers else f"{group.ranks[0]}->{group.ranks[1]}",
+                size=size,
+                op=kind.op,
+                bytes=message,
+                dtype=kind.dtype or None,
+                count=int(mine.sum()),
+                complete=int((mine & matching.complete).sum()),
+                duration_p50_ns=percentile(length[members], 0.5) if known else None,
+                shortest_p50_ns=percentile(shortest[whole], 0.5) if whole.any() else None,
+                transfer_p50_ns=typical,
+                transfer_p90_ns=percentile(transfer[sound], 0.9),
+                wait_mean_ns=round(float(wait[inside].mean()), 3) if inside.any() else None,
+                wait_max_ns=int(wait[inside].max()) if inside.any() else None,
+                last_rank=ranks[int(np.argmax(top))].rank if top is not None else None,
+                last_fraction=float(top.max() / len(lasts)) if top is not None else None,
+                exposed_fraction=float(exposed[members].sum() / length[members].sum()) if known else None,
+                algorithm_bandwidth=speed,
+                bus_bandwidth=speed * factor(size) if speed is not None and factor and size > 1 else None,
+                clock=label if sound.any() else None,
+            )
+        )
+    return sorted(
+        rows,
+        key=lambda r: (-(r.duration_p50_ns or 0) * r.count, r.group_ranks, r.group, r.op, r.bytes or 0, r.dtype or ""),
+    )
+
+
+def _sent(ranks: Sequence[RankCalls], matching: Matching) -> npt.NDArray[np.int64]:
+    """Return the bytes that each member names, -1 for unknown."""
+    out = np.full(len(matching.rank), -1, dtype=np.int64)
+    for r, who in enumerate(ranks):
+        mine = matching.rank == r
+        table = np.array([k.bytes for k in who.calls.kinds] or [-1], dtype=np.int64)
+        if mine.any():
+            out[mine] = table[who.calls.kind[matching.call[mine]]]
+    return out
+
+
+# ----------------------------------------------------------------------------------------------------------------- waiting
+
+
+def _wait_rows(
+    chosen: Main,
+    timed: Timed,
+    waits: Waits,
+    verdict: Verdict,
+    replay: WhatIf | None,
+    label: str | None,
+    *,
+    piped: bool,
+) -> list[RankWaitRow]:
+    known = timed.sound.any()
+    total = int(waits.blame.sum())
+
+    def told(value: _T) -> _T | None:
+        return value if known else None
+
+    rows = []
+    for i, (row, _) in enumerate(chosen):
+        blame, seen, wall = int(waits.blame[i]), int(waits.seen[i]), int(waits.wall[i])
+        by = {name: int(waits.blame_by[name][i]) for name in DEEDS}
+        top = max(DEEDS, key=lambda name: by[name])
+        rows.append(
+            RankWaitRow(
+                rank=row.rank,
+                stage=row.stage,
+                action=row.action,
+                window=row.window,
+                host=timed.placement.names[int(timed.placement.of_rank[i])],
+                clock=label if known else None,
+                collectives=seen,
+                waiting_ns=told(int(waits.waiting[i])),
+                waiting_fraction=told(int(waits.waiting[i]) / wall) if wall else None,
+                hidden_waiting_ns=told(int(waits.waiting_all[i] - waits.waiting[i])),
+                blame_ns=told(blame),
+                blame_fraction=told(blame / total) if total else None,
+                cause=told(top) if blame else None,
+                cause_fraction=told(by[top] / blame) if blame else None,
+                **{f"blame_{name}_ns": told(ns) for name, ns in by.items()},
+                late_fraction=told(int(waits.late[i]) / seen) if seen else None,
+                steps_late_fraction=told(int(waits.steps_late[i]) / waits.steps) if waits.steps else None,
+                straggler=verdict.position == i,
+                step_without_ns=_number(replay.without[i]) if replay and i in replay.without else None,
+                bubble_fraction=int(waits.bubble[i]) / wall if piped and wall else None,
+            )
+        )
+    return rows
+
+
+def _step_rows(chosen: Main, timed: Timed, waits: Waits, label: str | None) -> list[StepWaitRow]:
+    known = bool(timed.sound.any())
+    rows = []
+    for i, (row, part) in enumerate(chosen):
+        fetching = {c.step: c.idle_ns for c in part.gap_causes if c.cause == Cause.DATA_LOADER.name.lower()}
+        for step, waited in zip(part.steps, waits.per_step[i].tolist(), strict=True):
+            rows.append(_step_row(row, step, int(waited) if known else None, fetching.get(step.step, 0), label))
+    return rows
+
+
+def _step_row(row: RankRow, step: StepRow, waited: int | None, fetching: int, label: str | None) -> StepWaitRow:
+    compute, exposed = step.compute_busy_ns, step.exposed_communication_ns
+    if exposed is not None and waited is not None:
+        waited = min(waited, exposed)
+    traced = compute is not None and exposed is not None
+    return StepWaitRow(
+        rank=row.rank,
+        stage=row.stage,
+        action=row.action,
+        window=row.window,
+        step=step.step,
+        compute_ns=compute,
+        communication_ns=exposed - waited if exposed is not None and waited is not None else None,
+        waiting_ns=waited,
+        input_ns=fetching if traced else None,
+        host_ns=step.wall_ns - compute - exposed - fetching if compute is not None and exposed is not None else None,
+        clock=label if waited is not None else None,
+    )
+
+
+def _imbalance(chosen: Main) -> float | None:
+    """Return the largest rank's compute per step over the mean, less one."""
+    sums = []
+    for _, part in chosen:
+        steps = [s.compute_busy_ns for s in part.steps if s.used and s.compute_busy_ns is not None]
+        if not steps:
+            return None
+        sums.append(float(np.mean(steps)))
+    return max(sums) / (sum(sums) / len(sums)) - 1 if sum(sums) else None
+
+
+def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
+    """Find ranks whose calls of a group end at least a step before those of the other members."""
+    if not len(matching):
+        return []
+    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind]
+    which = np.repeat(np.arange(len(matching)), matching.count)
+    position = {r.rank: i for i, r in enumerate(ranks)}
+    found: dict[int, EarlyStop] = {}
+    for g, group in enumerate(matching.groups):
+        here = [position[r] for r in group.ranks if r in position]
+        mine = np.flatnonzero(group_of == g)
+        if len(here) < 2 or not len(mine) or not group.known:
+            continue
+        rows = np.isin(which, mine)
+        lasts = {i: int(matching.place[which[rows & (matching.rank == i)]].max(initial=-1)) for i in here}
+        typical = int(np.median(list(lasts.values())))
+        steps = max((len(ranks[i].steps) for i in here), default=1)
+        margin = max(2, -(-len(mine) // max(steps, 1)))
+        for i, last in lasts.items():
+            behind = typical - last
+            if behind >= margin and (i not in found or found[i].behind < behind):
+                at = mine[matching.place[mine] == last]
+                name = matching.kinds[int(matching.kind[at[0]])].op if len(at) else ""
+                found[i] = EarlyStop(ranks[i].rank, group.text or group.name, behind, name)
+    return [found[i] for i in sorted(found)]
+
+
+# ----------------------------------------------------------------------------------------------------- metrics, diagnostics
+
+
+def build_rank_metrics(found: AcrossRanks, population: str) -> list[Metric]:
+    """Build the headline numbers that compare ranks; None where clocks are unrelated or nothing could be replayed."""
+    replay = found.replay
+    top = min(replay.without.values()) if replay and replay.without else None
+
+    def metric(name: str, value: float | None, unit: str, polarity: str, definition: str) -> Metric:
+        return Metric(
+            name=name, value=value, unit=unit, polarity=polarity, population=population, definition=definition
+        )
+
+    cost = None if replay is None else 0.0 if top is None else max(0.0, 1 - top / replay.replayed_ns)
+    return [
+        metric(
+            "collective_wait_fraction",
+            found.verdict.wait_fraction,
+            "fraction",
+            "lower",
+            "Sum of waiting_ns over the sum of wall_ns of the used steps of all ranks.",
+        ),
+        metric(
+            "straggler_cost_fraction",
+            cost,
+            "fraction",
+            "lower",
+            "One less step_time_without_straggler over the replayed mean step.",
+        ),
+        metric(
+            "step_time_without_straggler",
+            _number(top) if top is not None else None,
+            "ns",
+            "lower",
+            "Mean step when the rank that costs most works like the median of the others, by replay.",
+        ),
+        metric(
+            "step_time_if_even",
+            _number(replay.even_ns) if replay else None,
+            "ns",
+            "lower",
+            "Mean step when every rank works like the median of the others, by replay.",
+        ),
+        metric(
+            "replay_error_fraction",
+            replay.error if replay else None,
+            "fraction",
+            "lower",
+            "By how much the mean step replayed without changes differs from the recorded one.",
+        ),
+        metric(
+            "infeasible_match_fraction",
+            found.infeasible,
+            "fraction",
+            "lower",
+            "Share of matched collectives that contradict the estimated clocks.",
+        ),
+        metric(
+            "pipeline_bubble_fraction",
+            found.bubble,
+            "fraction",
+            "lower",
+            "Time that ranks stood still until a peer sent, over the sum of wall_ns of the used steps.",
+        ),
+    ]
+
+
+def _notes(
+    ranks: Sequence[RankCalls], matching: Matching, timed: Timed, replay: WhatIf | None
+) -> list[tuple[str, str, int]]:
+    found = []
+    component = timed.clocks.component
+    parts = len(np.unique(component[component >= 0])) + int((component < 0).sum())
+    if parts > 1:
+        found.append(("HP140", f"{len(component)} clocks fall into {parts} unrelated sets", parts))
+    if timed.placement.split:
+        shown = ", ".join(timed.placement.split[:4])
+        found.append(("HP141", f"ranks of {shown} contradict each other", len(timed.placement.split)))
+    if timed.placement.guessed:
+        unnamed = sum(1 for r in ranks if not r.host)
+        found.append(("HP142", f"{unnamed} of {len(ranks)} ranks name no host", unnamed))
+    lacking = int(((matching.expected > 1) & ~matching.complete).sum())
+    if lacking:
+        found.append(("HP143", f"{lacking:,} of {len(matching):,} collectives lack members", lacking))
+    if any(not g.known for g in matching.groups):
+        found.append(("HP144", "all ranks are assumed to take part in every collective", 1))
+    if replay is not None and replay.error > MAX_REPLAY_ERROR:
+        found.append(("HP145", f"the replayed mean step differs by {replay.error:.1%}", 1))
+    return found
+
+
+__all__ = ["MAX_INFEASIBLE", "AcrossRanks", "EarlyStop", "across_ranks", "build_rank_metrics", "ranges"]
