@@ -88,7 +88,14 @@ def answer_of(report: Any) -> Answer:
     if found is None:
         raise NoAnswerError("the report has no graph_mode: this version of hpuprof gives no graph-mode answer")
     offers = tuple(
-        Offer(o.region, bool(o.drops_sync), bool(getattr(o, "asynchronous", False)), _range(o.speedup), _range(o.step_time_ns), float(o.launches))
+        Offer(
+            o.region,
+            bool(o.drops_sync),
+            bool(getattr(o, "asynchronous", False)),
+            _range(o.speedup),
+            _range(o.step_time_ns),
+            float(o.launches),
+        )
         for o in found.options
         if o.speedup is not None and o.step_time_ns is not None
     )

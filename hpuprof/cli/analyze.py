@@ -26,7 +26,7 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a report instead: .json, .md or .txt.",
+    help="Write a report instead: .html, .json, .md or .txt.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option(

@@ -47,7 +47,7 @@ def command(
     A and B are traces, directories of traces, or reports saved with `-o report.json`.
     """
     from hpuprof import api
-    from hpuprof.render import check_target, render, write
+    from hpuprof.render import COMPARISON_SUFFIXES, check_target, render, write
     from hpuprof.render.compare import to_text
     from hpuprof.report.compare import compare_reports
     from hpuprof.report.gate import evaluate_comparison
@@ -56,7 +56,7 @@ def command(
     gates = chosen_gates(fail_on, junit, changes=True)
     limit = _percent(threshold)
     if output is not None:
-        check_target(output, force=force)
+        check_target(output, force=force, suffixes=COMPARISON_SUFFIXES)
     reports = []
     for side in (a, b):
         if api.is_report(side):

@@ -12,6 +12,7 @@ from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
 
 SUFFIXES = (".html", ".json", ".md", ".txt")
+COMPARISON_SUFFIXES = (".json", ".md", ".txt")
 
 
 def render(report: Report | Comparison, suffix: str) -> str:
@@ -46,13 +47,15 @@ def _render_comparison(comparison: Comparison, suffix: str) -> str:
         return compare.to_markdown(comparison)
     if suffix == ".txt":
         return compare.to_text(comparison, width=100)
-    raise UsageError(f"no format of a comparison for the suffix {suffix!r}", hint="use one of .json, .md, .txt")
+    raise UsageError(
+        f"no format of a comparison for the suffix {suffix!r}", hint=f"use one of {', '.join(COMPARISON_SUFFIXES)}"
+    )
 
 
-def check_target(path: Path, *, force: bool) -> None:
+def check_target(path: Path, *, force: bool, suffixes: tuple[str, ...] = SUFFIXES) -> None:
     """Refuse early what `write` would refuse late. Raises UsageError or OutputError."""
-    if path.suffix not in SUFFIXES:
-        raise UsageError(f"{path}: no format for the suffix {path.suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
+    if path.suffix not in suffixes:
+        raise UsageError(f"{path}: no format for the suffix {path.suffix!r}", hint=f"use one of {', '.join(suffixes)}")
     if path.exists() and not force:
         raise OutputError(f"{path} exists", hint="use --force to replace it")
     if not path.absolute().parent.is_dir():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import RankRow, StepRow
-from hpuprof.render.sections import lead_recording, span
+from hpuprof.render.sections import SMALLEST_SHARE, lead_recording, span
 from hpuprof.render.units import clean, duration, percent, shorten, size
 from hpuprof.report.model import Report
 
@@ -207,7 +207,7 @@ def engines(report: Report) -> go.Figure | None:
 def gap_causes(report: Report) -> go.Figure | None:
     """Device idle time by what the host did meanwhile, as shares of the step."""
     found = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in _CAUSE]
-    shown = sorted(((v, n) for n, v in found if v), key=lambda pair: (-pair[0], pair[1]))
+    shown = sorted(((v, n) for n, v in found if v and v >= SMALLEST_SHARE), key=lambda pair: (-pair[0], pair[1]))
     if not shown:
         return None
     figure = _figure(height=110 + 26 * len(shown), showlegend=False)
@@ -282,7 +282,7 @@ def graph_options(report: Report) -> go.Figure | None:
         marker={"color": ["#999999", *("#228833" if not o.blocked_by else "#ccbb44" for o in options)]},
     )
     figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(title="step time, ms; lines span 90 % of what is believed", rangemode="tozero")
+    figure.update_xaxes(title="step time, ms (lines: 90 %)", rangemode="tozero")
     return figure
 
 

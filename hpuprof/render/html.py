@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hpuprof.render.html_tables import (
-    Block,
-    HtmlTable,
+from hpuprof.render.html_blocks import (
     budget_table,
     could_not_say_block,
     detail_blocks,
@@ -20,6 +18,7 @@ from hpuprof.render.html_tables import (
     step_blocks,
     tiles,
 )
+from hpuprof.render.html_tables import Block, HtmlTable
 from hpuprof.render.sections import gates, lead_recording
 from hpuprof.render.units import clean
 from hpuprof.report.model import Report

@@ -15,6 +15,8 @@ from hpuprof.render.units import clean, duration, measured, number, percent, siz
 from hpuprof.report.model import GateResult, Report, ReportData
 
 TOP = 10
+SMALLEST_SHARE = 0.0005
+"""Causes of less idle time than this share of the step would show as 0.0 %."""
 R = TypeVar("R", bound=Row)
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 
@@ -149,7 +151,7 @@ def causes(report: Report) -> Section:
     """Return device idle time by cause."""
     metrics = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in _CAUSE]
     shown = sorted(((v, n) for n, v in metrics if v), key=lambda pair: (-pair[0], pair[1]))
-    rows = tuple((_CAUSE[name], percent(value)) for value, name in shown if value >= 0.0005)
+    rows = tuple((_CAUSE[name], percent(value)) for value, name in shown if value >= SMALLEST_SHARE)
     return Section("Device idle, by what the host did meanwhile", ("cause", "share of step"), rows, "lr")
 
 

@@ -1,6 +1,8 @@
-"""One number, one value: API, JSON, text and Markdown agree."""
+"""One number, one value: API, JSON, text, Markdown and HTML agree."""
 
+import html
 import json
+import re
 
 import pytest
 
@@ -23,10 +25,11 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_api_json_text_and_markdown_show_the_same_metrics(samples, sample):
+def test_api_json_text_markdown_and_html_show_the_same_metrics(samples, sample):
     report = hpuprof.analyze(samples / sample)
     document = json.loads(render(report, ".json"))
     text, markdown = render(report, ".txt").splitlines(), render(report, ".md").splitlines()
+    page = shown_in_html(render(report, ".html"))
     assert {m["name"]: m["value"] for m in document["metrics"]} == {name: m.value for name, m in report.metrics.items()}
     for name, label in SHOWN.items():
         metric = report.metrics[name]
@@ -35,6 +38,67 @@ def test_api_json_text_and_markdown_show_the_same_metrics(samples, sample):
         value = measured(metric.value, metric.unit)
         assert any(line.startswith(f"  {label}  ") and line.endswith(f" {value}") for line in text), (label, value)
         assert f"| {label} | {value} |" in markdown
+        assert page[name] == (label.strip(), value)
+    assert report.graph_mode.sentence in html.unescape(render(report, ".html"))
+
+
+def shown_in_html(page):
+    """Return label and value of the metrics in the step budget of the HTML report, and check the numbers at the top."""
+    table = page[page.index('<table id="budget"') :].split("</table>")[0]
+    found = {}
+    for name, label, value in re.findall(r'href="#def-(\w+)"[^>]*>([^<]*)</a></th><td class="n">([^<]*)</td>', table):
+        found[name] = (html.unescape(label), html.unescape(value))
+    tiles = re.findall(r'<dt><a href="#def-(\w+)">([^<]*)</a></dt><dd>([^<]*)</dd>', page)
+    assert tiles
+    for name, label, value in tiles:
+        assert (label, html.unescape(value)) == found[name]
+    return found
+
+
+def plain(text):
+    return html.unescape(re.sub("<[^>]+>", "", text))
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_tables_show_the_same_cells_in_text_and_html(samples, sample):
+    from hpuprof.render.sections import sections
+
+    report = hpuprof.analyze(samples / sample)
+    page = render(report, ".html")
+    rows = [
+        [plain(c) for c in re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", row)]
+        for row in re.findall("<tr>(.*?)</tr>", page)
+    ]
+    checked = 0
+    for section in sections(report, top=None):
+        if section.title.startswith(
+            ("Operators", "Kernels", "Engines, per step", "Compute by", "Device idle", "Host threads")
+        ):
+            for row in section.rows:
+                assert (
+                    any(set(row) - {"unknown"} <= set(cells) for cells in rows if cells and cells[0] == row[0][:90])
+                    or len(row[0]) > 90
+                ), (section.title, row)
+                checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_figures_draw_the_numbers_of_the_tables(samples, sample):
+    from hpuprof import plots
+
+    report = hpuprof.analyze(samples / sample)
+    figures = plots.all_figures(report)
+    drawn = {t.hovertext[i]: x for t in figures["step_times"].data for i, x in enumerate(t.x)}
+    for step in report.data.steps:
+        if step.rank == 0 and step.step == 1:
+            why = f" ({step.excluded})" if step.excluded else ""
+            assert drawn[f"rank 0, step 1{why}: {measured(step.wall_ns, 'ns')}"] == pytest.approx(step.wall_ns / 1e6)
+    if "gap_causes" in figures:
+        causes = {n: m.value for n, m in report.metrics.items() if n.startswith("idle_") and (m.value or 0) >= 0.0005}
+        assert sorted(figures["gap_causes"].data[0].text) == sorted(measured(v, "fraction") for v in causes.values())
+    else:
+        assert report.metrics["device_idle_fraction"].value is None
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

@@ -1,0 +1,76 @@
+"""How long the HTML report of many ranks takes to write and to open, and how large it is.
+
+`python benchmarks/html_report.py [--ranks 1000] [--operators 200]` clones the 8-rank sample's report; `--browser` opens the page in Chromium too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+import hpuprof
+from hpuprof.render.html import to_html
+from hpuprof.report.model import TABLES, Report
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = ROOT / "sample_traces" / "hpu_g3_lazy_8_ranks"
+
+
+def many_ranks(report: Report, ranks: int, *, operators: int = 0) -> Report:
+    """Return a report with `ranks` copies of a report's ranks, and `operators` more operators on each."""
+    data = report.data
+    old = sorted({r.rank for r in data.ranks})
+    changed = {}
+    for name in TABLES:
+        rows = getattr(data, name)
+        if name == "diagnostics" or not rows or not hasattr(rows[0], "rank"):
+            continue
+        by_rank: dict[int, list[msgspec.Struct]] = {}
+        for row in rows:
+            by_rank.setdefault(row.rank, []).append(row)
+        if name == "operators" and operators:
+            for mine in by_rank.values():
+                mine += [msgspec.structs.replace(mine[0], name=f"operator_{i}") for i in range(operators)]
+        changed[name] = [
+            msgspec.structs.replace(row, rank=rank)
+            for rank in range(ranks)
+            for row in by_rank.get(old[rank % len(old)], [])
+        ]
+    return Report(msgspec.structs.replace(data, **changed))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=1000)
+    parser.add_argument("--operators", type=int, default=200)
+    parser.add_argument("--browser", action="store_true", help="Also time until Chromium has drawn every chart.")
+    options = parser.parse_args()
+    report = many_ranks(hpuprof.analyze(SAMPLE), options.ranks, operators=options.operators)
+    rows = sum(len(getattr(report.data, name)) for name in TABLES)
+    begin = time.perf_counter()
+    page = to_html(report)
+    took = time.perf_counter() - begin
+    print(f"{options.ranks} ranks, {rows:,} rows: {len(page.encode()) / 1e6:.2f} MB in {took:.2f} s")
+    if options.browser:
+        sys.path.insert(0, str(ROOT / "tests"))
+        from browser import Browser
+
+        with tempfile.TemporaryDirectory() as folder, Browser(Path(folder) / "profile") as browser:
+            path = Path(folder) / "report.html"
+            path.write_text(page, encoding="utf-8")
+            begin = time.perf_counter()
+            browser.open(path.as_uri())
+            browser.wait("document.readyState === 'complete' && !!window.hpuprofDraw")
+            loaded = time.perf_counter() - begin
+            browser.value("window.hpuprofDraw()")
+            print(f"opened in {loaded:.2f} s, every chart drawn after {time.perf_counter() - begin:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

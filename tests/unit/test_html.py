@@ -1,0 +1,175 @@
+"""The HTML page: one file, no network, names stay text, same bytes, bounded size, readable without JavaScript."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import pytest
+from hostile import hostile
+
+import hpuprof
+from benchmarks.html_report import many_ranks
+from hpuprof.cli.main import main
+from hpuprof.render import render
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._inside = tag
+            if tag == "script":
+                self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        if tag == self._inside:
+            self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif not self._inside:
+            self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def report(samples):
+    return hpuprof.analyze(samples / "hpu_g1_lazy")
+
+
+@pytest.fixture(scope="module")
+def html(report):
+    return render(report, ".html")
+
+
+@pytest.fixture(scope="module")
+def page(html):
+    return Page(html)
+
+
+def test_page_needs_no_network(html, page):
+    links = [
+        value
+        for _, attributes in page.elements
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset", "action", "data", "poster", "background") and value
+    ]
+    assert links
+    assert all(link.startswith("#") for link in links), "only links inside the page"
+    styles = re.findall(r"<style>(.*?)</style>", html, re.S)
+    assert not re.search(r"url\(|@import|https?:", "".join(styles))
+    assert not [a for a in page.all("script") if "src" in a]
+    assert not page.all("link")
+    own = page.scripts[0] + page.scripts[-1]
+    assert "http" not in own
+    (policy,) = [a["content"] for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+
+
+def test_plotly_is_bundled_once(page):
+    from plotly.offline import get_plotlyjs
+
+    assert sum(script == get_plotlyjs() for script in page.scripts) == 1
+
+
+def test_same_report_same_bytes(report, html, samples):
+    assert render(hpuprof.analyze(samples / "hpu_g1_lazy"), ".html") == html
+
+
+def test_verdict_and_interval_come_first(page, report):
+    text = " ".join(page.text.split())
+    first = text.index("Would graph mode help? yes")
+    assert text.index(report.headline.sentence) < first < text.index("What to do")
+    assert report.graph_mode.sentence in text
+    interval = report.graph_mode.speedup
+    assert f"{interval.low:.2f}× to {interval.high:.2f}×" in text
+
+
+def test_page_reads_without_javascript(page, report):
+    for name in ("operators", "kernels"):
+        for row in getattr(report.data, name):
+            assert row.name in page.text or name == "kernels"
+    assert report.graph_mode.code.splitlines()[-1] in page.text
+    for metric in report.data.metrics:
+        assert metric.definition in page.text
+    for diagnostic in report.data.diagnostics:
+        assert diagnostic.code in page.text
+
+
+def test_page_is_laid_out_for_assistive_technology(page):
+    assert page.all("html")[0]["lang"] == "en"
+    assert [len(page.all(tag)) for tag in ("header", "nav", "main", "footer", "h1")] == [1, 1, 1, 1, 1]
+    assert all("scope" in attributes for attributes in page.all("th"))
+    identities = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(identities) == len(set(identities))
+    for _, attributes in page.elements:
+        for target in (attributes.get("aria-labelledby"), (attributes.get("href") or "").removeprefix("#")):
+            assert not target or target in identities, target
+    charts = [a for a in page.all("div") if a.get("class") == "chart"]
+    assert charts
+    assert all(a["role"] == "img" and a["aria-label"] for a in charts)
+
+
+def test_hostile_names_stay_text(report):
+    html = render(hpuprof.Report(hostile(report.data)), ".html")
+    page = Page(html)
+    assert not page.all("img")
+    assert len(page.scripts) == 3
+    assert not [a for _, a in page.elements if any(name.startswith("on") for name in a)]
+    assert "{{ 7 * 7 }}" in page.text
+    assert not re.search("[\x1b\u202e\u2028]", html.replace(page.scripts[1], "")), "plotly's bundle aside"
+    figures = json.loads(page.scripts[0])
+    hover = json.dumps(figures["timeline"])
+    assert "&lt;/script&gt;&lt;img src=x" in hover, "plotly reads markup in labels, so names are escaped once more"
+    assert not re.search(r"<(?!br>)", json.dumps([t.get("hovertext") for f in figures.values() for t in f["data"]]))
+    assert not re.search("[<>&\u2028\u2029]", page.scripts[0]), "embedded JSON has no character that could end it"
+
+
+@pytest.mark.parametrize("sample", ["cpu_1_rank", "cpu_2_ranks_ddp", "hpu_synapse_logger", "hpu_hw_csv", "hpu_g3_lazy_8_ranks"])  # fmt: skip
+def test_every_kind_of_report_renders(samples, sample):
+    report = hpuprof.analyze(samples / sample)
+    text = Page(render(report, ".html")).text
+    assert report.headline.sentence in text
+    assert "None" not in text.replace("set_to_none", "").replace("None for", "").replace("None when", "").replace("None without", "").replace("None:", "").replace("; None ", "")  # fmt: skip
+
+
+def test_a_thousand_ranks_and_many_operators_stay_small(samples):
+    report = many_ranks(hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks"), 1000, operators=600)
+    begin = time.process_time()
+    html = render(report, ".html")
+    assert time.process_time() - begin < 30
+    assert len(html.encode()) < 8_000_000
+    text = Page(html).text
+    operators = sum(o.rank == 0 for o in report.data.operators)
+    assert f"The first 500 of {operators} rows" in text, "operators are cut, and the page says so"
+    assert "At most 1,024 ranks and 100 steps." in text
+
+
+def test_a_comparison_has_no_html(samples, tmp_path, capsys):
+    comparison = hpuprof.compare(samples / "hpu_g1_lazy", samples / "hpu_g1_lazy")
+    with pytest.raises(hpuprof.UsageError, match="no format of a comparison"):
+        hpuprof.save(comparison, tmp_path / "x.html")
+    paths = [str(samples / "hpu_g1_lazy")] * 2
+    assert main(["compare", *paths, "-o", str(tmp_path / "x.html")]) == 2
+    assert "use one of .json, .md, .txt" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_command_writes_the_page(samples, tmp_path, capsys):
+    path = tmp_path / "report.html"
+    assert main(["analyze", str(samples / "hpu_g1_lazy"), "-o", str(path), "--quiet"]) == 0
+    assert path.read_text(encoding="utf-8") == render(hpuprof.analyze(samples / "hpu_g1_lazy"), ".html")
