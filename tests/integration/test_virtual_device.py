@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from as_recorded import as_recorded
 
 import hpuprof
 
@@ -196,7 +197,8 @@ def test_a_case_on_an_hpu(built: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", HOST_BOUND)
 def test_rows_are_what_was_launched(cases: dict[int, tuple[dict[str, Any], Path]], number: int) -> None:
     case, trace = cases[number]
-    rows = [e for e in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"] if e["ph"] == "X"]
+    written = as_recorded(json.loads(gzip.decompress(trace.read_bytes())))
+    rows = [e for e in written["traceEvents"] if e["ph"] == "X"]
     host = {e["args"]["correlation"]: e for e in rows if e.get("cat") == "cuda_runtime"}
     device = [e for e in rows if e.get("cat") in ("kernel", "gpu_memcpy")]
     kernels = [e for e in device if e["cat"] == "kernel"]
