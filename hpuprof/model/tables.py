@@ -599,7 +599,7 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     """One module, or `(step)`, `(forward)`, `(optimizer)`: whether a graph could hold it, and what it would save and cost. All steps count."""
 
     module: Annotated[str, Meta(description="Name: python instance (`Block_0`), qualified name, or annotation.")]
-    path: Annotated[str, Meta(description="The modules around it where it was called first, joined by `/`.")]
+    module_path: Annotated[str, Meta(description="The modules around it where it was called first, joined by `/`.")]
     type: Annotated[str, Meta(description="Class, where the trace names it.")]
     depth: Annotated[int, Meta(description="0 for outermost modules; -1 for `(step)` and `(optimizer)`.")]
     source: Annotated[

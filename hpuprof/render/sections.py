@@ -413,7 +413,7 @@ def _modules(data: ReportData, lead: RankRow, top: int | None) -> Section:
     mine = [m for m in _of(data.modules, lead) if m.source in ("python", "range", "annotation") and m.depth >= 0]
     rows = tuple(
         (
-            clean(m.path),
+            clean(m.module_path),
             number(m.calls_per_step),
             m.capturable,
             duration(m.host_per_step_ns),

@@ -39,7 +39,9 @@ _COMMAND = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z]+")
 _SUFFIX = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.csv)(?:\.gz)?$|\.gz$")
-_OWN = frozenset({"definition", "advice", "title", "unit", "polarity", "code", "severity", "provenance", "excluded"})
+_OWN = frozenset(
+    {"definition", "advice", "title", "unit", "polarity", "code", "severity", "provenance", "excluded", "fix"}
+)
 """Fields that hold hpuprof's own words."""
 _PROSE = frozenset({"sentence", "population", "evidence", "text", "gate"})
 """Fields of rows whose words are hpuprof's and may quote names: no command line begins in them."""

@@ -122,8 +122,12 @@ def test_the_document_s_mnist_loop_has_only_notices(tmp_path: Path):
     net = module(part, "Net_0")
     assert (net.capturable, net.calls_per_step, net.signatures, net.coverage_10) == ("yes", 1.0, 1, 1.0)
     assert net.input_bytes == 20 * 784 * 4
-    assert [m.path for m in part.modules if m.depth == 1] != []
-    assert {m.path for m in part.modules if m.depth == 1} == {"Net_0/Linear_0", "Net_0/Linear_1", "Net_0/Dropout_0"}
+    assert [m.module_path for m in part.modules if m.depth == 1] != []
+    assert {m.module_path for m in part.modules if m.depth == 1} == {
+        "Net_0/Linear_0",
+        "Net_0/Linear_1",
+        "Net_0/Dropout_0",
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------------ shapes

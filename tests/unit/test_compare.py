@@ -129,6 +129,14 @@ def test_values_are_those_of_the_reports(samples):
             if name not in (
                 "unprofiled_step_time",
                 "profiling_slowdown",
+                "collective_wait_fraction",
+                "straggler_cost_fraction",
+                "step_time_if_even",
+                "replay_error_fraction",
+                "infeasible_match_fraction",
+                "pipeline_bubble_fraction",
+                "step_time_without_straggler",
+                "pipeline_bubble_fraction",
                 "short_launch_fraction",
                 "peak_device_memory",
             ):
@@ -395,7 +403,7 @@ def test_collectives_are_compared_once_reports_have_them(tmp_path):
     report = run(tmp_path)
     c = hpuprof.compare(with_collectives(report, 1000), with_collectives(report, 5000))
     change = next(x for x in c.changes if x.group == "collective")
-    assert (change.name, change.measure, change.verdict) == ("all_reduce dp", "transfer_ns", "worse")
+    assert (change.name, change.measure, change.verdict) == ("all_reduce dp 64", "transfer_ns", "worse")
 
 
 class GraphMode(msgspec.Struct):

@@ -139,7 +139,7 @@ def _module_rows(
         _module_row(scene, windows, entry, costs, [o.row for o in obstacles if entry.module in o.around])
         for entry in shapes
     ]
-    rows.sort(key=lambda r: (-r.host_per_step_ns, r.depth, r.path))
+    rows.sort(key=lambda r: (-r.host_per_step_ns, r.depth, r.module_path))
     return [*_regions(scene, obstacles), *rows]
 
 
@@ -188,7 +188,7 @@ def _module_row(
     joined = bool(np.isin(windows.call, mine).any())
     return ModuleRow(
         module=calls.names[entry.module],
-        path=calls.paths[entry.module],
+        module_path=calls.paths[entry.module],
         type=calls.types[entry.module],
         depth=int(calls.depth[mine].min()),
         source=calls.source,
@@ -266,7 +266,7 @@ def _regions(scene: Scene, obstacles: list[Obstacle]) -> list[ModuleRow]:
         not_seen, not_checked = _unknowns(scene, rows)
         out.append(
             ModuleRow(
-                module=name, path=name, type="", depth=-1, source=scene.calls.source, calls=count, calls_per_step=count / total,
+                module=name, module_path=name, type="", depth=-1, source=scene.calls.source, calls=count, calls_per_step=count / total,
                 capturable=capturable, blockers=blockers, changes=changes, host_per_step_ns=host / total,
                 backward_per_step_ns=None, device_per_step_ns=None, launches_per_step=None, signatures=None, varying="",
                 max_graphs=None, max_graphs_lfu=None, coverage_10=None, use_lfu=None, unseen_fraction=None, bucket_edges=[],

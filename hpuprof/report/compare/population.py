@@ -46,7 +46,11 @@ class Group:
     def rows(self, table: str) -> list[Any]:
         """Return the rows of a table that speak of these recordings."""
         if table not in self._tables:
-            self._tables[table] = [r for r in getattr(self.data, table, None) or [] if key(r) in self.members]
+            rows = getattr(self.data, table, None) or []
+            if rows and not isinstance(rows[0], Row):  # of all ranks together
+                self._tables[table] = list(rows) if self.whole else []
+            else:
+                self._tables[table] = [r for r in rows if key(r) in self.members]
         return self._tables[table]
 
     @cached_property
@@ -99,7 +103,7 @@ class Group:
     def cut(self, what: str) -> bool:
         """Tell whether a table (`operators`, `kernels` or `gap_operators`) kept only its largest rows."""
         if what == "gap_operators":
-            return max(Counter(key(r) for r in self.rows(what)).values(), default=0) >= MAX_ROWS
+            return max(Counter(key(r) for r in self.rows(what) if isinstance(r, Row)).values(), default=0) >= MAX_ROWS
         return any(d.code == "HP123" and what in d.text for d in self.rows("diagnostics"))
 
 

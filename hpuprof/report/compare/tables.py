@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpuprof.model.tables import Row
 from hpuprof.report.compare.judge import Judge
 from hpuprof.report.compare.model import Change
 from hpuprof.report.compare.noise import MIN_STEPS, Estimate
@@ -155,7 +156,8 @@ def totals(group: Group, spec: Spec, measure: Measure) -> dict[Match, Estimate]:
     for row in group.rows(spec.table):
         if spec.only and getattr(row, spec.only[0]) != spec.only[1]:
             continue
-        match, value, mine = matches(row, spec), getattr(row, measure.column), steps.get(key(row), 0)
+        match, value = matches(row, spec), getattr(row, measure.column)
+        mine = steps.get(key(row), 0) if isinstance(row, Row) else all_steps
         if value is None:
             unknown.add(match)
             continue
@@ -222,7 +224,11 @@ def _guessed(pair: Pair) -> list[Spec]:
     if not rows:
         return []
     fields = [f for f in type(rows[0]).__struct_fields__ if f not in _IDENTITY]
-    texts = tuple(f for f in fields if all(isinstance(getattr(r, f), (str, type(None))) for r in rows))
+    texts = tuple(
+        f
+        for f in fields
+        if f == "bytes" or (all(isinstance(getattr(r, f), (str, type(None))) for r in rows) and f != "clock")
+    )
     sums = [f for f in fields if f.endswith("_per_step_ns")]
     times = sums or [
         f
