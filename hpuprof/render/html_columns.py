@@ -14,7 +14,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "python_line": "line",
     },
     "module-table": {
-        "path": "module",
+        "module_path": "module",
         "calls_per_step": "calls",
         "capturable": "capturable",
         "host_per_step_ns": "host",

@@ -70,15 +70,13 @@ class HtmlTable:
         if not rows:
             return None
         meanings = _meanings(type(rows[0]))
-        kept = [(column, header, _format(column)) for column, header in headers.items() if column in meanings]
+        kept = [(column, header, _format(column)) for column, header in headers.items()]
         unknown = [h for column, h, _ in kept if all(getattr(r, column) is None for r in rows[:top])]
         kept = [
             s for s in kept if any(getattr(r, s[0]) not in _SAYS_NOTHING.get(s[0], (None, "", [])) for r in rows[:top])
         ]
         if unknown:
             note = f"{note} Unknown in this recording: {', '.join(unknown)}.".strip()
-        if not kept:
-            return None
         cells = tuple(tuple(_cell(getattr(r, column), form) for column, _, form in kept) for r in rows[:top])
         numeric = [all(not isinstance(line[i].key, str) for line in cells) for i in range(len(kept))]
         cells = tuple(
@@ -186,7 +184,19 @@ def _cause(value: str) -> str:
 _FORMATS: dict[str, _Format] = {
     **dict.fromkeys(("rank", "step", "last_rank"), str),
     **dict.fromkeys(
-        ("name", "path", "module", "where", "python_line", "signature", "host_row", "within", "top_shape", "call"),
+        (
+            "name",
+            "path",
+            "module",
+            "module_path",
+            "where",
+            "python_line",
+            "signature",
+            "host_row",
+            "within",
+            "top_shape",
+            "call",
+        ),
         _name,
     ),
     **dict.fromkeys(("host_name", "host"), _name),

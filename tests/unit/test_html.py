@@ -11,7 +11,11 @@ from hostile import hostile
 import hpuprof
 from benchmarks.html_report import many_ranks
 from hpuprof.cli.main import main
+from hpuprof.model.graph_mode import Constant
+from hpuprof.model.tables import GapOperatorRow, StepRow
 from hpuprof.render import render
+from hpuprof.render.html_columns import COLUMNS
+from hpuprof.report.model import TABLES, _row_type
 
 
 class Page(HTMLParser):
@@ -157,6 +161,14 @@ def test_a_thousand_ranks_and_many_operators_stay_small(samples):
     operators = sum(o.rank == 0 for o in report.data.operators)
     assert f"The first 500 of {operators} rows" in text, "operators are cut, and the page says so"
     assert "At most 1,024 ranks and 100 steps." in text
+
+
+def test_every_column_of_the_page_is_one_of_the_report():
+    tables = {"constant-table": Constant, "steps": StepRow, "gap-operators": GapOperatorRow}
+    for name, headers in COLUMNS.items():
+        stem = name.removesuffix("-table")
+        row = tables.get(name) or next(_row_type(t) for t in TABLES if t in (stem, f"{stem}s", f"{stem}es"))
+        assert set(headers) <= set(row.__struct_fields__), name
 
 
 def test_a_comparison_has_no_html(samples, tmp_path, capsys):
