@@ -156,10 +156,10 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_urls(export: Path) -> None:
     fsspec = pytest.importorskip("fsspec", reason="URLs need fsspec")
-    write_trace(export, "memory://bucket/run/h_0.1.pt.trace.json.gz", OURS, [])
+    write_trace(export, "memory://written/run/h_0.1.pt.trace.json.gz", OURS, [])
     fs = fsspec.filesystem("memory")
-    assert [Path(p).name for p in fs.ls("/bucket/run", detail=False)] == ["h_0.1.pt.trace.json.gz"]
-    assert json.loads(gzip.decompress(fs.cat("/bucket/run/h_0.1.pt.trace.json.gz")))["hpuprof"] == OURS
+    assert [Path(p).name for p in fs.ls("/written/run", detail=False)] == ["h_0.1.pt.trace.json.gz"]
+    assert json.loads(gzip.decompress(fs.cat("/written/run/h_0.1.pt.trace.json.gz")))["hpuprof"] == OURS
 
 
 def test_a_run_directory_is_one_run(tmp_path: Path) -> None:
