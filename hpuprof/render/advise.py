@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 from hpuprof.model.graph_mode import GraphMode
-from hpuprof.render.sections import graph_options
+from hpuprof.render.sections import graph_options, ratio
 from hpuprof.render.text import MIN_WIDTH, lay_out
 from hpuprof.render.units import UNKNOWN, clean, duration, percent
 from hpuprof.report.model import Report
@@ -56,7 +56,7 @@ def numbers(graph: GraphMode) -> list[tuple[str, str]]:
 
 
 def _ratio(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.2f}×"
+    return UNKNOWN if value is None else ratio(value)
 
 
 def _print(graph: GraphMode, console: Console) -> None:

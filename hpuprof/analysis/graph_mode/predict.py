@@ -8,8 +8,9 @@ and gives a speed-up; steps are resampled, and the noise of the measured step ti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from hpuprof.analysis.graph_mode.regions import (
     module_regions,
     unchanged,
 )
-from hpuprof.analysis.graph_mode.replay import Sample, Schedule, plain, simulate, step_times, without_profiler
+from hpuprof.analysis.graph_mode.replay import Sample, Schedule, host_work, plain, simulate, step_times
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
@@ -49,7 +50,6 @@ PRIOR_MEAN, PRIOR_SD = 1.0, 0.7
 NOISE_FLOOR = 0.01  # relative standard deviation of a step time without profiler, at least
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
 LOADER_SHARE = 0.02  # of the step spent waiting for data-loader workers, from which data bounds the step
-REPLAY_LIMIT = 0.08
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +108,14 @@ def predict(
     base_schedule = unchanged(program)
     recorded = float(np.mean(program.step_high - program.step_low))
     draws = Draws.make()
-    noise = max(NOISE_FLOOR, SPREAD_TO_SD * (spread_ns or 0.0) / unprofiled_ns) if unprofiled_ns else 0.0
-    place = _fit_overhead(base_schedule, program.steps, unprofiled_ns, noise, draws, _nominal(constants, trace))
-    sample = _sample(place, constants, program, draws, base_schedule, _nominal(constants, trace))
-    eager_steps = step_times(simulate(base_schedule, sample, repeats=2, backlog=program.backlog), program.steps)
+    noise = base_noise(unprofiled_ns, spread_ns)
+    nominal = _nominal(constants, trace)
+    place = fit_place(partial(_eager_times, base_schedule, program.steps, nominal), unprofiled_ns, noise, draws)
+    sample = _sample(place, constants, program, draws, base_schedule, nominal)
+    work = host_work(base_schedule, sample)
+    eager_steps = step_times(
+        simulate(base_schedule, sample, repeats=2, backlog=program.backlog, work=work), program.steps
+    )
     resample = resample_weights(program.steps, SAMPLES)
     eager = (eager_steps * resample).mean(axis=1)
     base = unprofiled_ns or float(np.median(eager_steps.mean(axis=1)))
@@ -149,12 +153,12 @@ def predict(
             )
     critical = _critical_ns(base_schedule, program)
     busy = measure(device.busy, program.step_low, program.step_high).mean()
-    host = _host_ns(base_schedule, sample, program.steps)
+    host = _host_ns(work, program.steps)
     replays, covered = _coverage(trace, program)
     return Prediction(
         method="replay",
         steps=program.steps,
-        base="given" if given else "unprofiled" if unprofiled_ns else "profiled",
+        base=base_kind(unprofiled_ns, given=given),
         base_step_ns=float(base),
         base_spread=float(noise),
         profiled_step_ns=recorded,
@@ -208,7 +212,8 @@ def _option(
     # Host work that stays is measured beside the work that goes; alone it runs otherwise. The less stays, the less is known of it.
     stays = min(1.0, float(schedule.segment.sum() + schedule.cost.sum()) / max(1.0, host))
     sample = replace(sample, host_scale=sample.host_scale * np.exp(outside * (1.0 - stays)))
-    times = step_times(simulate(schedule, sample, repeats=2, backlog=program.backlog), program.steps)
+    work = host_work(schedule, sample)
+    times = step_times(simulate(schedule, sample, repeats=2, backlog=program.backlog, work=work), program.steps)
     ratio = eager / np.maximum((times * resample).mean(axis=1), 1.0) * factor
     if loader:
         ratio = np.minimum(ratio, factor)
@@ -229,7 +234,7 @@ def _option(
         inputs=done.inputs,
         ratio=pack(ratio),
         uncorrected_ns=float(uncorrected),
-        host_outside_ns=_host_ns(schedule, sample, program.steps),
+        host_outside_ns=_host_ns(work, program.steps),
     )
 
 
@@ -248,11 +253,10 @@ def host_scale(place: Floats) -> Floats:
     return scale
 
 
-def _host_ns(schedule: Schedule, sample: Sample, steps: int) -> float:
+def _host_ns(work: tuple[Floats, Floats], steps: int) -> float:
     """Return host work per step without the profiler's cost, the median over samples, ns."""
-    work = without_profiler(schedule.segment, schedule.segment_rows, sample).sum(axis=1)
-    work += without_profiler(schedule.cost, schedule.cost_rows, sample).sum(axis=1)
-    return float(np.median(work)) / steps
+    segments, costs = work
+    return float(np.median(segments.sum(axis=1) + costs.sum(axis=1))) / steps
 
 
 def _nominal(constants: Mapping[str, Constant], trace: Trace) -> Floats:
@@ -263,24 +267,39 @@ def _nominal(constants: Mapping[str, Constant], trace: Trace) -> Floats:
     return cost
 
 
-def _fit_overhead(
-    schedule: Schedule, steps: int, unprofiled_ns: float | None, noise: float, draws: Draws, nominal: Floats
-) -> Floats:
-    """Draw places on `GRID` from what is believed of the profiler's cost given the step time without it."""
+def base_noise(unprofiled_ns: float | None, spread_ns: float | None) -> float:
+    """Return the relative standard deviation of the step time without profiler; 0 when it is not known."""
+    return max(NOISE_FLOOR, SPREAD_TO_SD * (spread_ns or 0.0) / unprofiled_ns) if unprofiled_ns else 0.0
+
+
+def base_kind(unprofiled_ns: float | None, *, given: bool) -> str:
+    """Return which step time speed-ups relate to."""
+    return "given" if given else "unprofiled" if unprofiled_ns else "profiled"
+
+
+def fit_place(times_at: Callable[[Floats], Floats], unprofiled_ns: float | None, noise: float, draws: Draws) -> Floats:
+    """Draw places on `GRID` from what is believed of the profiler's cost given the step time without it.
+
+    `times_at` gives the eager step time [ns] at each place of a grid; it is asked only when there is a step time to compare with.
+    """
     weight = -0.5 * ((GRID - PRIOR_MEAN) / PRIOR_SD) ** 2
     if unprofiled_ns:
-        grid = replace(
-            plain(len(GRID)),
-            overhead=np.clip(GRID, 0.0, 3.0),
-            row_costs=np.tile(nominal, (len(GRID), 1)),
-            host_scale=host_scale(GRID),
-        )
-        times = step_times(simulate(schedule, grid, repeats=2), steps).mean(axis=1)
-        weight = weight - 0.5 * (np.log(times / unprofiled_ns) / max(noise, 0.02)) ** 2
+        weight = weight - 0.5 * (np.log(times_at(GRID) / unprofiled_ns) / max(noise, 0.02)) ** 2
     density = np.exp(weight - weight.max())
     cumulative = (np.cumsum(density) - 0.5 * density) / density.sum()
     place: Floats = np.interp(draws.uniform[0], cumulative, GRID)
     return place
+
+
+def _eager_times(schedule: Schedule, steps: int, nominal: Floats, places: Floats) -> Floats:
+    grid = replace(
+        plain(len(places)),
+        overhead=np.clip(places, 0.0, 3.0),
+        row_costs=np.tile(nominal, (len(places), 1)),
+        host_scale=host_scale(places),
+    )
+    times: Floats = step_times(simulate(schedule, grid, repeats=2), steps).mean(axis=1)
+    return times
 
 
 def _sample(

@@ -12,7 +12,7 @@ unchanged gives the recorded times, and what no term explains stays where it was
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,6 @@ Mask = npt.NDArray[np.bool_]
 
 MAX_CALLS = 5_000
 MAX_ROWS = 8_000
-FLOOR = 0.15  # of a segment that is left however many profiler rows it held
 OTHER_THREAD_SHARE = 0.05  # of launches, from which a thread beside main and autograd counts as part of the program
 DEFAULT_LATENCY = 5_000.0
 DEFAULT_GAP = 1_000.0
@@ -81,7 +80,6 @@ class Program:
     other_threads: float  # share of launches from threads beside main and autograd
     blocking: bool = False  # launches waited for what they launched
     unexplained: float = 0.0  # delay that no term explains, over the steps' time
-    notes: list[str] = field(default_factory=list)
 
     @property
     def lanes(self) -> int:
@@ -443,7 +441,7 @@ def _waits(
             last_of_lane[int(rows.lane[done])].append(done)
             done += 1
         hits = []
-        for lane, launched in last_of_lane.items():
+        for launched in last_of_lane.values():
             # Look back from the last launched row to the last one that was over when the call returned.
             k = len(launched) - 1
             while k >= 0 and ends[launched[k]] > end[i] + 2_000 and len(launched) - k < 64:
@@ -454,7 +452,6 @@ def _waits(
             near = end[i] - WAITED <= ends[launched[k]]
             if drained or (near and ends[launched[k]] > begin[i]):
                 hits.append(launched[k])
-            _ = lane
         targets[i] = hits
         last = max((int(ends[h]) for h in hits), default=int(begin[i]))
         if last > begin[i]:

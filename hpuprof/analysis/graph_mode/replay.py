@@ -75,15 +75,23 @@ def plain(count: int = 1) -> Sample:
 
 
 FLOOR = 0.15
+"""Share of host work that is left however many profiler rows it held."""
 
 
 def simulate(
-    schedule: Schedule, sample: Sample, *, repeats: int = 1, backlog: Floats | None = None, host: bool = True
+    schedule: Schedule,
+    sample: Sample,
+    *,
+    repeats: int = 1,
+    backlog: Floats | None = None,
+    host: bool = True,
+    work: tuple[Floats, Floats] | None = None,
 ) -> Floats:
     """Play the schedule `repeats` times in a row; return when each step was complete, shape `(samples, repeats * steps)`, ns.
 
     A step is complete when the host has reached its end and everything launched in it is done. `backlog`: by lane, until when
-    earlier work occupies it. `host=False` leaves out all host time and waiting: what is left is the device's critical path.
+    earlier work occupies it. `host=False` leaves out all host time and waiting: what is left is the device's critical path. `work`: what `host_work` returns,
+    where it was computed already.
     """
     count = len(sample)
     rows = len(schedule.identity)
@@ -98,10 +106,9 @@ def simulate(
     done = []
     segments = costs = np.zeros((count, len(schedule.cost)))
     if host:
-        segments = without_profiler(schedule.segment, schedule.segment_rows, sample)
-        costs = without_profiler(schedule.cost, schedule.cost_rows, sample)
+        segments, costs = work or host_work(schedule, sample)
         if schedule.replay.any():
-            segments += _graph_launches(schedule, sample)
+            segments = segments + _graph_launches(schedule, sample)
     for _ in range(repeats):
         for (low, high, first, stop), parts in zip(epochs, runs, strict=True):
             segment, cost = segments[:, low:high], costs[:, low:high]
@@ -119,7 +126,15 @@ def simulate(
     return np.stack(done, axis=1) if done else np.zeros((count, 0))
 
 
-def without_profiler(work: Floats, rows: Ints, sample: Sample) -> Floats:
+def host_work(schedule: Schedule, sample: Sample) -> tuple[Floats, Floats]:
+    """Return segments and costs of calls without the profiler's cost, shape `(samples, calls)` each, ns."""
+    return (
+        _without_profiler(schedule.segment, schedule.segment_rows, sample),
+        _without_profiler(schedule.cost, schedule.cost_rows, sample),
+    )
+
+
+def _without_profiler(work: Floats, rows: Ints, sample: Sample) -> Floats:
     """Return host work less what profiling its rows cost, shape `(samples, calls)`; `FLOOR` of it is always left."""
     added = sample.overhead[:, None] * (sample.row_costs @ rows.T)
     corrected: Floats = np.maximum(FLOOR * work, work - added) * sample.host_scale[:, None]

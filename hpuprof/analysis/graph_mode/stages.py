@@ -21,13 +21,12 @@ import numpy.typing as npt
 from hpuprof.analysis.device import DeviceTime
 from hpuprof.analysis.graph_mode.constants import constants_for, draw
 from hpuprof.analysis.graph_mode.predict import (
-    GRID,
-    NOISE_FLOOR,
-    PRIOR_MEAN,
-    PRIOR_SD,
+    LOADER_SHARE,
     SAMPLES,
-    SPREAD_TO_SD,
     Draws,
+    base_kind,
+    base_noise,
+    fit_place,
     host_scale,
     optimizer_name,
     pack,
@@ -35,6 +34,7 @@ from hpuprof.analysis.graph_mode.predict import (
     used_profile,
 )
 from hpuprof.analysis.graph_mode.regions import COPYING, ZERO
+from hpuprof.analysis.graph_mode.replay import FLOOR
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
@@ -49,8 +49,6 @@ Mask = npt.NDArray[np.bool_]
 
 WAIT_SHARE = 0.03
 """Share of the step spent waiting for the device from which a step counts as synchronised."""
-FIT_LIMIT = 0.10
-"""How far the slowest stage may be from the recorded step time; beyond it the stages do not explain the step."""
 
 
 def predict_stages(
@@ -90,8 +88,8 @@ def predict_stages(
     recorded = float(wall.mean())
     error = abs(float(stages.eager(np.array([0.0])).mean()) - recorded) / recorded
     draws = Draws.make()
-    noise = max(NOISE_FLOOR, SPREAD_TO_SD * (spread_ns or 0.0) / unprofiled_ns) if unprofiled_ns else 0.0
-    place = _fit(stages, unprofiled_ns, noise, draws)
+    noise = base_noise(unprofiled_ns, spread_ns)
+    place = fit_place(lambda places: stages.eager(places).mean(axis=1), unprofiled_ns, noise, draws)
     weights = resample_weights(len(used), SAMPLES)
     eager = (stages.eager(place) * weights).mean(axis=1)
     base = unprofiled_ns or float(np.median(stages.eager(place).mean(axis=1)))
@@ -101,7 +99,7 @@ def predict_stages(
     replay, flush = draw(constants["replay"], u[1]), draw(constants["input_copy"], u[5])
     scale = draw(constants["kernel_scale"], u[4])
     lazy = trace.mode.startswith("lazy")
-    loader = bool(measure(hosts.blocked_by["loader"], low, high).sum() > 0.02 * wall.sum())
+    loader = bool(measure(hosts.blocked_by["loader"], low, high).sum() > LOADER_SHARE * wall.sum())
     options = []
     for name, windows, graphs in _regions(trace, role, links, low, high):
         removed = measure(intersect(windows, working), low, high).astype(np.float64)
@@ -138,7 +136,7 @@ def predict_stages(
     return Prediction(
         method="pipeline",
         steps=len(used),
-        base="given" if given else "unprofiled" if unprofiled_ns else "profiled",
+        base=base_kind(unprofiled_ns, given=given),
         base_step_ns=float(base),
         base_spread=float(noise),
         profiled_step_ns=recorded,
@@ -170,7 +168,7 @@ class _Stages:
 
     def host(self, place: Floats) -> Floats:
         theta = np.clip(place, 0.0, 3.0)[:, None]
-        left: Floats = np.maximum(0.15 * self.a, self.a - theta * self.overhead) * host_scale(place)[:, None]
+        left: Floats = np.maximum(FLOOR * self.a, self.a - theta * self.overhead) * host_scale(place)[:, None]
         return left
 
     def eager(self, place: Floats) -> Floats:
@@ -210,17 +208,6 @@ def _overhead(
         when = np.sort(host.start[inside & (host.kind == kind)])
         total += (np.searchsorted(when, high) - np.searchsorted(when, low)) * constants[name].value
     return total
-
-
-def _fit(stages: _Stages, unprofiled_ns: float | None, noise: float, draws: Draws) -> Floats:
-    weight = -0.5 * ((GRID - PRIOR_MEAN) / PRIOR_SD) ** 2
-    if unprofiled_ns:
-        times = stages.eager(GRID).mean(axis=1)
-        weight = weight - 0.5 * (np.log(times / unprofiled_ns) / max(noise, 0.02)) ** 2
-    density = np.exp(weight - weight.max())
-    cumulative = (np.cumsum(density) - 0.5 * density) / density.sum()
-    place: Floats = np.interp(draws.uniform[0], cumulative, GRID)
-    return place
 
 
 def _regions(
