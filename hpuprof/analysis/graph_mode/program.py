@@ -299,11 +299,17 @@ class _Pins:
     unexplained: float
 
 
+def named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+    """Tell which host rows have a name that matches."""
+    found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
+    rows: Mask = found[trace.host.name]
+    return rows
+
+
 def _stream_waits(trace: Trace, path: Mask) -> Ints:
     """Return when a lane was told to wait for another one, sorted."""
     host = trace.host
-    named = np.array([bool(_STREAM_WAIT.search(n)) for n in trace.names] or [False], dtype=bool)
-    return np.sort(host.start[named[host.name] & (host.kind == HostKind.RUNTIME) & path[host.track]])
+    return np.sort(host.start[named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track]])
 
 
 def _told_edges(rows: _Rows, begin: Ints, told: Ints) -> tuple[Ints, Ints]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
-from hpuprof.analysis.graph_mode.program import Program
+from hpuprof.analysis.graph_mode.program import Program, named
 from hpuprof.analysis.graph_mode.replay import Schedule
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import BACKWARD
@@ -67,29 +67,56 @@ class Region:
     members: tuple[str, ...] = ()  # modules that it wraps
 
 
-def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program: Program) -> Phases:
-    """Tell data loading, forward, backward and optimizer of each step apart, by annotations and the autograd thread."""
+@dataclass(frozen=True, eq=False)
+class LoopParts:
+    """Parts of the training loop that annotations and autograd's rows tell apart, over the whole trace."""
+
+    optimizer: Intervals  # without the closure and zero_grad
+    zero_grad: Intervals
+    outside: Intervals  # data loading, callbacks
+    stepping: Mask  # host rows of optimizer steps
+    backward: Ints  # host rows of backward operators
+
+
+def loop_parts(trace: Trace, role: npt.NDArray[np.int8]) -> LoopParts:
+    """Find the parts; `role`: of each host row's thread."""
     host = trace.host
-    role = roles[host.track]
     main = role == Role.MAIN
-    zero_name = np.array([bool(ZERO.search(n)) for n in trace.names] or [False], dtype=bool)
-    backward_name = np.array([bool(BACKWARD.search(n)) for n in trace.names] or [False], dtype=bool)
+    zero_name, backward_name = named(trace, ZERO), named(trace, BACKWARD)
 
     def when(mask: Mask) -> Intervals:
         return union(host.start[mask], host.end[mask])
 
     optimizing = main & (host.activity == Activity.OPTIMIZER)
-    closure = when(main & (host.activity == Activity.CLOSURE))
-    zero = when(optimizing & zero_name[host.name])
-    optimizer = subtract(subtract(when(optimizing & ~zero_name[host.name]), closure), zero)
-    outside = when(main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK]))
+    zero = when(optimizing & zero_name)
+    stepping = optimizing & ~zero_name
+    return LoopParts(
+        optimizer=subtract(subtract(when(stepping), when(main & (host.activity == Activity.CLOSURE))), zero),
+        zero_grad=zero,
+        outside=when(main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK])),
+        stepping=stepping,
+        backward=np.flatnonzero((host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & backward_name))),
+    )
+
+
+def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program: Program) -> Phases:
+    """Tell data loading, forward, backward and optimizer of each step apart, by annotations and the autograd thread."""
+    host = trace.host
+    role = roles[host.track]
+    main = role == Role.MAIN
+    parts = loop_parts(trace, role)
+    optimizer, zero, outside = parts.optimizer, parts.zero_grad, parts.outside
+
+    def when(mask: Mask) -> Intervals:
+        return union(host.start[mask], host.end[mask])
+
     operators = (main | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
-    loss = when(operators & _named(trace, LOSS))
-    accumulate = when(operators & _named(trace, ACCUMULATE))
+    loss = when(operators & named(trace, LOSS))
+    accumulate = when(operators & named(trace, ACCUMULATE))
     captured = launched_work(program)
     copying = _copying_operators(trace, links, program)
     fixed = union_of(outside, copying)
-    roots = _roots(trace, links, optimizing | _module_roots(trace, main))
+    roots = _roots(trace, links, (main & (host.activity == Activity.OPTIMIZER)) | _module_roots(trace, main))
     first = np.full(program.steps, -1, dtype=np.int64)
     last = np.full(program.steps, -1, dtype=np.int64)
     calls = np.flatnonzero(captured & ~contains(outside, program.begin))
@@ -100,10 +127,7 @@ def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program
             begin = _around(roots, int(program.begin[mine[0]]))[0]
             first[step] = max(low, min(begin, _end_before(fixed, low, begin)))
             last[step] = min(high, max(int(program.end[mine[-1]]), _around(roots, int(program.begin[mine[-1]]))[1]))
-    back = np.flatnonzero(
-        (role == Role.AUTOGRAD) & (host.kind == HostKind.OP)
-        | main & (host.kind == HostKind.OP) & backward_name[host.name]
-    )
+    back = parts.backward
     backward = np.full(program.steps, -1, dtype=np.int64)
     backward_end = np.full(program.steps, -1, dtype=np.int64)
     at = np.searchsorted(program.step_low, host.start[back], side="right") - 1
@@ -112,13 +136,6 @@ def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program
         if len(rows):
             backward[step], backward_end[step] = int(host.start[rows].min()), int(host.end[rows].max())
     return Phases(optimizer, zero, outside, loss, accumulate, copying, first, last, backward, backward_end)
-
-
-def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
-    """Tell which host rows have a name that matches."""
-    found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
-    rows: Mask = found[trace.host.name]
-    return rows
 
 
 def _module_roots(trace: Trace, main: Mask) -> Mask:
@@ -170,10 +187,10 @@ def _copying_operators(trace: Trace, links: Links, program: Program) -> Interval
     rows = program.row[calls]
     begin, end = program.begin[calls].copy(), program.end[calls].copy()
     if len(nesting.rows):
-        copying = np.array([bool(COPYING.match(n)) for n in trace.names] or [False], dtype=bool)
+        copying = named(trace, COPYING)[nesting.rows]
         at = nesting.innermost(host.track[rows], host.start[rows])
         while True:
-            good = (at >= 0) & copying[host.name[nesting.rows[np.maximum(at, 0)]]]
+            good = (at >= 0) & copying[np.maximum(at, 0)]
             if not good.any():
                 break
             begin[good] = np.minimum(begin[good], nesting.start[at[good]])

@@ -33,12 +33,12 @@ from hpuprof.analysis.graph_mode.predict import (
     resample_weights,
     used_profile,
 )
-from hpuprof.analysis.graph_mode.regions import COPYING, ZERO
+from hpuprof.analysis.graph_mode.program import named
+from hpuprof.analysis.graph_mode.regions import COPYING, loop_parts
 from hpuprof.analysis.graph_mode.replay import FLOOR
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.threads import BACKWARD
 from hpuprof.model.graph_mode import Constant, Option, Prediction
 from hpuprof.model.intervals import Intervals, complement, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
@@ -215,31 +215,19 @@ def _regions(
 ) -> list[tuple[str, Intervals, int]]:
     """Return name, host windows and graphs per step of each candidate, from operators, annotations and mark_steps."""
     host, nesting = trace.host, links.nesting
-    main = role == Role.MAIN
-    path = main | (role == Role.AUTOGRAD)
-    outside_rows = main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK])
-    outside = union(host.start[outside_rows], host.end[outside_rows])
-    named = np.array([bool(COPYING.match(n)) for n in trace.names] or [False], dtype=bool)
-    zero_name = np.array([bool(ZERO.search(n)) for n in trace.names] or [False], dtype=bool)
+    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    parts = loop_parts(trace, role)
     copies = path & (
-        ((host.kind == HostKind.OP) & named[host.name])
+        ((host.kind == HostKind.OP) & named(trace, COPYING))
         | np.isin(host.activity, [Activity.COPY_H2D, Activity.COPY_D2H, Activity.SYNC])
     )
-    kept = union_of(outside, union(host.start[copies], host.end[copies]))
-    optimizing = main & (host.activity == Activity.OPTIMIZER)
-    closure = main & (host.activity == Activity.CLOSURE)
-    zero = union(host.start[optimizing & zero_name[host.name]], host.end[optimizing & zero_name[host.name]])
-    rows = optimizing & ~zero_name[host.name]
-    optimizer = subtract(
-        subtract(union(host.start[rows], host.end[rows]), union(host.start[closure], host.end[closure])), zero
-    )
+    kept = union_of(parts.outside, union(host.start[copies], host.end[copies]))
     top = nesting.rows[nesting.parent < 0]
     top = top[path[top] & ~contains(kept, host.start[top])]
     marks = np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD))
-    work = np.concatenate([top, marks, np.flatnonzero(rows)])
+    work = np.concatenate([top, marks, np.flatnonzero(parts.stepping)])
     begin, end = host.start[work], host.end[work]
-    back_name = np.array([bool(BACKWARD.search(n)) for n in trace.names] or [False], dtype=bool)
-    back = np.flatnonzero((host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & back_name[host.name])))
+    back = parts.backward
     whole, forward_end = [], []
     for a, b in zip(low.tolist(), high.tolist(), strict=True):
         mine = (begin >= a) & (begin < b)
@@ -251,10 +239,10 @@ def _regions(
     if not whole:
         return []
     spans = union(np.array([w[0] for w in whole]), np.array([w[1] for w in whole]))
-    windows = subtract(union_of(spans, zero), kept)
+    windows = subtract(union_of(spans, parts.zero_grad), kept)
     out = [("step", windows, 1)]
     inside_steps = union(low, high)
-    if forward_end and len(optimizer := intersect(optimizer, inside_steps)):
+    if forward_end and len(optimizer := intersect(parts.optimizer, inside_steps)):
         both = subtract(windows, optimizer)
         out += [("forward+backward", both, 1), ("model", both, 2), ("optimizer", intersect(optimizer, windows), 1)]
     return out
