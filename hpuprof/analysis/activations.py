@@ -41,17 +41,36 @@ def find_activations(trace: Trace) -> Activations:
 
     Three queues are taken apart: collectives, copies that belong to no recipe, and everything else.
     """
-    device, host = trace.device, trace.host
+    work, copies, talks = _queues(trace)
+    launches = launch_calls(trace)
+    return _joined(
+        trace,
+        (
+            (_segment(trace, work, len(launches)), launches),
+            (_overlapping(trace, copies), copy_calls(trace)),
+            (_overlapping(trace, talks), collective_calls(trace)),
+        ),
+    )
+
+
+def work_activations(trace: Trace) -> Activations:
+    """Return the activations of `find_activations` that are neither collectives nor copies, in order of start."""
+    launches = launch_calls(trace)
+    return _joined(trace, ((_segment(trace, _queues(trace)[0], len(launches)), launches),))
+
+
+def _queues(trace: Trace) -> tuple[Mask, Mask, Mask]:
+    """Tell device rows apart: work that launches made, copies that belong to no recipe, collectives."""
+    device = trace.device
     real = device.kind != DeviceKind.MARKER
     talks = real & (device.kind == DeviceKind.COMMUNICATION)
     copies = real & (device.kind == DeviceKind.COPY) & (device.recipe <= 0)
-    work = real & ~talks & ~copies
-    launches = launch_calls(trace)
-    parts = (
-        (_segment(trace, work, len(launches)), launches),
-        (_overlapping(trace, copies), copy_calls(trace)),
-        (_overlapping(trace, talks), collective_calls(trace)),
-    )
+    return real & ~talks & ~copies, copies, talks
+
+
+def _joined(trace: Trace, parts: tuple[tuple[tuple[Rows, Rows], Rows], ...]) -> Activations:
+    """Join each queue's rows, numbered by activation, to its calls."""
+    device, host = trace.device, trace.host
     of_row = np.full(len(device), -1, dtype=np.int64)
     starts, ends, calls = [], [], []
     base = 0
@@ -103,7 +122,10 @@ def align(calls: Ints, activations: Ints) -> Rows:
 
 
 def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
-    """Cut rows in order of start where the recipe changes or pauses; where that gives too few, also at an idle engine's markers."""
+    """Cut rows in order of start where the recipe changes or pauses.
+
+    Where that gives too few, also where a recipe repeats itself, else at an idle engine's markers.
+    """
     device = trace.device
     rows = np.flatnonzero(wanted)
     if not len(rows):
@@ -114,6 +136,9 @@ def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
     plain = np.cumsum(cut) - 1
     if int(plain[-1]) + 1 >= expected:
         return rows, plain
+    repeats = np.cumsum(cut | _repeats(trace, rows, plain, reach, expected)) - 1
+    if int(plain[-1]) < int(repeats[-1]) < expected:
+        return rows, repeats
     markers = device.start[device.kind == DeviceKind.MARKER]
     before = np.searchsorted(markers, start, side="right")
     idle = np.append(
@@ -121,6 +146,37 @@ def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
     )
     finer = np.cumsum(cut | idle) - 1
     return rows, finer if int(finer[-1]) + 1 <= expected else plain
+
+
+def _repeats(trace: Trace, rows: Rows, number: Rows, reach: Ints, most: int) -> Mask:
+    """Tell where an activation is several runs of its recipe, back to back.
+
+    All runs of a recipe have the same rows (name and lane, in any order), and the device pauses longer between two runs than
+    anywhere inside one. Of several divisions that hold, the finest counts.
+    """
+    device = trace.device
+    start, recipe = device.start[rows], device.recipe[rows]
+    _, what = np.unique(device.name[rows].astype(np.int64) * len(trace.tracks) + device.track[rows], return_inverse=True)
+    pause = np.append([0], start[1:] - reach[:-1])
+    begins = np.append([True], number[1:] != number[:-1])
+    cut = np.zeros(len(rows), dtype=bool)
+    for one in np.unique(recipe).tolist():
+        mine = np.flatnonzero(recipe == one)
+        sizes = np.bincount(number[mine])
+        common = int(np.gcd.reduce(sizes))
+        for runs in range(min(most, common), 1, -1):
+            length = common // runs
+            if common % runs:
+                continue
+            parts = np.sort(what[mine].reshape(-1, length), axis=1)
+            first = np.zeros(len(mine), dtype=bool)
+            first[::length] = True
+            between = first & ~begins[mine]
+            inside = pause[mine[~first]].max(initial=0)
+            if (parts == parts[0]).all() and (pause[mine[between]] > inside).all():
+                cut[mine[between]] = True
+                break
+    return cut
 
 
 def _overlapping(trace: Trace, wanted: Mask) -> tuple[Rows, Rows]:

@@ -27,7 +27,7 @@ REPLAY_LIMIT = 0.08
 STAGES_LIMIT = 0.10
 UNEXPLAINED_LIMIT = 0.15
 MIN_STEPS = 2
-KEEP_OPTIONS = 12
+KEEP_OPTIONS = 24
 DECIDES = 0.3
 """Change of the probability of a gain between little and much profiling cost from which the missing step time would decide."""
 NEAR = 0.01

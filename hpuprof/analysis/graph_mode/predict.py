@@ -99,7 +99,18 @@ def predict(
         from hpuprof.analysis.graph_mode.stages import predict_stages
 
         return predict_stages(
-            trace, roles, steps, links, hosts, device, unprofiled_ns, spread_ns, given=given, measured=measured
+            trace,
+            roles,
+            steps,
+            links,
+            hosts,
+            device,
+            calls,
+            backward,
+            unprofiled_ns,
+            spread_ns,
+            given=given,
+            measured=measured,
         )
     constants = constants_for(trace.family, trace.mode, measured)
     measured_total = _measured_total(program)

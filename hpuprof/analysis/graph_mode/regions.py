@@ -56,7 +56,7 @@ class Phases:
     backward_end: Ints
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Region:
     """A candidate: windows to capture. `split`: forward and backward are graphs of their own."""
 
@@ -65,6 +65,7 @@ class Region:
     inputs: int = 1
     split: bool = False
     members: tuple[str, ...] = ()  # modules that it wraps
+    borders: Ints | None = None  # instants at which another graph begins [ns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,16 +224,25 @@ def find_regions(program: Program, phases: Phases) -> list[Region]:
 
 
 def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindows, phases: Phases) -> list[Region]:
+    """Return the modules worth a graph of their own, by the launches of their calls; see `module_candidates`."""
+    captured = launched_work(program) & ~contains(phases.outside, program.begin)
+    low, high = int(program.step_low[0]), int(program.step_high[-1])
+    return module_candidates(
+        calls, backward, np.sort(program.begin[captured]), low, high, program.steps, phases.outside
+    )
+
+
+def module_candidates(
+    calls: ModuleCalls, backward: BackwardWindows, when: Ints, low: int, high: int, steps: int, outside: Intervals
+) -> list[Region]:
     """Return the modules worth a graph of their own: each outermost one, all its children together, its largest children.
 
-    One graph for each call's forward and one for its backward, as `make_graphed_callables` makes them.
+    One graph for each call's forward and one for its backward, as `make_graphed_callables` makes them. `when`: sorted instants of the
+    launches, or of the accumulated operators, of `steps` steps in [low, high) ns; `outside` is never captured.
     """
     if calls.source not in ("python", "range") or not len(calls):
         return []
-    low, high = int(program.step_low[0]), int(program.step_high[-1])
     inside = (calls.start >= low) & (calls.start < high) & ~calls.recompute & (calls.step >= 0)
-    captured = launched_work(program) & ~contains(phases.outside, program.begin)
-    when = np.sort(program.begin[captured])
     hull_low, hull_high = _hulls(backward, len(calls))
 
     def windows(chosen: Mask) -> Intervals:
@@ -247,7 +257,7 @@ def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindo
 
     out: list[Region] = []
     sizes = {m: launches(inside & (calls.module == m) & (calls.depth == 0)) for m in _codes(calls, inside, 0)}
-    for module in _largest(sizes, MIN_LAUNCHES * program.steps, MAX_TOPS):
+    for module in _largest(sizes, MIN_LAUNCHES * steps, MAX_TOPS):
         top = inside & (calls.module == module) & (calls.depth == 0)
         out.append(Region(f"module:{calls.names[module]}", windows(top), split=True))
         children = inside & (calls.parent >= 0) & top[np.maximum(calls.parent, 0)]
@@ -268,7 +278,7 @@ def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindo
         ]
     # Several outermost modules may hold children of one kind; a name stands for one candidate.
     out = list({region.name: region for region in reversed(out)}.values())
-    return [replace(r, windows=subtract(r.windows, phases.outside)) for r in out]
+    return [replace(r, windows=subtract(r.windows, outside)) for r in out]
 
 
 def _codes(calls: ModuleCalls, inside: Mask, depth: int) -> list[int]:

@@ -1,7 +1,9 @@
 """Prediction without links between launches and device rows: the step as a pipeline of stages. HPU traces are of this kind.
 
 Lazy mode works in three stages: the main thread accumulates operators, the launch thread builds and enqueues recipes, the device
-runs them. Free-running, the slowest stage decides; with a wait in every step, host work that nothing hides is added:
+runs them. Where the recipes of the used steps can be matched to their launches (`recipes.py`), they are played through the three
+stages (`tandem.py`). Elsewhere the stages' totals decide: free-running the slowest one; with a wait in every step,
+host work that nothing hides is added:
 
     free     T = max(A, F, D)
     waiting  T = max(A, D + E)
@@ -14,16 +16,20 @@ on the caller's thread or, with `asynchronous=True`, beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
 from hpuprof.analysis.graph_mode.constants import constants_for, draw
+from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.predict import (
     LOADER_SHARE,
     SAMPLES,
     Draws,
+    accumulates,
     base_kind,
     base_noise,
     fit_place,
@@ -34,13 +40,24 @@ from hpuprof.analysis.graph_mode.predict import (
     used_profile,
 )
 from hpuprof.analysis.graph_mode.program import named
-from hpuprof.analysis.graph_mode.regions import COPYING, loop_parts
-from hpuprof.analysis.graph_mode.replay import FLOOR
+from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
+from hpuprof.analysis.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
+from hpuprof.analysis.graph_mode.replay import FLOOR, step_times
+from hpuprof.analysis.graph_mode.tandem import Costs, Line, line, play, work_of
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.graph_mode import Constant, Option, Prediction
-from hpuprof.model.intervals import Intervals, complement, contains, intersect, measure, subtract, union, union_of
+from hpuprof.model.intervals import (
+    Intervals,
+    complement,
+    contains,
+    intersect,
+    measure,
+    subtract,
+    union,
+    union_of,
+)
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
@@ -49,6 +66,42 @@ Mask = npt.NDArray[np.bool_]
 
 WAIT_SHARE = 0.03
 """Share of the step spent waiting for the device from which a step counts as synchronised."""
+MATCH_ERROR, MATCH_UNEXPLAINED = 0.08, 0.15
+"""Replay error and unexplained delay beyond which matched recipes are not trusted, as for traces with links."""
+_PROFILER = {
+    HostKind.OP: "profiler_op",
+    HostKind.PYTHON: "profiler_python",
+    HostKind.ANNOTATION: "profiler_annotation",
+    HostKind.RUNTIME: "profiler_call",
+}
+
+
+class _Method(Protocol):
+    """A way to tell step times; arrays of shape `(samples, steps)`, ns."""
+
+    waiting: bool  # the host waits for the device inside the step
+    waits: float
+    error: float
+    unexplained: float
+    recipes: float
+    critical_ns: float
+
+    def eager(self, place: Floats) -> Floats: ...
+
+    def host_ns(self, place: Floats) -> float: ...
+
+    def captured(self, region: Region, *, drop: bool) -> _Captured | None: ...
+
+
+class _Captured(Protocol):
+    """A step with a region captured."""
+
+    launches: float
+    graphs: float
+
+    def times(self, place: Floats, costs: Costs, outside: Floats) -> Floats: ...
+
+    def host_ns(self, place: Floats) -> float: ...
 
 
 def predict_stages(
@@ -58,13 +111,15 @@ def predict_stages(
     links: Links,
     hosts: HostTime,
     device: DeviceTime,
+    calls: ModuleCalls,
+    backward: BackwardWindows,
     unprofiled_ns: float | None,
     spread_ns: float | None,
     *,
     given: bool = False,
     measured: Mapping[str, Constant] | None = None,
 ) -> Prediction:
-    """Predict from stage times of the used steps. A trace without host rows or used steps gives a prediction with a reason."""
+    """Predict from the stages of the used steps. A trace without host rows or used steps gives a prediction with a reason."""
     used = np.flatnonzero(steps.used)
     host = trace.host
     role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
@@ -73,64 +128,57 @@ def predict_stages(
         return Prediction(method="none", reason="the trace holds no host rows of the step")
     low, high = steps.start[used], steps.end[used]
     wall = (high - low).astype(np.float64)
-    blocked = hosts.blocked
-    working = complement(blocked, int(low[0]), int(high[-1]))
-    a = measure(working, low, high).astype(np.float64)
-    launch = (role == Role.LAUNCH) & (host.kind == HostKind.RUNTIME) & (host.activity != Activity.SYNC)
-    f = measure(union(host.start[launch], host.end[launch]), low, high).astype(np.float64)
     d = measure(device.busy, low, high).astype(np.float64)
-    waits = measure(subtract(blocked, hosts.blocked_by["loader"]), low, high).astype(np.float64)
-    synced = bool(waits.sum() > WAIT_SHARE * wall.sum())
-    exposed = np.maximum(0.0, wall - d) if synced else np.zeros(len(wall))
     constants = constants_for(trace.family, trace.mode, measured)
-    overhead = _overhead(trace, path, working, constants, low, high)
-    stages = _Stages(a, overhead, f, d, exposed, synced=synced)
-    recorded = float(wall.mean())
-    error = abs(float(stages.eager(np.array([0.0])).mean()) - recorded) / recorded
+    lazy = trace.mode.startswith("lazy")
+    method: _Method | None = None
+    if lazy:
+        costs = {kind: constants[name].value for kind, name in _PROFILER.items()}
+        program = build_recipes(trace, roles, steps, links, hosts, costs)
+        method = _Tandem.of(program, constants["profiler_call"].value) if program else None
+    method = method or _Law.of(trace, links, role, hosts, d, constants, low, high, lazy=lazy)
     draws = Draws.make()
     noise = base_noise(unprofiled_ns, spread_ns)
-    place = fit_place(lambda places: stages.eager(places).mean(axis=1), unprofiled_ns, noise, draws)
+    place = fit_place(lambda places: method.eager(places).mean(axis=1), unprofiled_ns, noise, draws)
     weights = resample_weights(len(used), SAMPLES)
-    eager = (stages.eager(place) * weights).mean(axis=1)
-    base = unprofiled_ns or float(np.median(stages.eager(place).mean(axis=1)))
-    spread = np.sqrt(constants["model_error"].value ** 2 + error**2)
+    eager = method.eager(place)
+    base = unprofiled_ns or float(np.median(eager.mean(axis=1)))
+    spread = np.sqrt(constants["model_error"].value ** 2 + method.error**2 + (0.5 * method.unexplained) ** 2)
     factor = np.exp(draws.normal[0] * noise + draws.normal[1] * spread)
+    outside = draws.normal[2] * constants["outside_error"].value
     u = draws.uniform
-    replay, flush = draw(constants["replay"], u[1]), draw(constants["input_copy"], u[5])
-    scale = draw(constants["kernel_scale"], u[4])
-    lazy = trace.mode.startswith("lazy")
+    drawn = Costs(
+        draw(constants["replay"], u[1]), draw(constants["input_copy"], u[5]), draw(constants["kernel_scale"], u[4])
+    )
+    plain = Costs(*(np.array([float(np.median(c))]) for c in (drawn.replay, drawn.flush)), np.ones(1))
     loader = bool(measure(hosts.blocked_by["loader"], low, high).sum() > LOADER_SHARE * wall.sum())
+    parts = loop_parts(trace, role)
+    regions = _regions(trace, role, links, parts, low, high)
+    when = np.sort(host.start[accumulated(trace, links, path)])
+    regions += module_candidates(calls, backward, when, int(low[0]), int(high[-1]), len(low), parts.outside)
     options = []
-    for name, windows, graphs in _regions(trace, role, links, low, high):
-        removed = measure(intersect(windows, working), low, high).astype(np.float64)
-        recipes = _recipes(trace, windows, len(used)) if lazy else float(graphs)
-        launches = _launches(trace, role, windows, len(used))
-        if not removed.any() or not launches:
-            continue
-        cost = (recipes * replay + flush)[:, None]
-        for beside in (False, True) if lazy else (False,):
-            for drop in (False, True) if synced and name == "step" else (False,):
-                whole = name == "step"
-                times = stages.captured(place, removed, cost, scale[:, None], beside=beside, drop=drop, launched=whole)
-                ratio = eager / np.maximum((times * weights).mean(axis=1), 1.0) * factor
+    for region in regions:
+        for drop in (False, True) if method.waiting and region.name == "step" else (False,):
+            done = method.captured(region, drop=drop)
+            if done is None:
+                continue
+            for beside in (False, True) if lazy else (False,):
+                times = done.times(place, replace(drawn, beside=beside), outside)
+                ratio = (eager * weights).mean(axis=1) / np.maximum((times * weights).mean(axis=1), 1.0) * factor
                 if loader:
                     ratio = np.minimum(ratio, factor)
-                middle = np.array([[float(np.median(cost))]])
-                uncorrected = stages.captured(
-                    np.zeros(1), removed, middle, np.ones((1, 1)), beside=beside, drop=drop, launched=whole
-                )
-                busy = float(np.median(stages.host(place).mean(axis=1)))
+                uncorrected = done.times(np.zeros(1), replace(plain, beside=beside), np.zeros(1))
                 options.append(
                     Option(
-                        region=name,
+                        region=region.name,
                         drops_sync=drop,
                         asynchronous=beside,
-                        launches=launches,
-                        graphs=recipes,
-                        inputs=1.0,
+                        launches=done.launches,
+                        graphs=done.graphs,
+                        inputs=float(region.inputs),
                         ratio=pack(ratio),
                         uncorrected_ns=float(uncorrected.mean()),
-                        host_outside_ns=busy - _removed(stages, place, removed),
+                        host_outside_ns=done.host_ns(place),
                     )
                 )
     return Prediction(
@@ -139,16 +187,20 @@ def predict_stages(
         base=base_kind(unprofiled_ns, given=given),
         base_step_ns=float(base),
         base_spread=float(noise),
-        profiled_step_ns=recorded,
-        replay_error=error,
+        profiled_step_ns=float(wall.mean()),
+        replay_error=method.error,
+        unexplained=method.unexplained,
         overhead=float(np.median(place)),
         busy_ns=float(d.mean()),
-        critical_ns=float(d.mean()),
-        host_ns=float(np.median(stages.host(place).mean(axis=1))),
-        waits=1.0 if synced else 0.0,
+        critical_ns=method.critical_ns,
+        host_ns=method.host_ns(place),
+        waits=method.waits,
+        recipes=method.recipes,
         loader_bound=loader,
         replays=float(_count(trace, host.activity == Activity.GRAPH_LAUNCH, low, high) / len(used)),
+        modules=list(dict.fromkeys(name for r in regions for name in r.members))[:16],
         optimizer=optimizer_name(trace),
+        accumulates=accumulates(parts.optimizer, low, high),
         measured=used_profile(constants, measured),
         collectives=bool((trace.device.kind == DeviceKind.COMMUNICATION).any()),
         options=options,
@@ -156,20 +208,166 @@ def predict_stages(
     )
 
 
-def _removed(stages: _Stages, place: Floats, removed: Floats) -> float:
-    return float(np.median((stages.host(place) * (removed / np.maximum(stages.a, 1.0))).mean(axis=1)))
+@dataclass(frozen=True, eq=False)
+class _Tandem:
+    """Recipes, each matched to its launch, in a queue of three stages."""
+
+    program: RecipeProgram
+    recorded: Line
+    launch_cost: float
+    error: float
+    critical_ns: float
+
+    @classmethod
+    def of(cls, program: RecipeProgram, launch_cost: float) -> _Tandem | None:
+        """Return the model; None when replayed unchanged it does not give the recorded steps."""
+        recorded = line(program, launch_cost=launch_cost)
+        done = play(program, recorded.actions, work_of(recorded.actions, np.zeros(1)))
+        error = abs(float(done[0, -1]) - program.completed()) / program.completed()
+        if error > MATCH_ERROR or program.unexplained > MATCH_UNEXPLAINED:
+            return None
+        critical = float((program.dur + np.minimum(program.gap, program.typical_gap)).sum()) / program.steps
+        return cls(program, recorded, launch_cost, error, critical)
+
+    @property
+    def unexplained(self) -> float:
+        return self.program.unexplained
+
+    @property
+    def recipes(self) -> float:
+        return len(self.program.dur) / self.program.steps
+
+    @property
+    def waits(self) -> float:
+        acts = self.program.actions
+        return float(((acts.kind == Kind.WAIT) & (acts.target >= 0)).sum()) / self.program.steps
+
+    @property
+    def waiting(self) -> bool:
+        return self.waits > 0
+
+    def eager(self, place: Floats) -> Floats:
+        actions = self.recorded.actions
+        return step_times(play(self.program, actions, work_of(actions, place), repeats=2), self.program.steps)
+
+    def host_ns(self, place: Floats) -> float:
+        return _host_ns(self.recorded, place, self.program.steps)
+
+    def captured(self, region: Region, *, drop: bool) -> _TandemCaptured | None:
+        done = line(
+            self.program,
+            region.windows,
+            borders=region.borders,
+            split=region.split,
+            drop=drop,
+            inputs=region.inputs > 0,
+            launch_cost=self.launch_cost,
+        )
+        return _TandemCaptured(self, done) if done.graphs else None
 
 
-class _Stages:
-    """Stage times per step; all results have shape `(samples, steps)`, ns."""
+@dataclass(frozen=True, eq=False)
+class _TandemCaptured:
+    model: _Tandem
+    line: Line
 
-    def __init__(self, a: Floats, overhead: Floats, f: Floats, d: Floats, exposed: Floats, *, synced: bool) -> None:
-        self.a, self.overhead, self.f, self.d, self.exposed, self.synced = a, overhead, f, d, exposed, synced
+    @property
+    def launches(self) -> float:
+        return self.line.launches
+
+    @property
+    def graphs(self) -> float:
+        return self.line.graphs
+
+    def times(self, place: Floats, costs: Costs, outside: Floats) -> Floats:
+        program, actions = self.model.program, self.line.actions
+        # Host work that stays is measured beside the work that goes; the less stays, the less is known of it.
+        stays = min(1.0, _work_ns(self.line) / max(1.0, _work_ns(self.model.recorded)))
+        work = work_of(actions, place, np.exp(outside * (1.0 - stays)))
+        return step_times(play(program, actions, work, costs, repeats=2), program.steps)
+
+    def host_ns(self, place: Floats) -> float:
+        return _host_ns(self.line, place, self.model.program.steps)
+
+
+def _work_ns(of: Line) -> float:
+    return sum(a.before + a.after for a in of.actions)
+
+
+def _host_ns(of: Line, place: Floats, steps: int) -> float:
+    before, after, _ = work_of(of.actions, place)
+    return float(np.median((before + after).sum(axis=1))) / steps
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The law of maxima over the stages' totals of each step; columns of shape `(steps,)`, ns."""
+
+    trace: Trace
+    working: Intervals
+    low: Ints
+    high: Ints
+    when: Ints  # operators that reach the device
+    a: Floats
+    overhead: Floats
+    f: Floats
+    d: Floats
+    exposed: Floats
+    waiting: bool
+    lazy: bool
+
+    recipes = 0.0
+    unexplained = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        links: Links,
+        role: npt.NDArray[np.int8],
+        hosts: HostTime,
+        d: Floats,
+        constants: Mapping[str, Constant],
+        low: Ints,
+        high: Ints,
+        *,
+        lazy: bool,
+    ) -> _Law:
+        """Measure the stages of each used step."""
+        host = trace.host
+        path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+        wall = (high - low).astype(np.float64)
+        working = complement(hosts.blocked, int(low[0]), int(high[-1]))
+        a = measure(working, low, high).astype(np.float64)
+        launch = (role == Role.LAUNCH) & (host.kind == HostKind.RUNTIME) & (host.activity != Activity.SYNC)
+        f = measure(union(host.start[launch], host.end[launch]), low, high).astype(np.float64)
+        waits = measure(subtract(hosts.blocked, hosts.blocked_by["loader"]), low, high).astype(np.float64)
+        synced = bool(waits.sum() > WAIT_SHARE * wall.sum())
+        exposed = np.maximum(0.0, wall - d) if synced else np.zeros(len(wall))
+        overhead = _overhead(trace, path, working, constants, low, high)
+        when = np.sort(host.start[accumulated(trace, links, path)])
+        return cls(trace, working, low, high, when, a, overhead, f, d, exposed, synced, lazy)
+
+    @property
+    def error(self) -> float:
+        recorded = float((self.high - self.low).mean())
+        return abs(float(self.eager(np.zeros(1)).mean()) - recorded) / recorded
+
+    @property
+    def critical_ns(self) -> float:
+        return float(self.d.mean())
+
+    @property
+    def waits(self) -> float:
+        return 1.0 if self.waiting else 0.0
 
     def host(self, place: Floats) -> Floats:
         theta = np.clip(place, 0.0, 3.0)[:, None]
         left: Floats = np.maximum(FLOOR * self.a, self.a - theta * self.overhead) * host_scale(place)[:, None]
         return left
+
+    def host_ns(self, place: Floats) -> float:
+        return float(np.median(self.host(place).mean(axis=1)))
 
     def eager(self, place: Floats) -> Floats:
         host = self.host(place)
@@ -178,18 +376,40 @@ class _Stages:
         times: Floats = np.maximum(np.maximum(host, self.f * np.minimum(1.0, share)), device)
         return times
 
-    def captured(
-        self, place: Floats, removed: Floats, cost: Floats, scale: Floats, *, beside: bool, drop: bool, launched: bool
-    ) -> Floats:
-        """`beside`: replays run beside the main thread; `launched`: nothing is left for the launch thread."""
-        host = self.host(place)
-        share = host / np.maximum(self.a, 1.0)
-        rest = np.maximum(0.0, self.a - removed) * share
-        exposed = np.minimum(self.exposed * share, rest) if not drop else 0.0
-        device = self.d * scale + (exposed + cost if self.synced and not drop else 0.0)
-        thread = cost if launched else np.maximum(cost, self.f * np.minimum(1.0, share))
-        times: Floats = np.maximum(rest + (0.0 if beside else cost), np.maximum(device, thread))
+    def captured(self, region: Region, *, drop: bool) -> _LawCaptured | None:
+        removed = measure(intersect(region.windows, self.working), self.low, self.high).astype(np.float64)
+        launches = float(contains(region.windows, self.when).sum()) / len(self.low)
+        if not removed.any() or not launches:
+            return None
+        graphs = _recipes(self.trace, region.windows, len(self.low)) if self.lazy else float(1 + region.split)
+        return _LawCaptured(self, removed, launches, graphs, drop=drop, whole=region.name == "step")
+
+
+@dataclass(frozen=True, eq=False)
+class _LawCaptured:
+    law: _Law
+    removed: Floats
+    launches: float
+    graphs: float
+    drop: bool
+    whole: bool  # nothing is left for the launch thread
+
+    def times(self, place: Floats, costs: Costs, _outside: Floats) -> Floats:
+        law = self.law
+        cost, scale = (self.graphs * costs.replay + costs.flush)[:, None], costs.scale[:, None]
+        host = law.host(place)
+        share = host / np.maximum(law.a, 1.0)
+        rest = np.maximum(0.0, law.a - self.removed) * share
+        waiting = law.waiting and not self.drop
+        device = law.d * scale + (np.minimum(law.exposed * share, rest) + cost if waiting else 0.0)
+        thread = cost if self.whole else np.maximum(cost, law.f * np.minimum(1.0, share))
+        times: Floats = np.maximum(rest + (0.0 if costs.beside else cost), np.maximum(device, thread))
         return times
+
+    def host_ns(self, place: Floats) -> float:
+        law = self.law
+        gone = (law.host(place) * (self.removed / np.maximum(law.a, 1.0))).mean(axis=1)
+        return law.host_ns(place) - float(np.median(gone))
 
 
 def _overhead(
@@ -197,31 +417,20 @@ def _overhead(
 ) -> Floats:
     host = trace.host
     total = np.zeros(len(low))
-    kinds = (
-        (HostKind.OP, "profiler_op"),
-        (HostKind.PYTHON, "profiler_python"),
-        (HostKind.ANNOTATION, "profiler_annotation"),
-        (HostKind.RUNTIME, "profiler_call"),
-    )
     inside = path & contains(working, host.start)
-    for kind, name in kinds:
+    for kind, name in _PROFILER.items():
         when = np.sort(host.start[inside & (host.kind == kind)])
         total += (np.searchsorted(when, high) - np.searchsorted(when, low)) * constants[name].value
     return total
 
 
 def _regions(
-    trace: Trace, role: npt.NDArray[np.int8], links: Links, low: Ints, high: Ints
-) -> list[tuple[str, Intervals, int]]:
-    """Return name, host windows and graphs per step of each candidate, from operators, annotations and mark_steps."""
+    trace: Trace, role: npt.NDArray[np.int8], links: Links, parts: LoopParts, low: Ints, high: Ints
+) -> list[Region]:
+    """Return the candidates that operators, annotations and mark_steps support: step, forward+backward, model, optimizer."""
     host, nesting = trace.host, links.nesting
     path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
-    parts = loop_parts(trace, role)
-    copies = path & (
-        ((host.kind == HostKind.OP) & named(trace, COPYING))
-        | np.isin(host.activity, [Activity.COPY_H2D, Activity.COPY_D2H, Activity.SYNC])
-    )
-    kept = union_of(parts.outside, union(host.start[copies], host.end[copies]))
+    kept = union_of(parts.outside, _copying(trace, path))
     top = nesting.rows[nesting.parent < 0]
     top = top[path[top] & ~contains(kept, host.start[top])]
     marks = np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD))
@@ -240,12 +449,34 @@ def _regions(
         return []
     spans = union(np.array([w[0] for w in whole]), np.array([w[1] for w in whole]))
     windows = subtract(union_of(spans, parts.zero_grad), kept)
-    out = [("step", windows, 1)]
+    out = [Region("step", windows)]
     inside_steps = union(low, high)
     if forward_end and len(optimizer := intersect(parts.optimizer, inside_steps)):
         both = subtract(windows, optimizer)
-        out += [("forward+backward", both, 1), ("model", both, 2), ("optimizer", intersect(optimizer, windows), 1)]
+        operators = path & (host.kind == HostKind.OP) & named(trace, LOSS)
+        loss = union_of(union(host.start[operators], host.end[operators]), parts.zero_grad)
+        borders = np.array(forward_end, dtype=np.int64)
+        out += [
+            Region("forward+backward", both),
+            Region("model", subtract(both, loss), inputs=2, borders=borders),
+            Region("optimizer", intersect(optimizer, windows), inputs=0),
+        ]
     return out
+
+
+def _copying(trace: Trace, path: Mask) -> Intervals:
+    """Return the operators around copies between host and device and around waits.
+
+    Where the trace draws the copies, a copying operator without one inside moves nothing between them: a cast, a clone.
+    """
+    host = trace.host
+    moving = path & np.isin(host.activity, [Activity.COPY_H2D, Activity.COPY_D2H, Activity.SYNC])
+    around = path & (host.kind == HostKind.OP) & named(trace, COPYING)
+    drawn = union(host.start[moving & ~around], host.end[moving & ~around])
+    if len(drawn):
+        around &= moving | (measure(drawn, host.start, host.end) > 0)
+    rows = around | moving
+    return union(host.start[rows], host.end[rows])
 
 
 def _recipes(trace: Trace, windows: Intervals, steps: int) -> float:
@@ -258,15 +489,6 @@ def _recipes(trace: Trace, windows: Intervals, steps: int) -> float:
         else marks
     )
     return max(1.0, float(contains(windows, host.start[outer]).sum()) / steps)
-
-
-def _launches(trace: Trace, role: npt.NDArray[np.int8], windows: Intervals, steps: int) -> float:
-    """Return operators per step inside the region that reach the device: accumulated ones in lazy mode, else all outermost ones."""
-    host = trace.host
-    rows = host.activity == Activity.ACCUMULATE
-    if not rows.any():
-        rows = (host.kind == HostKind.OP) & ((role == Role.MAIN) | (role == Role.AUTOGRAD))
-    return float(contains(windows, host.start[rows]).sum()) / steps
 
 
 def _count(trace: Trace, rows: Mask, low: Ints, high: Ints) -> int:

@@ -1,0 +1,400 @@
+"""The used steps of a trace whose recipes can be matched: what the main path did, which recipes it handed over, what they took.
+
+Lazy mode is a queue of three stages in tandem. The main path accumulates operators and flushes them (`mark_step`), the launch thread
+enqueues the recipe, the device runs it; each stage is first in, first out. Device rows carry a recipe's id and host rows do not, so
+the k-th launch is matched to the k-th activation (`activations.py`), and a launch to the last flush that ended before it
+began: the bridge keeps one launch pending at most (`JoinPendingLaunchThread`, bridge 1.19), so no other flush lies between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.activations import Activations, work_activations
+from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.links import Links, launch_calls, outermost
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.intervals import EMPTY, Intervals, contains, measure, subtract, union
+from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.trace import Ints, Trace
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+COARSE = 2_000
+"""Stamps in whole microseconds: an end may read up to 2 µs early."""
+WAITED = 30_000
+"""ns before the end of a wait within which a recipe's end explains it."""
+UNEXPLAINED = 10_000.0
+"""ns of delay from which a late recipe counts as unexplained."""
+MAX_ACTIONS = 5_000
+DEFAULT_LATENCY, DEFAULT_GAP = 5_000.0, 1_000.0
+
+
+class Kind(IntEnum):
+    """What an action of the main path does to the pipeline."""
+
+    FLUSH = 1  # waits for the launch thread, then hands over what has accumulated
+    CALL = 2  # launches a recipe itself
+    WAIT = 3  # waits for a recipe to end
+    JOIN = 4  # waits for the launch thread
+    MARK = 5  # the step's end
+    REPLAY = 6  # replays captured recipes; no recorded action, regions put it in
+
+
+@dataclass(frozen=True, eq=False)
+class Actions:
+    """What the main path did in the used steps, in order. Columns of shape `(actions,)`; times in ns on the trace's clock."""
+
+    step: Ints
+    kind: Ints
+    begin: Ints
+    end: Ints
+    resume: Ints  # FLUSH: when the launch thread was free, within [begin, end]
+    tail: Floats  # WAIT, JOIN: from the end of what was waited for to the return; all of it where that is not known
+    target: Ints  # WAIT: recipe that it waits for, -1 for none
+    first: Ints  # recipes [first, stop) are handed over here
+    stop: Ints
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, eq=False)
+class RecipeProgram:
+    """The used steps as actions, recipes and accumulated operators.
+
+    Columns of recipes have shape `(recipes,)`, in order of launch: `launch` is what the launch thread took [ns], hand-over
+    included and waiting for a full queue left out; `launch_rows` profiler rows in it; the recipe starts at
+    max(launched + latency, end of the recipe before + gap) and takes `dur`. `starts` are the starts of a recipe's rows relative to its own, then `dur`.
+    """
+
+    low: Ints
+    high: Ints
+    actions: Actions
+    launch: Floats
+    launch_rows: Ints
+    latency: Floats
+    gap: Floats
+    dur: Floats
+    end: Ints  # on the trace's clock
+    starts: list[Floats]
+    typical_latency: float
+    typical_gap: float
+    op_start: Ints  # accumulated operators, by start
+    op_action: Ints  # the action that hands them over, -1 for none
+    rows: tuple[Ints, Floats]  # profiler rows on the main path: sorted starts, nominal cost of each [ns]
+    thread_backlog: float  # until when earlier launches and recipes last, relative to the first step's start
+    device_backlog: float
+    unexplained: float  # delay of recipes that no stage explains, over the steps' time
+    threaded: bool  # a thread of its own launches
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps there are."""
+        return len(self.low)
+
+    def completed(self) -> float:
+        """Return when the last step was complete in the trace, steps laid end to end [ns]."""
+        total = float((self.high - self.low).sum())
+        return max(total, self._last_end())
+
+    def _last_end(self) -> float:
+        acts = self.actions
+        given = np.flatnonzero(acts.stop > acts.first)
+        if not len(given):
+            return 0.0
+        shift = self.low - np.append([0], np.cumsum(self.high - self.low)[:-1])
+        return float(max(self.end[acts.stop[a] - 1] - shift[acts.step[a]] for a in given.tolist()))
+
+
+def build_recipes(
+    trace: Trace,
+    roles: npt.NDArray[np.int8],
+    steps: Steps,
+    links: Links,
+    hosts: HostTime,
+    costs: dict[HostKind, float],
+) -> RecipeProgram | None:
+    """Match the recipes of the used steps; None when one of them stays without its launch or its device work.
+
+    `costs`: what profiling is believed to cost per row of each kind [ns].
+    """
+    host = trace.host
+    low, high = _windows(steps)
+    calls = launch_calls(trace)
+    if not len(calls) or not len(low):
+        return None
+    role = roles[host.track]
+    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    on_path = path[calls]
+    builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))
+    own = union(host.start[calls[on_path]], host.end[calls[on_path]])
+    # A flush that launches by itself hands nothing over.
+    builds = builds[measure(own, host.start[builds], host.end[builds]) == 0]
+    work = work_activations(trace)
+    found = _match(trace, calls, on_path, builds, work)
+    if found is None:
+        return None
+    source, activation = found
+    actions, order = _actions(trace, hosts, calls, on_path, builds, source, activation, work, low, high)
+    if actions is None or not len(order):
+        return None
+    pins = _pin(host.end[calls], activation, work, order)
+    launch, launch_rows = _launch_thread(trace, calls, on_path, builds, source, activation, work)
+    threaded = np.flatnonzero(~on_path)
+    before = threaded[host.start[calls[threaded]] < low[0]]
+    first = int(order[0])
+    earlier = work.end[: activation[first]]
+    op_start, op_action = _operators(trace, links, path, actions, low, high)
+    return RecipeProgram(
+        low=low,
+        high=high,
+        actions=actions,
+        launch=launch[order],
+        launch_rows=launch_rows[order],
+        latency=pins[0],
+        gap=pins[1],
+        dur=(work.end - work.start)[activation[order]].astype(np.float64),
+        starts=_row_starts(trace, work, activation[order]),
+        typical_latency=pins[2],
+        typical_gap=pins[3],
+        op_start=op_start,
+        op_action=op_action,
+        rows=_profiler_rows(trace, path, hosts, costs),
+        thread_backlog=float(host.end[calls[before]].max() - low[0]) if len(before) else -1e12,
+        device_backlog=float(earlier.max() - low[0]) if len(earlier) else -1e12,
+        unexplained=pins[4] / float((high - low).sum()),
+        threaded=bool(len(threaded)),
+        end=work.end[activation[order]],
+    )
+
+
+def _windows(steps: Steps) -> tuple[Ints, Ints]:
+    used = np.flatnonzero(steps.used)
+    return steps.start[used], steps.end[used]
+
+
+def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activations) -> tuple[Ints, Ints] | None:
+    """Return for each launch the position of its flush (-1 for none) and of its activation (-1 for none)."""
+    host = trace.host
+    if not on_path.all() and not len(builds):
+        return None
+    ends = host.end[builds]
+    source = np.searchsorted(ends - COARSE, host.start[calls], side="right") - 1
+    source[on_path] = -1
+    place = {int(row): i for i, row in enumerate(calls.tolist())}
+    activation = np.full(len(calls), -1, dtype=np.int64)
+    for i, row in enumerate(work.call.tolist()):
+        if row >= 0:
+            activation[place[row]] = i
+    return source.astype(np.int64), activation
+
+
+def _actions(
+    trace: Trace,
+    hosts: HostTime,
+    calls: Ints,
+    on_path: Mask,
+    builds: Ints,
+    source: Ints,
+    activation: Ints,
+    work: Activations,
+    low: Ints,
+    high: Ints,
+) -> tuple[Actions | None, Ints]:
+    """Return the actions of the used steps and the launches that belong to them, in order; None when one is not matched."""
+    host = trace.host
+    by_build: dict[int, list[int]] = {}
+    for i, at in enumerate(source.tolist()):
+        if not on_path[i]:
+            by_build.setdefault(at, []).append(i)
+    occupied = union(
+        np.concatenate([host.start[builds], host.start[calls[on_path]]]),
+        np.concatenate([host.end[builds], host.end[calls[on_path]]]),
+    )
+    handed = np.where(on_path, host.end[calls], host.end[builds][np.maximum(source, 0)] if len(builds) else 0)
+    thread_ends = host.end[calls[~on_path]]
+    thread_starts = host.start[calls[~on_path]]
+    items: list[tuple[int, int, int, int]] = [
+        (int(host.start[b]), int(host.end[b]), int(Kind.FLUSH), k) for k, b in enumerate(builds.tolist())
+    ]
+    items += [(int(host.start[calls[i]]), int(host.end[calls[i]]), int(Kind.CALL), i) for i in np.flatnonzero(on_path)]
+    join = hosts.blocked_by["join"]
+    device = union(
+        np.concatenate([hosts.blocked_by[k].start for k in ("sync", "copy")]),
+        np.concatenate([hosts.blocked_by[k].end for k in ("sync", "copy")]),
+    )
+    other = subtract(subtract(hosts.blocked, join), device)
+    for waiting, kind in ((device, Kind.WAIT), (join, Kind.JOIN), (other, 0)):
+        pieces = subtract(waiting, occupied)
+        items += [(a, b, int(kind), -1) for a, b in zip(pieces.start.tolist(), pieces.end.tolist(), strict=True)]
+    items.sort()
+    columns: list[tuple[int, int, int, int, int, float, int, int, int]] = []
+    order: list[int] = []
+    at = 0
+    for step, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        while at < len(items) and items[at][0] < a:
+            at += 1
+        while at < len(items) and items[at][0] < b:
+            begin, end, kind, ref = items[at]
+            at += 1
+            end = min(end, b)
+            first, resume, tail, target = len(order), begin, 0.0, -1
+            if kind in (Kind.FLUSH, Kind.CALL):
+                mine = by_build.get(ref, []) if kind == Kind.FLUSH else [ref]
+                if any(activation[i] < 0 for i in mine):
+                    return None, np.empty(0, dtype=np.int64)
+                order += mine
+                if kind == Kind.FLUSH:
+                    busy = thread_ends[thread_starts < begin]
+                    resume = int(min(max(begin, busy.max(initial=begin)), end))
+            else:
+                tail = float(end - begin)
+                if kind == Kind.WAIT:
+                    recipe = _waited_for(begin, end, handed, activation, work)
+                    target = recipe
+                    if recipe >= 0:
+                        tail = float(max(0, end - max(begin, int(work.end[activation[recipe]]))))
+                elif kind == Kind.JOIN:
+                    busy = thread_ends[thread_starts < begin]
+                    tail = float(max(0, end - max(begin, int(busy.max(initial=begin)))))
+                kind = kind or int(Kind.WAIT)
+            columns.append((step, kind, begin, end, resume, tail, target, first, len(order)))
+        columns.append((step, int(Kind.MARK), b, b, b, 0.0, -1, len(order), len(order)))
+    table = np.array(columns, dtype=np.float64).T
+    ints = [c.astype(np.int64) for c in table]
+    number = np.full(len(calls) + 1, -1, dtype=np.int64)
+    number[np.array(order, dtype=np.int64)] = np.arange(len(order))
+    actions = Actions(
+        step=ints[0],
+        kind=ints[1],
+        begin=ints[2],
+        end=ints[3],
+        resume=ints[4],
+        tail=table[5],
+        target=number[ints[6]],
+        first=ints[7],
+        stop=ints[8],
+    )
+    return (actions if len(actions) <= MAX_ACTIONS else None), np.array(order, dtype=np.int64)
+
+
+def _waited_for(begin: int, end: int, handed: Ints, activation: Ints, work: Activations) -> int:
+    """Return the launch whose recipe a wait was for: the last one handed over, else one whose end explains the return; -1 for none."""
+    given = np.flatnonzero((handed <= begin + COARSE) & (activation >= 0))[-64:]
+    if not len(given):
+        return -1
+    ends = work.end[activation[given]]
+    if ends[-1] <= end + COARSE:
+        return int(given[-1])
+    near = given[(ends <= end + COARSE) & (ends > begin) & (ends >= end - WAITED)]
+    return int(near[-1]) if len(near) else -1
+
+
+def _launch_thread(
+    trace: Trace, calls: Ints, on_path: Mask, builds: Ints, source: Ints, activation: Ints, work: Activations
+) -> tuple[Floats, Ints]:
+    """Return what each launch took on its thread [ns] from when it could begin, waiting left out, and the profiler rows in it."""
+    host = trace.host
+    start, end = host.start[calls], host.end[calls]
+    took = np.zeros(len(calls))
+    rows = np.zeros(len(calls), dtype=np.int64)
+    thread = np.flatnonzero(~on_path)
+    if not len(thread):
+        return took, rows
+    reach = np.maximum.accumulate(np.append([np.iinfo(np.int64).min // 4], end[thread])[:-1])
+    given = host.end[builds][np.maximum(source[thread], 0)]
+    took[thread] = np.maximum(0, end[thread] - np.maximum(np.minimum(given, start[thread]), reach))
+    tracks = np.unique(host.track[calls[thread]])
+    launches = np.sort(host.start[np.isin(host.track, tracks)])
+    rows[thread] = np.searchsorted(launches, end[thread]) - np.searchsorted(launches, start[thread])
+    # A launch into a full queue waits for the end of the recipe as many places before it as the queue holds.
+    ends = np.where(activation >= 0, work.end[np.maximum(activation, 0)], 0)
+    known = np.sort(ends[activation >= 0])
+    depth = int((np.arange(len(calls)) - np.searchsorted(known, end, side="right")).max(initial=0))
+    calling = np.sort(host.start[(host.kind == HostKind.RUNTIME) & (host.activity == Activity.LAUNCH)])
+    if depth > 1:
+        for i in thread[thread >= depth].tolist():
+            inner = calling[max(0, int(np.searchsorted(calling, end[i])) - 1)]
+            waits = int(ends[i - depth]) - max(int(start[i]), int(inner))
+            if 0 < waits and ends[i - depth] < end[i]:
+                took[i] = max(0.0, took[i] - waits)
+    return took, rows
+
+
+def _pin(launched: Ints, activation: Ints, work: Activations, order: Ints) -> tuple[Floats, Floats, float, float, float]:
+    """Find for each recipe which of launch and device decided its start, and take that term from the trace.
+
+    Returns latencies, gaps, the typical latency and gap, and the sum of delays that neither explains [ns].
+    """
+    mine = activation[order]
+    start = work.start[mine]
+    reach = np.maximum.accumulate(np.append([np.iinfo(np.int64).min // 4], work.end)[:-1])
+    previous, called = reach[mine], launched[order]
+    idle = previous <= called
+    latency0 = float(np.median((start - called)[idle])) if idle.sum() >= 3 else DEFAULT_LATENCY
+    gaps = (start - previous)[called + latency0 < previous]
+    gap0 = max(0.0, float(np.percentile(gaps, 25))) if len(gaps) >= 3 else DEFAULT_GAP
+    early = called + latency0 > previous + gap0
+    observed = (start - previous).astype(np.float64)
+    latency = np.where(early, start - called, np.minimum(latency0, start - called)).astype(np.float64)
+    gap = np.where(early, np.minimum(gap0, observed), observed)
+    late = np.maximum(0.0, start - np.maximum(called + latency0, previous + gap0))
+    return latency, gap, latency0, gap0, float(late[late > UNEXPLAINED].sum())
+
+
+def _row_starts(trace: Trace, work: Activations, chosen: Ints) -> list[Floats]:
+    rows = np.flatnonzero(work.of_row >= 0)
+    rows = rows[np.argsort(work.of_row[rows], kind="stable")]
+    first = np.searchsorted(work.of_row[rows], chosen, side="left")
+    stop = np.searchsorted(work.of_row[rows], chosen, side="right")
+    return [
+        np.append(np.unique(trace.device.start[rows[a:b]] - work.start[k]), work.end[k] - work.start[k]).astype(np.float64)
+        for k, a, b in zip(chosen.tolist(), first.tolist(), stop.tolist(), strict=True)
+    ]
+
+
+def accumulated(trace: Trace, links: Links, path: Mask) -> Ints:
+    """Return the host rows of operators that reach the device: accumulated ones in lazy mode, else all outermost ones."""
+    host = trace.host
+    rows = np.flatnonzero(path & (host.activity == Activity.ACCUMULATE))
+    if not len(rows):
+        top = links.nesting.rows[links.nesting.parent < 0]
+        rows = np.sort(top[path[top]])
+    return rows
+
+
+def _operators(
+    trace: Trace, links: Links, path: Mask, actions: Actions, low: Ints, high: Ints
+) -> tuple[Ints, Ints]:
+    """Return starts of accumulated operators of the used steps and which action hands each over.
+
+    An action that hands over recipes of which no operator is seen gets one at its own beginning.
+    """
+    start = np.sort(trace.host.start[accumulated(trace, links, path)])
+    start = start[contains(Intervals(low, high), start)]
+    giving = np.flatnonzero(actions.stop > actions.first)
+    at = np.searchsorted(actions.begin[giving], start, side="left")
+    action = np.where(at < len(giving), giving[np.minimum(at, max(0, len(giving) - 1))] if len(giving) else -1, -1)
+    bare = np.setdiff1d(giving, action)
+    start = np.concatenate([start, actions.begin[bare]])
+    action = np.concatenate([action, bare])
+    order = np.argsort(start, kind="stable")
+    return start[order], action[order].astype(np.int64)
+
+
+def _profiler_rows(
+    trace: Trace, path: Mask, hosts: HostTime, costs: dict[HostKind, float]
+) -> tuple[Ints, Floats]:
+    host = trace.host
+    table = np.zeros(max(HostKind) + 1)
+    for kind, cost in costs.items():
+        table[kind] = cost
+    rows = np.flatnonzero(path & (table[host.kind] > 0) & ~contains(hosts.blocked, host.start))
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    return host.start[rows], table[host.kind[rows]]

@@ -1,0 +1,347 @@
+"""Plays recipes through main path, launch thread and device, as recorded or with a region captured; vectorised over samples.
+
+Recipe i is handed over at a_i, launched at f_i = max(a_i, f_(i-1)) + F_i, and done at d_i = max(f_i + latency, d_(i-1) + gap) + D_i.
+The main path waits where the trace shows it waiting, and before each flush for the launch thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.graph_mode.predict import host_scale
+from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram
+from hpuprof.analysis.graph_mode.replay import FLOOR
+from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
+from hpuprof.model.trace import Ints
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe on the device, or a part of one. Times in ns."""
+
+    recipe: int
+    dur: float
+    latency: float
+    gap: float
+    captured: bool = False
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action of the main path; see `recipes.Kind`. `before`: host work until it begins, `after`: what it works itself [ns]."""
+
+    kind: Kind
+    before: float
+    before_cost: float  # nominal cost of the profiler's rows in it
+    after: float = 0.0
+    after_cost: float = 0.0
+    tail: float = 0.0
+    target: int = -1
+    jobs: tuple[Job, ...] = ()
+    launch: float = 0.0  # what the launch thread takes
+    launch_cost: float = 0.0
+    replays: tuple[Job, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """The main path's actions over all steps, and what a region captured in them, per step."""
+
+    actions: list[Action]
+    launches: float = 0.0
+    graphs: float = 0.0
+    split: float = 0.0  # recipes that the region covers in part
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What a sample draws; shape `(samples,)`, ns."""
+
+    replay: Floats
+    flush: Floats
+    scale: Floats
+    beside: bool = False
+
+
+@dataclass
+class _Build:
+    actions: list[Action] = field(default_factory=list)
+    graphs: int = 0
+    split: int = 0
+
+
+def line(
+    program: RecipeProgram,
+    windows: Intervals = EMPTY,
+    *,
+    borders: Ints | None = None,
+    split: bool = False,
+    drop: bool = False,
+    inputs: bool = True,
+    launch_cost: float = 0.0,
+) -> Line:
+    """Return the steps with the host windows captured; none: as recorded.
+
+    Operators that accumulate inside belong to a graph: one for each run of them that no other operator and no wait interrupts, and no
+    border (`borders`, ns; with `split` also each window's end). A graph replays all its recipes where its first operator was: a
+    recipe that it covers in part is split, as graph mode flushes at the border; what accumulated before is flushed first. A flush inside the windows no
+    longer happens. `drop`: the main path no longer waits for the device. `inputs`: each graph's inputs are copied. `launch_cost`: what profiling adds to one launch [ns].
+    """
+    acts = program.actions
+    piece, starts = _pieces(program, windows, borders, split=split, drop=drop)
+    parts = _parts(program, piece)
+    work = _Work(program, windows)
+    # A step's end comes before what begins the next one at the same instant.
+    events = [(int(acts.begin[i]), -1 if acts.kind[i] == Kind.MARK else 2, i) for i in range(len(acts))]
+    events += [(int(t), 1, p) for p, t in enumerate(starts.tolist())]
+    events += [(int(program.op_start[first]), 0, k) for k, (label, first, *_) in enumerate(parts) if label < 0]
+    events.sort()
+    fixed, per_op = _flush_law(program)
+    inside = contains(windows, acts.begin)
+    left = np.bincount(program.op_action[(piece < 0) & (program.op_action >= 0)], minlength=len(acts))
+    usual = float(np.median(program.launch)) if program.threaded and len(program.launch) else 0.0
+    usual_cost = float(np.median(program.launch_rows)) * launch_cost if len(program.launch_rows) else 0.0
+    pending: list[Job] = []
+    out = _Build()
+    cursor, step = int(program.low[0]), 0
+    for when, what, which in events:
+        if what == 0:
+            pending += _jobs(program, parts[which])
+            continue
+        if what == 1:
+            captured = [job for part in parts if part[0] == which for job in _jobs(program, part, captured=True)]
+            if not captured:
+                continue
+            before, cost = work.between(cursor, when)
+            cursor = max(cursor, when)
+            out.actions.append(
+                Action(
+                    Kind.REPLAY,
+                    before,
+                    cost,
+                    jobs=tuple(pending),
+                    launch=usual if inputs or pending else 0.0,
+                    launch_cost=usual_cost if inputs or pending else 0.0,
+                    replays=tuple(captured),
+                )
+            )
+            out.graphs += len(captured)
+            pending = []
+            continue
+        kind, begin, end = Kind(int(acts.kind[which])), int(acts.begin[which]), int(acts.end[which])
+        if kind in (Kind.FLUSH, Kind.CALL) and inside[which]:
+            continue
+        before, cost = work.between(cursor, begin)
+        cursor = max(cursor, end)
+        mine = slice(int(acts.first[which]), int(acts.stop[which]))
+        if kind == Kind.MARK:
+            out.actions.append(Action(kind, before, cost))
+            step += 1
+            cursor = int(program.low[min(step, program.steps - 1)])
+        elif kind in (Kind.WAIT, Kind.JOIN):
+            gone = drop and (kind == Kind.JOIN or acts.target[which] >= 0)
+            tail, target = (0.0, -1) if gone else (float(acts.tail[which]), int(acts.target[which]))
+            out.actions.append(Action(Kind.WAIT if gone else kind, before, cost, tail=tail, target=target))
+        else:
+            after, after_cost = work.between(int(acts.resume[which]) if kind == Kind.FLUSH else begin, end)
+            given = mine.stop - mine.start
+            count = float(np.count_nonzero(program.op_action == which))
+            if count and left[which] < count:
+                share = (fixed + per_op * left[which]) / max(1.0, fixed + per_op * count)
+                after, after_cost = after * min(1.0, share), after_cost * min(1.0, share)
+            launch = float(program.launch[mine].sum()) if given else usual
+            launch_rows = float(program.launch_rows[mine].sum()) * launch_cost if given else usual_cost
+            out.actions.append(
+                Action(
+                    kind,
+                    before,
+                    cost,
+                    after,
+                    after_cost,
+                    jobs=tuple(pending),
+                    launch=launch if pending else 0.0,
+                    launch_cost=launch_rows if pending else 0.0,
+                )
+            )
+            pending = []
+    whole = {(p[2], p[0]) for p in parts if p[0] >= 0 and p[4] - p[3] < 1.0 - 1e-9}
+    return Line(
+        out.actions,
+        launches=float((piece >= 0).sum()) / program.steps,
+        graphs=out.graphs / program.steps,
+        split=len({action for action, _ in whole}) / program.steps,
+    )
+
+
+def _pieces(
+    program: RecipeProgram, windows: Intervals, borders: Ints | None, *, split: bool, drop: bool
+) -> tuple[Ints, Ints]:
+    """Return for each operator the graph that it belongs to (-1 for none), and where each graph begins."""
+    acts = program.actions
+    when = program.op_start
+    inside = contains(windows, when) & (program.op_action >= 0)
+    waits = np.isin(acts.kind, [Kind.WAIT, Kind.JOIN]) & ((acts.target >= 0) | (acts.kind == Kind.JOIN))
+    cuts = [program.low, np.empty(0, dtype=np.int64) if borders is None else borders]
+    cuts += [] if drop else [acts.begin[waits]]
+    cut = np.searchsorted(np.sort(np.concatenate(cuts)), when, side="right")
+    if split and len(windows):
+        cut = cut * (len(windows) + 1) + np.searchsorted(windows.start, when, side="right")
+    before = np.append([False], inside[:-1])
+    new = inside & (~before | np.append([True], cut[1:] != cut[:-1]))[: len(when)]
+    return np.where(inside, np.cumsum(new) - 1, -1), when[new]
+
+
+_Part = tuple[int, int, int, float, float]
+"""Graph or -1, first operator, action that hands it over, and which share of the action's operators it spans, from and to."""
+
+
+def _parts(program: RecipeProgram, piece: Ints) -> list[_Part]:
+    """Cut the operators into runs of one graph (or none) and one action."""
+    action = program.op_action
+    known = np.flatnonzero(action >= 0)
+    if not len(known):
+        return []
+    a, p = action[known], piece[known]
+    first = np.flatnonzero(np.append([True], (a[1:] != a[:-1]) | (p[1:] != p[:-1])))
+    stop = np.append(first[1:], len(known))
+    begin = np.searchsorted(a, a, side="left")  # actions hand over in the order of their operators
+    count = np.searchsorted(a, a, side="right") - begin
+    return [
+        (int(p[i]), int(known[i]), int(a[i]), float((i - begin[i]) / count[i]), float((j - begin[i]) / count[i]))
+        for i, j in zip(first.tolist(), stop.tolist(), strict=True)
+    ]
+
+
+def _jobs(program: RecipeProgram, part: _Part, *, captured: bool = False) -> list[Job]:
+    """Return the device work of a run of operators: the recipe's rows at the same places, as rows follow operators in order."""
+    _, _, action, low, high = part
+    out = []
+    for recipe in range(int(program.actions.first[action]), int(program.actions.stop[action])):
+        starts = program.starts[recipe]
+        if low == 0.0 and high == 1.0:
+            dur = float(program.dur[recipe])
+        else:
+            begin, end = np.interp([low, high], np.linspace(0.0, 1.0, len(starts)), starts)
+            dur = float(end - begin)
+        whole = low == 0.0
+        out.append(
+            Job(
+                recipe,
+                dur,
+                program.typical_latency if captured or not whole else float(program.latency[recipe]),
+                float(program.gap[recipe]) if whole else program.typical_gap,
+                captured,
+            )
+        )
+    return out
+
+
+class _Work:
+    """Host work between two instants, without the windows and the waiting that actions stand for."""
+
+    def __init__(self, program: RecipeProgram, windows: Intervals) -> None:
+        when, cost = program.rows
+        keep = ~contains(windows, when) if len(windows) else np.ones(len(when), dtype=bool)
+        self._when, self._windows = when[keep], windows
+        self._sum = np.append([0.0], np.cumsum(cost[keep]))
+
+    def between(self, low: int, high: int) -> tuple[float, float]:
+        if high <= low:
+            return 0.0, 0.0
+        gone = int(measure(self._windows, np.array([low]), np.array([high]))[0]) if len(self._windows) else 0
+        first, stop = np.searchsorted(self._when, [low, high])
+        return float(high - low - gone), float(self._sum[stop] - self._sum[first])
+
+
+def _flush_law(program: RecipeProgram) -> tuple[float, float]:
+    """Return what a flush costs the main path by itself and per accumulated operator: a line through the recorded ones."""
+    acts = program.actions
+    flushes = np.flatnonzero(acts.kind == Kind.FLUSH)
+    count = np.bincount(program.op_action[program.op_action >= 0], minlength=len(acts))[flushes].astype(np.float64)
+    took = (acts.end - acts.resume)[flushes].astype(np.float64)
+    if not len(flushes) or not count.any():
+        return 0.0, 1.0
+    middle, spread = count.mean(), count.var()
+    slope = float(((count - middle) * (took - took.mean())).mean() / spread) if spread > 1.0 else 0.0
+    fixed = float(np.clip(took.mean() - slope * middle, 0.0, took.min())) if slope > 0 else 0.0
+    return fixed, max(slope, 1e-3)
+
+
+def work_of(actions: list[Action], place: Floats, extra: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+    """Return host work before and inside each action, and what the launch thread takes, without the profiler's cost.
+
+    Shapes `(samples, actions)`, ns; `place` as in `predict.fit_place`, `extra` a factor on the main path's work.
+    """
+    theta, scale = np.clip(place, 0.0, 3.0)[:, None], host_scale(place)[:, None]
+
+    def corrected(work: list[float], cost: list[float]) -> Floats:
+        w, c = np.array(work), np.array(cost)
+        left: Floats = np.maximum(FLOOR * w, w - theta * c) * scale
+        return left
+
+    more = 1.0 if extra is None else extra[:, None]
+    before = corrected([a.before for a in actions], [a.before_cost for a in actions]) * more
+    after = corrected([a.after for a in actions], [a.after_cost for a in actions]) * more
+    return before, after, corrected([a.launch for a in actions], [a.launch_cost for a in actions])
+
+
+def play(
+    program: RecipeProgram,
+    actions: list[Action],
+    work: tuple[Floats, Floats, Floats],
+    costs: Costs | None = None,
+    *,
+    repeats: int = 1,
+) -> Floats:
+    """Return when each step was complete, shape `(samples, repeats * steps)`, ns: host at its end, recipes handed over done."""
+    before, after, launch = work
+    count = len(before)
+    now = np.zeros(count)
+    thread = np.full(count, program.thread_backlog)
+    device = np.full(count, program.device_backlog)
+    ends: dict[int, Floats] = {}
+    done = []
+
+    def run(jobs: tuple[Job, ...], ready: Floats) -> None:
+        nonlocal device
+        for job in jobs:
+            dur = job.dur * costs.scale if costs is not None and job.captured else job.dur
+            device = np.maximum(ready + job.latency, device + job.gap) + dur
+            ends[job.recipe] = device
+
+    for _ in range(repeats):
+        for i, action in enumerate(actions):
+            now = now + before[:, i]
+            if action.kind == Kind.FLUSH:
+                now = np.maximum(now, thread) + after[:, i]
+                if action.jobs:
+                    thread = np.maximum(now, thread) + launch[:, i]
+                    run(action.jobs, thread)
+            elif action.kind == Kind.CALL:
+                now = now + after[:, i]
+                run(action.jobs, now)
+            elif action.kind == Kind.REPLAY and costs is not None:
+                now = np.maximum(now + costs.flush, thread)
+                # Input copies are a recipe of their own, and with them goes what accumulated before.
+                sent = np.maximum(now, thread) + launch[:, i]
+                run(action.jobs, sent)
+                for job in action.replays:
+                    sent = sent + costs.replay
+                    run((job,), sent)
+                thread = sent
+                if not costs.beside:
+                    now = sent
+            elif action.kind == Kind.JOIN:
+                now = np.maximum(now, thread) + action.tail
+            elif action.kind == Kind.WAIT:
+                waited = ends.get(action.target)
+                now = (now if waited is None else np.maximum(now, waited)) + action.tail
+            elif action.kind == Kind.MARK:
+                done.append(np.maximum(now, device))
+    return np.stack(done, axis=1)
