@@ -18,7 +18,7 @@ from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import EMPTY, Intervals, contains, measure, subtract, union
+from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
@@ -31,6 +31,8 @@ WAITED = 30_000
 """ns before the end of a wait within which a recipe's end explains it."""
 UNEXPLAINED = 10_000.0
 """ns of delay from which a late recipe counts as unexplained."""
+WORK_SHARE = 0.2
+"""Share of the median by which a step's work may exceed that of used steps for its length to count as waiting."""
 MAX_ACTIONS = 5_000
 DEFAULT_LATENCY, DEFAULT_GAP = 5_000.0, 1_000.0
 
@@ -125,14 +127,16 @@ def build_recipes(
     `costs`: what profiling is believed to cost per row of each kind [ns].
     """
     host = trace.host
-    low, high = _windows(steps)
     calls = launch_calls(trace)
-    if not len(calls) or not len(low):
+    if not len(calls) or not steps.used.any():
         return None
     role = roles[host.track]
     path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
     on_path = path[calls]
     builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))
+    launching = union(host.start[calls[~on_path]], host.end[calls[~on_path]])
+    joining = intersect(union(host.start[builds], host.end[builds]), launching)
+    low, high = _windows(steps, union_of(hosts.blocked, joining))
     own = union(host.start[calls[on_path]], host.end[calls[on_path]])
     # A flush that launches by itself hands nothing over.
     builds = builds[measure(own, host.start[builds], host.end[builds]) == 0]
@@ -174,9 +178,20 @@ def build_recipes(
     )
 
 
-def _windows(steps: Steps) -> tuple[Ints, Ints]:
-    used = np.flatnonzero(steps.used)
-    return steps.start[used], steps.end[used]
+def _windows(steps: Steps, waiting: Intervals) -> tuple[Ints, Ints]:
+    """Return the used steps, and outliers among them that worked no longer than usual and only waited.
+
+    Where a value is read back in every k-th step, that step pays for all of them; left out, the device would seem to keep up.
+    """
+    used = steps.used
+    work = steps.wall - measure(waiting, steps.start, steps.end)
+    first, last = np.flatnonzero(used)[[0, -1]]
+    place = np.arange(len(steps))
+    waits = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool) & (place > first)
+    waits &= work <= (1 + WORK_SHARE) * np.median(work[used])
+    # Behind the last used step too: the wait belongs to the steps before it.
+    chosen = np.flatnonzero(used | (waits & (place <= last + 1)))
+    return steps.start[chosen], steps.end[chosen]
 
 
 def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activations) -> tuple[Ints, Ints] | None:

@@ -59,7 +59,7 @@ from hpuprof.model.intervals import (
     union_of,
 )
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import HostRows, Ints, Trace
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -79,6 +79,8 @@ _PROFILER = {
 class _Method(Protocol):
     """A way to tell step times; arrays of shape `(samples, steps)`, ns."""
 
+    low: Ints  # the steps it rests on, ns
+    high: Ints
     waiting: bool  # the host waits for the device inside the step
     waits: float
     error: float
@@ -127,8 +129,6 @@ def predict_stages(
     if not len(used) or not path.any():
         return Prediction(method="none", reason="the trace holds no host rows of the step")
     low, high = steps.start[used], steps.end[used]
-    wall = (high - low).astype(np.float64)
-    d = measure(device.busy, low, high).astype(np.float64)
     constants = constants_for(trace.family, trace.mode, measured)
     lazy = trace.mode.startswith("lazy")
     method: _Method | None = None
@@ -136,11 +136,13 @@ def predict_stages(
         costs = {kind: constants[name].value for kind, name in _PROFILER.items()}
         program = build_recipes(trace, roles, steps, links, hosts, costs)
         method = _Tandem.of(program, constants["profiler_call"].value) if program else None
-    method = method or _Law.of(trace, links, role, hosts, d, constants, low, high, lazy=lazy)
+    method = method or _Law.of(trace, links, role, hosts, device, constants, low, high, lazy=lazy)
+    low, high = method.low, method.high
+    wall = (high - low).astype(np.float64)
     draws = Draws.make()
     noise = base_noise(unprofiled_ns, spread_ns)
     place = fit_place(lambda places: method.eager(places).mean(axis=1), unprofiled_ns, noise, draws)
-    weights = resample_weights(len(used), SAMPLES)
+    weights = resample_weights(len(low), SAMPLES)
     eager = method.eager(place)
     base = unprofiled_ns or float(np.median(eager.mean(axis=1)))
     spread = np.sqrt(constants["model_error"].value ** 2 + method.error**2 + (0.5 * method.unexplained) ** 2)
@@ -183,7 +185,7 @@ def predict_stages(
                 )
     return Prediction(
         method="pipeline",
-        steps=len(used),
+        steps=len(low),
         base=base_kind(unprofiled_ns, given=given),
         base_step_ns=float(base),
         base_spread=float(noise),
@@ -191,13 +193,13 @@ def predict_stages(
         replay_error=method.error,
         unexplained=method.unexplained,
         overhead=float(np.median(place)),
-        busy_ns=float(d.mean()),
+        busy_ns=float(measure(device.busy, low, high).mean()),
         critical_ns=method.critical_ns,
         host_ns=method.host_ns(place),
         waits=method.waits,
         recipes=method.recipes,
         loader_bound=loader,
-        replays=float(_count(trace, host.activity == Activity.GRAPH_LAUNCH, low, high) / len(used)),
+        replays=float(_count(trace, host.activity == Activity.GRAPH_LAUNCH, low, high) / len(low)),
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:16],
         optimizer=optimizer_name(trace),
         accumulates=accumulates(parts.optimizer, low, high),
@@ -228,6 +230,14 @@ class _Tandem:
             return None
         critical = float((program.dur + np.minimum(program.gap, program.typical_gap)).sum()) / program.steps
         return cls(program, recorded, launch_cost, error, critical)
+
+    @property
+    def low(self) -> Ints:
+        return self.program.low
+
+    @property
+    def high(self) -> Ints:
+        return self.program.high
 
     @property
     def unexplained(self) -> float:
@@ -326,7 +336,7 @@ class _Law:
         links: Links,
         role: npt.NDArray[np.int8],
         hosts: HostTime,
-        d: Floats,
+        device: DeviceTime,
         constants: Mapping[str, Constant],
         low: Ints,
         high: Ints,
@@ -337,6 +347,7 @@ class _Law:
         host = trace.host
         path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
         wall = (high - low).astype(np.float64)
+        d = measure(device.busy, low, high).astype(np.float64)
         working = complement(hosts.blocked, int(low[0]), int(high[-1]))
         a = measure(working, low, high).astype(np.float64)
         launch = (role == Role.LAUNCH) & (host.kind == HostKind.RUNTIME) & (host.activity != Activity.SYNC)
@@ -452,6 +463,7 @@ def _regions(
     out = [Region("step", windows)]
     inside_steps = union(low, high)
     if forward_end and len(optimizer := intersect(parts.optimizer, inside_steps)):
+        optimizer = union_of(optimizer, _closing(host, marks, top, optimizer))
         both = subtract(windows, optimizer)
         operators = path & (host.kind == HostKind.OP) & named(trace, LOSS)
         loss = union_of(union(host.start[operators], host.end[operators]), parts.zero_grad)
@@ -462,6 +474,15 @@ def _regions(
             Region("optimizer", intersect(optimizer, windows), inputs=0),
         ]
     return out
+
+
+def _closing(host: HostRows, marks: Ints, top: Ints, optimizer: Intervals) -> Intervals:
+    """Return the mark_steps that flush the optimizer: no other operator runs between its end and them."""
+    other = np.sort(host.start[top][~contains(optimizer, host.start[top])])
+    at = np.searchsorted(optimizer.end, host.start[marks], side="right") - 1
+    since = optimizer.end[np.maximum(at, 0)]
+    behind = (at >= 0) & (np.searchsorted(other, since) == np.searchsorted(other, host.start[marks]))
+    return union(host.start[marks[behind]], host.end[marks[behind]])
 
 
 def _copying(trace: Trace, path: Mask) -> Intervals:
