@@ -156,7 +156,9 @@ def _repeats(trace: Trace, rows: Rows, number: Rows, reach: Ints, most: int) -> 
     """
     device = trace.device
     start, recipe = device.start[rows], device.recipe[rows]
-    _, what = np.unique(device.name[rows].astype(np.int64) * len(trace.tracks) + device.track[rows], return_inverse=True)
+    _, what = np.unique(
+        device.name[rows].astype(np.int64) * len(trace.tracks) + device.track[rows], return_inverse=True
+    )
     pause = np.append([0], start[1:] - reach[:-1])
     begins = np.append([True], number[1:] != number[:-1])
     cut = np.zeros(len(rows), dtype=bool)

@@ -472,6 +472,8 @@ def _evidence(lead: Prediction, best: Option, base: float) -> list[str]:
     out = [
         f"{lead.steps} steps replayed unchanged come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time"
         if lead.method == "replay"
+        else f"{lead.recipes * lead.steps:.0f} recipes of {lead.steps} steps, matched to their launches and replayed unchanged, come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time"
+        if lead.recipes
         else f"stage times explain the recorded step within {100 * (lead.replay_error or 0.0):.1f} %",
         f"{best.launches:.0f} launches per step become {best.graphs:.0f} {_launched(best)}; {_ms(best.host_outside_ns)} of host work per step stays outside",
     ]
@@ -489,7 +491,11 @@ def _assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
     if not lead.loader_bound:
         out.append("data loading keeps up with the faster step")
     if lead.method == "pipeline":
-        out.append("without links between launches and device rows the step is a pipeline of stages")
+        out.append(
+            "launches and device rows carry no link: recipes are matched first in, first out"
+            if lead.recipes
+            else "without links or matching recipes the step is the slowest of its stages' totals"
+        )
     if lead.other_threads:
         out.append(
             f"{100 * lead.other_threads:.0f} % of launches come from further threads, taken to alternate with the main one"

@@ -8,7 +8,7 @@ began: the bridge keeps one launch pending at most (`JoinPendingLaunchThread`, b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -19,7 +19,7 @@ from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
-from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
 Floats = npt.NDArray[np.float64]
@@ -33,6 +33,13 @@ UNEXPLAINED = 10_000.0
 """ns of delay from which a late recipe counts as unexplained."""
 WORK_SHARE = 0.2
 """Share of the median by which a step's work may exceed that of used steps for its length to count as waiting."""
+PROFILER_ROWS = {
+    HostKind.OP: "profiler_op",
+    HostKind.PYTHON: "profiler_python",
+    HostKind.ANNOTATION: "profiler_annotation",
+    HostKind.RUNTIME: "profiler_call",
+}
+"""The constant that says what profiling costs per row of each kind."""
 MAX_ACTIONS = 5_000
 DEFAULT_LATENCY, DEFAULT_GAP = 5_000.0, 1_000.0
 
@@ -72,7 +79,7 @@ class RecipeProgram:
 
     Columns of recipes have shape `(recipes,)`, in order of launch: `launch` is what the launch thread took [ns], hand-over
     included and waiting for a full queue left out; `launch_rows` profiler rows in it; the recipe starts at
-    max(launched + latency, end of the recipe before + gap) and takes `dur`. `starts` are the starts of a recipe's rows relative to its own, then `dur`.
+    max(launched + latency, end of the recipe before + gap) and takes `dur` + `talks`. `starts` are the starts of a recipe's rows relative to its own, then `dur`.
     """
 
     low: Ints
@@ -83,6 +90,7 @@ class RecipeProgram:
     latency: Floats
     gap: Floats
     dur: Floats
+    talks: Floats  # collectives between it and the recipe after it
     end: Ints  # on the trace's clock
     starts: list[Floats]
     typical_latency: float
@@ -141,19 +149,21 @@ def build_recipes(
     # A flush that launches by itself hands nothing over.
     builds = builds[measure(own, host.start[builds], host.end[builds]) == 0]
     work = work_activations(trace)
+    talks = _collectives(trace, work)
+    done = replace(work, end=work.end + talks[0])  # with the collectives that follow
     found = _match(trace, calls, on_path, builds, work)
     if found is None:
         return None
     source, activation = found
-    actions, order = _actions(trace, hosts, calls, on_path, builds, source, activation, work, low, high)
+    actions, order = _actions(trace, hosts, calls, on_path, builds, source, activation, done, low, high)
     if actions is None or not len(order):
         return None
-    pins = _pin(host.end[calls], activation, work, order)
+    pins = _pin(host.end[calls], activation, done, order)
     launch, launch_rows = _launch_thread(trace, calls, on_path, builds, source, activation, work)
     threaded = np.flatnonzero(~on_path)
     before = threaded[host.start[calls[threaded]] < low[0]]
     first = int(order[0])
-    earlier = work.end[: activation[first]]
+    earlier = done.end[: activation[first]]
     op_start, op_action = _operators(trace, links, path, actions, low, high)
     return RecipeProgram(
         low=low,
@@ -164,6 +174,7 @@ def build_recipes(
         latency=pins[0],
         gap=pins[1],
         dur=(work.end - work.start)[activation[order]].astype(np.float64),
+        talks=np.where(np.append(pins[5][1:], True), talks[1][activation[order]], talks[0][activation[order]]),
         starts=_row_starts(trace, work, activation[order]),
         typical_latency=pins[2],
         typical_gap=pins[3],
@@ -174,7 +185,7 @@ def build_recipes(
         device_backlog=float(earlier.max() - low[0]) if len(earlier) else -1e12,
         unexplained=pins[4] / float((high - low).sum()),
         threaded=bool(len(threaded)),
-        end=work.end[activation[order]],
+        end=done.end[activation[order]],
     )
 
 
@@ -238,7 +249,10 @@ def _actions(
     items: list[tuple[int, int, int, int]] = [
         (int(host.start[b]), int(host.end[b]), int(Kind.FLUSH), k) for k, b in enumerate(builds.tolist())
     ]
-    items += [(int(host.start[calls[i]]), int(host.end[calls[i]]), int(Kind.CALL), i) for i in np.flatnonzero(on_path)]
+    items += [
+        (int(host.start[calls[i]]), int(host.end[calls[i]]), int(Kind.CALL), i)
+        for i in np.flatnonzero(on_path).tolist()
+    ]
     join = hosts.blocked_by["join"]
     device = union(
         np.concatenate([hosts.blocked_by[k].start for k in ("sync", "copy")]),
@@ -337,15 +351,17 @@ def _launch_thread(
         for i in thread[thread >= depth].tolist():
             inner = calling[max(0, int(np.searchsorted(calling, end[i])) - 1)]
             waits = int(ends[i - depth]) - max(int(start[i]), int(inner))
-            if 0 < waits and ends[i - depth] < end[i]:
+            if waits > 0 and ends[i - depth] < end[i]:
                 took[i] = max(0.0, took[i] - waits)
     return took, rows
 
 
-def _pin(launched: Ints, activation: Ints, work: Activations, order: Ints) -> tuple[Floats, Floats, float, float, float]:
+def _pin(
+    launched: Ints, activation: Ints, work: Activations, order: Ints
+) -> tuple[Floats, Floats, float, float, float, Mask]:
     """Find for each recipe which of launch and device decided its start, and take that term from the trace.
 
-    Returns latencies, gaps, the typical latency and gap, and the sum of delays that neither explains [ns].
+    Returns latencies, gaps, the typical latency and gap, the sum of delays that neither explains [ns], and where the launch decided.
     """
     mine = activation[order]
     start = work.start[mine]
@@ -360,7 +376,25 @@ def _pin(launched: Ints, activation: Ints, work: Activations, order: Ints) -> tu
     latency = np.where(early, start - called, np.minimum(latency0, start - called)).astype(np.float64)
     gap = np.where(early, np.minimum(gap0, observed), observed)
     late = np.maximum(0.0, start - np.maximum(called + latency0, previous + gap0))
-    return latency, gap, latency0, gap0, float(late[late > UNEXPLAINED].sum())
+    return latency, gap, latency0, gap0, float(late[late > UNEXPLAINED].sum()), early
+
+
+def _collectives(trace: Trace, work: Activations) -> tuple[Ints, Ints]:
+    """Return how long collectives last beyond the end of each activation, and how long they are busy in that time [ns].
+
+    Those count that are over when the next activation begins, which may have waited for them; others overlap with it.
+    """
+    device = trace.device
+    rows = device.kind == DeviceKind.COMMUNICATION
+    busy = union(device.start[rows], device.end[rows])
+    if not len(busy) or not len(work):
+        none = np.zeros(len(work), dtype=np.int64)
+        return none, none
+    following = np.append(work.start[1:], np.iinfo(np.int64).max)
+    at = np.searchsorted(busy.end, following, side="right") - 1
+    until = np.where(at >= 0, busy.end[np.maximum(at, 0)], 0)
+    until = np.maximum(until, work.end)
+    return until - work.end, measure(busy, work.end, until)
 
 
 def _row_starts(trace: Trace, work: Activations, chosen: Ints) -> list[Floats]:
@@ -369,7 +403,9 @@ def _row_starts(trace: Trace, work: Activations, chosen: Ints) -> list[Floats]:
     first = np.searchsorted(work.of_row[rows], chosen, side="left")
     stop = np.searchsorted(work.of_row[rows], chosen, side="right")
     return [
-        np.append(np.unique(trace.device.start[rows[a:b]] - work.start[k]), work.end[k] - work.start[k]).astype(np.float64)
+        np.append(np.unique(trace.device.start[rows[a:b]] - work.start[k]), work.end[k] - work.start[k]).astype(
+            np.float64
+        )
         for k, a, b in zip(chosen.tolist(), first.tolist(), stop.tolist(), strict=True)
     ]
 
@@ -384,28 +420,28 @@ def accumulated(trace: Trace, links: Links, path: Mask) -> Ints:
     return rows
 
 
-def _operators(
-    trace: Trace, links: Links, path: Mask, actions: Actions, low: Ints, high: Ints
-) -> tuple[Ints, Ints]:
+def _operators(trace: Trace, links: Links, path: Mask, actions: Actions, low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Return starts of accumulated operators of the used steps and which action hands each over.
 
-    An action that hands over recipes of which no operator is seen gets one at its own beginning.
+    An action that hands over recipes of which no operator is seen gets one at its own beginning; so does every replay of a graph,
+    which nothing accumulates for.
     """
-    start = np.sort(trace.host.start[accumulated(trace, links, path)])
+    host = trace.host
+    start = np.sort(host.start[accumulated(trace, links, path)])
     start = start[contains(Intervals(low, high), start)]
-    giving = np.flatnonzero(actions.stop > actions.first)
+    replays = np.sort(host.start[path & (host.activity == Activity.GRAPH_LAUNCH)])
+    replay = (actions.kind == Kind.CALL) & np.isin(actions.begin, replays)
+    giving = np.flatnonzero((actions.stop > actions.first) & ~replay)
     at = np.searchsorted(actions.begin[giving], start, side="left")
     action = np.where(at < len(giving), giving[np.minimum(at, max(0, len(giving) - 1))] if len(giving) else -1, -1)
-    bare = np.setdiff1d(giving, action)
+    bare = np.union1d(np.setdiff1d(giving, action), np.flatnonzero(replay)).astype(np.int64)
     start = np.concatenate([start, actions.begin[bare]])
     action = np.concatenate([action, bare])
     order = np.argsort(start, kind="stable")
     return start[order], action[order].astype(np.int64)
 
 
-def _profiler_rows(
-    trace: Trace, path: Mask, hosts: HostTime, costs: dict[HostKind, float]
-) -> tuple[Ints, Floats]:
+def _profiler_rows(trace: Trace, path: Mask, hosts: HostTime, costs: dict[HostKind, float]) -> tuple[Ints, Floats]:
     host = trace.host
     table = np.zeros(max(HostKind) + 1)
     for kind, cost in costs.items():

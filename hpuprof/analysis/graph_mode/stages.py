@@ -2,28 +2,20 @@
 
 Lazy mode works in three stages: the main thread accumulates operators, the launch thread builds and enqueues recipes, the device
 runs them. Where the recipes of the used steps can be matched to their launches (`recipes.py`), they are played through the three
-stages (`tandem.py`). Elsewhere the stages' totals decide: free-running the slowest one; with a wait in every step,
-host work that nothing hides is added:
-
-    free     T = max(A, F, D)
-    waiting  T = max(A, D + E)
-
-A: host work of the main and autograd threads, waiting left out; F: busy time of launch threads; D: device busy; E: the part of the
-recorded step in which the device did nothing. A graph removes the region's part of A; each recipe in it costs one replay,
-on the caller's thread or, with `asynchronous=True`, beside it.
+stages (`tandem.py`); elsewhere the totals of the stages decide (`maxima.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
 from hpuprof.analysis.graph_mode.constants import constants_for, draw
+from hpuprof.analysis.graph_mode.maxima import StageTotals
 from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.predict import (
     LOADER_SHARE,
@@ -33,16 +25,15 @@ from hpuprof.analysis.graph_mode.predict import (
     base_kind,
     base_noise,
     fit_place,
-    host_scale,
     optimizer_name,
     pack,
     resample_weights,
     used_profile,
 )
 from hpuprof.analysis.graph_mode.program import named
-from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
+from hpuprof.analysis.graph_mode.recipes import PROFILER_ROWS, Kind, RecipeProgram, accumulated, build_recipes
 from hpuprof.analysis.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
-from hpuprof.analysis.graph_mode.replay import FLOOR, step_times
+from hpuprof.analysis.graph_mode.replay import step_times
 from hpuprof.analysis.graph_mode.tandem import Costs, Line, line, play, work_of
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
@@ -50,7 +41,6 @@ from hpuprof.analysis.steps import Steps
 from hpuprof.model.graph_mode import Constant, Option, Prediction
 from hpuprof.model.intervals import (
     Intervals,
-    complement,
     contains,
     intersect,
     measure,
@@ -64,46 +54,8 @@ from hpuprof.model.trace import HostRows, Ints, Trace
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-WAIT_SHARE = 0.03
-"""Share of the step spent waiting for the device from which a step counts as synchronised."""
 MATCH_ERROR, MATCH_UNEXPLAINED = 0.08, 0.15
 """Replay error and unexplained delay beyond which matched recipes are not trusted, as for traces with links."""
-_PROFILER = {
-    HostKind.OP: "profiler_op",
-    HostKind.PYTHON: "profiler_python",
-    HostKind.ANNOTATION: "profiler_annotation",
-    HostKind.RUNTIME: "profiler_call",
-}
-
-
-class _Method(Protocol):
-    """A way to tell step times; arrays of shape `(samples, steps)`, ns."""
-
-    low: Ints  # the steps it rests on, ns
-    high: Ints
-    waiting: bool  # the host waits for the device inside the step
-    waits: float
-    error: float
-    unexplained: float
-    recipes: float
-    critical_ns: float
-
-    def eager(self, place: Floats) -> Floats: ...
-
-    def host_ns(self, place: Floats) -> float: ...
-
-    def captured(self, region: Region, *, drop: bool) -> _Captured | None: ...
-
-
-class _Captured(Protocol):
-    """A step with a region captured."""
-
-    launches: float
-    graphs: float
-
-    def times(self, place: Floats, costs: Costs, outside: Floats) -> Floats: ...
-
-    def host_ns(self, place: Floats) -> float: ...
 
 
 def predict_stages(
@@ -131,12 +83,12 @@ def predict_stages(
     low, high = steps.start[used], steps.end[used]
     constants = constants_for(trace.family, trace.mode, measured)
     lazy = trace.mode.startswith("lazy")
-    method: _Method | None = None
+    matched: _Tandem | None = None
     if lazy:
-        costs = {kind: constants[name].value for kind, name in _PROFILER.items()}
+        costs = {kind: constants[name].value for kind, name in PROFILER_ROWS.items()}
         program = build_recipes(trace, roles, steps, links, hosts, costs)
-        method = _Tandem.of(program, constants["profiler_call"].value) if program else None
-    method = method or _Law.of(trace, links, role, hosts, device, constants, low, high, lazy=lazy)
+        matched = _Tandem.of(program, constants["profiler_call"].value) if program else None
+    method = matched or StageTotals.of(trace, links, role, hosts, device, constants, low, high, lazy=lazy)
     low, high = method.low, method.high
     wall = (high - low).astype(np.float64)
     draws = Draws.make()
@@ -152,7 +104,7 @@ def predict_stages(
     drawn = Costs(
         draw(constants["replay"], u[1]), draw(constants["input_copy"], u[5]), draw(constants["kernel_scale"], u[4])
     )
-    plain = Costs(*(np.array([float(np.median(c))]) for c in (drawn.replay, drawn.flush)), np.ones(1))
+    plain = Costs(np.median(drawn.replay, keepdims=True), np.median(drawn.flush, keepdims=True), np.ones(1))
     loader = bool(measure(hosts.blocked_by["loader"], low, high).sum() > LOADER_SHARE * wall.sum())
     parts = loop_parts(trace, role)
     regions = _regions(trace, role, links, parts, low, high)
@@ -212,7 +164,7 @@ def predict_stages(
 
 @dataclass(frozen=True, eq=False)
 class _Tandem:
-    """Recipes, each matched to its launch, in a queue of three stages."""
+    """Recipes, each matched to its launch, in a queue of three stages; the same questions as to `StageTotals`."""
 
     program: RecipeProgram
     recorded: Line
@@ -228,7 +180,9 @@ class _Tandem:
         error = abs(float(done[0, -1]) - program.completed()) / program.completed()
         if error > MATCH_ERROR or program.unexplained > MATCH_UNEXPLAINED:
             return None
-        critical = float((program.dur + np.minimum(program.gap, program.typical_gap)).sum()) / program.steps
+        critical = (
+            float((program.dur + program.talks + np.minimum(program.gap, program.typical_gap)).sum()) / program.steps
+        )
         return cls(program, recorded, launch_cost, error, critical)
 
     @property
@@ -309,132 +263,6 @@ def _host_ns(of: Line, place: Floats, steps: int) -> float:
     return float(np.median((before + after).sum(axis=1))) / steps
 
 
-@dataclass(frozen=True, eq=False)
-class _Law:
-    """The law of maxima over the stages' totals of each step; columns of shape `(steps,)`, ns."""
-
-    trace: Trace
-    working: Intervals
-    low: Ints
-    high: Ints
-    when: Ints  # operators that reach the device
-    a: Floats
-    overhead: Floats
-    f: Floats
-    d: Floats
-    exposed: Floats
-    waiting: bool
-    lazy: bool
-
-    recipes = 0.0
-    unexplained = 0.0
-
-    @classmethod
-    def of(
-        cls,
-        trace: Trace,
-        links: Links,
-        role: npt.NDArray[np.int8],
-        hosts: HostTime,
-        device: DeviceTime,
-        constants: Mapping[str, Constant],
-        low: Ints,
-        high: Ints,
-        *,
-        lazy: bool,
-    ) -> _Law:
-        """Measure the stages of each used step."""
-        host = trace.host
-        path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
-        wall = (high - low).astype(np.float64)
-        d = measure(device.busy, low, high).astype(np.float64)
-        working = complement(hosts.blocked, int(low[0]), int(high[-1]))
-        a = measure(working, low, high).astype(np.float64)
-        launch = (role == Role.LAUNCH) & (host.kind == HostKind.RUNTIME) & (host.activity != Activity.SYNC)
-        f = measure(union(host.start[launch], host.end[launch]), low, high).astype(np.float64)
-        waits = measure(subtract(hosts.blocked, hosts.blocked_by["loader"]), low, high).astype(np.float64)
-        synced = bool(waits.sum() > WAIT_SHARE * wall.sum())
-        exposed = np.maximum(0.0, wall - d) if synced else np.zeros(len(wall))
-        overhead = _overhead(trace, path, working, constants, low, high)
-        when = np.sort(host.start[accumulated(trace, links, path)])
-        return cls(trace, working, low, high, when, a, overhead, f, d, exposed, synced, lazy)
-
-    @property
-    def error(self) -> float:
-        recorded = float((self.high - self.low).mean())
-        return abs(float(self.eager(np.zeros(1)).mean()) - recorded) / recorded
-
-    @property
-    def critical_ns(self) -> float:
-        return float(self.d.mean())
-
-    @property
-    def waits(self) -> float:
-        return 1.0 if self.waiting else 0.0
-
-    def host(self, place: Floats) -> Floats:
-        theta = np.clip(place, 0.0, 3.0)[:, None]
-        left: Floats = np.maximum(FLOOR * self.a, self.a - theta * self.overhead) * host_scale(place)[:, None]
-        return left
-
-    def host_ns(self, place: Floats) -> float:
-        return float(np.median(self.host(place).mean(axis=1)))
-
-    def eager(self, place: Floats) -> Floats:
-        host = self.host(place)
-        share = host / np.maximum(self.a, 1.0)
-        device = self.d + self.exposed * share
-        times: Floats = np.maximum(np.maximum(host, self.f * np.minimum(1.0, share)), device)
-        return times
-
-    def captured(self, region: Region, *, drop: bool) -> _LawCaptured | None:
-        removed = measure(intersect(region.windows, self.working), self.low, self.high).astype(np.float64)
-        launches = float(contains(region.windows, self.when).sum()) / len(self.low)
-        if not removed.any() or not launches:
-            return None
-        graphs = _recipes(self.trace, region.windows, len(self.low)) if self.lazy else float(1 + region.split)
-        return _LawCaptured(self, removed, launches, graphs, drop=drop, whole=region.name == "step")
-
-
-@dataclass(frozen=True, eq=False)
-class _LawCaptured:
-    law: _Law
-    removed: Floats
-    launches: float
-    graphs: float
-    drop: bool
-    whole: bool  # nothing is left for the launch thread
-
-    def times(self, place: Floats, costs: Costs, _outside: Floats) -> Floats:
-        law = self.law
-        cost, scale = (self.graphs * costs.replay + costs.flush)[:, None], costs.scale[:, None]
-        host = law.host(place)
-        share = host / np.maximum(law.a, 1.0)
-        rest = np.maximum(0.0, law.a - self.removed) * share
-        waiting = law.waiting and not self.drop
-        device = law.d * scale + (np.minimum(law.exposed * share, rest) + cost if waiting else 0.0)
-        thread = cost if self.whole else np.maximum(cost, law.f * np.minimum(1.0, share))
-        times: Floats = np.maximum(rest + (0.0 if costs.beside else cost), np.maximum(device, thread))
-        return times
-
-    def host_ns(self, place: Floats) -> float:
-        law = self.law
-        gone = (law.host(place) * (self.removed / np.maximum(law.a, 1.0))).mean(axis=1)
-        return law.host_ns(place) - float(np.median(gone))
-
-
-def _overhead(
-    trace: Trace, path: Mask, working: Intervals, constants: Mapping[str, Constant], low: Ints, high: Ints
-) -> Floats:
-    host = trace.host
-    total = np.zeros(len(low))
-    inside = path & contains(working, host.start)
-    for kind, name in _PROFILER.items():
-        when = np.sort(host.start[inside & (host.kind == kind)])
-        total += (np.searchsorted(when, high) - np.searchsorted(when, low)) * constants[name].value
-    return total
-
-
 def _regions(
     trace: Trace, role: npt.NDArray[np.int8], links: Links, parts: LoopParts, low: Ints, high: Ints
 ) -> list[Region]:
@@ -498,18 +326,6 @@ def _copying(trace: Trace, path: Mask) -> Intervals:
         around &= moving | (measure(drawn, host.start, host.end) > 0)
     rows = around | moving
     return union(host.start[rows], host.end[rows])
-
-
-def _recipes(trace: Trace, windows: Intervals, steps: int) -> float:
-    """Return recipes per step that the region's mark_steps build; each is replayed by itself."""
-    host = trace.host
-    marks = np.flatnonzero(host.activity == Activity.GRAPH_BUILD)
-    outer = (
-        marks[np.array([not trace.names[int(host.name[m])].startswith("StepMarker") for m in marks], dtype=bool)]
-        if len(marks)
-        else marks
-    )
-    return max(1.0, float(contains(windows, host.start[outer]).sum()) / steps)
 
 
 def _count(trace: Trace, rows: Mask, low: Ints, high: Ints) -> int:

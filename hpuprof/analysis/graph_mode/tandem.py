@@ -29,6 +29,7 @@ class Job:
     dur: float
     latency: float
     gap: float
+    talks: float = 0.0  # collectives behind it, which no graph changes
     captured: bool = False
 
 
@@ -107,12 +108,12 @@ def line(
     left = np.bincount(program.op_action[(piece < 0) & (program.op_action >= 0)], minlength=len(acts))
     usual = float(np.median(program.launch)) if program.threaded and len(program.launch) else 0.0
     usual_cost = float(np.median(program.launch_rows)) * launch_cost if len(program.launch_rows) else 0.0
-    pending: list[Job] = []
+    pending: list[tuple[int, Job]] = []  # with the action that hands it over as recorded
     out = _Build()
     cursor, step = int(program.low[0]), 0
     for when, what, which in events:
         if what == 0:
-            pending += _jobs(program, parts[which])
+            pending += [(parts[which][2], job) for job in _jobs(program, parts[which])]
             continue
         if what == 1:
             captured = [job for part in parts if part[0] == which for job in _jobs(program, part, captured=True)]
@@ -125,7 +126,7 @@ def line(
                     Kind.REPLAY,
                     before,
                     cost,
-                    jobs=tuple(pending),
+                    jobs=tuple(job for _, job in pending),
                     launch=usual if inputs or pending else 0.0,
                     launch_cost=usual_cost if inputs or pending else 0.0,
                     replays=tuple(captured),
@@ -151,6 +152,8 @@ def line(
         else:
             after, after_cost = work.between(int(acts.resume[which]) if kind == Kind.FLUSH else begin, end)
             given = mine.stop - mine.start
+            jobs = tuple(job for action, job in pending if action <= which)
+            pending = [(action, job) for action, job in pending if action > which]
             count = float(np.count_nonzero(program.op_action == which))
             if count and left[which] < count:
                 share = (fixed + per_op * left[which]) / max(1.0, fixed + per_op * count)
@@ -164,12 +167,11 @@ def line(
                     cost,
                     after,
                     after_cost,
-                    jobs=tuple(pending),
-                    launch=launch if pending else 0.0,
-                    launch_cost=launch_rows if pending else 0.0,
+                    jobs=jobs,
+                    launch=launch if jobs else 0.0,
+                    launch_cost=launch_rows if jobs else 0.0,
                 )
             )
-            pending = []
     whole = {(p[2], p[0]) for p in parts if p[0] >= 0 and p[4] - p[3] < 1.0 - 1e-9}
     return Line(
         out.actions,
@@ -236,6 +238,7 @@ def _jobs(program: RecipeProgram, part: _Part, *, captured: bool = False) -> lis
                 dur,
                 program.typical_latency if captured or not whole else float(program.latency[recipe]),
                 float(program.gap[recipe]) if whole else program.typical_gap,
+                float(program.talks[recipe]) if high == 1.0 else 0.0,
                 captured,
             )
         )
@@ -312,7 +315,7 @@ def play(
         nonlocal device
         for job in jobs:
             dur = job.dur * costs.scale if costs is not None and job.captured else job.dur
-            device = np.maximum(ready + job.latency, device + job.gap) + dur
+            device = np.maximum(ready + job.latency, device + job.gap) + dur + job.talks
             ends[job.recipe] = device
 
     for _ in range(repeats):
