@@ -8,6 +8,7 @@ began: the bridge keeps one launch pending at most (`JoinPendingLaunchThread`, b
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -40,6 +41,8 @@ PROFILER_ROWS = {
     HostKind.RUNTIME: "profiler_call",
 }
 """The constant that says what profiling costs per row of each kind."""
+MAX_MIXED = 0.1
+"""Share of recipes with other operators than usual from which the match counts as wrong."""
 MAX_ACTIONS = 5_000
 DEFAULT_LATENCY, DEFAULT_GAP = 5_000.0, 1_000.0
 
@@ -164,7 +167,9 @@ def build_recipes(
     before = threaded[host.start[calls[threaded]] < low[0]]
     first = int(order[0])
     earlier = done.end[: activation[first]]
-    op_start, op_action = _operators(trace, links, path, actions, low, high)
+    op_start, op_action, op_name = _operators(trace, links, path, actions, low, high)
+    if _mixed(actions, op_action, op_name, _recipe_ids(trace, work)[activation[order]]) > MAX_MIXED:
+        return None
     return RecipeProgram(
         low=low,
         high=high,
@@ -420,15 +425,19 @@ def accumulated(trace: Trace, links: Links, path: Mask) -> Ints:
     return rows
 
 
-def _operators(trace: Trace, links: Links, path: Mask, actions: Actions, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return starts of accumulated operators of the used steps and which action hands each over.
+def _operators(
+    trace: Trace, links: Links, path: Mask, actions: Actions, low: Ints, high: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return starts of accumulated operators of the used steps, which action hands each over, and their names (-1 for none).
 
     An action that hands over recipes of which no operator is seen gets one at its own beginning; so does every replay of a graph,
     which nothing accumulates for.
     """
     host = trace.host
-    start = np.sort(host.start[accumulated(trace, links, path)])
-    start = start[contains(Intervals(low, high), start)]
+    rows = accumulated(trace, links, path)
+    rows = rows[contains(Intervals(low, high), host.start[rows])]
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    start = host.start[rows]
     replays = np.sort(host.start[path & (host.activity == Activity.GRAPH_LAUNCH)])
     replay = (actions.kind == Kind.CALL) & np.isin(actions.begin, replays)
     giving = np.flatnonzero((actions.stop > actions.first) & ~replay)
@@ -438,7 +447,33 @@ def _operators(trace: Trace, links: Links, path: Mask, actions: Actions, low: In
     start = np.concatenate([start, actions.begin[bare]])
     action = np.concatenate([action, bare])
     order = np.argsort(start, kind="stable")
-    return start[order], action[order].astype(np.int64)
+    name = np.concatenate([host.name[rows], np.full(len(bare), -1)])
+    return start[order], action[order].astype(np.int64), name[order].astype(np.int64)
+
+
+def _recipe_ids(trace: Trace, work: Activations) -> Ints:
+    """Return the recipe id of each activation, -1 where rows carry none."""
+    ids = np.full(len(work), -1, dtype=np.int64)
+    rows = np.flatnonzero(work.of_row >= 0)
+    ids[work.of_row[rows]] = trace.device.recipe[rows]
+    return ids
+
+
+def _mixed(actions: Actions, op_action: Ints, op_name: Ints, recipe: Ints) -> float:
+    """Return the share of recipes that are matched to other operators than their id is matched to most often.
+
+    One recipe is one sequence of operators: a launch that the trace lacks shifts all matches behind it and shows here.
+    """
+    known = np.flatnonzero(op_name >= 0)
+    handed: dict[int, list[int]] = {}
+    for action, name in zip(op_action[known].tolist(), op_name[known].tolist(), strict=True):
+        handed.setdefault(action, []).append(name)
+    by_id: dict[int, Counter[tuple[int, ...]]] = {}
+    for action, names in handed.items():
+        if action >= 0 and actions.stop[action] - actions.first[action] == 1 and recipe[actions.first[action]] >= 0:
+            by_id.setdefault(int(recipe[actions.first[action]]), Counter())[tuple(names)] += 1
+    total = sum(sum(seen.values()) for seen in by_id.values())
+    return 1.0 - sum(max(seen.values()) for seen in by_id.values()) / total if total else 0.0
 
 
 def _profiler_rows(trace: Trace, path: Mask, hosts: HostTime, costs: dict[HostKind, float]) -> tuple[Ints, Floats]:

@@ -251,6 +251,10 @@ def module_candidates(
             np.concatenate([calls.start[chosen], hull_low[back]]), np.concatenate([calls.end[chosen], hull_high[back]])
         )
 
+    def borders(chosen: Mask) -> Ints:
+        back = chosen & (hull_high > hull_low)
+        return np.sort(np.concatenate([calls.start[chosen], hull_low[back]]))
+
     def launches(chosen: Mask) -> int:
         found = windows(chosen)
         return int((np.searchsorted(when, found.end) - np.searchsorted(when, found.start)).sum())
@@ -259,23 +263,24 @@ def module_candidates(
     sizes = {m: launches(inside & (calls.module == m) & (calls.depth == 0)) for m in _codes(calls, inside, 0)}
     for module in _largest(sizes, MIN_LAUNCHES * steps, MAX_TOPS):
         top = inside & (calls.module == module) & (calls.depth == 0)
-        out.append(Region(f"module:{calls.names[module]}", windows(top), split=True))
+        out.append(Region(f"module:{calls.names[module]}", windows(top), split=True, borders=borders(top)))
         children = inside & (calls.parent >= 0) & top[np.maximum(calls.parent, 0)]
         parts = {c: launches(children & (calls.module == c)) for c in np.unique(calls.module[children]).tolist()}
         worth = _largest(parts, CHILD_SHARE * sizes[module], len(parts))
         if len(worth) > 1:
+            together = children & np.isin(calls.module, worth)
             out.append(
                 Region(
                     "modules",
-                    windows(children & np.isin(calls.module, worth)),
+                    windows(together),
                     split=True,
+                    borders=borders(together),
                     members=tuple(calls.names[code] for code in worth),
                 )
             )
-        out += [
-            Region(f"module:{calls.names[code]}", windows(children & (calls.module == code)), split=True)
-            for code in worth[:MAX_CHILDREN]
-        ]
+        for code in worth[:MAX_CHILDREN]:
+            mine = children & (calls.module == code)
+            out.append(Region(f"module:{calls.names[code]}", windows(mine), split=True, borders=borders(mine)))
     # Several outermost modules may hold children of one kind; a name stands for one candidate.
     out = list({region.name: region for region in reversed(out)}.values())
     return [replace(r, windows=subtract(r.windows, outside)) for r in out]

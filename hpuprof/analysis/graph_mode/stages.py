@@ -222,7 +222,6 @@ class _Tandem:
             self.program,
             region.windows,
             borders=region.borders,
-            split=region.split,
             drop=drop,
             inputs=region.inputs > 0,
             launch_cost=self.launch_cost,

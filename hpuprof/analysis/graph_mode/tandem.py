@@ -6,7 +6,7 @@ The main path waits where the trace shows it waiting, and before each flush for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -70,19 +70,11 @@ class Costs:
     beside: bool = False
 
 
-@dataclass
-class _Build:
-    actions: list[Action] = field(default_factory=list)
-    graphs: int = 0
-    split: int = 0
-
-
 def line(
     program: RecipeProgram,
     windows: Intervals = EMPTY,
     *,
     borders: Ints | None = None,
-    split: bool = False,
     drop: bool = False,
     inputs: bool = True,
     launch_cost: float = 0.0,
@@ -90,12 +82,12 @@ def line(
     """Return the steps with the host windows captured; none: as recorded.
 
     Operators that accumulate inside belong to a graph: one for each run of them that no other operator and no wait interrupts, and no
-    border (`borders`, ns; with `split` also each window's end). A graph replays all its recipes where its first operator was: a
+    border (`borders`, ns). A graph replays all its recipes where its first operator was: a
     recipe that it covers in part is split, as graph mode flushes at the border; what accumulated before is flushed first. A flush inside the windows no
     longer happens. `drop`: the main path no longer waits for the device. `inputs`: each graph's inputs are copied. `launch_cost`: what profiling adds to one launch [ns].
     """
     acts = program.actions
-    piece, starts = _pieces(program, windows, borders, split=split, drop=drop)
+    piece, starts = _pieces(program, windows, borders, drop=drop)
     parts = _parts(program, piece)
     work = _Work(program, windows)
     # A step's end comes before what begins the next one at the same instant.
@@ -109,7 +101,8 @@ def line(
     usual = float(np.median(program.launch)) if program.threaded and len(program.launch) else 0.0
     usual_cost = float(np.median(program.launch_rows)) * launch_cost if len(program.launch_rows) else 0.0
     pending: list[tuple[int, Job]] = []  # with the action that hands it over as recorded
-    out = _Build()
+    out: list[Action] = []
+    graphs = 0
     cursor, step = int(program.low[0]), 0
     for when, what, which in events:
         if what == 0:
@@ -121,7 +114,7 @@ def line(
                 continue
             before, cost = work.between(cursor, when)
             cursor = max(cursor, when)
-            out.actions.append(
+            out.append(
                 Action(
                     Kind.REPLAY,
                     before,
@@ -132,7 +125,7 @@ def line(
                     replays=tuple(captured),
                 )
             )
-            out.graphs += len(captured)
+            graphs += len(captured)
             pending = []
             continue
         kind, begin, end = Kind(int(acts.kind[which])), int(acts.begin[which]), int(acts.end[which])
@@ -142,13 +135,13 @@ def line(
         cursor = max(cursor, end)
         mine = slice(int(acts.first[which]), int(acts.stop[which]))
         if kind == Kind.MARK:
-            out.actions.append(Action(kind, before, cost))
+            out.append(Action(kind, before, cost))
             step += 1
             cursor = int(program.low[min(step, program.steps - 1)])
         elif kind in (Kind.WAIT, Kind.JOIN):
             gone = drop and (kind == Kind.JOIN or acts.target[which] >= 0)
             tail, target = (0.0, -1) if gone else (float(acts.tail[which]), int(acts.target[which]))
-            out.actions.append(Action(Kind.WAIT if gone else kind, before, cost, tail=tail, target=target))
+            out.append(Action(Kind.WAIT if gone else kind, before, cost, tail=tail, target=target))
         else:
             after, after_cost = work.between(int(acts.resume[which]) if kind == Kind.FLUSH else begin, end)
             given = mine.stop - mine.start
@@ -160,7 +153,7 @@ def line(
                 after, after_cost = after * min(1.0, share), after_cost * min(1.0, share)
             launch = float(program.launch[mine].sum()) if given else usual
             launch_rows = float(program.launch_rows[mine].sum()) * launch_cost if given else usual_cost
-            out.actions.append(
+            out.append(
                 Action(
                     kind,
                     before,
@@ -174,16 +167,14 @@ def line(
             )
     whole = {(p[2], p[0]) for p in parts if p[0] >= 0 and p[4] - p[3] < 1.0 - 1e-9}
     return Line(
-        out.actions,
+        out,
         launches=float((piece >= 0).sum()) / program.steps,
-        graphs=out.graphs / program.steps,
+        graphs=graphs / program.steps,
         split=len({action for action, _ in whole}) / program.steps,
     )
 
 
-def _pieces(
-    program: RecipeProgram, windows: Intervals, borders: Ints | None, *, split: bool, drop: bool
-) -> tuple[Ints, Ints]:
+def _pieces(program: RecipeProgram, windows: Intervals, borders: Ints | None, *, drop: bool) -> tuple[Ints, Ints]:
     """Return for each operator the graph that it belongs to (-1 for none), and where each graph begins."""
     acts = program.actions
     when = program.op_start
@@ -192,8 +183,6 @@ def _pieces(
     cuts = [program.low, np.empty(0, dtype=np.int64) if borders is None else borders]
     cuts += [] if drop else [acts.begin[waits]]
     cut = np.searchsorted(np.sort(np.concatenate(cuts)), when, side="right")
-    if split and len(windows):
-        cut = cut * (len(windows) + 1) + np.searchsorted(windows.start, when, side="right")
     before = np.append([False], inside[:-1])
     new = inside & (~before | np.append([True], cut[1:] != cut[:-1]))[: len(when)]
     return np.where(inside, np.cumsum(new) - 1, -1), when[new]

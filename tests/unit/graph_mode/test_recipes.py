@@ -1,0 +1,255 @@
+"""Recipes in a queue of three stages, worked by hand: two recipes a step, each stage the slowest in turn, waits, regions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builder import TraceBuilder
+
+from hpuprof.analysis.activations import work_activations
+from hpuprof.analysis.device import device_time
+from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
+from hpuprof.analysis.graph_mode.predict import predict, unpack
+from hpuprof.analysis.graph_mode.recipes import Kind, build_recipes
+from hpuprof.analysis.graph_mode.replay import step_times
+from hpuprof.analysis.graph_mode.tandem import Costs, line, play, work_of
+from hpuprof.analysis.host import host_time
+from hpuprof.analysis.links import link
+from hpuprof.analysis.steps import compile_intervals, find_steps
+from hpuprof.analysis.threads import track_roles
+from hpuprof.model.intervals import union
+from hpuprof.model.schema import HostKind
+from hpuprof.report.graph_mode import _assumptions, _evidence
+
+LAUNCHER, BRIDGE, LAUNCHER_BRIDGE = (100, 102), (20_100, 100), (20_100, 102)
+LATENCY, GAP, BUILD, REST = 5, 2, 10, 10
+NAMES = ("addmm", "add")
+
+
+def lazy(
+    steps: int = 6,
+    *,
+    host: tuple[float, ...] = (40, 30),
+    launch: float = 20,
+    work: tuple[float, ...] = (30, 10),
+    wait: bool = False,
+    wait_in: tuple[int, ...] = (),
+    recipes: tuple[int, ...] = (1, 2),
+    children: bool = False,
+) -> TraceBuilder:
+    """A lazy run in µs. Of each recipe: two operators in `host`, a flush of 10, `launch` on the launch thread, two rows in `work`.
+
+    A recipe starts 5 after its launch or 2 after the recipe before. `wait`: the step ends by waiting for its last recipe, which it sees
+    3 later; `wait_in`: only these steps do. Each step ends with 10 of host work. The second recipe's operators are the optimizer's; `children`: the first
+    has four, of two modules in a net.
+    """
+    out = TraceBuilder()
+    for pid, name in ((100, "python"), (20_100, "Bridge Logs")):
+        out.event(ph="M", name="process_name", pid=pid, tid=0, ts=0.0, args={"name": name})
+    now = thread = device = 0.0
+    for step in range(steps):
+        begin = now
+        for k, (taken, busy, recipe) in enumerate(zip(host, work, recipes, strict=True)):
+            first = now
+            count = 4 if children and not k else 2
+            for _ in range(count):
+                out.host(f"aten::{NAMES[k]}", now, taken / count)
+                out.host(f"{NAMES[k]}_hpu_lazy", now + 1, taken / count - 2, cat="Runtime", thread=BRIDGE)
+                now += taken / count
+            if k:
+                out.annotation("Optimizer.step#SGD.step", first, taken)
+            elif children:
+                out.host("nn.Module: Net_0", first, taken, cat="python_function")
+                out.host("nn.Module: Block_0", first, taken / 2, cat="python_function")
+                out.host("nn.Module: Block_1", first + taken / 2, taken / 2, cat="python_function")
+            flush, now = now, max(now, thread) + BUILD
+            out.host("SyncTensorsGraphInternal", flush, now - flush, cat="Runtime", thread=BRIDGE)
+            called = max(now, thread)
+            thread = called + launch
+            out.host("LaunchSyncTensorsGraph", called, launch, cat="Runtime", thread=LAUNCHER_BRIDGE)
+            start = max(thread + LATENCY, device + GAP)
+            for half in range(2):
+                out.lane(f"op{half}", start + half * busy / 2, busy / 2, engine="MME", recipeId=recipe)
+            device = start + busy
+        if wait or step in wait_in:
+            back = max(now, device) + 3
+            out.host("synEventSynchronize", now, back - now, cat="Runtime", thread=BRIDGE)
+            now = back
+        now += REST
+        out.step(step, begin, now - begin)
+    return out
+
+
+def parts(builder: TraceBuilder, folder):
+    trace = builder.trace(folder)
+    roles = track_roles(trace)
+    links = link(trace)
+    return trace, roles, find_steps(trace, roles, compile_intervals(trace)), links, host_time(trace, roles, links)
+
+
+def predicted(builder: TraceBuilder, folder, **options):
+    trace, roles, steps, links, hosts = parts(builder, folder)
+    calls = module_calls(trace, steps, links, roles)
+    windows = backward_windows(trace, steps, links, calls)
+    return predict(trace, roles, steps, links, hosts, device_time(trace), calls, windows, **options)
+
+
+def program_of(builder: TraceBuilder, folder):
+    return build_recipes(*parts(builder, folder), {})
+
+
+def costs(replay: float = 7, flush: float = 4, *, beside: bool = False, scale: float = 1.0) -> Costs:
+    one = np.ones(1)
+    return Costs(one * replay * 1000, one * flush * 1000, one * scale, beside)
+
+
+def times(program, of, drawn: Costs | None = None) -> list[float]:
+    done = play(program, of.actions, work_of(of.actions, np.zeros(1)), drawn, repeats=3)
+    return (step_times(done, program.steps)[0] / 1000).tolist()
+
+
+def windows(program, low: float, high: float):
+    """The host window [low, high) µs of each step."""
+    return union(program.low + int(low * 1000), program.low + int(high * 1000))
+
+
+def test_each_launch_finds_its_flush_and_each_recipe_its_launch(tmp_path):
+    program = program_of(lazy(), tmp_path)
+    assert program.steps == 4  # first and last are set aside
+    assert len(program.dur) == 8
+    assert program.dur.tolist() == [30_000, 10_000] * 4
+    assert program.launch.tolist() == [20_000] * 8
+    acts = program.actions
+    assert [Kind(k) for k in acts.kind[:3].tolist()] == [Kind.FLUSH, Kind.FLUSH, Kind.MARK]
+    assert (acts.stop - acts.first).tolist() == [1, 1, 0] * 4
+    assert np.bincount(program.op_action, minlength=len(acts)).tolist() == [2, 2, 0] * 4
+    assert program.typical_latency == 5000
+
+
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        ({}, 100),  # main path: 40 + 10 + 30 + 10 + 10
+        (
+            {"launch": 80},
+            180,
+        ),  # launch thread: each flush of 10 waits for the launch before it, then hands over: 2 * (10 + 80)
+        ({"work": (150, 60)}, 214),  # device: 150 + 2 + 60 + 2
+        ({"wait": True}, 138),  # d1 = 50 + 20 + 5 + 30 = 105, d2 = 90 + 20 + 5 + 10 = 125, seen at 128, then 10
+    ],
+)
+def test_the_slowest_stage_decides_and_replayed_unchanged_it_is_the_recorded_step(tmp_path, changes, step):
+    program = program_of(lazy(12, **changes), tmp_path)
+    recorded = line(program)
+    assert times(program, recorded) == pytest.approx([step] * program.steps)
+    done = play(program, recorded.actions, work_of(recorded.actions, np.zeros(1)))
+    assert done[0, -1] == pytest.approx(program.completed(), abs=2)
+    assert program.unexplained == 0
+
+
+def test_a_captured_step_keeps_its_end_and_pays_a_replay_for_each_recipe(tmp_path):
+    program = program_of(lazy(8), tmp_path)
+    whole = line(program, windows(program, 0, 90))
+    assert (whole.launches, whole.graphs, whole.split) == (4, 2, 0)
+    # 4 for copies, 20 to launch them, 7 for each recipe, 10 that stay; the device needs 30 + 1 + 10 + 1 (no gap is seen: 1).
+    assert times(program, whole, costs()) == pytest.approx([48] * program.steps)
+    # Beside the main path the launch thread has 20 + 7 + 7, so the device decides; twice as slow recipes take 60 + 1 + 20 + 1.
+    assert times(program, whole, costs(beside=True)) == pytest.approx([42] * program.steps)
+    assert times(program, whole, costs(beside=True, scale=2.0)) == pytest.approx([82] * program.steps)
+
+
+def test_a_wait_in_each_step_stays_unless_it_is_dropped(tmp_path):
+    program = program_of(lazy(8, wait=True), tmp_path)
+    whole = line(program, windows(program, 0, 90))
+    # Launched at 31 and 38; done at 31 + 5 + 30 = 66 and 66 + 1 + 10 = 77; seen at 80, then 10.
+    assert times(program, whole, costs()) == pytest.approx([90] * program.steps)
+    free = line(program, windows(program, 0, 90), drop=True)
+    assert times(program, free, costs()) == pytest.approx([48] * program.steps)
+
+
+def test_a_region_of_one_recipe_leaves_the_other_as_it_was(tmp_path):
+    program = program_of(lazy(8, work=(30, 10)), tmp_path)
+    second = line(program, windows(program, 50, 90))
+    assert (second.launches, second.graphs, second.split) == (2, 1, 0)
+    # Flushed at 50, launched until 70; at 54 the copies wait for that and are launched until 90, replayed until 97; 10 more.
+    assert times(program, second, costs()) == pytest.approx([107] * program.steps)
+    # Nothing to copy: the replay follows the launch at 70.
+    bare = line(program, windows(program, 50, 90), inputs=False)
+    assert times(program, bare, costs()) == pytest.approx([87] * program.steps)
+    # Only the captured recipe changes: 30 + 1 + 1000 + 1 on the device.
+    assert times(program, bare, costs(scale=100.0)) == pytest.approx([1032] * program.steps)
+
+
+def test_a_region_that_covers_part_of_a_recipe_splits_it(tmp_path):
+    program = program_of(lazy(8, work=(300, 10)), tmp_path)
+    half = line(program, windows(program, 0, 20))
+    assert (half.launches, half.graphs, half.split) == (1, 1, 1)
+    (replay,) = [a for a in half.actions[:3] if a.kind == Kind.REPLAY]
+    flush = half.actions[1]
+    assert [job.dur for job in replay.replays] == [150_000]
+    assert [job.dur for job in flush.jobs] == [150_000]
+    # The parts run one after the other, a gap apart: 150 + 2 + 150 + 2 + 10 + 2.
+    assert times(program, half, costs()) == pytest.approx([316] * program.steps)
+
+
+def test_a_border_makes_two_graphs_of_one_recipe(tmp_path):
+    program = program_of(lazy(8), tmp_path)
+    split = line(program, windows(program, 0, 50), borders=program.low + 20_000)
+    assert split.graphs == 2
+    assert line(program, windows(program, 0, 50)).graphs == 1
+
+
+def test_one_recipe_that_runs_back_to_back_is_cut_where_it_repeats(tmp_path):
+    trace = parts(lazy(6, host=(40,), work=(200,), recipes=(7,)), tmp_path)[0]
+    work = work_activations(trace)
+    assert len(work) == 6
+    assert (work.end - work.start).tolist() == [200_000] * 6
+    assert work.call.min() >= 0
+
+
+def test_without_a_match_the_totals_decide_and_the_report_says_so(tmp_path):
+    matched = predicted(lazy(8), tmp_path)
+    assert (matched.method, matched.recipes, matched.waits) == ("pipeline", 2, 0)
+    assert matched.replay_error == pytest.approx(0, abs=1e-4)
+    lost = lazy(8)
+    # A launch of a used step is not drawn: which recipe is whose cannot be told.
+    gone = [e for e in lost.events if e.get("name") == "LaunchSyncTensorsGraph"][5]
+    lost.events.remove(gone)
+    totals = predicted(lost, tmp_path)
+    assert (totals.method, totals.recipes) == ("pipeline", 0)
+    assert totals.options
+    assert any(f"{2 * matched.steps} recipes" in e for e in _evidence(matched, matched.options[0], 1.0))
+    assert any("first in, first out" in a for a in _assumptions(matched, "lazy", 1))
+    assert any("totals" in a for a in _assumptions(totals, "lazy", 1))
+
+
+def test_modules_are_candidates_with_replays_of_their_own(tmp_path):
+    prediction = predicted(lazy(8, host=(4000, 30), children=True), tmp_path, unprofiled_ns=4_060_000.0)
+    found = {(o.region, o.asynchronous): (o.launches, o.graphs) for o in prediction.options}
+    # The net's four operators in one graph, its children's in one each; all of the first recipe, which they split.
+    assert found[("module:Net_0", False)] == (4, 1)
+    assert found[("modules", False)] == (4, 2)
+    assert found[("module:Block_0", False)] == (2, 1)
+    assert found[("module:Block_1", True)] == (2, 1)
+    assert found[("step", False)] == (6, 2)
+    assert prediction.modules == ["Block_0", "Block_1"]
+    best = {o.region: float(np.median(unpack(o.ratio))) for o in prediction.options if not o.asynchronous}
+    assert best["module:Net_0"] > best["modules"] > best["module:Block_0"]
+
+
+def test_a_step_that_only_waits_belongs_to_the_steps_before_it(tmp_path):
+    """Where the device is the slowest stage and the host waits for it in one of ten steps, that step alone takes long."""
+    program = program_of(lazy(12, work=(150, 60), wait_in=(5,)), tmp_path)
+    assert program.steps == 10
+    walls = (program.high - program.low) / 1000
+    assert walls.max() > 5 * np.median(walls)
+    # From the last recipe's end to the next one's start: 3 until it is seen, 10, 40 + 10 of host, 20, 5; instead of a gap of 2.
+    assert sum(times(program, line(program))) == pytest.approx(10 * 214 + 88 - 2)
+
+
+def test_profiler_rows_are_taken_off_host_work(tmp_path):
+    program = build_recipes(*parts(lazy(8), tmp_path), {HostKind.OP: 1000.0, HostKind.RUNTIME: 500.0})
+    recorded = line(program)
+    done = play(program, recorded.actions, work_of(recorded.actions, np.ones(1)), repeats=2)
+    # Per step 4 operators of 1 µs; 4 accumulations and 2 flushes of 0.5 µs.
+    assert step_times(done, program.steps)[0] / 1000 == pytest.approx([93] * program.steps)
