@@ -297,7 +297,7 @@ def _regions(
         borders = np.array(forward_end, dtype=np.int64)
         out += [
             Region("forward+backward", both),
-            Region("model", subtract(both, loss), inputs=2, borders=borders),
+            Region("model", subtract(both, loss), inputs=2, split=True, borders=borders),
             Region("optimizer", intersect(optimizer, windows), inputs=0),
         ]
     return out

@@ -201,10 +201,13 @@ def _parts(program: RecipeProgram, piece: Ints) -> list[_Part]:
     a, p = action[known], piece[known]
     first = np.flatnonzero(np.append([True], (a[1:] != a[:-1]) | (p[1:] != p[:-1])))
     stop = np.append(first[1:], len(known))
-    begin = np.searchsorted(a, a, side="left")  # actions hand over in the order of their operators
-    count = np.searchsorted(a, a, side="right") - begin
+    count = np.bincount(a)[a]
+    # A replay between an operator and its flush has an operator of its own: those of one action need not stand together.
+    order = np.argsort(a, kind="stable")
+    place = np.empty(len(a), dtype=np.int64)
+    place[order] = np.arange(len(a)) - np.searchsorted(a[order], a[order], side="left")
     return [
-        (int(p[i]), int(known[i]), int(a[i]), float((i - begin[i]) / count[i]), float((j - begin[i]) / count[i]))
+        (int(p[i]), int(known[i]), int(a[i]), float(place[i] / count[i]), float((place[j - 1] + 1) / count[i]))
         for i, j in zip(first.tolist(), stop.tolist(), strict=True)
     ]
 
