@@ -13,7 +13,8 @@ import numpy.typing as npt
 from hpuprof.analysis.graph_mode.advice import Situation, api_name, code_for, note_for
 from hpuprof.analysis.graph_mode.constants import constants_for
 from hpuprof.analysis.graph_mode.obstacles import OPTIMIZER
-from hpuprof.analysis.graph_mode.predict import Draws, unpack
+from hpuprof.analysis.graph_mode.predict import REPLAY_LIMIT, Draws, unpack
+from hpuprof.analysis.graph_mode.rhythm import alone_ns, together_ns
 from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import FileRow, ModuleRow
@@ -23,7 +24,6 @@ Floats = npt.NDArray[np.float64]
 GAIN, LOSS = 1.05, 0.99
 """The dead band: within 5 % no claim is made; a loss is a step more than 1 % slower."""
 SURE = 0.9
-REPLAY_LIMIT = 0.08
 STAGES_LIMIT = 0.10
 UNEXPLAINED_LIMIT = 0.15
 MIN_STEPS = 2
@@ -31,6 +31,7 @@ KEEP_OPTIONS = 12
 DECIDES = 0.3
 """Change of the probability of a gain between little and much profiling cost from which the missing step time would decide."""
 NEAR = 0.01
+NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 _SOLVED = ("HP320",)  # the code to type sets capturable=True
 _CUTS = ("HP302", "HP303", "HP305", "HP310", "HP315", "HP317")  # cuts that leave the pieces capturable
 _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
@@ -103,8 +104,11 @@ def _refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> 
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)
     limit = REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT
     if (worst.replay_error or 0.0) > limit:
+        off = f"{100 * (worst.replay_error or 0):.0f} % off"
+        if worst.fell_back is not None:
+            off = f"{100 * worst.fell_back:.0f} % off, and from stage times {off}"
         return (
-            f"the recorded step cannot be explained: replayed unchanged it is {100 * (worst.replay_error or 0):.0f} % off",
+            f"the recorded step cannot be explained: replayed unchanged it is {off}",
             "a trace with correlations between launches and device rows, of more steps",
             "HPUProfiler(active=10)",
         )
@@ -139,6 +143,7 @@ def _cannot(
         method=p.method if p else "none",
         replay_error=p.replay_error if p else None,
         unexplained=p.unexplained if p and p.method == "replay" else None,
+        together_error=None,
         region=None,
         api=None,
         options=[],
@@ -160,17 +165,38 @@ def _key(option: Option) -> tuple[str, bool, bool]:
     return option.region, option.drops_sync, option.asynchronous
 
 
-def _joint(predictions: Sequence[Prediction], key: tuple[str, bool, bool]) -> tuple[Floats, Floats] | None:
-    """Return samples of the step time then and of the speed-up when every rank captures this region; None where one cannot."""
-    times = []
+def _joint(
+    predictions: Sequence[Prediction], key: tuple[str, bool, bool], *, together: bool
+) -> tuple[Floats, Floats] | None:
+    """Return samples of the step time then and of the speed-up when every rank captures this region; None where one cannot.
+
+    `together`: ranks are replayed with their collectives starting together; otherwise the slowest rank sets the step.
+    """
+    times, options = [], []
     for prediction in predictions:
         found = [o for o in prediction.options if _key(o) == key]
         if not found:
             return None
         times.append(prediction.base_step_ns / unpack(found[0].ratio))
+        options.append(found[0])
     then = np.max(np.array(times), axis=0)
+    rhythms = [o.rhythm for o in options if o.rhythm is not None]
+    if together and len(rhythms) == len(predictions):
+        joint = together_ns(rhythms, [p.groups for p in predictions])
+        if joint is not None:
+            then = then * joint / max(alone_ns(rhythm) for rhythm in rhythms)
     base = median(p.base_step_ns for p in predictions)
     return then, base / then
+
+
+def _together_error(predictions: Sequence[Prediction]) -> float | None:
+    """Return by how much all ranks replayed together as recorded miss the recorded step; None where they cannot be."""
+    rhythms = [p.rhythm for p in predictions if p.rhythm is not None]
+    if len(predictions) < 2 or len(rhythms) < len(predictions):
+        return None
+    found = together_ns(rhythms, [p.groups for p in predictions])
+    recorded = float(np.mean([p.profiled_step_ns for p in predictions]))
+    return None if found is None or not recorded else abs(found - recorded) / recorded
 
 
 def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> GraphMode:
@@ -178,8 +204,10 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     lead = predictions[0]
     base = float(median(p.base_step_ns for p in predictions))
     samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]] = {}
+    error = _together_error(predictions)
+    together = error is not None and error <= REPLAY_LIMIT
     for option in lead.options:
-        joint = _joint(predictions, _key(option))
+        joint = _joint(predictions, _key(option), together=together)
         if joint is not None:
             samples[_key(option)] = joint
     if not samples:
@@ -191,10 +219,12 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     blocked = {key: _blockers(standing, key[0]) for key in samples}
     constants = constants_for(first.family, first.mode, {c.name: c for c in lead.measured})
     scale = constants["kernel_scale"].low
-    critical = scale * max(p.critical_ns for p in predictions)
-    floor = {key: max(critical, 0.9 * _outside(predictions, key)) for key in samples}
-    # No prediction may promise what neither the device's critical path nor the host outside the region allows.
-    samples = {key: _no_faster(then, base, floor[key]) for key, (then, _) in samples.items()}
+    critical = scale * _critical_ns(predictions, together=together)
+    # No prediction may promise what neither the device's critical path nor the host outside the region allows, each of them
+    # at the favourable end of what is believed.
+    longest = base * float(np.exp(NORMAL_95 * lead.base_spread))
+    reach = {key: longest / max(critical, _outside(predictions, key)) for key in samples}
+    samples = {key: _no_faster(ratio, base, reach[key]) for key, (_, ratio) in samples.items()}
     middle = {key: float(np.median(then)) for key, (then, _) in samples.items()}
     fastest = min((middle[k] for k in samples if not k[1] and not blocked[k]), default=min(middle.values()))
     order = sorted(
@@ -227,7 +257,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     open_question = lead.base == "profiled" and _would_decide(ratio)
     verdict = _verdict(gain, blocked=bool(blocked[best]), open_question=open_question)
     chosen = by_key[best]
-    ceiling = base / floor[best]
+    ceiling = reach[best]
     busy = max(p.busy_ns for p in predictions)
     unmeasured = lead.base == "profiled"
     advise = verdict in ("yes", "marginal")
@@ -245,14 +275,17 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
         profiled_step_ns=float(median(p.profiled_step_ns for p in predictions)),
         uncorrected_step_ns=max(o.uncorrected_ns for p in predictions for o in p.options if _key(o) == best),
         ceiling=ceiling,
-        unreachable=max(ceiling, base / (scale * busy)) if busy > 0 else None,
+        unreachable=max(ceiling, longest / (scale * busy)) if busy > 0 else None,
         method=lead.method,
         replay_error=max((p.replay_error for p in predictions if p.replay_error is not None), default=None),
         unexplained=max(p.unexplained for p in predictions) if lead.method == "replay" else None,
+        together_error=error if together else None,
         region=best[0],
         api=options[0].api,
         options=options,
-        evidence=_evidence(lead, chosen, base) + _out_of_reach(order, samples, blocked, best),
+        evidence=_evidence(lead, chosen, base)
+        + _joined(predictions, error, together=together)
+        + _out_of_reach(order, samples, blocked, best),
         assumptions=_assumptions(lead, first.mode, len(predictions)),
         next_measurement="the step time without the profiler" if unmeasured else _sharpen(lead),
         command=(
@@ -265,13 +298,23 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     )
 
 
+def _critical_ns(predictions: Sequence[Prediction], *, together: bool) -> float:
+    """Return the step time [ns] if host work took no time."""
+    rhythms = [p.critical_rhythm for p in predictions if p.critical_rhythm is not None]
+    if together and len(rhythms) == len(predictions):
+        found = together_ns(rhythms, [p.groups for p in predictions])
+        if found is not None:
+            return found
+    return max(p.critical_ns for p in predictions)
+
+
 def _outside(predictions: Sequence[Prediction], key: tuple[str, bool, bool]) -> float:
-    return max(o.host_outside_ns for p in predictions for o in p.options if _key(o) == key)
+    return max(o.host_outside_low_ns for p in predictions for o in p.options if _key(o) == key)
 
 
-def _no_faster(then: Floats, base: float, floor: float) -> tuple[Floats, Floats]:
-    slower = np.maximum(then, floor)
-    return slower, base / slower
+def _no_faster(ratio: Floats, base: float, reach: float) -> tuple[Floats, Floats]:
+    less = np.minimum(ratio, reach)
+    return base / less, less
 
 
 def _would_decide(ratio: Floats) -> bool:
@@ -472,12 +515,34 @@ def _evidence(lead: Prediction, best: Option, base: float) -> list[str]:
     out = [
         f"{lead.steps} steps replayed unchanged come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time"
         if lead.method == "replay"
-        else f"stage times explain the recorded step within {100 * (lead.replay_error or 0.0):.1f} %",
+        else f"stage times explain the recorded step within {100 * (lead.replay_error or 0.0):.1f} %{_given_up(lead)}",
         f"{best.launches:.0f} launches per step become {best.graphs:.0f} {_launched(best)}; {_ms(best.host_outside_ns)} of host work per step stays outside",
     ]
     if lead.base != "profiled":
         out.append(f"step time without the profiler {_ms(base)}, recorded {_ms(lead.profiled_step_ns)}")
     return out + _facts(lead)
+
+
+def _given_up(lead: Prediction) -> str:
+    return "" if lead.fell_back is None else f"; replayed launch by launch it was {100 * lead.fell_back:.0f} % off"
+
+
+def _joined(predictions: Sequence[Prediction], error: float | None, *, together: bool) -> list[str]:
+    """Tell how ranks were put together."""
+    ranks = len(predictions)
+    if ranks < 2 or not any(p.collectives for p in predictions):
+        return []
+    if error is not None and together:
+        return [
+            f"{ranks} ranks replayed together, each collective starting when its last rank is ready, come within {100 * error:.1f} % of the recorded time"
+        ]
+    if error is not None:
+        why = f"replayed together they are {100 * error:.0f} % off"
+    elif any(p.method != "replay" for p in predictions):
+        why = "stage times hold no place for collectives"
+    else:
+        why = "their collectives do not fit together"
+    return [f"the slowest of {ranks} ranks sets the step: {why}"]
 
 
 def _assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
