@@ -9,7 +9,7 @@ def duration(ns: float | None, *, sign: bool = False) -> str:
     """Format nanoseconds with a fitting unit and three or four digits; with a plus for increases when `sign`."""
     if ns is None:
         return UNKNOWN
-    mark = "−" if ns < 0 and sign else "-" if ns < 0 else "+" if sign else ""
+    mark = "−" if ns < 0 else "+" if sign else ""
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= size:
             value = abs(ns) / size
