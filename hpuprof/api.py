@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpuprof._version import __version__
-from hpuprof.analysis.collectives import read_manifest
 from hpuprof.cache import Cache, code_digest, prune
 from hpuprof.conversion.run import TARGETS, Conversion, convert_run, refuse_among
 from hpuprof.diagnostics import DIAGNOSTICS
@@ -18,6 +17,7 @@ from hpuprof.errors import ConfigError, InputError, InsufficientDataError, Trace
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
+from hpuprof.model.clock import GivenClock, read_manifest
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
@@ -158,13 +158,14 @@ def analyze(
     return report
 
 
-def _read_manifest(path: str) -> dict[str, tuple[float, float]]:
+def _read_manifest(path: str) -> dict[str, GivenClock]:
     try:
         return read_manifest(Path(path).read_bytes())
     except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(
-            f"{path}: no clock manifest: {error}",
-            hint='{"host": offset_ns} or {"host": {"offset_ns": .., "drift_ppm": ..}}',
+            f"{path}: no clock manifest: {reason}",
+            hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to the stamps of a host',
         ) from error
 
 
@@ -359,7 +360,7 @@ def merge(
     Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
     not there.
     """
-    from hpuprof.timeline.merge import MergeOptions, manifest_offsets, merge_files
+    from hpuprof.timeline.merge import MergeOptions, given_offsets, merge_files
     from hpuprof.timeline.steps import Selection, parse_steps
 
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
@@ -368,7 +369,7 @@ def merge(
     if mode not in ("raw", "collective", "manifest") or (mode == "manifest") != bool(manifest):
         raise UsageError(f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/viewers.md")
     if mode == "manifest":
-        offsets = manifest_offsets(manifest, run.files, run.identities)
+        offsets = given_offsets(_read_manifest(manifest), manifest, run.files, run.identities)
     elif mode == "collective":
         offsets = _estimated_clocks(analyze(run, clock="collective", jobs=jobs, executor=executor))
     chosen = parse_steps(steps) if isinstance(steps, str) else Selection(*steps) if steps else None

@@ -20,6 +20,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.model.clock import GivenClock
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -62,22 +64,22 @@ class Clocks:
         return stamp + np.rint(moved).astype(np.int64)
 
 
-def given_clocks(mode: str, offsets: Sequence[tuple[float, float] | None], middle_ns: int) -> Clocks:
-    """Return clocks that are taken as given: offset and drift per host, None where the clock is unknown."""
-    count = len(offsets)
+def given_clocks(mode: str, given: Sequence[GivenClock | None], middle_ns: int) -> Clocks:
+    """Return clocks that are taken as given, one per host, None where the clock is unknown."""
+    count = len(given)
     unknown = np.full(count, np.nan)
-    known = [o if o is not None else (0.0, 0.0) for o in offsets]
+    known = [clock if clock is not None else GivenClock(0.0) for clock in given]
     return Clocks(
         mode,
         middle_ns,
-        np.array([o for o, _ in known], dtype=np.float64),
-        np.array([d for _, d in known], dtype=np.float64),
+        np.array([clock.at(middle_ns) for clock in known], dtype=np.float64),
+        np.array([clock.drift_ppm * 1e-6 for clock in known], dtype=np.float64),
         unknown,
         unknown.copy(),
         unknown.copy(),
         np.zeros(count, dtype=np.int64),
         np.zeros(count, dtype=np.int64),
-        np.array([-1 if o is None else 0 for o in offsets], dtype=np.int64),
+        np.array([-1 if clock is None else 0 for clock in given], dtype=np.int64),
     )
 
 

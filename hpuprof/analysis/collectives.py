@@ -5,7 +5,6 @@ Everything that compares ranks needs a common clock; collectives whose ranks' cl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from hpuprof.analysis.clocks import Clocks, contradictions, estimate, given_clocks
 from hpuprof.analysis.matching import SYMMETRIC, Matching, RankCalls
 from hpuprof.model.calls import Ints
+from hpuprof.model.clock import GivenClock
 
 Flags = npt.NDArray[np.bool_]
 
@@ -126,32 +126,14 @@ def gather(ranks: Sequence[RankCalls], matching: Matching, column: str) -> Ints:
     return joined[base[matching.rank] + matching.call] if len(matching.rank) else none
 
 
-def read_manifest(text: bytes) -> dict[str, tuple[float, float]]:
-    """Read a clock manifest: `{"host": offset_ns}` or `{"host": {"offset_ns": ..., "drift_ppm": ...}}`.
-
-    Raises ValueError when it is neither.
-    """
-    data = json.loads(text)
-    if not isinstance(data, dict):
-        raise ValueError("it holds no JSON object")  # noqa: TRY004 - the file is wrong, not a type
-    out = {}
-    for host, value in data.items():
-        entry = value if isinstance(value, dict) else {"offset_ns": value}
-        offset, drift = entry.get("offset_ns"), entry.get("drift_ppm", 0)
-        if any(not isinstance(v, (int, float)) or isinstance(v, bool) for v in (offset, drift)):
-            raise ValueError(f"{host!r}: offset_ns and drift_ppm are numbers")
-        out[host] = (float(offset), float(drift) * 1e-6)  # type: ignore[arg-type]
-    return out
-
-
 def time_members(
     ranks: Sequence[RankCalls],
     matching: Matching,
     *,
     clock: str = "collective",
-    manifest: Mapping[str, tuple[float, float]] | None = None,
+    manifest: Mapping[str, GivenClock] | None = None,
 ) -> Timed:
-    """Put all members on one clock. `clock`: raw, collective or manifest (which then gives offset and drift per host)."""
+    """Put all members on one clock. `clock`: raw, collective or manifest (which then gives the clock of each host)."""
     placement = place(ranks, matching, trust_hosts=clock != "collective")
     which = np.repeat(np.arange(len(matching)), matching.count)
     raw_start, raw_end = _raw(ranks, matching.rank, matching.call)
@@ -160,7 +142,7 @@ def time_members(
         mask = _timed_members(ranks, matching)
         clocks = estimate(len(placement.names), which[mask], host[mask], raw_start[mask], raw_end[mask])
     else:
-        known: list[tuple[float, float] | None] = [(0.0, 0.0)] * len(placement.names)
+        known: list[GivenClock | None] = [GivenClock(0.0)] * len(placement.names)
         if clock == "manifest":
             known = [(manifest or {}).get(name) for name in placement.names]
         middle = int((int(raw_start.min()) + int(raw_end.max())) // 2) if len(raw_start) else 0

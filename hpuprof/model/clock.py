@@ -1,9 +1,10 @@
-"""How far one rank's clock is off, and the map from its stamps to the common axis."""
+"""How far one rank's clock is off, the map from its stamps to the common axis, and clocks that the user gives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from hpuprof.model.trace import Ints
@@ -28,3 +29,28 @@ class ClockOffset:
             return shifted
         ahead = (stamps - self.reference_ns).astype(np.float64) * (self.drift_ppm * 1e-6)
         return shifted - np.rint(ahead).astype(np.int64)
+
+
+class GivenClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A clock that the user knows: what to add to its stamps [ns], and how that grows [µs per s] from the stamp `reference_ns` on."""
+
+    offset_ns: float
+    drift_ppm: float = 0.0
+    reference_ns: int | None = None
+
+    def at(self, stamp: int) -> float:
+        """Return what to add to this stamp [ns]."""
+        return self.offset_ns + self.drift_ppm * 1e-6 * (stamp - (self.reference_ns or 0))
+
+
+def read_manifest(text: bytes) -> dict[str, GivenClock]:
+    """Read a clock manifest: `{"host": offset_ns}` or `{"host": {"offset_ns": ..., "drift_ppm": ..., "reference_ns": ...}}`.
+
+    Raises ValueError when it is neither, or tells a drift without the stamp it counts from.
+    """
+    found = msgspec.json.decode(text, type=dict[str, float | GivenClock])
+    out = {key: entry if isinstance(entry, GivenClock) else GivenClock(entry) for key, entry in found.items()}
+    bare = [key for key, entry in out.items() if entry.drift_ppm and entry.reference_ns is None]
+    if bare:
+        raise ValueError(f"{bare[0]!r}: drift_ppm needs reference_ns, the stamp at which offset_ns holds")
+    return out

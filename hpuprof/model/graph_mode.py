@@ -33,6 +33,21 @@ class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
     constants: Annotated[list[Constant], Meta(description="What was measured.")]
 
 
+class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of one rank seen from its collectives, for replaying ranks together. Arrays are little-endian bytes, times 32-bit floats [ns]."""
+
+    free: Annotated[
+        bytes,
+        Meta(description="When each collective, and last the step's end, would come if no collective took time [ns]."),
+    ]
+    later: Annotated[bytes, Meta(description="Collective that waits, 16-bit; their number stands for the step's end.")]
+    earlier: Annotated[bytes, Meta(description="Collective that it waits for, 16-bit.")]
+    after: Annotated[bytes, Meta(description="How long after that one's end at the earliest [ns].")]
+    alone: Annotated[bytes, Meta(description="Duration of each collective when this rank is replayed by itself [ns].")]
+    transfer: Annotated[bytes, Meta(description="Shortest duration of each collective over the steps [ns].")]
+    order: Annotated[bytes, Meta(description="Place of each collective in the recorded step, 16-bit.")]
+
+
 class Option(msgspec.Struct, frozen=True, kw_only=True):
     """One candidate: a region captured, with or without the waits inside the step. Samples are aligned across ranks and options."""
 
@@ -45,6 +60,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     ratio: Annotated[bytes, Meta(description="Samples of eager over captured step time, 32-bit floats, little-endian.")]
     uncorrected_ns: Annotated[float, Meta(description="Captured step time when profiling cost is left in [ns].")]
     host_outside_ns: Annotated[float, Meta(description="Host time per step outside the region, corrected [ns].")]
+    host_outside_low_ns: Annotated[float, Meta(description="5th percentile of what is believed of it [ns].")] = 0.0
+    rhythm: Annotated[Rhythm | None, Meta(description="Its collectives; None without collectives.")] = None
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +97,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Annotated[str, Meta(description="Class of the optimizer, or empty.")] = ""
     accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps.")] = False
     collectives: Annotated[bool, Meta(description="Collectives run inside the step.")] = False
+    rhythm: Annotated[Rhythm | None, Meta(description="The collectives of the recorded step.")] = None
+    critical_rhythm: Annotated[Rhythm | None, Meta(description="The same with host work at zero.")] = None
+    groups: Annotated[list[str], Meta(description="Group of each collective of that step; empty text: unknown.")] = []
+    fell_back: Annotated[
+        float | None, Meta(description="Error of the replay that was given up for stage times; None: none was.")
+    ] = None
     measured: Annotated[list[Constant], Meta(description="Constants that came from a machine profile.")] = []
     options: Annotated[list[Option], Meta(description="Candidates.")] = []
     reason: Annotated[str, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
@@ -155,6 +178,12 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     replay_error: Annotated[float | None, Meta(description="Step replayed unchanged against the recorded one.")]
     unexplained: Annotated[
         float | None, Meta(description="Delay of device rows that nothing explains, over step time.")
+    ]
+    together_error: Annotated[
+        float | None,
+        Meta(
+            description="All ranks replayed together as recorded, each collective starting when its last rank is ready, against the recorded step. Unknown: ranks were joined by the slowest one."
+        ),
     ]
     region: Annotated[str | None, Meta(description="Of the recommended option.")]
     api: Annotated[str | None, Meta(description="Of the recommended option.")]

@@ -50,6 +50,7 @@ def numbers(graph: GraphMode) -> list[tuple[str, str]]:
         ("ceiling (no graph can pass it)", _ratio(graph.ceiling)),
         ("device busy alone (out of reach)", _ratio(graph.unreachable)),
         ("replayed unchanged, off by", percent(graph.replay_error)),
+        ("ranks replayed together, off by", percent(graph.together_error)),
         ("delay that nothing explains", percent(graph.unexplained)),
     ]
     return [(label, value) for label, value in found if value != UNKNOWN]

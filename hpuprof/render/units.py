@@ -1,10 +1,13 @@
-"""Numbers and names as people read them. The only place where integers become rounded text."""
+"""Numbers and names as people read them. With `hpuprof.model.units` the only place where integers become rounded text."""
 
 from __future__ import annotations
 
 import re
 
-UNKNOWN = "unknown"
+from hpuprof.model.units import UNKNOWN, duration
+
+__all__ = ["UNKNOWN", "clean", "duration", "measured", "number", "percent", "shorten", "size"]
+
 # Control characters, and marks that reorder or hide text in terminals and browsers.
 _HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
@@ -12,17 +15,6 @@ _HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u206
 def clean(text: str) -> str:
     """Replace control characters and direction marks, so that a name cannot steer a terminal or a page."""
     return _HOSTILE.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def duration(ns: int | float | None) -> str:
-    """Format nanoseconds with a fitting unit and three or four digits."""
-    if ns is None:
-        return UNKNOWN
-    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(ns) >= size:
-            value = ns / size
-            return f"{value:.1f} {unit}" if value >= 100 else f"{value:.2f} {unit}"
-    return f"{ns:.0f} ns"
 
 
 def percent(fraction: float | None) -> str:

@@ -12,6 +12,7 @@ from hpuprof.analysis.bound import Bound, decide
 from hpuprof.analysis.groups import percentile
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.ingest.discover import AGAIN, Identity, Skipped
+from hpuprof.model.clock import GivenClock
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
@@ -37,13 +38,13 @@ def combine(
     table_rows: int = 0,
     again: Mapping[str, int] | None = None,
     clock: str = "collective",
-    offsets: Mapping[str, tuple[float, float]] | None = None,
+    offsets: Mapping[str, GivenClock] | None = None,
 ) -> ReportData:
     """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing.
 
     `table_rows`: how long a table with rows of many files may get, 0 for any length. `again`: work that had to be done again,
-    reason to number of files. `clock` relates the clocks of hosts: collective, raw, or manifest with each host's offset [ns] and
-    drift in `offsets`.
+    reason to number of files. `clock` relates the clocks of hosts: collective, raw, or manifest with the clock of each
+    host in `offsets`.
     """
     parts = list(opened(results))
     done = sorted(

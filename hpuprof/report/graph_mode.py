@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.advice import Situation, api_name, code_for, note_for
+from hpuprof.analysis.graph_mode.advice import api_name, code_for, note_for
 from hpuprof.analysis.graph_mode.constants import constants_for
-from hpuprof.analysis.graph_mode.obstacles import OPTIMIZER
-from hpuprof.analysis.graph_mode.predict import Draws, unpack
+from hpuprof.analysis.graph_mode.predict import REPLAY_LIMIT, Draws, unpack
+from hpuprof.analysis.graph_mode.rhythm import alone_ns, together_ns
 from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.tables import FileRow, ModuleRow
+from hpuprof.report.graph_obstacles import Standing, blockers, memory_held, situation_of
+from hpuprof.report.graph_words import (
+    GAIN,
+    LOSS,
+    assumptions,
+    evidence,
+    facts,
+    how_joined,
+    out_of_reach,
+    sentence_for,
+    sharpen,
+)
 
 Floats = npt.NDArray[np.float64]
 
-GAIN, LOSS = 1.05, 0.99
-"""The dead band: within 5 % no claim is made; a loss is a step more than 1 % slower."""
 SURE = 0.9
-REPLAY_LIMIT = 0.08
 STAGES_LIMIT = 0.10
 UNEXPLAINED_LIMIT = 0.15
 MIN_STEPS = 2
@@ -31,8 +38,7 @@ KEEP_OPTIONS = 24
 DECIDES = 0.3
 """Change of the probability of a gain between little and much profiling cost from which the missing step time would decide."""
 NEAR = 0.01
-_SOLVED = ("HP320",)  # the code to type sets capturable=True
-_CUTS = ("HP302", "HP303", "HP305", "HP310", "HP315", "HP317")  # cuts that leave the pieces capturable
+NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
 
@@ -78,7 +84,7 @@ def _compiled(main: Sequence[RankPartial], predictions: Sequence[Prediction]) ->
         base=lead.base if base else None,
         base_step_ns=base,
         unreachable=base / lead.busy_ns if base and lead.busy_ns else None,
-        evidence=_facts(lead),
+        evidence=facts(lead),
         next_measurement="",
         command="",
     )
@@ -103,8 +109,11 @@ def _refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> 
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)
     limit = REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT
     if (worst.replay_error or 0.0) > limit:
+        off = f"{100 * (worst.replay_error or 0):.0f} % off"
+        if worst.fell_back is not None:
+            off = f"{100 * worst.fell_back:.0f} % off, and from stage times {off}"
         return (
-            f"the recorded step cannot be explained: replayed unchanged it is {100 * (worst.replay_error or 0):.0f} % off",
+            f"the recorded step cannot be explained: replayed unchanged it is {off}",
             "a trace with correlations between launches and device rows, of more steps",
             "HPUProfiler(active=10)",
         )
@@ -139,6 +148,7 @@ def _cannot(
         method=p.method if p else "none",
         replay_error=p.replay_error if p else None,
         unexplained=p.unexplained if p and p.method == "replay" else None,
+        together_error=None,
         region=None,
         api=None,
         options=[],
@@ -160,17 +170,38 @@ def _key(option: Option) -> tuple[str, bool, bool]:
     return option.region, option.drops_sync, option.asynchronous
 
 
-def _joint(predictions: Sequence[Prediction], key: tuple[str, bool, bool]) -> tuple[Floats, Floats] | None:
-    """Return samples of the step time then and of the speed-up when every rank captures this region; None where one cannot."""
-    times = []
+def _joint(
+    predictions: Sequence[Prediction], key: tuple[str, bool, bool], *, together: bool
+) -> tuple[Floats, Floats] | None:
+    """Return samples of the step time then and of the speed-up when every rank captures this region; None where one cannot.
+
+    `together`: ranks are replayed with their collectives starting together; otherwise the slowest rank sets the step.
+    """
+    times, options = [], []
     for prediction in predictions:
         found = [o for o in prediction.options if _key(o) == key]
         if not found:
             return None
         times.append(prediction.base_step_ns / unpack(found[0].ratio))
+        options.append(found[0])
     then = np.max(np.array(times), axis=0)
+    rhythms = [o.rhythm for o in options if o.rhythm is not None]
+    if together and len(rhythms) == len(predictions):
+        joint = together_ns(rhythms, [p.groups for p in predictions])
+        if joint is not None:
+            then = then * joint / max(alone_ns(rhythm) for rhythm in rhythms)
     base = median(p.base_step_ns for p in predictions)
     return then, base / then
+
+
+def _together_error(predictions: Sequence[Prediction]) -> float | None:
+    """Return by how much all ranks replayed together as recorded miss the recorded step; None where they cannot be."""
+    rhythms = [p.rhythm for p in predictions if p.rhythm is not None]
+    if len(predictions) < 2 or len(rhythms) < len(predictions):
+        return None
+    found = together_ns(rhythms, [p.groups for p in predictions])
+    recorded = float(np.mean([p.profiled_step_ns for p in predictions]))
+    return None if found is None or not recorded else abs(found - recorded) / recorded
 
 
 def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> GraphMode:
@@ -178,23 +209,27 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     lead = predictions[0]
     base = float(median(p.base_step_ns for p in predictions))
     samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]] = {}
+    error = _together_error(predictions)
+    together = error is not None and error <= REPLAY_LIMIT
     for option in lead.options:
-        joint = _joint(predictions, _key(option))
+        joint = _joint(predictions, _key(option), together=together)
         if joint is not None:
             samples[_key(option)] = joint
     if not samples:
         return _cannot(
             "no part of the step is the same on every rank", first.family, first.mode, "traces of one job", ""
         )
-    standing = [_Standing.of(part, {key[0] for key in samples}) for part in main]
-    situation = _situation(first, standing, lead, "model")
-    blocked = {key: _blockers(standing, key[0]) for key in samples}
+    standing = [Standing.of(part, {key[0] for key in samples}) for part in main]
+    situation = situation_of(first, standing, lead, "model")
+    blocked = {key: blockers(standing, key[0]) for key in samples}
     constants = constants_for(first.family, first.mode, {c.name: c for c in lead.measured})
     scale = constants["kernel_scale"].low
-    critical = scale * max(p.critical_ns for p in predictions)
-    floor = {key: max(critical, 0.9 * _outside(predictions, key)) for key in samples}
-    # No prediction may promise what neither the device's critical path nor the host outside the region allows.
-    samples = {key: _no_faster(then, base, floor[key]) for key, (then, _) in samples.items()}
+    critical = scale * _critical_ns(predictions, together=together)
+    # No prediction may promise what neither the device's critical path nor the host outside the region allows, each of them
+    # at the favourable end of what is believed.
+    longest = base * float(np.exp(NORMAL_95 * lead.base_spread))
+    reach = {key: longest / max(critical, _outside(predictions, key)) for key in samples}
+    samples = {key: _no_faster(ratio, base, reach[key]) for key, (_, ratio) in samples.items()}
     middle = {key: float(np.median(then)) for key, (then, _) in samples.items()}
     fastest = min((middle[k] for k in samples if not k[1] and not blocked[k]), default=min(middle.values()))
     order = sorted(
@@ -215,7 +250,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
             asynchronous=key[2],
             launches=by_key[key].launches,
             graphs=by_key[key].graphs,
-            memory_bytes=_memory(standing, key[0]),
+            memory_bytes=memory_held(standing, key[0]),
             break_even_steps=_break_even(first.family, base, middle[key]),
             blocked_by=blocked[key],
             note=note_for(situation, key[0], drops_sync=key[1], asynchronous=key[2]),
@@ -227,13 +262,13 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     open_question = lead.base == "profiled" and _would_decide(ratio)
     verdict = _verdict(gain, blocked=bool(blocked[best]), open_question=open_question)
     chosen = by_key[best]
-    ceiling = base / floor[best]
+    ceiling = reach[best]
     busy = max(p.busy_ns for p in predictions)
     unmeasured = lead.base == "profiled"
     advise = verdict in ("yes", "marginal")
     return GraphMode(
         verdict=verdict,
-        sentence=_sentence(verdict, options[0], lead, first.mode, base),
+        sentence=sentence_for(verdict, options[0], lead, first.mode, base),
         mode=first.mode,
         family=first.family,
         speedup=_interval(ratio),
@@ -245,33 +280,46 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
         profiled_step_ns=float(median(p.profiled_step_ns for p in predictions)),
         uncorrected_step_ns=max(o.uncorrected_ns for p in predictions for o in p.options if _key(o) == best),
         ceiling=ceiling,
-        unreachable=max(ceiling, base / (scale * busy)) if busy > 0 else None,
+        unreachable=max(ceiling, longest / (scale * busy)) if busy > 0 else None,
         method=lead.method,
         replay_error=max((p.replay_error for p in predictions if p.replay_error is not None), default=None),
         unexplained=max(p.unexplained for p in predictions) if lead.method == "replay" else None,
+        together_error=error if together else None,
         region=best[0],
         api=options[0].api,
         options=options,
-        evidence=_evidence(lead, chosen, base) + _out_of_reach(order, samples, blocked, best),
-        assumptions=_assumptions(lead, first.mode, len(predictions)),
-        next_measurement="the step time without the profiler" if unmeasured else _sharpen(lead),
+        evidence=evidence(lead, chosen, base)
+        + how_joined(predictions, error, together=together)
+        + out_of_reach(order, samples, blocked, best),
+        assumptions=assumptions(lead, first.mode, len(predictions)),
+        next_measurement="the step time without the profiler" if unmeasured else sharpen(lead),
         command=(
             "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it"
             if unmeasured
             else "hpuprof calibrate -o machine.json, then hpuprof advise TRACES --constants machine.json"
         ),
-        code=code_for(_situation(first, standing, lead, best[0]), best[0], asynchronous=best[2]) if advise else "",
+        code=code_for(situation_of(first, standing, lead, best[0]), best[0], asynchronous=best[2]) if advise else "",
         constants=list(constants.values()),
     )
 
 
+def _critical_ns(predictions: Sequence[Prediction], *, together: bool) -> float:
+    """Return the step time [ns] if host work took no time."""
+    rhythms = [p.critical_rhythm for p in predictions if p.critical_rhythm is not None]
+    if together and len(rhythms) == len(predictions):
+        found = together_ns(rhythms, [p.groups for p in predictions])
+        if found is not None:
+            return found
+    return max(p.critical_ns for p in predictions)
+
+
 def _outside(predictions: Sequence[Prediction], key: tuple[str, bool, bool]) -> float:
-    return max(o.host_outside_ns for p in predictions for o in p.options if _key(o) == key)
+    return max(o.host_outside_low_ns for p in predictions for o in p.options if _key(o) == key)
 
 
-def _no_faster(then: Floats, base: float, floor: float) -> tuple[Floats, Floats]:
-    slower = np.maximum(then, floor)
-    return slower, base / slower
+def _no_faster(ratio: Floats, base: float, reach: float) -> tuple[Floats, Floats]:
+    less = np.minimum(ratio, reach)
+    return base / less, less
 
 
 def _would_decide(ratio: Floats) -> bool:
@@ -296,30 +344,6 @@ def _best(
     return next((key for key in ready if blocked[key] and pays(key)), ready[0])
 
 
-def _out_of_reach(
-    order: list[tuple[str, bool, bool]],
-    samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]],
-    blocked: dict[tuple[str, bool, bool], list[str]],
-    best: tuple[str, bool, bool],
-) -> list[str]:
-    """Tell what removing obstacles would bring, where that is a tenth more than what can be had now."""
-    middle = {key: float(np.median(samples[key][1])) for key in order}
-    other = max((key for key in order if blocked[key] and not key[1]), key=lambda key: middle[key], default=None)
-    if other is None or blocked[best] or middle[other] < 1.1 * middle[best]:
-        return []
-    return [f"without {', '.join(blocked[other])}, {_what(other[0])} could be captured: {_times(middle[other])}"]
-
-
-def _what(region: str) -> str:
-    return {
-        "step": "the whole step",
-        "forward+backward": "forward and backward",
-        "model": "the model's forward and backward",
-        "modules": "the large modules",
-        "optimizer": "the optimizer",
-    }.get(region, f"module {region.removeprefix('module:')}")
-
-
 def _rank(key: tuple[str, bool, bool], relative: float) -> int:
     """Options within a per cent of the fastest come first, the simplest to use of them at the top."""
     if relative > 1 + NEAR:
@@ -338,174 +362,7 @@ def _verdict(gain: float, *, blocked: bool, open_question: bool) -> str:
     return "cannot say" if open_question else "marginal"
 
 
-@dataclass(frozen=True)
-class _Standing:
-    """What stands in the way on one rank: obstacles as (code, severity, modules), and the rows of modules that options name."""
-
-    obstacles: list[tuple[str, str, frozenset[str]]]
-    rows: dict[str, ModuleRow]
-    model: ModuleRow | None
-    shapes: list[str]
-
-    @classmethod
-    def of(cls, part: RankPartial, regions: set[str]) -> _Standing:
-        """Read a rank's tables once: of many ranks they are unpacked only while they are looked at."""
-        rows = list(part.modules)
-        tops = [m for m in rows if m.depth == 0] or [m for m in rows if m.depth < 0]
-        model = max(tops, key=lambda m: m.host_per_step_ns, default=None)
-        names = {r.removeprefix("module:") for r in regions if r.startswith("module:")}
-        return cls(
-            [(o.code, o.severity, frozenset({*o.modules, o.module})) for o in part.obstacles],
-            {m.module: m for m in rows if m.module in names},
-            model,
-            [s.signature for s in part.shapes if model is not None and s.module == model.module][:3],
-        )
-
-    def row(self, region: str) -> ModuleRow | None:
-        """Return the row of the module that a region wraps: by name, else the largest outermost one."""
-        return self.rows.get(region.removeprefix("module:")) if region.startswith("module:") else self.model
-
-
-def _situation(file: FileRow, standing: Sequence[_Standing], lead: Prediction, region: str) -> Situation:
-    """Gather what the code to type depends on: modules, shapes, the optimizer, gradient accumulation."""
-    codes = {code for s in standing for code, _, _ in s.obstacles}
-    model = standing[0].row(region)
-    return Situation(
-        family=file.family,
-        mode=file.mode,
-        modules=tuple(lead.modules),
-        optimizer=lead.optimizer,
-        shapes=(model.signatures or 1) if model else 1,
-        max_graphs=(model.max_graphs_lfu if model.use_lfu else model.max_graphs) if model else None,
-        use_lfu=bool(model and model.use_lfu),
-        accumulates=lead.accumulates or "HP316" in codes,
-        collectives=lead.collectives or (file.world_size or 1) > 1,
-        last_batch="HP308" in codes,
-        inputs=tuple(standing[0].shapes),
-    )
-
-
-def _blockers(standing: Sequence[_Standing], region: str) -> list[str]:
-    """Return codes of obstacles that forbid capturing a region as it is.
-
-    A wait or a read between modules only cuts the region into several graphs, which the prediction accounts for.
-    """
-    whole = region in ("step", "forward+backward", "model")
-    name = region.removeprefix("module:") if region.startswith("module:") else None
-    codes = set()
-    for s in standing:
-        for code, severity, modules in s.obstacles:
-            if code in _SOLVED:
-                continue
-            if OPTIMIZER in modules:
-                inside = region in ("step", "optimizer")
-            else:
-                inside = region != "optimizer" and (name is None or name in modules)
-            if inside and (severity == "blocker" or (whole and severity == "cut" and code not in _CUTS)):
-                codes.add(code)
-    return sorted(codes)
-
-
-def _memory(standing: Sequence[_Standing], region: str) -> int | None:
-    """Return what capture would hold on the rank that holds most: static inputs and the pool; None when not known."""
-    rows = [s.row(region) for s in standing] if region != "optimizer" else []
-    held = [
-        m.static_input_bytes + m.pool_bytes
-        for m in rows
-        if m is not None and m.static_input_bytes is not None and m.pool_bytes is not None
-    ]
-    return max(held, default=None)
-
-
 def _break_even(family: str, base: float, then: float) -> int | None:
     """Return after how many steps warm-up and capture have paid; None when nothing is gained."""
     saved = base - then
     return int(np.ceil(CAPTURE_STEPS.get(family, 5.0) * base / saved)) if saved > 0.01 * base else None
-
-
-def _times(value: float) -> str:
-    return f"{value:.2f}×"
-
-
-def _ms(ns: float) -> str:
-    return f"{ns / 1e6:.2f} ms" if ns >= 1e6 else f"{ns / 1e3:.1f} µs"
-
-
-def _sentence(verdict: str, best: GraphOption, lead: Prediction, mode: str, base: float) -> str:
-    s = best.speedup
-    size = f"{_times(s.median)} ({_times(s.low)} to {_times(s.high)})"
-    what = _what(best.region)
-    if verdict == "yes":
-        extra = "; part of the step is replayed from graphs already" if "graphs" in mode else ""
-        return f"Yes: graph mode for {what} would make the step {size} faster, {_ms(base)} to {_ms(best.step_time_ns.median)}{extra}."
-    if verdict == "no":
-        if lead.loader_bound:
-            return "No: the step waits for data-loader workers, and a graph would only wait longer."
-        if s.median < LOSS and s.high < GAIN:
-            return f"No: graph mode would cost time, {size}."
-        if "graphs" in mode:
-            return f"No: graphs are replayed already, and more of them would change little, {size}."
-        return f"No: graph mode would change little, {size}."
-    if verdict == "marginal":
-        if best.blocked_by:
-            return f"Not as it is: {what} would become {size} faster, but {', '.join(best.blocked_by)} must be removed first."
-        return f"Marginal: graph mode for {what} would make the step {size} faster; that is too close to call."
-    return f"Cannot say: {size} as far as the profiled step shows, and how long a step takes without the profiler decides it."
-
-
-def _launched(option: Option) -> str:
-    return "graph launch" if round(option.graphs) == 1 else "graph launches"
-
-
-def _facts(lead: Prediction) -> list[str]:
-    """Return what the trace shows whatever is recommended."""
-    out = [f"host work {_ms(lead.host_ns)} per step, device busy {_ms(lead.busy_ns)}, waiting left out"]
-    if lead.replays:
-        share = f", {100 * lead.covered:.0f} % of device time" if lead.covered is not None else ""
-        out.append(f"{lead.replays:.1f} graph launches per step are there already{share}")
-    if lead.waits:
-        out.append(f"{lead.waits:.1f} calls per step wait for the device")
-    return out
-
-
-def _evidence(lead: Prediction, best: Option, base: float) -> list[str]:
-    out = [
-        f"{lead.steps} steps replayed unchanged come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time"
-        if lead.method == "replay"
-        else f"{lead.recipes * lead.steps:.0f} recipes of {lead.steps} steps, matched to their launches and replayed unchanged, come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time"
-        if lead.recipes
-        else f"stage times explain the recorded step within {100 * (lead.replay_error or 0.0):.1f} %",
-        f"{best.launches:.0f} launches per step become {best.graphs:.0f} {_launched(best)}; {_ms(best.host_outside_ns)} of host work per step stays outside",
-    ]
-    if lead.base != "profiled":
-        out.append(f"step time without the profiler {_ms(base)}, recorded {_ms(lead.profiled_step_ns)}")
-    return out + _facts(lead)
-
-
-def _assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
-    out = ["shapes and control flow of the recorded steps are those of the run"]
-    if lead.base == "profiled":
-        out.append("what profiling costs per row is taken from other machines; the gain is biased upwards")
-    if ranks > 1 or lead.collectives:
-        out.append("all ranks use graph mode")
-    if not lead.loader_bound:
-        out.append("data loading keeps up with the faster step")
-    if lead.method == "pipeline":
-        out.append(
-            "launches and device rows carry no link: recipes are matched first in, first out"
-            if lead.recipes
-            else "without links or matching recipes the step is the slowest of its stages' totals"
-        )
-    if lead.other_threads:
-        out.append(
-            f"{100 * lead.other_threads:.0f} % of launches come from further threads, taken to alternate with the main one"
-        )
-    if mode.startswith("lazy"):
-        out.append("replay costs on Gaudi were never measured by this project; their range is wide")
-    return out
-
-
-def _sharpen(lead: Prediction) -> str:
-    if lead.base_spread > 0.03:
-        return "a longer, steadier timing of the step without the profiler"
-    return "this machine's cost of a replay, a gap and a copy"

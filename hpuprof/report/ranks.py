@@ -16,6 +16,7 @@ from hpuprof.analysis.matching import PAIRED, Matching, RankCalls, match
 from hpuprof.analysis.parallelism import Use, uses
 from hpuprof.analysis.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
 from hpuprof.model.calls import DEEDS, unpack
+from hpuprof.model.clock import GivenClock
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import (
@@ -65,7 +66,7 @@ class AcrossRanks:
 
 
 def across_ranks(
-    main: Main, *, clock: str = "collective", manifest: Mapping[str, tuple[float, float]] | None = None
+    main: Main, *, clock: str = "collective", manifest: Mapping[str, GivenClock] | None = None
 ) -> AcrossRanks:
     """Compare the ranks of the chosen recordings; of several windows the one that most ranks recorded counts."""
     chosen = _one_window(main)

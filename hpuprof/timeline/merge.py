@@ -23,7 +23,7 @@ from hpuprof.errors import InputError, InsufficientDataError, TraceFormatError, 
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, identify
 from hpuprof.ingest.normalise import MAX_SPAN_NS
-from hpuprof.model.clock import ClockOffset
+from hpuprof.model.clock import ClockOffset, GivenClock
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
@@ -91,46 +91,27 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     return tuple(sorted(ranks))
 
 
-def manifest_offsets(
-    path: str | Path, files: Sequence[TraceFile], identities: Sequence[Identity]
+def given_offsets(
+    clocks: Mapping[str, GivenClock], source: str, files: Sequence[TraceFile], identities: Sequence[Identity]
 ) -> dict[int, ClockOffset]:
-    """Read the clocks of ranks from a JSON object: {host or rank: nanoseconds to add to its stamps}, or {...: {"offset_ns", "drift_ppm"}}.
+    """Return the clock of each rank from clocks by host or rank; a rank's own counts before its host's.
 
-    A rank's own entry counts before its host's. Raises UsageError when the file is no such object or names nobody here.
+    Raises UsageError naming `source` when a rank has none.
     """
-    try:
-        entries = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, float | _Entry])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(
-            f"{path}: no clock manifest: {reason}", hint='write a JSON object such as {"node01": 0, "node02": -1250000}'
-        ) from error
     found = {}
     missing: set[str] = set()
     for file, who in zip(files, identities, strict=True):
-        for key in (str(who.rank), host_of(file)):
-            if key in entries:
-                entry = entries[key]
-                found[who.rank] = (
-                    ClockOffset(-entry.offset_ns, -entry.drift_ppm, entry.reference_ns)
-                    if isinstance(entry, _Entry)
-                    else ClockOffset(-entry)
-                )
-                break
-        else:
+        given = clocks.get(str(who.rank)) or clocks.get(host_of(file))
+        if given is None:
             missing.add(f"rank {who.rank}" + (f" on {host_of(file)}" if host_of(file) else ""))
+        else:
+            found[who.rank] = ClockOffset(-given.offset_ns, -given.drift_ppm, given.reference_ns or 0)
     if missing:
         raise UsageError(
-            f"{path} has no entry for {', '.join(sorted(missing)[:4])}{' and others' if len(missing) > 4 else ''}",
+            f"{source} has no entry for {', '.join(sorted(missing)[:4])}{' and others' if len(missing) > 4 else ''}",
             hint="name every host or rank; 0 for the reference",
         )
     return found
-
-
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    offset_ns: float
-    drift_ppm: float = 0.0
-    reference_ns: int = 0
 
 
 def host_of(file: TraceFile) -> str:

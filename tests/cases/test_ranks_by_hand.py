@@ -10,6 +10,7 @@ there; then all ranks do the rest of the step. Steps 0 to 2, ranks 0 to 3, in µ
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,12 @@ def test_raw_and_manifest_clocks(tmp_path: Path):
     given = hpuprof.analyze(folder, jobs=1, clock=f"manifest:{manifest}")
     assert [r.blame_ns for r in given.data.rank_waits] == [300 * US, 0, 0, 1480 * US]
     assert {c.clock for c in given.data.clocks} == {"manifest"}
+    drifting = {"node0": 0, "node1": {"offset_ns": -5e6, "drift_ppm": 1e-6, "reference_ns": 0}}
+    manifest.write_text(json.dumps(drifting))
+    given = hpuprof.analyze(folder, jobs=1, clock=f"manifest:{manifest}")
+    # A millionth of a part per million since the beginning of time: the clock's reading, divided by 10^12.
+    clock = next(c for c in given.data.clocks if c.host == "node1")
+    assert clock.offset_ns == pytest.approx(-5e6 + 1e-12 * clock.at_ns)
     manifest.write_text('{"node0": 0}')
     unknown = hpuprof.analyze(folder, jobs=1, clock=f"manifest:{manifest}")
     assert [r.blame_ns for r in unknown.data.rank_waits] == [None] * 4

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuprof.analysis.clocks import contradictions, estimate, given_clocks
+from hpuprof.model.clock import GivenClock
 
 US, MS = 1_000, 1_000_000
 
@@ -63,7 +64,8 @@ def test_contradictions_on_one_host():
 
 
 def test_given_clocks_move_stamps():
-    clocks = given_clocks("manifest", [(0.0, 0.0), (-5000.0, 1e-6), None], 1_000_000)
+    known = [GivenClock(0.0), GivenClock(-5000.0, 1.0, 1_000_000), None]
+    clocks = given_clocks("manifest", known, 1_500_000)
     stamps = np.array([2_000_000, 2_000_000], dtype=np.int64)
     assert clocks.correct(stamps, np.array([0, 1])).tolist() == [2_000_000, 1_995_001]
     assert clocks.component.tolist() == [0, 0, -1]

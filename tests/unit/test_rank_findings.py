@@ -174,7 +174,13 @@ def test_a_mesh_of_tensor_and_data_parallel_groups(tmp_path):
 
 def test_a_wrong_manifest_is_told(tmp_path):
     folder = four_ranks(tmp_path / "t")
-    for text in ("[1]", "{", '{"node0": "soon"}', '{"node0": {"drift_ppm": 1}}'):
+    for text in (
+        "[1]",
+        "{",
+        '{"node0": "soon"}',
+        '{"node0": {"drift_ppm": 1}}',
+        '{"node0": {"offset_ns": 1, "drift_ppm": 1}}',
+    ):
         (tmp_path / "m.json").write_text(text)
         with pytest.raises(ConfigError, match="no clock manifest"):
             hpuprof.analyze(folder, clock=f"manifest:{tmp_path / 'm.json'}")

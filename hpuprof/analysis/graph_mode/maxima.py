@@ -156,11 +156,12 @@ class CapturedTotals:
         times: Floats = np.maximum(rest + (0.0 if costs.beside else cost), np.maximum(device, thread))
         return times
 
-    def host_ns(self, place: Floats) -> float:
-        """Return the host work that stays per step, the median over samples."""
+    def host_ns(self, place: Floats, _outside: Floats, percentile: float = 50) -> float:
+        """Return the host work that stays per step, a percentile of the samples."""
         law = self.law
-        gone = (law.host(place) * (self.removed / np.maximum(law.a, 1.0))).mean(axis=1)
-        return law.host_ns(place) - float(np.median(gone))
+        host = law.host(place)
+        left = (host * (1.0 - np.minimum(1.0, self.removed / np.maximum(law.a, 1.0)))).mean(axis=1)
+        return float(np.percentile(left, percentile))
 
 
 def _overhead(

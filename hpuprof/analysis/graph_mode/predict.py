@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,6 +30,7 @@ from hpuprof.analysis.graph_mode.regions import (
     unchanged,
 )
 from hpuprof.analysis.graph_mode.replay import Sample, Schedule, host_work, plain, simulate, step_times
+from hpuprof.analysis.graph_mode.rhythm import collective_groups, find_rhythm
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
@@ -49,6 +51,8 @@ PROFILER_ROWS = ("profiler_op", "profiler_python", "profiler_annotation", "profi
 PRIOR_MEAN, PRIOR_SD = 1.0, 0.7
 NOISE_FLOOR = 0.01  # relative standard deviation of a step time without profiler, at least
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
+REPLAY_LIMIT = 0.08
+"""Replay error beyond which stage times are used instead, or nothing is said."""
 LOADER_SHARE = 0.02  # of the step spent waiting for data-loader workers, from which data bounds the step
 
 
@@ -95,10 +99,11 @@ def predict(
     if not len(device.busy):
         return Prediction(method="none", reason="the trace holds no device rows")
     program = build_program(trace, roles, steps, links, hosts)
-    if program is None:
+    error = None if program is None else _replay_error(program)
+    if program is None or error is None or error > REPLAY_LIMIT:
         from hpuprof.analysis.graph_mode.stages import predict_stages
 
-        return predict_stages(
+        staged = predict_stages(
             trace,
             roles,
             steps,
@@ -112,10 +117,8 @@ def predict(
             given=given,
             measured=measured,
         )
+        return msgspec.structs.replace(staged, fell_back=error)
     constants = constants_for(trace.family, trace.mode, measured)
-    measured_total = _measured_total(program)
-    replayed = simulate(unchanged(program, blocking=True), plain(), backlog=program.backlog)
-    error = abs(float(replayed[0, -1]) - measured_total) / measured_total
     base_schedule = unchanged(program)
     recorded = float(np.mean(program.step_high - program.step_low))
     draws = Draws.make()
@@ -136,6 +139,7 @@ def predict(
     outside = draws.normal[2] * constants["outside_error"].value
     recorded_host = float(base_schedule.segment.sum() + base_schedule.cost.sum())
     loader = _loader_bound(hosts, program)
+    shortest = _shortest(program)
     options = []
     regions = [*find_regions(program, phases), *module_regions(program, calls, backward, phases)]
     for region in regions:
@@ -158,11 +162,13 @@ def predict(
                     factor,
                     outside,
                     recorded_host,
+                    shortest,
                     drop=drop,
                     loader=loader,
                 )
             )
-    critical = _critical_ns(base_schedule, program)
+    tight = _critical(base_schedule, program, shortest)
+    critical = step_times(simulate(tight, plain(), repeats=2, host=False), program.steps).mean()
     busy = measure(device.busy, program.step_low, program.step_high).mean()
     host = _host_ns(work, program.steps)
     replays, covered = _coverage(trace, program)
@@ -190,6 +196,9 @@ def predict(
         accumulates=accumulates(phases.optimizer, program.step_low, program.step_high),
         measured=used_profile(constants, measured),
         collectives=bool((program.kind == DeviceKind.COMMUNICATION).any()),
+        rhythm=find_rhythm(unchanged(program, blocking=True), program, plain(), shortest),
+        critical_rhythm=find_rhythm(tight, program, plain(), shortest, host=False),
+        groups=collective_groups(program, trace.comms),
         options=options,
         reason="" if options else "no part of the step holds enough launches to capture",
     )
@@ -215,11 +224,12 @@ def _option(
     factor: Floats,
     outside: Floats,
     host: float,
+    shortest: Floats,
     *,
     drop: bool,
     loader: bool,
 ) -> Option:
-    schedule = _all_ranks(done.schedule, program)
+    schedule = _all_ranks(done.schedule, shortest)
     # Host work that stays is measured beside the work that goes; alone it runs otherwise. The less stays, the less is known of it.
     stays = min(1.0, float(schedule.segment.sum() + schedule.cost.sum()) / max(1.0, host))
     sample = replace(sample, host_scale=sample.host_scale * np.exp(outside * (1.0 - stays)))
@@ -228,15 +238,9 @@ def _option(
     ratio = eager / np.maximum((times * resample).mean(axis=1), 1.0) * factor
     if loader:
         ratio = np.minimum(ratio, factor)
-    middle = replace(
-        plain(),
-        **{
-            name: np.array([float(np.median(getattr(sample, name)))])
-            for name in ("replay", "replay_per_launch", "graph_gap", "graph_latency", "kernel_scale", "input_copy")
-        },
-        extra_inputs=np.array([0.5]),
-    )
-    uncorrected = step_times(simulate(schedule, middle, repeats=2, backlog=program.backlog), program.steps).mean()
+    middle = Sample(**{name: np.median(values, axis=0, keepdims=True) for name, values in vars(sample).items()})
+    as_recorded = replace(middle, overhead=np.zeros(1), host_scale=np.ones(1))
+    uncorrected = step_times(simulate(schedule, as_recorded, repeats=2, backlog=program.backlog), program.steps).mean()
     return Option(
         region=region.name,
         drops_sync=drop,
@@ -246,7 +250,15 @@ def _option(
         ratio=pack(ratio),
         uncorrected_ns=float(uncorrected),
         host_outside_ns=_host_ns(work, program.steps),
+        host_outside_low_ns=_host_ns(work, program.steps, 5),
+        rhythm=find_rhythm(schedule, program, middle, shortest),
     )
+
+
+def _replay_error(program: Program) -> float:
+    total = _measured_total(program)
+    replayed = simulate(unchanged(program, blocking=True), plain(), backlog=program.backlog)
+    return abs(float(replayed[0, -1]) - total) / total
 
 
 def _measured_total(program: Program) -> float:
@@ -264,10 +276,10 @@ def host_scale(place: Floats) -> Floats:
     return scale
 
 
-def _host_ns(work: tuple[Floats, Floats], steps: int) -> float:
-    """Return host work per step without the profiler's cost, the median over samples, ns."""
+def _host_ns(work: tuple[Floats, Floats], steps: int, percentile: float = 50) -> float:
+    """Return host work per step without the profiler's cost, the median or another percentile over samples, ns."""
     segments, costs = work
-    return float(np.median(segments.sum(axis=1) + costs.sum(axis=1))) / steps
+    return float(np.percentile(segments.sum(axis=1) + costs.sum(axis=1), percentile)) / steps
 
 
 def _nominal(constants: Mapping[str, Constant], trace: Trace) -> Floats:
@@ -338,6 +350,7 @@ def _sample(
         graph_latency=np.full(u.shape[1], program.typical_latency),
         kernel_scale=draw(constants["kernel_scale"], u[4]),
         input_copy=draw(constants["input_copy"], u[5]),
+        input_copy_device=draw(constants["input_copy_device"], u[5]),
         extra_inputs=u[6],
     )
 
@@ -351,23 +364,28 @@ def resample_weights(steps: int, samples: int) -> Floats:
     return weights
 
 
-def _all_ranks(schedule: Schedule, program: Program) -> Schedule:
+def _shortest(program: Program) -> Floats:
+    """Return for each row its duration; for collectives the shortest one over the steps at the same place of the step, ns."""
+    shortest: Floats = program.dur.copy()
+    rows = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
+    if not len(rows):
+        return shortest
+    step = program.step[program.call[rows]]
+    first = np.searchsorted(step, np.arange(program.steps))
+    place = np.arange(len(rows)) - first[step]
+    least = np.full(int(place.max()) + 1, np.inf)
+    np.minimum.at(least, place, shortest[rows])
+    shortest[rows] = least[place]
+    return shortest
+
+
+def _all_ranks(schedule: Schedule, shortest: Floats) -> Schedule:
     """Shorten collectives: when all ranks use graphs, what a rank waited inside a collective for the slowest host shrinks.
 
     The transfer lies between the shortest duration over steps at the same place of the step and the observed one; the middle is taken.
     """
-    kinds = program.kind[schedule.identity]
-    rows = np.flatnonzero(kinds == DeviceKind.COMMUNICATION)
-    if not len(rows) or program.steps < 2:
-        return schedule
-    step = program.step[program.call[schedule.identity[rows]]]
-    dur = schedule.dur.copy()
-    first = np.searchsorted(step, np.arange(program.steps))
-    place = np.arange(len(rows)) - first[step]
-    shortest = np.full(int(place.max()) + 1, np.inf)
-    np.minimum.at(shortest, place, dur[rows])
-    dur[rows] = 0.5 * (dur[rows] + shortest[place])
-    return replace(schedule, dur=dur)
+    least = np.minimum(schedule.dur, shortest[schedule.identity])  # copies that no longer happen take no time
+    return replace(schedule, dur=0.5 * (schedule.dur + least))
 
 
 def used_profile(constants: Mapping[str, Constant], measured: Mapping[str, Constant] | None) -> list[Constant]:
@@ -387,14 +405,13 @@ def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
     return bool(with_optimizer.any() and not with_optimizer.all())
 
 
-def _critical_ns(schedule: Schedule, program: Program) -> float:
-    """Return the step time with all host work at zero and rows of a lane a typical gap apart at most, ns."""
-    tight = replace(
-        _all_ranks(schedule, program),
+def _critical(schedule: Schedule, program: Program, shortest: Floats) -> Schedule:
+    """Return the schedule whose replay without host time is the device's critical path: rows of a lane a typical gap apart at most."""
+    return replace(
+        _all_ranks(schedule, shortest),
         gap=np.minimum(schedule.gap, program.typical_gap),
         edge_gap=np.minimum(schedule.edge_gap, program.typical_gap),
     )
-    return float(step_times(simulate(tight, plain(), repeats=2, host=False), program.steps).mean())
 
 
 def _loader_bound(hosts: HostTime, program: Program) -> bool:

@@ -69,6 +69,7 @@ class Program:
     edge: Ints  # row on another lane that is waited for, -1 for none
     edge_gap: Floats
     kind: npt.NDArray[np.int8]  # DeviceKind
+    comm: npt.NDArray[np.int32]  # into Trace.comms, -1: no note of a collective
     backlog: Floats  # by lane: how long launched work lasted beyond the first step's start
     typical_latency: float
     typical_gap: float
@@ -172,6 +173,7 @@ def build_program(
         edge=pins.edge,
         edge_gap=pins.edge_gap,
         kind=trace.device.kind[rows.device_row],
+        comm=trace.device.comm[rows.device_row],
         backlog=pins.backlog,
         typical_latency=pins.typical_latency,
         typical_gap=pins.typical_gap,
@@ -352,7 +354,8 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
         reach = np.maximum.accumulate(ends) if len(ends) else ends
         at = np.searchsorted(starts, start[mine], side="left") - 1
         previous[mine] = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
-    idle = (previous <= called) & rows.own
+    # Only a launch into an idle device shows its latency: on an idle lane the row may wait for another lane's.
+    idle = (_busy_until(rows, called) <= called) & rows.own
     waits = (start - called)[idle]
     latency0 = float(np.median(waits)) if len(waits) >= 3 else DEFAULT_LATENCY
     latency0 = max(0.0, latency0)
@@ -391,6 +394,16 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
         before = ends[starts < (int(first.min()) if len(first) else int(low[0]))]
         backlog[lane] = float(before.max() - low[0]) if len(before) else -1e12
     return _Pins(latency, gap, edge, edge_gap, backlog, latency0, gap0, unexplained)
+
+
+def _busy_until(rows: _Rows, when: Ints) -> Ints:
+    """Return for each instant when the last of the rows that had started by then, on any lane, ends."""
+    starts, ends = np.concatenate(rows.all_start), np.concatenate(rows.all_end)
+    order = np.argsort(starts, kind="stable")
+    reach = np.maximum.accumulate(ends[order])
+    at = np.searchsorted(starts[order], when, side="right") - 1
+    until: Ints = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
+    return until
 
 
 def _other_lanes(rows: _Rows, late: Ints, start: Ints) -> tuple[Ints, Floats]:

@@ -22,6 +22,7 @@ from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect,
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
+Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 MIN_LAUNCHES = 3
@@ -385,12 +386,14 @@ def capture(
     schedule = _reorder(schedule, order)
     head, launches = _heads(piece[order], captured[order])
     replay_count = np.where(head, launches if recipes else 1, 0)
+    filled = np.where(head, inputs / max(1.0, head.sum() / program.steps) if not region.split else 1.0, 0.0)
     schedule = _with(
         schedule,
         replay=head,
         replay_launches=np.where(head, launches, 0),
         replay_count=replay_count,
-        inputs=np.where(head, inputs / max(1.0, head.sum() / program.steps) if not region.split else 1.0, 0.0),
+        inputs=filled,
+        copies=_copies(schedule, filled),
     )
     return Transformed(
         schedule,
@@ -399,6 +402,17 @@ def capture(
         inputs=inputs if head.any() else 0.0,
         removed=removed,
     )
+
+
+def _copies(schedule: Schedule, inputs: Floats) -> Floats:
+    """Return for each row how many copies into static inputs the device makes before it: the first row of a graph waits for them."""
+    out = np.zeros(len(schedule.call))
+    calls = np.flatnonzero(inputs)
+    first = np.searchsorted(schedule.call, calls)
+    there = first < len(out)
+    there[there] = schedule.call[first[there]] == calls[there]
+    out[first[there]] = inputs[calls[there]]
+    return out
 
 
 def _behind(schedule: Schedule, program: Program, piece: Ints, captured: Mask, apart: Mask) -> Schedule:
@@ -496,6 +510,8 @@ def _schedule(
         edge=program.edge,
         edge_gap=program.edge_gap,
         captured=captured[program.call],
+        elastic=captured[program.call] & (program.kind != DeviceKind.COMMUNICATION),
+        copies=np.zeros(len(program.call)),
         lanes=program.lanes,
     )
 
@@ -531,4 +547,6 @@ def _reorder(schedule: Schedule, order: Ints) -> Schedule:
         edge=schedule.edge[rows],
         edge_gap=schedule.edge_gap[rows],
         captured=schedule.captured[rows],
+        elastic=schedule.elastic[rows],
+        copies=schedule.copies[rows],
     )

@@ -7,6 +7,7 @@ lanes, not with Python work per row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,8 @@ class Schedule:
     edge: Ints  # identity, -1 for none
     edge_gap: Floats
     captured: Mask
+    elastic: Mask  # captured rows whose duration a graph changes: all but collectives
+    copies: Floats  # of each row: copies into static inputs that the device makes before it
     lanes: int
 
 
@@ -61,7 +64,8 @@ class Sample:
     graph_gap: Floats
     graph_latency: Floats
     kernel_scale: Floats
-    input_copy: Floats
+    input_copy: Floats  # host time of one copy
+    input_copy_device: Floats  # device time of one copy
     extra_inputs: Floats  # share of the copies that are made in addition
 
     def __len__(self) -> int:
@@ -71,7 +75,7 @@ class Sample:
 def plain(count: int = 1) -> Sample:
     """Return a sample that changes nothing: no correction, no graphs."""
     one, zero = np.ones(count), np.zeros(count)
-    return Sample(zero, np.zeros((count, 4)), one, zero, zero, zero, zero, one, zero, zero)
+    return Sample(zero, np.zeros((count, 4)), one, zero, zero, zero, zero, one, zero, zero, zero)
 
 
 FLOOR = 0.15
@@ -86,12 +90,15 @@ def simulate(
     backlog: Floats | None = None,
     host: bool = True,
     work: tuple[Floats, Floats] | None = None,
+    durations: Sequence[Floats] = (),
+    ends: Floats | None = None,
 ) -> Floats:
     """Play the schedule `repeats` times in a row; return when each step was complete, shape `(samples, repeats * steps)`, ns.
 
     A step is complete when the host has reached its end and everything launched in it is done. `backlog`: by lane, until when
     earlier work occupies it. `host=False` leaves out all host time and waiting: what is left is the device's critical path. `work`: what `host_work` returns,
-    where it was computed already.
+    where it was computed already. `durations`: of rows, for each repetition, shape `(rows,)` or `(samples, rows)`, instead of the
+    schedule's. `ends`: filled with when each row ended in the last repetition, by identity, shape `(samples, rows)`.
     """
     count = len(sample)
     rows = len(schedule.identity)
@@ -102,19 +109,21 @@ def simulate(
         free[:] = backlog
     now = np.zeros(count)
     latest = np.full(count, -1e18)
-    ends = np.full((count, rows), -1e18)
+    ends = np.empty((count, rows)) if ends is None else ends
+    ends[:] = -1e18
     done = []
     segments = costs = np.zeros((count, len(schedule.cost)))
     if host:
         segments, costs = work or host_work(schedule, sample)
         if schedule.replay.any():
             segments = segments + _graph_launches(schedule, sample)
-    for _ in range(repeats):
+    for repetition in range(repeats):
+        dur = durations[repetition] if durations else schedule.dur
         for (low, high, first, stop), parts in zip(epochs, runs, strict=True):
             segment, cost = segments[:, low:high], costs[:, low:high]
             begin = now[:, None] + np.cumsum(segment, axis=1) + np.cumsum(cost, axis=1) - cost
             if stop > first:
-                _play_rows(schedule, sample, begin, low, parts, free, ends, host=host)
+                _play_rows(schedule, sample, dur, begin, low, parts, free, ends, host=host)
                 latest = np.maximum(latest, ends[:, schedule.identity[first:stop]].max(axis=1))
             now = begin[:, -1] + cost[:, -1]
             last = high - 1
@@ -181,6 +190,7 @@ def _runs(schedule: Schedule, first: int, stop: int) -> list[tuple[int, Ints]]:
 def _play_rows(
     schedule: Schedule,
     sample: Sample,
+    durations: Floats,
     begin: Floats,
     low: int,
     parts: list[tuple[int, Ints]],
@@ -191,12 +201,16 @@ def _play_rows(
 ) -> None:
     for lane, rows in parts:
         captured = schedule.captured[rows]
-        dur, gap, latency = schedule.dur[rows], schedule.gap[rows], schedule.latency[rows]
+        dur, gap, latency = durations[..., rows], schedule.gap[rows], schedule.latency[rows]
         edge_gap = schedule.edge_gap[rows[0]]
         if captured.any():
-            dur = np.where(captured, dur * sample.kernel_scale[:, None], dur)
+            dur = np.where(schedule.elastic[rows], dur * sample.kernel_scale[:, None], dur)
             gap = np.where(captured, sample.graph_gap[:, None], gap)
             latency = np.where(captured, sample.graph_latency[:, None], latency)
+            copies = schedule.copies[rows]
+            if copies.any():
+                copying = copies * (sample.extra_inputs * sample.input_copy_device)[:, None]
+                gap, latency = gap + copying, latency + copying
         ready = begin[:, schedule.call[rows] - low] + (latency if host else 0.0)
         source = int(schedule.edge[rows[0]])
         if source >= 0:

@@ -19,6 +19,7 @@ from hpuprof.analysis.graph_mode.maxima import StageTotals
 from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.predict import (
     LOADER_SHARE,
+    REPLAY_LIMIT,
     SAMPLES,
     Draws,
     accumulates,
@@ -54,8 +55,8 @@ from hpuprof.model.trace import HostRows, Ints, Trace
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-MATCH_ERROR, MATCH_UNEXPLAINED = 0.08, 0.15
-"""Replay error and unexplained delay beyond which matched recipes are not trusted, as for traces with links."""
+MAX_UNEXPLAINED = 0.15
+"""Delay that no stage explains, over the step, beyond which matched recipes are not trusted."""
 
 
 def predict_stages(
@@ -132,7 +133,8 @@ def predict_stages(
                         inputs=float(region.inputs),
                         ratio=pack(ratio),
                         uncorrected_ns=float(uncorrected.mean()),
-                        host_outside_ns=done.host_ns(place),
+                        host_outside_ns=done.host_ns(place, outside),
+                        host_outside_low_ns=done.host_ns(place, outside, 5),
                     )
                 )
     return Prediction(
@@ -178,7 +180,7 @@ class _Tandem:
         recorded = line(program, launch_cost=launch_cost)
         done = play(program, recorded.actions, work_of(recorded.actions, np.zeros(1)))
         error = abs(float(done[0, -1]) - program.completed()) / program.completed()
-        if error > MATCH_ERROR or program.unexplained > MATCH_UNEXPLAINED:
+        if error > REPLAY_LIMIT or program.unexplained > MAX_UNEXPLAINED:
             return None
         critical = (
             float((program.dur + program.talks + np.minimum(program.gap, program.typical_gap)).sum()) / program.steps
@@ -244,22 +246,26 @@ class _TandemCaptured:
 
     def times(self, place: Floats, costs: Costs, outside: Floats) -> Floats:
         program, actions = self.model.program, self.line.actions
-        # Host work that stays is measured beside the work that goes; the less stays, the less is known of it.
-        stays = min(1.0, _work_ns(self.line) / max(1.0, _work_ns(self.model.recorded)))
-        work = work_of(actions, place, np.exp(outside * (1.0 - stays)))
+        work = work_of(actions, place, np.exp(outside * (1.0 - self._stays)))
         return step_times(play(program, actions, work, costs, repeats=2), program.steps)
 
-    def host_ns(self, place: Floats) -> float:
-        return _host_ns(self.line, place, self.model.program.steps)
+    def host_ns(self, place: Floats, outside: Floats, percentile: float = 50) -> float:
+        extra = np.exp(outside * (1.0 - self._stays))
+        return _host_ns(self.line, place, self.model.program.steps, extra, percentile)
+
+    @property
+    def _stays(self) -> float:
+        """Return the share of host work that stays outside: the less stays, the less is known of how it runs alone."""
+        return min(1.0, _work_ns(self.line) / max(1.0, _work_ns(self.model.recorded)))
 
 
 def _work_ns(of: Line) -> float:
     return sum(a.before + a.after for a in of.actions)
 
 
-def _host_ns(of: Line, place: Floats, steps: int) -> float:
-    before, after, _ = work_of(of.actions, place)
-    return float(np.median((before + after).sum(axis=1))) / steps
+def _host_ns(of: Line, place: Floats, steps: int, extra: Floats | None = None, percentile: float = 50) -> float:
+    before, after, _ = work_of(of.actions, place, extra)
+    return float(np.percentile((before + after).sum(axis=1), percentile)) / steps
 
 
 def _regions(

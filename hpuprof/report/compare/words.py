@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpuprof.model.units import duration
 from hpuprof.report.compare.model import BETTER, SAME, WORSE, Change, Part
 
 SHARE = 0.05
 """Parts smaller than this share of the change are not named."""
 NAMED = 4
-
-
-def duration(ns: float, *, sign: bool = False) -> str:
-    """Format nanoseconds, with a plus for increases when `sign`."""
-    mark = "−" if ns < 0 else "+" if sign else ""
-    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(ns) >= size:
-            value = abs(ns) / size
-            return f"{mark}{value:.1f} {unit}" if value >= 100 else f"{mark}{value:.2f} {unit}"
-    return f"{mark}{abs(ns):.0f} ns"
 
 
 def percent(fraction: float, *, sign: bool = True) -> str:

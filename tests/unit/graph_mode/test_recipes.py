@@ -19,7 +19,7 @@ from hpuprof.analysis.steps import compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
 from hpuprof.model.intervals import union
 from hpuprof.model.schema import HostKind
-from hpuprof.report.graph_mode import _assumptions, _evidence
+from hpuprof.report.graph_words import assumptions, evidence
 
 LAUNCHER, BRIDGE, LAUNCHER_BRIDGE = (100, 102), (20_100, 100), (20_100, 102)
 LATENCY, GAP, BUILD, REST = 5, 2, 10, 10
@@ -218,9 +218,9 @@ def test_without_a_match_the_totals_decide_and_the_report_says_so(tmp_path):
     totals = predicted(lost, tmp_path)
     assert (totals.method, totals.recipes) == ("pipeline", 0)
     assert totals.options
-    assert any(f"{2 * matched.steps} recipes" in e for e in _evidence(matched, matched.options[0], 1.0))
-    assert any("first in, first out" in a for a in _assumptions(matched, "lazy", 1))
-    assert any("totals" in a for a in _assumptions(totals, "lazy", 1))
+    assert any(f"{2 * matched.steps} recipes" in e for e in evidence(matched, matched.options[0], 1.0))
+    assert any("first in, first out" in a for a in assumptions(matched, "lazy", 1))
+    assert any("totals" in a for a in assumptions(totals, "lazy", 1))
 
 
 def test_modules_are_candidates_with_replays_of_their_own(tmp_path):

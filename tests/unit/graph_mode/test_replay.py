@@ -204,3 +204,19 @@ def test_without_device_rows_nothing_is_predicted(tmp_path):
     prediction = predicted(TraceBuilder().steps(5, 100).host("aten::mm", 10, 20), tmp_path)
     assert prediction.method == "none"
     assert "no device rows" in prediction.reason
+
+
+def test_a_row_that_waits_for_another_lane_does_not_tell_the_latency(tmp_path):
+    """The lane of the collectives is idle when one is launched, but the device is not: 500 µs are no latency."""
+    builder = TraceBuilder()
+    for i in range(6):
+        begin = 2000.0 * i
+        builder.step(i, begin, 2000)
+        for k in range(5):
+            at = begin + 10 + 20 * k
+            done = begin + 14 + 200 * (k + 1)
+            builder.kernel("gemm", done - 200, 200, launch=at, call_dur=1)
+            builder.kernel("ncclDevKernel_AllReduce", done + 3, 50, launch=at + 10, call_dur=1, stream=20)
+    program = program_of(builder, tmp_path)
+    assert program.typical_latency == 4000
+    assert (program.edge[program.lane == 1] >= 0).all()

@@ -1,0 +1,244 @@
+"""All ranks together: a step reduced to its collectives, and replayed with each collective starting when its last rank is ready.
+
+Replay only adds and takes maxima. So a step of one rank, seen from outside, is a table of longest paths: when collective k could
+start if no collective took time (`free`), and how long after the end of collective j it can start at the earliest (`after`). The
+table is read off the simulation: with the duration of collective j far beyond all others, whatever depends on j shows by how much.
+Tables of all ranks are kilobytes, and give back exactly what replaying the ranks side by side would give.
+
+A step begins when its predecessor was complete on the same rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.graph_mode.program import Program
+from hpuprof.analysis.graph_mode.replay import Sample, Schedule, simulate
+from hpuprof.model.graph_mode import Rhythm
+from hpuprof.model.schema import DeviceKind
+from hpuprof.model.trace import CommNote, Ints
+
+Floats = npt.NDArray[np.float64]
+
+MAX_COLLECTIVES = 128
+"""Collectives of a step beyond which ranks are not replayed together."""
+MAX_MEETINGS = 40_000
+"""Ranks times collectives beyond which only jobs whose ranks all take part in every collective are replayed together."""
+STEPS = 8
+_FAR = 1e13  # ns: longer than any step
+_NEVER = -1e18
+_BLOCK = 32
+
+
+def collective_groups(program: Program, notes: Sequence[CommNote]) -> list[str]:
+    """Return the group of each collective of the chosen step, as text that is the same on all its ranks; empty: unknown."""
+    _, rows = _chosen(program)
+    found = [notes[c] if c >= 0 else CommNote() for c in program.comm[rows].tolist()]
+    return [",".join(map(str, n.ranks)) or n.group_text or n.group for n in found]
+
+
+def find_rhythm(
+    schedule: Schedule, program: Program, sample: Sample, shortest: Floats, *, host: bool = True
+) -> Rhythm | None:
+    """Reduce one step of a schedule to its collectives; None when it has none or too many.
+
+    `sample` holds one sample; `shortest` the least duration of each of the program's rows over steps, shape `(rows,)`, ns; `host=False`
+    leaves out all host time.
+    """
+    step, rows = _chosen(program)
+    count = len(rows)
+    if not count:
+        return None
+    first = schedule.dur
+    identity = schedule.identity
+    place = np.empty(len(identity), dtype=np.int64)
+    place[identity] = np.arange(len(identity))
+    # In order of play, so that what a collective depends on comes before it.
+    chosen = np.sort(place[rows])
+    nodes = identity[chosen]
+    still = first.copy()
+    still[chosen] = 0.0
+    free = np.zeros(count + 1)
+    after = np.full((count + 1, count), _NEVER)
+    for low in range(0, count + 1, _BLOCK):
+        tried = np.arange(low, min(count + 1, low + _BLOCK))  # the last one lengthens nothing
+        durations = np.tile(still, (len(tried), 1))
+        lengthened = tried < count
+        durations[np.flatnonzero(lengthened), chosen[tried[lengthened]]] = _FAR
+        ends = np.empty((len(tried), len(identity)))
+        done = simulate(
+            schedule,
+            _repeated(sample, len(tried)),
+            repeats=2,
+            backlog=program.backlog if host else None,
+            host=host,
+            durations=(first, durations),
+            ends=ends,
+        )
+        begin, end = done[:, program.steps + step - 1], done[:, program.steps + step]
+        seen = np.column_stack([ends[:, nodes], end])
+        if tried[-1] == count:
+            free = seen[-1] - begin[-1]
+        own = ends[np.flatnonzero(lengthened), nodes[tried[lengthened]]]
+        later = seen[lengthened] - own[:, None]
+        later[seen[lengthened] - begin[lengthened, None] < 0.5 * _FAR] = _NEVER
+        after[:, tried[lengthened]] = later.T
+    after[np.triu_indices(count)] = _NEVER
+    k, j = _needed(after)
+    return Rhythm(
+        free=free.astype("<f4").tobytes(),
+        later=k.astype("<u2").tobytes(),
+        earlier=j.astype("<u2").tobytes(),
+        after=after[k, j].astype("<f4").tobytes(),
+        alone=first[chosen].astype("<f4").tobytes(),
+        transfer=shortest[nodes].astype("<f4").tobytes(),
+        order=np.searchsorted(rows, nodes).astype("<u2").tobytes(),
+    )
+
+
+def _chosen(program: Program) -> tuple[int, Ints]:
+    """Return the last of the steps with the usual number of collectives, and its collectives."""
+    rows = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
+    step = program.step[program.call[rows]]
+    counts = np.bincount(step, minlength=program.steps)
+    usual = int(np.median(counts)) if len(counts) else 0
+    fits = np.flatnonzero(counts == usual)
+    if not usual or usual > MAX_COLLECTIVES or not len(fits):
+        return 0, np.empty(0, dtype=np.int64)
+    return int(fits[-1]), rows[step == fits[-1]]
+
+
+def _repeated(sample: Sample, count: int) -> Sample:
+    return Sample(**{name: np.repeat(value, count, axis=0) for name, value in vars(sample).items()})
+
+
+def _needed(after: Floats) -> tuple[Ints, Ints]:
+    """Return the entries (k, j) that no path over a collective between them gives already."""
+    keep = after > 0.5 * _NEVER
+    for k, j in zip(*np.nonzero(keep), strict=True):
+        between = slice(j + 1, k)
+        if k > j + 1 and (after[k, between] + after[between, j]).max(initial=_NEVER) >= after[k, j] - 1.0:
+            keep[k, j] = False
+    found = np.nonzero(keep)
+    return found[0], found[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    free: Floats  # (collectives + 1,)
+    after: Floats  # (collectives + 1, collectives)
+    alone: Floats
+    transfer: Floats
+    order: Ints
+
+
+def _table(rhythm: Rhythm) -> _Table:
+    free, alone, transfer = (
+        np.frombuffer(b, dtype="<f4").astype(np.float64) for b in (rhythm.free, rhythm.alone, rhythm.transfer)
+    )
+    k, j, order = (np.frombuffer(b, dtype="<u2").astype(np.int64) for b in (rhythm.later, rhythm.earlier, rhythm.order))
+    after = np.full((len(free), len(alone)), _NEVER)
+    after[k, j] = np.frombuffer(rhythm.after, dtype="<f4")
+    return _Table(free, after, alone, transfer, order)
+
+
+def alone_ns(rhythm: Rhythm) -> float:
+    """Return the step time [ns] of a rank whose collectives take what they took, without waiting for others."""
+    table = _table(rhythm)
+    ends = np.zeros(len(table.alone))
+    for k in range(len(ends)):
+        ends[k] = max(table.free[k], float((ends[:k] + table.after[k, :k]).max(initial=_NEVER))) + table.alone[k]
+    return max(float(table.free[-1]), float((ends + table.after[-1]).max(initial=_NEVER)))
+
+
+def together_ns(rhythms: Sequence[Rhythm], groups: Sequence[Sequence[str]]) -> float | None:
+    """Return the step time [ns] of all ranks, each collective starting when the last rank of its group is ready for it.
+
+    A collective takes the shortest time that any of its ranks saw. `groups`: per rank the group of each collective. None when the
+    ranks' collectives do not fit together, or when there are too many to try.
+    """
+    tables = [_table(r) for r in rhythms]
+    if len({len(t.alone) for t in tables}) == 1 and all(not any(g) or len(set(g)) == 1 for g in groups):
+        whole = len({tuple(g) for g in groups}) == 1 and len({tuple(t.order.tolist()) for t in tables}) == 1
+        if whole:
+            return _in_step(tables)
+    if sum(len(t.alone) for t in tables) > MAX_MEETINGS:
+        return None
+    return _meeting(tables, groups)
+
+
+def _in_step(tables: Sequence[_Table]) -> float:
+    """Every rank takes part in every collective, all in the same order."""
+    free = np.stack([t.free for t in tables])
+    after = np.stack([t.after for t in tables])
+    transfer = np.min([t.transfer for t in tables], axis=0)
+    begin = np.zeros(len(tables))
+    marks = []
+    ends = np.empty(len(transfer))
+    for _ in range(STEPS):
+        for k in range(len(transfer)):
+            ready = np.maximum(begin + free[:, k], (ends[:k] + after[:, k, :k]).max(axis=1, initial=_NEVER))
+            ends[k] = ready.max() + transfer[k]
+        begin = np.maximum(begin + free[:, -1], (ends + after[:, -1]).max(axis=1, initial=_NEVER))
+        marks.append(float(begin.max()))
+    return _period(marks)
+
+
+def _meeting(tables: Sequence[_Table], groups: Sequence[Sequence[str]]) -> float | None:
+    """Collectives are met by the ranks that name the same group, in the order in which each rank names it."""
+    keys: list[list[tuple[str, int]]] = []
+    members: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for rank, (table, names) in enumerate(zip(tables, groups, strict=True)):
+        seen: dict[str, int] = {}
+        mine = []
+        for k, place in enumerate(table.order.tolist()):
+            name = names[place]
+            key = (name, seen.get(name, 0))
+            seen[name] = key[1] + 1
+            mine.append(key)
+            members.setdefault(key, []).append((rank, k))
+        keys.append(mine)
+    by_group: dict[str, set[int]] = {}
+    for (name, _), who in members.items():
+        by_group.setdefault(name, set()).update(rank for rank, _ in who)
+    if any(len(who) != len(by_group[name]) for (name, _), who in members.items()):
+        return None  # ranks of one group differ in how many collectives they issue
+    begin = [0.0] * len(tables)
+    marks = []
+    for _ in range(STEPS):
+        ends = [np.full(len(t.alone), _NEVER) for t in tables]
+        at = [0] * len(tables)
+        arrived: dict[tuple[str, int], list[float]] = {}
+        open_ranks = list(range(len(tables)))
+        while open_ranks:
+            rank = open_ranks.pop()
+            if at[rank] == len(keys[rank]):
+                continue
+            k, table, key = at[rank], tables[rank], keys[rank][at[rank]]
+            ready = max(begin[rank] + table.free[k], float((ends[rank][:k] + table.after[k, :k]).max(initial=_NEVER)))
+            come = arrived.setdefault(key, [])
+            come.append(ready)
+            if len(come) < len(members[key]):
+                continue
+            finish = max(come) + min(float(tables[r].transfer[i]) for r, i in members[key])
+            for r, i in members[key]:
+                ends[r][i] = finish
+                at[r] = i + 1
+                open_ranks.append(r)
+        if any(place < len(mine) for place, mine in zip(at, keys, strict=True)):
+            return None  # ranks wait for each other crosswise
+        begin = [
+            max(b + float(t.free[-1]), float((e + t.after[-1]).max(initial=_NEVER)))
+            for b, t, e in zip(begin, tables, ends, strict=True)
+        ]
+        marks.append(max(begin))
+    return _period(marks)
+
+
+def _period(marks: Sequence[float]) -> float:
+    half = len(marks) // 2
+    return (marks[-1] - marks[half - 1]) / (len(marks) - half)

@@ -1,0 +1,153 @@
+"""The graph-mode answer in words: sentence, evidence, assumptions, what would sharpen it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.model.graph_mode import GraphOption, Option, Prediction
+from hpuprof.model.units import duration
+
+Floats = npt.NDArray[np.float64]
+
+GAIN, LOSS = 1.05, 0.99
+"""The dead band: within 5 % no claim is made; a loss is a step more than 1 % slower."""
+
+
+def out_of_reach(
+    order: list[tuple[str, bool, bool]],
+    samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]],
+    blocked: dict[tuple[str, bool, bool], list[str]],
+    best: tuple[str, bool, bool],
+) -> list[str]:
+    """Tell what removing obstacles would bring, where that is a tenth more than what can be had now."""
+    middle = {key: float(np.median(samples[key][1])) for key in order}
+    other = max((key for key in order if blocked[key] and not key[1]), key=lambda key: middle[key], default=None)
+    if other is None or blocked[best] or middle[other] < 1.1 * middle[best]:
+        return []
+    return [
+        f"without {', '.join(blocked[other])}, {what_is_captured(other[0])} could be captured: {_times(middle[other])}"
+    ]
+
+
+def what_is_captured(region: str) -> str:
+    """Name a region."""
+    return {
+        "step": "the whole step",
+        "forward+backward": "forward and backward",
+        "model": "the model's forward and backward",
+        "modules": "the large modules",
+        "optimizer": "the optimizer",
+    }.get(region, f"module {region.removeprefix('module:')}")
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}×"
+
+
+def sentence_for(verdict: str, best: GraphOption, lead: Prediction, mode: str, base: float) -> str:
+    """Return the answer in one sentence; `base` is the step time now [ns]."""
+    s = best.speedup
+    size = f"{_times(s.median)} ({_times(s.low)} to {_times(s.high)})"
+    what = what_is_captured(best.region)
+    if verdict == "yes":
+        extra = "; part of the step is replayed from graphs already" if "graphs" in mode else ""
+        return f"Yes: graph mode for {what} would make the step {size} faster, {duration(base)} to {duration(best.step_time_ns.median)}{extra}."
+    if verdict == "no":
+        if lead.loader_bound:
+            return "No: the step waits for data-loader workers, and a graph would only wait longer."
+        if s.median < LOSS and s.high < GAIN:
+            return f"No: graph mode would cost time, {size}."
+        if "graphs" in mode:
+            return f"No: graphs are replayed already, and more of them would change little, {size}."
+        return f"No: graph mode would change little, {size}."
+    if verdict == "marginal":
+        if best.blocked_by:
+            return f"Not as it is: {what} would become {size} faster, but {', '.join(best.blocked_by)} must be removed first."
+        return f"Marginal: graph mode for {what} would make the step {size} faster; that is too close to call."
+    return f"Cannot say: {size} as far as the profiled step shows, and how long a step takes without the profiler decides it."
+
+
+def _launched(option: Option) -> str:
+    return "graph launch" if round(option.graphs) == 1 else "graph launches"
+
+
+def facts(lead: Prediction) -> list[str]:
+    """Return what the trace shows whatever is recommended."""
+    out = [f"host work {duration(lead.host_ns)} per step, device busy {duration(lead.busy_ns)}, waiting left out"]
+    if lead.replays:
+        share = f", {100 * lead.covered:.0f} % of device time" if lead.covered is not None else ""
+        out.append(f"{lead.replays:.1f} graph launches per step are there already{share}")
+    if lead.waits:
+        out.append(f"{lead.waits:.1f} calls per step wait for the device")
+    return out
+
+
+def evidence(lead: Prediction, best: Option, base: float) -> list[str]:
+    """Return what the answer rests on; `base` is the step time now [ns]."""
+    out = [
+        f"{lead.steps} steps replayed unchanged come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time"
+        if lead.method == "replay"
+        else f"{lead.recipes * lead.steps:.0f} recipes of {lead.steps} steps, matched to their launches and replayed unchanged, come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time{_given_up(lead)}"
+        if lead.recipes
+        else f"stage times explain the recorded step within {100 * (lead.replay_error or 0.0):.1f} %{_given_up(lead)}",
+        f"{best.launches:.0f} launches per step become {best.graphs:.0f} {_launched(best)}; {duration(best.host_outside_ns)} of host work per step stays outside",
+    ]
+    if lead.base != "profiled":
+        out.append(f"step time without the profiler {duration(base)}, recorded {duration(lead.profiled_step_ns)}")
+    return out + facts(lead)
+
+
+def _given_up(lead: Prediction) -> str:
+    return "" if lead.fell_back is None else f"; replayed launch by launch it was {100 * lead.fell_back:.0f} % off"
+
+
+def how_joined(predictions: Sequence[Prediction], error: float | None, *, together: bool) -> list[str]:
+    """Tell how ranks were put together."""
+    ranks = len(predictions)
+    if ranks < 2 or not any(p.collectives for p in predictions):
+        return []
+    if error is not None and together:
+        return [
+            f"{ranks} ranks replayed together, each collective starting when its last rank is ready, come within {100 * error:.1f} % of the recorded time"
+        ]
+    if error is not None:
+        why = f"replayed together they are {100 * error:.0f} % off"
+    elif any(p.method != "replay" for p in predictions):
+        why = "stage times hold no place for collectives"
+    else:
+        why = "their collectives do not fit together"
+    return [f"the slowest of {ranks} ranks sets the step: {why}"]
+
+
+def assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
+    """Return what was taken for granted."""
+    out = ["shapes and control flow of the recorded steps are those of the run"]
+    if lead.base == "profiled":
+        out.append("what profiling costs per row is taken from other machines; the gain is biased upwards")
+    if ranks > 1 or lead.collectives:
+        out.append("all ranks use graph mode")
+    if not lead.loader_bound:
+        out.append("data loading keeps up with the faster step")
+    if lead.method == "pipeline":
+        out.append(
+            "recipes are matched to their launches first in, first out"
+            if lead.recipes
+            else "recipes are not matched to launches: the totals of the stages set the step"
+        )
+    if lead.other_threads:
+        out.append(
+            f"{100 * lead.other_threads:.0f} % of launches come from further threads, taken to alternate with the main one"
+        )
+    if mode.startswith("lazy"):
+        out.append("replay costs on Gaudi were never measured by this project; their range is wide")
+    return out
+
+
+def sharpen(lead: Prediction) -> str:
+    """Name the one measurement that would narrow the interval most."""
+    if lead.base_spread > 0.03:
+        return "a longer, steadier timing of the step without the profiler"
+    return "this machine's cost of a replay, a gap and a copy"

@@ -1,0 +1,144 @@
+"""Ranks replayed together: worked by hand, against the replay of one rank, and from traces to the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builder import TraceBuilder
+from rank_traces import ALL_REDUCE, comm, header
+
+from hpuprof.analysis.graph_mode.regions import unchanged
+from hpuprof.analysis.graph_mode.replay import plain, simulate, step_times
+from hpuprof.analysis.graph_mode.rhythm import alone_ns, find_rhythm, together_ns
+from hpuprof.model.graph_mode import Rhythm
+from hpuprof.report.graph_mode import decide_graph_mode
+
+from .test_replay import program_of
+
+LAUNCHES, KERNEL, TRANSFER, LATENCY = 6, 5.0, 40.0, 4.0
+
+
+def rhythm(free: list[float], after: dict[tuple[int, int], float], alone: list[float], transfer: float, order=None):
+    """`after`: (later, earlier) → ns; the number of collectives stands for the end of the step."""
+    keys = sorted(after)
+    return Rhythm(
+        free=np.array(free, "<f4").tobytes(),
+        later=np.array([k for k, _ in keys], "<u2").tobytes(),
+        earlier=np.array([j for _, j in keys], "<u2").tobytes(),
+        after=np.array([after[k] for k in keys], "<f4").tobytes(),
+        alone=np.array(alone, "<f4").tobytes(),
+        transfer=np.full(len(alone), transfer, "<f4").tobytes(),
+        order=np.array(order or range(len(alone)), "<u2").tobytes(),
+    )
+
+
+CHAIN = {(1, 0): 0.0, (2, 1): 10.0}
+
+
+def test_ranks_that_are_slow_in_turn_add_up():
+    first = rhythm([300, 400, 410], {(1, 0): 100, (2, 1): 10}, [50, 250], 50)
+    second = rhythm([100, 400, 410], {(1, 0): 300, (2, 1): 10}, [250, 50], 50)
+    # 300 until the first, 50, then 300 until the second, 50, and 10 to the end; alone each rank carries the same waits.
+    assert together_ns([first, second], [["", ""]] * 2) == pytest.approx(710)
+    assert alone_ns(first) == pytest.approx(300 + 50 + 100 + 250 + 10)
+    assert together_ns([first], [["", ""]]) == pytest.approx(300 + 50 + 100 + 50 + 10)
+
+
+def test_work_that_does_not_wait_for_a_collective_hides_it():
+    # The step ends 500 after its start whatever the collectives do, unless they come late.
+    hidden = rhythm([100, 200, 500], CHAIN, [50, 50], 50)
+    late = rhythm([100, 600, 500], CHAIN, [50, 50], 50)
+    assert together_ns([hidden, hidden], [["", ""]] * 2) == pytest.approx(500)
+    assert together_ns([hidden, late], [["", ""]] * 2) == pytest.approx(660)
+
+
+def test_groups_meet_among_themselves():
+    slow = rhythm([300, 310], {(1, 0): 10.0}, [50], 50)
+    fast = rhythm([100, 110], {(1, 0): 10.0}, [50], 50)
+    pairs = [["0,1"], ["0,1"], ["2,3"], ["2,3"]]
+    # Ranks 2 and 3 are done after 160; the step of the job is that of its slowest rank.
+    assert together_ns([fast, slow, fast, fast], pairs) == pytest.approx(360)
+    assert together_ns([fast, fast, fast, fast], pairs) == pytest.approx(160)
+    both = [rhythm([100, 120, 130], {(1, 0): 20.0, (2, 1): 10.0}, [50, 50], 50) for _ in range(4)]
+    tensor_then_data = [["0,1", "0,2"], ["0,1", "1,3"], ["2,3", "0,2"], ["2,3", "1,3"]]
+    assert together_ns(both, tensor_then_data) == pytest.approx(100 + 50 + 20 + 50 + 10)
+
+
+def test_collectives_that_do_not_fit_together_are_not_replayed():
+    one = rhythm([100, 110], {(1, 0): 10.0}, [50], 50)
+    two = rhythm([100, 200, 210], CHAIN, [50, 50], 50)
+    assert together_ns([one, two], [["0,1"], ["0,1", "0,1"]]) is None
+    crossed = [["a", "b"], ["b", "a"]]
+    assert together_ns([two, two], crossed) is None
+
+
+def job(slow: list[list[float]], steps: int = 6) -> list[TraceBuilder]:
+    """Ranks whose host takes `slow[rank][phase]` µs per launch; each phase ends in an all-reduce, each step in a wait."""
+    ranks = [TraceBuilder(**header(rank, len(slow))) for rank in range(len(slow))]
+    now = [0.0] * len(slow)
+    free = [0.0] * len(slow)
+    for step in range(steps):
+        begin = list(now)
+        for phase in range(len(slow[0])):
+            ready = []
+            for rank, trace in enumerate(ranks):
+                for _ in range(LAUNCHES):
+                    trace.host("aten::mm", now[rank], slow[rank][phase])
+                    now[rank] += slow[rank][phase]
+                    start = max(now[rank] - 2 + LATENCY, free[rank] + 1)
+                    trace.kernel("gemm", start, KERNEL, launch=now[rank] - 2, call_dur=1)
+                    free[rank] = start + KERNEL
+                trace.host("c10d::allreduce_", now[rank], 10)
+                now[rank] += 10
+                ready.append(max(now[rank] - 2 + LATENCY, free[rank] + 1))
+            end = max(ready) + TRANSFER
+            for rank, trace in enumerate(ranks):
+                trace.kernel(
+                    ALL_REDUCE, ready[rank], end - ready[rank], launch=now[rank] - 2, call_dur=1, **comm(elements=9)
+                )
+                free[rank] = end
+        for rank, trace in enumerate(ranks):
+            done = free[rank] + 3
+            trace.host("cudaStreamSynchronize", now[rank], done - now[rank], cat="cuda_runtime")
+            now[rank] = done
+            trace.step(step, begin[rank], now[rank] - begin[rank])
+    return ranks
+
+
+def test_the_reduced_step_is_the_replayed_step(tmp_path):
+    program = program_of(job([[30, 10], [10, 30]])[0], tmp_path)
+    schedule = unchanged(program)
+    found = find_rhythm(schedule, program, plain(), program.dur)
+    assert found is not None
+    whole = step_times(simulate(schedule, plain(), repeats=2, backlog=program.backlog), program.steps)[0, -1]
+    assert alone_ns(found) == pytest.approx(whole, abs=1)
+
+
+def test_without_collectives_there_is_no_rhythm(tmp_path):
+    builder = TraceBuilder().steps(6, 1000)
+    for i in range(6):
+        for k in range(5):
+            builder.kernel("gemm", 1000 * i + 100 * k + 20, 20, launch=1000 * i + 100 * k)
+    program = program_of(builder, tmp_path)
+    assert find_rhythm(unchanged(program), program, plain(), program.dur) is None
+
+
+def test_ranks_that_wait_for_each_other_in_turn_stop_waiting_in_graphs(tmp_path):
+    parts = [b.reduce(tmp_path / str(i)) for i, b in enumerate(job([[60, 10], [10, 60]]))]
+    graph = decide_graph_mode(parts)
+    assert graph.together_error == pytest.approx(0, abs=0.01)
+    assert any("replayed together" in line for line in graph.evidence)
+    step = next(o for o in graph.options if o.region == "step")
+    # In a graph: two phases of six kernels and two transfers on either rank, and no wait for the other's host. A rank by itself
+    # would carry the 300 µs that it waited in eager mode.
+    device = 2 * (LAUNCHES * (KERNEL + 1) + TRANSFER)
+    assert step.step_time_ns.median == pytest.approx(1e3 * device, rel=0.25)
+    assert step.speedup.median == pytest.approx(graph.base_step_ns / (1e3 * device), rel=0.25)
+
+
+def test_ranks_that_cannot_be_joined_say_so(tmp_path):
+    one, two = job([[60, 60], [60, 60]])[0], job([[120], [120]])[1]
+    graph = decide_graph_mode([b.reduce(tmp_path / str(i)) for i, b in enumerate((one, two))])
+    assert graph.verdict == "yes"
+    assert graph.together_error is None
+    assert "the slowest of 2 ranks sets the step: their collectives do not fit together" in graph.evidence
