@@ -30,6 +30,8 @@ COARSE = 2_000
 """Stamps in whole microseconds: an end may read up to 2 µs early."""
 WAITED = 30_000
 """ns before the end of a wait within which a recipe's end explains it."""
+FULL_RATIO = 1.5
+"""How much longer than the shortest one a launch takes when it may have waited for a full queue."""
 UNEXPLAINED = 10_000.0
 """ns of delay from which a late recipe counts as unexplained."""
 WORK_SHARE = 0.2
@@ -43,7 +45,8 @@ PROFILER_ROWS = {
 """The constant that says what profiling costs per row of each kind."""
 MAX_MIXED = 0.1
 """Share of recipes with other operators than usual from which the match counts as wrong."""
-MAX_ACTIONS = 5_000
+MAX_ACTIONS = 3_000
+"""Flushes and launches that enter; as many steps from the middle as hold no more."""
 DEFAULT_LATENCY, DEFAULT_GAP = 5_000.0, 1_000.0
 
 
@@ -148,6 +151,7 @@ def build_recipes(
     launching = union(host.start[calls[~on_path]], host.end[calls[~on_path]])
     joining = intersect(union(host.start[builds], host.end[builds]), launching)
     low, high = _windows(steps, union_of(hosts.blocked, joining))
+    low, high = _middle(low, high, np.sort(host.start[np.concatenate([builds, calls[on_path]])]))
     own = union(host.start[calls[on_path]], host.end[calls[on_path]])
     # A flush that launches by itself hands nothing over.
     builds = builds[measure(own, host.start[builds], host.end[builds]) == 0]
@@ -208,6 +212,14 @@ def _windows(steps: Steps, waiting: Intervals) -> tuple[Ints, Ints]:
     # Behind the last used step too: the wait belongs to the steps before it.
     chosen = np.flatnonzero(used | (waits & (place <= last + 1)))
     return steps.start[chosen], steps.end[chosen]
+
+
+def _middle(low: Ints, high: Ints, when: Ints) -> tuple[Ints, Ints]:
+    """Return as many steps from the middle as hold `MAX_ACTIONS` of the instants, one at least."""
+    held = int((np.searchsorted(when, high) - np.searchsorted(when, low)).sum())
+    count = len(low) if held <= MAX_ACTIONS else max(1, len(low) * MAX_ACTIONS // held)
+    first = (len(low) - count) // 2
+    return low[first : first + count], high[first : first + count]
 
 
 def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activations) -> tuple[Ints, Ints] | None:
@@ -315,7 +327,7 @@ def _actions(
         first=ints[7],
         stop=ints[8],
     )
-    return (actions if len(actions) <= MAX_ACTIONS else None), np.array(order, dtype=np.int64)
+    return actions, np.array(order, dtype=np.int64)
 
 
 def _waited_for(begin: int, end: int, handed: Ints, activation: Ints, work: Activations) -> int:
@@ -350,14 +362,14 @@ def _launch_thread(
     # A launch into a full queue waits for the end of the recipe as many places before it as the queue holds.
     ends = np.where(activation >= 0, work.end[np.maximum(activation, 0)], 0)
     known = np.sort(ends[activation >= 0])
-    depth = int((np.arange(len(calls)) - np.searchsorted(known, end, side="right")).max(initial=0))
+    size = 1 + int((np.arange(len(calls)) - np.searchsorted(known, end, side="right")).max(initial=0))
     calling = np.sort(host.start[(host.kind == HostKind.RUNTIME) & (host.activity == Activity.LAUNCH)])
-    if depth > 1:
-        for i in thread[thread >= depth].tolist():
-            inner = calling[max(0, int(np.searchsorted(calling, end[i])) - 1)]
-            waits = int(ends[i - depth]) - max(int(start[i]), int(inner))
-            if waits > 0 and ends[i - depth] < end[i]:
-                took[i] = max(0.0, took[i] - waits)
+    slow = host.dur[calls[thread]] > FULL_RATIO * host.dur[calls[thread]].min()
+    for i in thread[slow & (thread >= size)].tolist():
+        inner = calling[max(0, int(np.searchsorted(calling, end[i])) - 1)]
+        room = int(ends[i - size])
+        if max(int(start[i]), int(inner)) < room < end[i]:
+            took[i] = max(0.0, took[i] - (room - max(int(start[i]), int(inner))))
     return took, rows
 
 

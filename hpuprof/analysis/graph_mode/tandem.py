@@ -97,6 +97,10 @@ def line(
     events.sort()
     fixed, per_op = _flush_law(program)
     inside = contains(windows, acts.begin)
+    by_piece: dict[int, list[_Part]] = {}
+    for part in parts:
+        by_piece.setdefault(part[0], []).append(part)
+    count_of = np.bincount(program.op_action[program.op_action >= 0], minlength=len(acts))
     left = np.bincount(program.op_action[(piece < 0) & (program.op_action >= 0)], minlength=len(acts))
     usual = float(np.median(program.launch)) if program.threaded and len(program.launch) else 0.0
     usual_cost = float(np.median(program.launch_rows)) * launch_cost if len(program.launch_rows) else 0.0
@@ -109,7 +113,7 @@ def line(
             pending += [(parts[which][2], job) for job in _jobs(program, parts[which])]
             continue
         if what == 1:
-            captured = [job for part in parts if part[0] == which for job in _jobs(program, part, captured=True)]
+            captured = [job for part in by_piece.get(which, ()) for job in _jobs(program, part, captured=True)]
             if not captured:
                 continue
             before, cost = work.between(cursor, when)
@@ -147,7 +151,7 @@ def line(
             given = mine.stop - mine.start
             jobs = tuple(job for action, job in pending if action <= which)
             pending = [(action, job) for action, job in pending if action > which]
-            count = float(np.count_nonzero(program.op_action == which))
+            count = float(count_of[which])
             if count and left[which] < count:
                 share = (fixed + per_op * left[which]) / max(1.0, fixed + per_op * count)
                 after, after_cost = after * min(1.0, share), after_cost * min(1.0, share)

@@ -36,17 +36,19 @@ def lazy(
     wait_in: tuple[int, ...] = (),
     recipes: tuple[int, ...] = (1, 2),
     children: bool = False,
+    queue: int = 0,
 ) -> TraceBuilder:
     """A lazy run in µs. Of each recipe: two operators in `host`, a flush of 10, `launch` on the launch thread, two rows in `work`.
 
     A recipe starts 5 after its launch or 2 after the recipe before. `wait`: the step ends by waiting for its last recipe, which it sees
     3 later; `wait_in`: only these steps do. Each step ends with 10 of host work. The second recipe's operators are the optimizer's; `children`: the first
-    has four, of two modules in a net.
+    has four, of two modules in a net. `queue`: as many recipes fit on the device; a launch into a full one waits.
     """
     out = TraceBuilder()
     for pid, name in ((100, "python"), (20_100, "Bridge Logs")):
         out.event(ph="M", name="process_name", pid=pid, tid=0, ts=0.0, args={"name": name})
     now = thread = device = 0.0
+    ends: list[float] = []
     for step in range(steps):
         begin = now
         for k, (taken, busy, recipe) in enumerate(zip(host, work, recipes, strict=True)):
@@ -65,12 +67,13 @@ def lazy(
             flush, now = now, max(now, thread) + BUILD
             out.host("SyncTensorsGraphInternal", flush, now - flush, cat="Runtime", thread=BRIDGE)
             called = max(now, thread)
-            thread = called + launch
-            out.host("LaunchSyncTensorsGraph", called, launch, cat="Runtime", thread=LAUNCHER_BRIDGE)
+            thread = max(called, ends[-queue] if queue and len(ends) >= queue else 0) + launch
+            out.host("LaunchSyncTensorsGraph", called, thread - called, cat="Runtime", thread=LAUNCHER_BRIDGE)
             start = max(thread + LATENCY, device + GAP)
             for half in range(2):
                 out.lane(f"op{half}", start + half * busy / 2, busy / 2, engine="MME", recipeId=recipe)
             device = start + busy
+            ends.append(device)
         if wait or step in wait_in:
             back = max(now, device) + 3
             out.host("synEventSynchronize", now, back - now, cat="Runtime", thread=BRIDGE)
@@ -253,3 +256,31 @@ def test_profiler_rows_are_taken_off_host_work(tmp_path):
     done = play(program, recorded.actions, work_of(recorded.actions, np.ones(1)), repeats=2)
     # Per step 4 operators of 1 µs; 4 accumulations and 2 flushes of 0.5 µs.
     assert step_times(done, program.steps)[0] / 1000 == pytest.approx([93] * program.steps)
+
+
+def test_of_many_recipes_the_steps_in_the_middle_enter(tmp_path, monkeypatch):
+    monkeypatch.setattr("hpuprof.analysis.graph_mode.recipes.MAX_ACTIONS", 9)
+    program = program_of(lazy(12), tmp_path)
+    assert (program.low / 1000).tolist() == [400, 500, 600, 700]  # four steps of two flushes, of the ten that are used
+
+
+def test_a_collective_between_two_recipes_keeps_its_place_in_the_queue(tmp_path):
+    builder = lazy(8)
+    for step in range(8):
+        # From 5 behind the first recipe, done at 105 of its step, until 40 later; the next one began at 115 of it.
+        builder.lane("hccl_allreduce", 100 * step + 105, 8, engine="NIC 0", tid=9000)
+    program = program_of(builder, tmp_path)
+    assert program.talks.tolist() == [8_000, 0] * program.steps
+    whole = line(program, windows(program, 0, 90))
+    # 30 + 8 + 1 + 10 + 1 on the device.
+    assert times(program, whole, costs(beside=True)) == pytest.approx([50] * program.steps)
+
+
+def test_waiting_for_a_full_queue_is_not_the_launch_threads_work(tmp_path):
+    """Two recipes fit on the device: from the third on, a launch waits until the one two before it is done; it takes 20 itself."""
+    builder = lazy(8, work=(150, 60), queue=2)
+    rows = [e["dur"] for e in builder.events if e["name"] == "LaunchSyncTensorsGraph"]
+    assert max(rows) > 100
+    program = program_of(builder, tmp_path)
+    assert program.launch.tolist() == pytest.approx([20_000] * len(program.launch), abs=5)
+    assert np.mean(times(program, line(program))) == pytest.approx(214, abs=1)
