@@ -56,6 +56,9 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     asynchronous: Annotated[bool, Meta(description="Replays run beside the main thread (HPU lazy mode).")] = False
     launches: Annotated[float, Meta(description="Launches captured per step.")]
     graphs: Annotated[float, Meta(description="Graphs launched per step.")]
+    split: Annotated[
+        float, Meta(description="Recipes per step that the region covers in part; graph mode splits them.")
+    ] = 0.0
     inputs: Annotated[float, Meta(description="Copies into static inputs per step.")]
     ratio: Annotated[bytes, Meta(description="Samples of eager over captured step time, 32-bit floats, little-endian.")]
     uncorrected_ns: Annotated[float, Meta(description="Captured step time when profiling cost is left in [ns].")]

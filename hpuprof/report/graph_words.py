@@ -95,6 +95,8 @@ def evidence(lead: Prediction, best: Option, base: float) -> list[str]:
         else f"stage times explain the recorded step within {100 * (lead.replay_error or 0.0):.1f} %{_given_up(lead)}",
         f"{best.launches:.0f} launches per step become {best.graphs:.0f} {_launched(best)}; {duration(best.host_outside_ns)} of host work per step stays outside",
     ]
+    if best.split:
+        out.append(f"{best.split:.1f} recipes per step lie in the region in part and are split at its border")
     if lead.base != "profiled":
         out.append(f"step time without the profiler {duration(base)}, recorded {duration(lead.profiled_step_ns)}")
     return out + facts(lead)

@@ -134,8 +134,9 @@ class StageTotals:
 
 @dataclass(frozen=True, eq=False)
 class CapturedTotals:
-    """A step with a region captured."""
+    """A step with a region captured. Totals do not tell which recipes it covers in part."""
 
+    split = 0.0
     law: StageTotals
     removed: Floats
     launches: float

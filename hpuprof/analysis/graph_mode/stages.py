@@ -130,6 +130,7 @@ def predict_stages(
                         asynchronous=beside,
                         launches=done.launches,
                         graphs=done.graphs,
+                        split=done.split,
                         inputs=float(region.inputs),
                         ratio=pack(ratio),
                         uncorrected_ns=float(uncorrected.mean()),
@@ -243,6 +244,10 @@ class _TandemCaptured:
     @property
     def graphs(self) -> float:
         return self.line.graphs
+
+    @property
+    def split(self) -> float:
+        return self.line.split
 
     def times(self, place: Floats, costs: Costs, outside: Floats) -> Floats:
         program, actions = self.model.program, self.line.actions

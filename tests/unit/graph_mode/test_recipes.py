@@ -229,9 +229,14 @@ def test_without_a_match_the_totals_decide_and_the_report_says_so(tmp_path):
 def test_modules_are_candidates_with_replays_of_their_own(tmp_path):
     prediction = predicted(lazy(8, host=(4000, 30), children=True), tmp_path, unprofiled_ns=4_060_000.0)
     found = {(o.region, o.asynchronous): (o.launches, o.graphs) for o in prediction.options}
-    # The net's four operators in one graph, its children's in one each; all of the first recipe, which they split.
+    # The net's four operators in one graph, its children's in one each, which split the recipe.
     assert found[("module:Net_0", False)] == (4, 1)
     assert found[("modules", False)] == (4, 2)
+    split = {o.region: o for o in prediction.options}
+    assert (split["step"].split, split["module:Net_0"].split, split["module:Block_0"].split) == (0, 0, 1)
+    assert "1.0 recipes per step lie in the region in part and are split at its border" in evidence(
+        prediction, split["module:Block_0"], 1.0
+    )
     assert found[("module:Block_0", False)] == (2, 1)
     assert found[("module:Block_1", True)] == (2, 1)
     assert found[("step", False)] == (6, 2)
