@@ -428,9 +428,14 @@ def _row_starts(trace: Trace, work: Activations, chosen: Ints) -> list[Floats]:
 
 
 def accumulated(trace: Trace, links: Links, path: Mask) -> Ints:
-    """Return the host rows of operators that reach the device: accumulated ones in lazy mode, else all outermost ones."""
+    """Return the host rows of operators that reach the device: accumulated ones in lazy mode, else all outermost ones.
+
+    An operator that accumulates inside another one is part of it; copies between host and device belong to no recipe.
+    """
     host = trace.host
-    rows = np.flatnonzero(path & (host.activity == Activity.ACCUMULATE))
+    kinds = [Activity.ACCUMULATE, Activity.COPY_H2D, Activity.COPY_D2H]
+    rows = outermost(trace, np.flatnonzero(path & np.isin(host.activity, kinds)))
+    rows = rows[host.activity[rows] == Activity.ACCUMULATE]
     if not len(rows):
         top = links.nesting.rows[links.nesting.parent < 0]
         rows = np.sort(top[path[top]])

@@ -195,6 +195,16 @@ def test_a_region_that_covers_part_of_a_recipe_splits_it(tmp_path):
     assert times(program, half, costs()) == pytest.approx([316] * program.steps)
 
 
+def test_uploads_and_operators_inside_operators_are_no_part_of_a_recipe(tmp_path):
+    builder = lazy(8)
+    for step in range(8):
+        builder.host("empty_hpu_lazy", 100 * step + 5, 3, cat="Runtime", thread=BRIDGE)
+        builder.host("copy_hpu_lazy_H2D", 100 * step + 91, 4, cat="Runtime", thread=BRIDGE)
+        builder.host("copy_hpu_lazy_", 100 * step + 91, 4, cat="Runtime", thread=BRIDGE)
+    program = program_of(builder, tmp_path)
+    assert np.bincount(program.op_action).tolist() == [2, 2, 0] * 5 + [2, 2]
+
+
 def test_a_border_makes_two_graphs_of_one_recipe(tmp_path):
     program = program_of(lazy(8), tmp_path)
     split = line(program, windows(program, 0, 50), borders=program.low + 20_000)
