@@ -354,8 +354,9 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
         reach = np.maximum.accumulate(ends) if len(ends) else ends
         at = np.searchsorted(starts, start[mine], side="left") - 1
         previous[mine] = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
-    # Only a launch into an idle device shows its latency: on an idle lane the row may wait for another lane's.
-    idle = (_busy_until(rows, called) <= called) & rows.own
+    # Only a launch shows its latency that finds nothing running and nothing queued: on an idle lane a row may wait for another lane's.
+    queued = np.maximum.accumulate(np.append([np.iinfo(np.int64).min], (start + rows.dur)[:-1]))
+    idle = (_busy_until(rows, called) <= called) & (queued <= called) & rows.own
     waits = (start - called)[idle]
     latency0 = float(np.median(waits)) if len(waits) >= 3 else DEFAULT_LATENCY
     latency0 = max(0.0, latency0)
