@@ -81,7 +81,7 @@ def read_cases(folders: list[Path]) -> Iterator[tuple[Case, Path]]:
                     continue
                 raise ValueError(f"{path}: no case: {error}") from error
             trace = folder / case.trace
-            if not trace.is_file():
+            if not trace.exists():
                 raise ValueError(f"{path}: its trace {case.trace} is missing")
             if EAGER not in case.step_time:
                 raise ValueError(f"{path}: the step time of {EAGER} is missing")

@@ -92,7 +92,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.0
     other_threads: Annotated[float, Meta(description="Share of launches from further threads.")] = 0.0
     recipes: Annotated[float, Meta(description="Recipes per step whose launch and device work were matched.")] = 0.0
-    linked: Annotated[float | None, Meta(description="Share of device rows with a known launch.")] = None
+    linked: Annotated[
+        float | None, Meta(description="Share of device rows with a known launch, or of launches whose rows are there.")
+    ] = None
     loader_bound: Annotated[bool, Meta(description="The host waited for data-loader workers.")] = False
     replays: Annotated[float, Meta(description="Graph launches per step already in the trace.")] = 0.0
     covered: Annotated[float | None, Meta(description="Share of device time that graph launches carry already.")] = None

@@ -37,6 +37,7 @@ UNEXPLAINED = 10_000.0  # ns of delay from which another lane's row is looked fo
 FOLLOWS = 10_000.0  # ns after the end of another lane's row within which a start is put down to it
 WAITED = 30_000.0  # ns before the end of a synchronising call within which a row's end explains it
 MAX_LANES = 16
+SIMILAR = 0.25  # of the usual host work, within which a step that waited is like the others; and of a step, the pause between neighbours
 _STREAM_WAIT = re.compile(r"StreamWaitEvent|streamWaitEvent|EnqueueEventsWait")
 
 
@@ -116,11 +117,11 @@ def build_program(
     if not real.any() or not len(host):
         return None
     linked = real & (links.launch >= 0)
-    share = float(linked.sum() / real.sum())
+    share = max(float(linked.sum() / real.sum()), _found(trace, links, steps, linked))
     if share < 0.5:
         return None
     path, other = _path(trace, roles, links)
-    windows = _choose_steps(steps, host.start[links.launch[linked]], device.start[linked])
+    windows = _choose_steps(steps, hosts, host.start[links.launch[linked]], device.start[linked])
     if not len(windows):
         return None
     low, high = steps.start[windows], steps.end[windows]
@@ -188,6 +189,20 @@ def build_program(
     )
 
 
+def _found(trace: Trace, links: Links, steps: Steps, linked: Mask) -> float:
+    """Return the share of launches in used steps whose device rows are in the trace.
+
+    A host that runs ahead leaves the window full of rows launched before it; what it launched inside comes later.
+    """
+    host, used = trace.host, np.flatnonzero(steps.used)
+    calls = np.flatnonzero((host.activity == Activity.LAUNCH) & (host.kind == HostKind.RUNTIME))
+    if not len(used) or not len(calls):
+        return 0.0
+    at = np.searchsorted(steps.start[used], host.start[calls], side="right") - 1
+    calls = calls[(at >= 0) & (host.start[calls] < steps.end[used][np.maximum(at, 0)])]
+    return float(np.isin(calls, links.launch[linked]).mean()) if len(calls) else 0.0
+
+
 def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask, float]:
     """Return which tracks carry the program: main, autograd, and any other thread that launches its share."""
     path = (roles == Role.MAIN) | (roles == Role.AUTOGRAD)
@@ -198,9 +213,9 @@ def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask
     return path, float(launches[beside].sum() / total)
 
 
-def _choose_steps(steps: Steps, launches: Ints, starts: Ints) -> Ints:
-    """Return the used steps to simulate: all of them, or as many from the middle as the limits allow (one at least)."""
-    used = np.flatnonzero(steps.used)
+def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:
+    """Return the steps to simulate: a run of neighbours, or as many from its middle as the limits allow (one at least)."""
+    used = _neighbours(steps, hosts)
     if not len(used):
         return used
     count = np.sort(launches)
@@ -213,6 +228,28 @@ def _choose_steps(steps: Steps, launches: Ints, starts: Ints) -> Ints:
         return used
     first = (len(used) - keep) // 2
     return used[first : first + keep]
+
+
+def _neighbours(steps: Steps, hosts: HostTime) -> Ints:
+    """Return the longest run of steps that follow each other and are used, or left out only because they waited for the device.
+
+    What the device did during a step that is missing in the middle would be missing too. Where the host waits every k-th
+    step, a run of whole periods is taken.
+    """
+    used = steps.used
+    if not used.any():
+        return np.flatnonzero(used)
+    working = steps.wall - measure(hosts.blocked, steps.start, steps.end)
+    usual = float(np.median(working[used]))
+    outlier = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool)
+    waited = outlier & (np.abs(working - usual) <= SIMILAR * max(usual, 1.0))
+    fits = used | waited
+    apart = np.append([True], steps.start[1:] - steps.end[:-1] > SIMILAR * np.median(steps.wall[used]))
+    run = np.cumsum(apart | ~fits | np.append([True], ~fits[:-1]))
+    longest = int(np.argmax(np.bincount(run[fits])))
+    found = np.flatnonzero(fits & (run == longest))
+    periods = found[waited[found]]
+    return found[(found > periods[0]) & (found <= periods[-1])] if len(periods) > 1 else found
 
 
 def _calls(trace: Trace, path: Mask, links: Links, hosts: HostTime, low: int, high: int) -> Ints:
@@ -354,8 +391,9 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
         reach = np.maximum.accumulate(ends) if len(ends) else ends
         at = np.searchsorted(starts, start[mine], side="left") - 1
         previous[mine] = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
-    # Only a launch into an idle device shows its latency: on an idle lane the row may wait for another lane's.
-    idle = (_busy_until(rows, called) <= called) & rows.own
+    # Only a launch shows its latency that finds nothing running and nothing queued: on an idle lane a row may wait for another lane's.
+    queued = np.maximum.accumulate(np.append([np.iinfo(np.int64).min], (start + rows.dur)[:-1]))
+    idle = (_busy_until(rows, called) <= called) & (queued <= called) & rows.own
     waits = (start - called)[idle]
     latency0 = float(np.median(waits)) if len(waits) >= 3 else DEFAULT_LATENCY
     latency0 = max(0.0, latency0)

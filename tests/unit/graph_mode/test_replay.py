@@ -220,3 +220,45 @@ def test_a_row_that_waits_for_another_lane_does_not_tell_the_latency(tmp_path):
     program = program_of(builder, tmp_path)
     assert program.typical_latency == 4000
     assert (program.edge[program.lane == 1] >= 0).all()
+
+
+def device_bound(steps: int, *, every: int = 0, behind: int = 0, launches: int = 6, host: float = 20.0) -> TraceBuilder:
+    """Host 120 µs, device 600 µs a step. `every`: the host waits for the device at the end of each such step; `behind`: steps of
+    device work that was launched before the window."""
+    out = TraceBuilder()
+    now, free = 0.0, 0.0
+    for _ in range(behind * launches):
+        out.device("gemm", free + 1, 99, correlation=None)
+        free += 100
+    for step in range(steps):
+        begin = now
+        for _ in range(launches):
+            out.host("aten::mm", now, host)
+            start = max(now + host - 2 + 4, free + 1)
+            out.kernel("gemm", start, 99, launch=now + host - 2, call_dur=1.0)
+            free = start + 99
+            now += host
+        if every and step % every == every - 1:
+            out.host("cudaStreamSynchronize", now, free + 3 - now, cat="cuda_runtime")
+            now = free + 3
+        out.step(step, begin, now - begin)
+    return out
+
+
+def test_steps_that_wait_for_the_device_belong_to_the_program(tmp_path):
+    """Every fourth step waits for the three before it; they are no typical steps, but without them the device's work has no time."""
+    parts_ = parts(device_bound(18, every=4), tmp_path)
+    assert "outlier" in parts_[2].excluded
+    program = build_program(*parts_)
+    assert (np.diff(program.step_low) == (program.step_high - program.step_low)[:-1]).all()
+    assert program.steps % 4 == 0
+    done = simulate(unchanged(program), plain(), repeats=2, backlog=program.backlog)
+    assert step_times(done, program.steps).mean() == pytest.approx(600_000, rel=0.03)
+
+
+def test_a_device_that_is_steps_behind_is_no_idle_host(tmp_path):
+    """The window is full of rows launched before it: its steps are 120 µs long, and the device takes 600 for each."""
+    found = predicted(device_bound(8, behind=12), tmp_path, unprofiled_ns=600_000.0, spread_ns=3_000.0)
+    assert found.method == "replay"
+    step = next(o for o in found.options if o.region == "step")
+    assert float(np.median(unpack(step.ratio))) == pytest.approx(1.0, abs=0.06)
