@@ -215,7 +215,7 @@ def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask
 
 def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:
     """Return the steps to simulate: a run of neighbours, or as many from its middle as the limits allow (one at least)."""
-    used = _neighbours(steps, hosts)
+    used = neighbours(steps, hosts.blocked)
     if not len(used):
         return used
     count = np.sort(launches)
@@ -230,16 +230,16 @@ def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -
     return used[first : first + keep]
 
 
-def _neighbours(steps: Steps, hosts: HostTime) -> Ints:
+def neighbours(steps: Steps, waiting: Intervals) -> Ints:
     """Return the longest run of steps that follow each other and are used, or left out only because they waited for the device.
 
     What the device did during a step that is missing in the middle would be missing too. Where the host waits every k-th
-    step, a run of whole periods is taken.
+    step, a run of whole periods is taken. `waiting`: when it does.
     """
     used = steps.used
     if not used.any():
         return np.flatnonzero(used)
-    working = steps.wall - measure(hosts.blocked, steps.start, steps.end)
+    working = steps.wall - measure(waiting, steps.start, steps.end)
     usual = float(np.median(working[used]))
     outlier = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool)
     waited = outlier & (np.abs(working - usual) <= SIMILAR * max(usual, 1.0))

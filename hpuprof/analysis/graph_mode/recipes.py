@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.activations import Activations, work_activations
+from hpuprof.analysis.graph_mode.program import neighbours
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.analysis.steps import Steps
@@ -34,8 +35,6 @@ FULL_RATIO = 1.5
 """How much longer than the shortest one a launch takes when it may have waited for a full queue."""
 UNEXPLAINED = 10_000.0
 """ns of delay from which a late recipe counts as unexplained."""
-WORK_SHARE = 0.2
-"""Share of the median by which a step's work may exceed that of used steps for its length to count as waiting."""
 PROFILER_ROWS = {
     HostKind.OP: "profiler_op",
     HostKind.PYTHON: "profiler_python",
@@ -150,7 +149,8 @@ def build_recipes(
     builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))
     launching = union(host.start[calls[~on_path]], host.end[calls[~on_path]])
     joining = intersect(union(host.start[builds], host.end[builds]), launching)
-    low, high = _windows(steps, union_of(hosts.blocked, joining))
+    chosen = neighbours(steps, union_of(hosts.blocked, joining))
+    low, high = steps.start[chosen], steps.end[chosen]
     low, high = _middle(low, high, np.sort(host.start[np.concatenate([builds, calls[on_path]])]))
     own = union(host.start[calls[on_path]], host.end[calls[on_path]])
     # A flush that launches by itself hands nothing over.
@@ -196,22 +196,6 @@ def build_recipes(
         threaded=bool(len(threaded)),
         end=done.end[activation[order]],
     )
-
-
-def _windows(steps: Steps, waiting: Intervals) -> tuple[Ints, Ints]:
-    """Return the used steps, and outliers among them that worked no longer than usual and only waited.
-
-    Where a value is read back in every k-th step, that step pays for all of them; left out, the device would seem to keep up.
-    """
-    used = steps.used
-    work = steps.wall - measure(waiting, steps.start, steps.end)
-    first, last = np.flatnonzero(used)[[0, -1]]
-    place = np.arange(len(steps))
-    waits = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool) & (place > first)
-    waits &= work <= (1 + WORK_SHARE) * np.median(work[used])
-    # Behind the last used step too: the wait belongs to the steps before it.
-    chosen = np.flatnonzero(used | (waits & (place <= last + 1)))
-    return steps.start[chosen], steps.end[chosen]
 
 
 def _middle(low: Ints, high: Ints, when: Ints) -> tuple[Ints, Ints]:
