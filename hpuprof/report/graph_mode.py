@@ -236,7 +236,8 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     order = sorted(
         samples, key=lambda key: (bool(blocked[key]), key[1], _rank(key, middle[key] / fastest), middle[key], key)
     )
-    best = _best(order, samples, blocked)
+    near = {key for key in samples if middle[key] <= (1 + NEAR) * fastest}
+    best = _best(order, samples, blocked, near)
     order.remove(best)
     order.insert(0, best)
     by_key = {_key(o): o for o in lead.options}
@@ -333,8 +334,9 @@ def _best(
     order: list[tuple[str, bool, bool]],
     samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]],
     blocked: dict[tuple[str, bool, bool], list[str]],
+    near: set[tuple[str, bool, bool]],
 ) -> tuple[str, bool, bool]:
-    """Return what to recommend: the best that can be captured as it is, unless only a blocked one would pay."""
+    """Return what to recommend: the best that can be captured as it is, unless only one about as fast is sure to pay, or a blocked one."""
 
     def pays(key: tuple[str, bool, bool]) -> bool:
         return float(np.mean(samples[key][1] > GAIN)) >= SURE
@@ -342,7 +344,8 @@ def _best(
     ready = [key for key in order if not key[1]] or order
     if pays(ready[0]):
         return ready[0]
-    return next((key for key in ready if blocked[key] and pays(key)), ready[0])
+    sure = [key for key in ready if pays(key) and (blocked[key] or key in near)]
+    return min(sure, key=lambda key: (bool(blocked[key]), ready.index(key)), default=ready[0])
 
 
 def _rank(key: tuple[str, bool, bool], relative: float) -> int:

@@ -122,6 +122,9 @@ class StageTotals:
         times: Floats = np.maximum(np.maximum(host, self.f * np.minimum(1.0, share)), device)
         return times
 
+    def rhythm(self, *, host: bool = True) -> None:
+        """Totals hold no place for collectives."""
+
     def captured(self, region: Region, *, drop: bool) -> CapturedTotals | None:
         """Return the step with a region captured; None where it holds nothing to capture."""
         removed = measure(intersect(region.windows, self.working), self.low, self.high).astype(np.float64)
@@ -156,6 +159,9 @@ class CapturedTotals:
         thread = cost if self.whole else np.maximum(cost, law.f * np.minimum(1.0, share))
         times: Floats = np.maximum(rest + (0.0 if costs.beside else cost), np.maximum(device, thread))
         return times
+
+    def rhythm(self, place: Floats, costs: Costs) -> None:
+        """Totals hold no place for collectives."""
 
     def host_ns(self, place: Floats, _outside: Floats, percentile: float = 50) -> float:
         """Return the host work that stays per step, a percentile of the samples."""

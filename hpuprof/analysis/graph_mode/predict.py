@@ -30,7 +30,7 @@ from hpuprof.analysis.graph_mode.regions import (
     unchanged,
 )
 from hpuprof.analysis.graph_mode.replay import Sample, Schedule, host_work, plain, simulate, step_times
-from hpuprof.analysis.graph_mode.rhythm import collective_groups, find_rhythm
+from hpuprof.analysis.graph_mode.rhythm import collective_groups, find_rhythm, shortest_over_steps
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
@@ -370,12 +370,7 @@ def _shortest(program: Program) -> Floats:
     rows = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
     if not len(rows):
         return shortest
-    step = program.step[program.call[rows]]
-    first = np.searchsorted(step, np.arange(program.steps))
-    place = np.arange(len(rows)) - first[step]
-    least = np.full(int(place.max()) + 1, np.inf)
-    np.minimum.at(least, place, shortest[rows])
-    shortest[rows] = least[place]
+    shortest[rows] = shortest_over_steps(shortest[rows], program.step[program.call[rows]], program.steps)
     return shortest
 
 

@@ -10,7 +10,7 @@ A step begins when its predecessor was complete on the same rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,8 +50,7 @@ def find_rhythm(
     leaves out all host time.
     """
     step, rows = _chosen(program)
-    count = len(rows)
-    if not count:
+    if not len(rows):
         return None
     first = schedule.dur
     identity = schedule.identity
@@ -60,33 +59,48 @@ def find_rhythm(
     # In order of play, so that what a collective depends on comes before it.
     chosen = np.sort(place[rows])
     nodes = identity[chosen]
-    still = first.copy()
-    still[chosen] = 0.0
+
+    def play(durations: Floats) -> tuple[Floats, Floats, Floats]:
+        whole = np.tile(first, (len(durations), 1))
+        whole[:, chosen] = durations
+        ends = np.empty((len(durations), len(identity)))
+        done = simulate(
+            schedule,
+            _repeated(sample, len(durations)),
+            repeats=2,
+            backlog=program.backlog if host else None,
+            host=host,
+            durations=(first, whole),
+            ends=ends,
+        )
+        return done[:, program.steps + step - 1], ends[:, nodes], done[:, program.steps + step]
+
+    return reduce_step(play, first[chosen], shortest[nodes], np.searchsorted(rows, nodes))
+
+
+Play = Callable[[Floats], tuple[Floats, Floats, Floats]]
+"""Plays a step with collectives of these durations, shape `(samples, collectives)`, ns: when the step before was complete, shape
+`(samples,)`, when each collective ended, and when the step was complete."""
+
+
+def reduce_step(play: Play, alone: Floats, transfer: Floats, order: Ints) -> Rhythm:
+    """Read the longest paths of a step off its replay. `alone` and `transfer`: durations of its collectives, in order of play, ns."""
+    count = len(alone)
     free = np.zeros(count + 1)
     after = np.full((count + 1, count), _NEVER)
     for low in range(0, count + 1, _BLOCK):
         tried = np.arange(low, min(count + 1, low + _BLOCK))  # the last one lengthens nothing
-        durations = np.tile(still, (len(tried), 1))
-        lengthened = tried < count
-        durations[np.flatnonzero(lengthened), chosen[tried[lengthened]]] = _FAR
-        ends = np.empty((len(tried), len(identity)))
-        done = simulate(
-            schedule,
-            _repeated(sample, len(tried)),
-            repeats=2,
-            backlog=program.backlog if host else None,
-            host=host,
-            durations=(first, durations),
-            ends=ends,
-        )
-        begin, end = done[:, program.steps + step - 1], done[:, program.steps + step]
-        seen = np.column_stack([ends[:, nodes], end])
+        durations = np.zeros((len(tried), count))
+        lengthened = np.flatnonzero(tried < count)
+        which = tried[lengthened]
+        durations[lengthened, which] = _FAR
+        begin, ends, done = play(durations)
+        seen = np.column_stack([ends, done])
         if tried[-1] == count:
             free = seen[-1] - begin[-1]
-        own = ends[np.flatnonzero(lengthened), nodes[tried[lengthened]]]
-        later = seen[lengthened] - own[:, None]
+        later = seen[lengthened] - ends[lengthened, which][:, None]
         later[seen[lengthened] - begin[lengthened, None] < 0.5 * _FAR] = _NEVER
-        after[:, tried[lengthened]] = later.T
+        after[:, which] = later.T
     after[np.triu_indices(count)] = _NEVER
     k, j = _needed(after)
     return Rhythm(
@@ -94,22 +108,36 @@ def find_rhythm(
         later=k.astype("<u2").tobytes(),
         earlier=j.astype("<u2").tobytes(),
         after=after[k, j].astype("<f4").tobytes(),
-        alone=first[chosen].astype("<f4").tobytes(),
-        transfer=shortest[nodes].astype("<f4").tobytes(),
-        order=np.searchsorted(rows, nodes).astype("<u2").tobytes(),
+        alone=alone.astype("<f4").tobytes(),
+        transfer=transfer.astype("<f4").tobytes(),
+        order=order.astype("<u2").tobytes(),
     )
 
 
 def _chosen(program: Program) -> tuple[int, Ints]:
     """Return the last of the steps with the usual number of collectives, and its collectives."""
     rows = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
-    step = program.step[program.call[rows]]
-    counts = np.bincount(step, minlength=program.steps)
+    return choose_step(rows, program.step[program.call[rows]], program.steps)
+
+
+def choose_step(collectives: Ints, step: Ints, steps: int) -> tuple[int, Ints]:
+    """Return the last step with the usual number of collectives, and those; none when there are too many. `step`: of each of them."""
+    counts = np.bincount(step, minlength=steps)
     usual = int(np.median(counts)) if len(counts) else 0
     fits = np.flatnonzero(counts == usual)
     if not usual or usual > MAX_COLLECTIVES or not len(fits):
         return 0, np.empty(0, dtype=np.int64)
-    return int(fits[-1]), rows[step == fits[-1]]
+    return int(fits[-1]), collectives[step == fits[-1]]
+
+
+def shortest_over_steps(durations: Floats, step: Ints, steps: int) -> Floats:
+    """Return for each collective the shortest duration over the steps at the same place of the step. `step` ascends; all of one shape."""
+    first = np.searchsorted(step, np.arange(steps))
+    place = np.arange(len(step)) - first[step]
+    least = np.full(int(place.max(initial=0)) + 1, np.inf)
+    np.minimum.at(least, place, durations)
+    shortest: Floats = least[place]
+    return shortest
 
 
 def _repeated(sample: Sample, count: int) -> Sample:
@@ -196,7 +224,7 @@ def _meeting(tables: Sequence[_Table], groups: Sequence[Sequence[str]]) -> float
         seen: dict[str, int] = {}
         mine = []
         for k, place in enumerate(table.order.tolist()):
-            name = names[place]
+            name = names[place] if names else ""
             key = (name, seen.get(name, 0))
             seen[name] = key[1] + 1
             mine.append(key)

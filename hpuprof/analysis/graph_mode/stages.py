@@ -35,11 +35,11 @@ from hpuprof.analysis.graph_mode.program import named
 from hpuprof.analysis.graph_mode.recipes import PROFILER_ROWS, Kind, RecipeProgram, accumulated, build_recipes
 from hpuprof.analysis.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
 from hpuprof.analysis.graph_mode.replay import step_times
-from hpuprof.analysis.graph_mode.tandem import Costs, Line, line, play, work_of
+from hpuprof.analysis.graph_mode.tandem import Costs, Line, find_rhythm, line, play, work_of
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.graph_mode import Constant, Option, Prediction
+from hpuprof.model.graph_mode import Constant, Option, Prediction, Rhythm
 from hpuprof.model.intervals import (
     Intervals,
     contains,
@@ -106,6 +106,7 @@ def predict_stages(
         draw(constants["replay"], u[1]), draw(constants["input_copy"], u[5]), draw(constants["kernel_scale"], u[4])
     )
     plain = Costs(np.median(drawn.replay, keepdims=True), np.median(drawn.flush, keepdims=True), np.ones(1))
+    middle = np.median(drawn.scale, keepdims=True)
     loader = bool(measure(hosts.blocked_by["loader"], low, high).sum() > LOADER_SHARE * wall.sum())
     parts = loop_parts(trace, role)
     regions = _regions(trace, role, links, parts, low, high)
@@ -136,6 +137,9 @@ def predict_stages(
                         uncorrected_ns=float(uncorrected.mean()),
                         host_outside_ns=done.host_ns(place, outside),
                         host_outside_low_ns=done.host_ns(place, outside, 5),
+                        rhythm=done.rhythm(
+                            np.median(place, keepdims=True), replace(plain, scale=middle, beside=beside)
+                        ),
                     )
                 )
     return Prediction(
@@ -160,6 +164,8 @@ def predict_stages(
         accumulates=accumulates(parts.optimizer, low, high),
         measured=used_profile(constants, measured),
         collectives=bool((trace.device.kind == DeviceKind.COMMUNICATION).any()),
+        rhythm=method.rhythm(),
+        critical_rhythm=method.rhythm(host=False),
         options=options,
         reason="" if options else "no part of the step that a graph could replace was found",
     )
@@ -220,6 +226,9 @@ class _Tandem:
     def host_ns(self, place: Floats) -> float:
         return _host_ns(self.recorded, place, self.program.steps)
 
+    def rhythm(self, *, host: bool = True) -> Rhythm | None:
+        return find_rhythm(self.program, self.recorded, np.zeros(1), host=host)
+
     def captured(self, region: Region, *, drop: bool) -> _TandemCaptured | None:
         done = line(
             self.program,
@@ -253,6 +262,9 @@ class _TandemCaptured:
         program, actions = self.model.program, self.line.actions
         work = work_of(actions, place, np.exp(outside * (1.0 - self._stays)))
         return step_times(play(program, actions, work, costs, repeats=2), program.steps)
+
+    def rhythm(self, place: Floats, costs: Costs) -> Rhythm | None:
+        return find_rhythm(self.model.program, self.line, place, costs)
 
     def host_ns(self, place: Floats, outside: Floats, percentile: float = 50) -> float:
         extra = np.exp(outside * (1.0 - self._stays))

@@ -6,6 +6,7 @@ The main path waits where the trace shows it waiting, and before each flush for 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy.typing as npt
 from hpuprof.analysis.graph_mode.predict import host_scale
 from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram
 from hpuprof.analysis.graph_mode.replay import FLOOR
+from hpuprof.analysis.graph_mode.rhythm import choose_step, reduce_step, shortest_over_steps
+from hpuprof.model.graph_mode import Rhythm
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.trace import Ints
 
@@ -297,24 +300,34 @@ def play(
     costs: Costs | None = None,
     *,
     repeats: int = 1,
+    talks: Mapping[int, Floats] | None = None,
+    ends: dict[int, Floats] | None = None,
 ) -> Floats:
-    """Return when each step was complete, shape `(samples, repeats * steps)`, ns: host at its end, recipes handed over done."""
+    """Return when each step was complete, shape `(samples, repeats * steps)`, ns: host at its end, recipes handed over done.
+
+    `talks`: in the last repetition, how long the collectives behind some recipes take, shape `(samples,)` each, ns; `ends`: filled
+    with when each recipe ended in that repetition, its collectives included.
+    """
     before, after, launch = work
     count = len(before)
     now = np.zeros(count)
     thread = np.full(count, program.thread_backlog)
     device = np.full(count, program.device_backlog)
-    ends: dict[int, Floats] = {}
+    ends = {} if ends is None else ends
+    changed: Mapping[int, Floats] = {}
     done = []
 
     def run(jobs: tuple[Job, ...], ready: Floats) -> None:
         nonlocal device
         for job in jobs:
             dur = job.dur * costs.scale if costs is not None and job.captured else job.dur
-            device = np.maximum(ready + job.latency, device + job.gap) + dur + job.talks
+            talking = changed.get(job.recipe, job.talks) if job.talks else 0.0
+            device = np.maximum(ready + job.latency, device + job.gap) + dur + talking
             ends[job.recipe] = device
 
-    for _ in range(repeats):
+    for repetition in range(repeats):
+        if talks is not None and repetition == repeats - 1:
+            changed = talks
         for i, action in enumerate(actions):
             now = now + before[:, i]
             if action.kind == Kind.FLUSH:
@@ -344,3 +357,42 @@ def play(
             elif action.kind == Kind.MARK:
                 done.append(np.maximum(now, device))
     return np.stack(done, axis=1)
+
+
+def find_rhythm(
+    program: RecipeProgram, of: Line, place: Floats, costs: Costs | None = None, *, host: bool = True
+) -> Rhythm | None:
+    """Reduce one step to its collectives, those between two recipes taken as one; None when it has none or too many.
+
+    `place` and `costs` hold one sample; `host=False` leaves out all host work.
+    """
+    talking = np.flatnonzero(program.talks > 0)
+    acts = program.actions
+    given = np.flatnonzero(acts.stop > acts.first)
+    step = acts.step[given[np.searchsorted(acts.first[given], talking, side="right") - 1]] if len(given) else talking
+    which, nodes = choose_step(talking, step, program.steps)
+    if not len(nodes):
+        return None
+    work = work_of(of.actions, place)
+    if not host:
+        work = (np.zeros_like(work[0]), np.zeros_like(work[1]), np.zeros_like(work[2]))
+
+    def run(durations: Floats) -> tuple[Floats, Floats, Floats]:
+        count = len(durations)
+        ends: dict[int, Floats] = {}
+        before, after, launch = (np.repeat(w, count, axis=0) for w in work)
+        done = play(
+            program,
+            of.actions,
+            (before, after, launch),
+            costs,
+            repeats=2,
+            talks={int(recipe): durations[:, i] for i, recipe in enumerate(nodes)},
+            ends=ends,
+        )
+        column = np.stack([ends[int(recipe)] for recipe in nodes], axis=1)
+        return done[:, program.steps + which - 1], column, done[:, program.steps + which]
+
+    least = np.zeros(len(program.talks))
+    least[talking] = shortest_over_steps(program.talks[talking], step, program.steps)
+    return reduce_step(run, program.talks[nodes], least[nodes], np.arange(len(nodes)))
