@@ -91,6 +91,20 @@ def test_synapse_tracks_have_no_thread(tmp_path: Path):
     assert roles(b, tmp_path) == {"100": "main", "4294966298": "other"}
 
 
+def test_a_synapse_track_belongs_to_the_thread_whose_calls_hold_its_own(tmp_path: Path):
+    bridge, worker = (20_100, 100), (20_100, 101)
+    b = TraceBuilder().thread("python3", MAIN).step(0, 0, 100).host("aten::add", 0, 2).lane("gemm", 5, 10)
+    b.event(ph="M", name="process_name", pid=20_100, tid=0, ts=0, args={"name": "Bridge Logs"})
+    for k in range(4):
+        b.host("copy_hpu_lazy_H2D", 10 + 20 * k, 4, cat="Runtime", thread=bridge)
+        b.host("memcpyAsync", 11 + 20 * k, 2, cat="hpu_op", thread=(22101, 1))
+        b.host("LaunchSyncTensorsGraph", 12 + 20 * k, 6, cat="Runtime", thread=worker)
+        b.host("enqueueWithExternalEventsExt (accel0)", 14 + 20 * k, 2, cat="hpu_op", thread=(22101, 2))
+    b.host("hcclSynchronize", 90, 8, cat="hpu_op", thread=(22101, 1))  # in no call of the bridge
+    found = roles(b, tmp_path)
+    assert (found["1"], found["2"]) == ("main", "launch")
+
+
 def test_a_synapse_logger_file_names_no_threads_and_yet_has_them(tmp_path: Path):
     rows = [
         ("B", "add_hpu_lazy", 10),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from builder import TraceBuilder
@@ -12,7 +14,8 @@ from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict, unpack
 from hpuprof.analysis.graph_mode.recipes import Kind, build_recipes
 from hpuprof.analysis.graph_mode.replay import step_times
-from hpuprof.analysis.graph_mode.tandem import Costs, line, play, work_of
+from hpuprof.analysis.graph_mode.rhythm import alone_ns, together_ns
+from hpuprof.analysis.graph_mode.tandem import Costs, find_rhythm, line, play, work_of
 from hpuprof.analysis.host import host_time
 from hpuprof.analysis.links import link
 from hpuprof.analysis.steps import compile_intervals, find_steps
@@ -289,6 +292,24 @@ def test_a_collective_between_two_recipes_keeps_its_place_in_the_queue(tmp_path)
     whole = line(program, windows(program, 0, 90))
     # 30 + 8 + 1 + 10 + 1 on the device.
     assert times(program, whole, costs(beside=True)) == pytest.approx([50] * program.steps)
+
+
+def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
+    builder = lazy(8)
+    for step in range(8):
+        builder.lane("hccl_allreduce", 100 * step + 105, 8, engine="NIC 0", tid=9000)
+    program = program_of(builder, tmp_path)
+    captured = line(program, windows(program, 0, 90))
+    one, drawn = np.zeros(1), costs(beside=True)
+    found = find_rhythm(program, captured, one, drawn)
+    assert found is not None
+    assert alone_ns(found) == pytest.approx(50_000)  # as played, see above
+    # A rank whose first recipe takes 25 µs longer lets the other one wait; its own transfer stays.
+    late = replace(program, dur=np.where(program.talks > 0, program.dur + 25_000, program.dur))
+    slow = find_rhythm(late, line(late, windows(late, 0, 90)), one, drawn)
+    assert together_ns([found, slow], [[], []]) == pytest.approx(75_000)
+    critical = find_rhythm(program, line(program), one, host=False)
+    assert alone_ns(critical) == pytest.approx(30_000 + 8_000 + 2_000 + 10_000 + 2_000, abs=2_100)
 
 
 def test_waiting_for_a_full_queue_is_not_the_launch_threads_work(tmp_path):
