@@ -28,6 +28,7 @@ LATE_TABLES = (
     "operators",
     "kernels",
     "queue",
+    "memory_points",
     "gap_operators",
     "obstacles",
     "modules",
