@@ -13,13 +13,14 @@ from hpuprof.render.figures import (
     engines,
     gap_causes,
     graph_options,
-    memory,
     precision,
     ranks_by_steps,
     step_times,
     stragglers,
     timeline,
+    waiting_by_steps,
 )
+from hpuprof.render.memory_figures import memory, memory_over_time
 
 __all__ = [
     "CAUSE_COLOURS",
@@ -29,9 +30,11 @@ __all__ = [
     "gap_causes",
     "graph_options",
     "memory",
+    "memory_over_time",
     "precision",
     "ranks_by_steps",
     "step_times",
     "stragglers",
     "timeline",
+    "waiting_by_steps",
 ]

@@ -95,7 +95,9 @@ def test_curves_of_a_partial_stay_small(tmp_path: Path):
     b = TraceBuilder().steps(100, 1000)
     for i in range(2_000):
         for device in (0, 1):
-            sample(b, 50 * i, 1_000_000_000 + i * i * 7919 % 99_991 * 512, 2_000_000_000 + i // 9 * 2**21, device=device)
+            sample(
+                b, 50 * i, 1_000_000_000 + i * i * 7919 % 99_991 * 512, 2_000_000_000 + i // 9 * 2**21, device=device
+            )
     part = b.reduce(tmp_path)
     assert len(part.memory_points) == 400
     assert len(PackedPartial.of(part).to_bytes()) < 20_000
