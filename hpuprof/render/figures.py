@@ -26,6 +26,9 @@ MAX_POINT_STEPS = 200
 MAX_BAR_RANKS = 3
 MAX_HEAT_RANKS = 1024
 MAX_HEAT_STEPS = 100
+MAX_HEAT_CELLS = 50_000
+MAX_HEAT_TEXTS = 5000
+"""Cells of a heat map up to which each says its value as tables do; in larger ones it is rounded to whole µs."""
 MAX_BARS = 20
 
 HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44"}
@@ -223,12 +226,12 @@ def gap_causes(report: Report) -> go.Figure | None:
 
 
 def ranks_by_steps(report: Report, column: str = "wall_ns") -> go.Figure | None:
-    """Heat map of one time column of the step table (ns) over ranks and steps, at most 1,024 × 100; None for a single rank."""
+    """Heat map of one time column of the step table (ns) over ranks and steps, at most 1,024 × 100 and 50,000 cells; None for a single rank."""
     return _by_step([r.rank for r in recordings(report)], _steps(report), column)
 
 
 def waiting_by_steps(report: Report, column: str = "waiting_ns") -> go.Figure | None:
-    """Heat map of one column of the table `step_waits` (ns) over ranks and steps, at most 1,024 × 100; None without that table."""
+    """Heat map of one column of the table `step_waits` (ns) over ranks and steps, at most 1,024 × 100 and 50,000 cells; None without that table."""
     rows: dict[int, list[StepWaitRow]] = {}
     for row in report.data.step_waits:
         rows.setdefault(row.rank, []).append(row)
@@ -244,15 +247,14 @@ def _by_step(
     values: list[list[float | None]] = []
     texts: list[list[str]] = []
     columns = max((s.step + 1 for r in chosen for s in rows.get(r, [])), default=0)
-    steps = list(range(min(columns, MAX_HEAT_STEPS)))
+    steps = list(range(min(columns, MAX_HEAT_STEPS, MAX_HEAT_CELLS // len(chosen))))
+    pointed_at = len(chosen) * len(steps) <= MAX_HEAT_TEXTS
     for rank in chosen:
         by_step = {s.step: getattr(s, column) for s in rows.get(rank, [])}
         found = [by_step.get(s) for s in steps]
-        values.append([None if v is None else in_ms(v) for v in found])
+        values.append([None if v is None else round(in_ms(v), 6 if pointed_at else 3) for v in found])
         texts.append(
-            [f"rank {rank}, step {s}: {duration(v)}" for s, v in zip(steps, found, strict=True)]
-            if len(chosen) * len(steps) <= 5000
-            else []
+            [f"rank {rank}, step {s}: {duration(v)}" for s, v in zip(steps, found, strict=True)] if pointed_at else []
         )
     if not any(v is not None for line in values for v in line):
         return None
