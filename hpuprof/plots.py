@@ -6,6 +6,7 @@ returns None when the report has nothing for it; `all_figures` returns every fig
 
 from __future__ import annotations
 
+from hpuprof.render.compare_figures import compared_step_times
 from hpuprof.render.figures import (
     CAUSE_COLOURS,
     all_figures,
@@ -26,6 +27,7 @@ __all__ = [
     "CAUSE_COLOURS",
     "all_figures",
     "collectives",
+    "compared_step_times",
     "engines",
     "gap_causes",
     "graph_options",

@@ -69,7 +69,7 @@ class HtmlTable:
         top, note = how.pop("top", TOP), how.pop("note", "")
         if not rows:
             return None
-        meanings = _meanings(type(rows[0]))
+        told = meanings(type(rows[0]))
         kept = [(column, header, _format(column)) for column, header in headers.items()]
         unknown = [h for column, h, _ in kept if all(getattr(r, column) is None for r in rows[:top])]
         kept = [
@@ -84,7 +84,7 @@ class HtmlTable:
             for line in cells
         )
         columns = tuple(
-            Column(header, meanings[column], is_number)
+            Column(header, told[column], is_number)
             for (column, header, _), is_number in zip(kept, numeric, strict=True)
         )
         if len(rows) > top:
@@ -139,6 +139,12 @@ class Tile:
     metric: str
     label: str
     value: str
+
+
+def with_charts(blocks: Sequence[Block], drawn: set[str]) -> list[Block]:
+    """Drop charts that have no figure, and blocks that have nothing at all."""
+    kept = [block.only(drawn) for block in blocks]
+    return [block for block in kept if not block.empty]
 
 
 def _cell(value: Any, form: _Format) -> Cell:
@@ -208,7 +214,8 @@ _FORMATS: dict[str, _Format] = {
 """Formats of columns whose name ends in no unit."""
 
 
-def _meanings(row: type[msgspec.Struct]) -> dict[str, str]:
+def meanings(row: type[msgspec.Struct]) -> dict[str, str]:
+    """Return what each column of a row means."""
     found = {}
     for column, hint in get_type_hints(row, include_extras=True).items():
         if get_origin(hint) is Annotated:

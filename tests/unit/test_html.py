@@ -171,16 +171,6 @@ def test_every_column_of_the_page_is_one_of_the_report():
         assert set(headers) <= set(row.__struct_fields__), name
 
 
-def test_a_comparison_has_no_html(samples, tmp_path, capsys):
-    comparison = hpuprof.compare(samples / "hpu_g1_lazy", samples / "hpu_g1_lazy")
-    with pytest.raises(hpuprof.UsageError, match="no format of a comparison"):
-        hpuprof.save(comparison, tmp_path / "x.html")
-    paths = [str(samples / "hpu_g1_lazy")] * 2
-    assert main(["compare", *paths, "-o", str(tmp_path / "x.html")]) == 2
-    assert "use one of .json, .md, .txt" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_command_writes_the_page(samples, tmp_path, capsys):
     path = tmp_path / "report.html"
     assert main(["analyze", str(samples / "hpu_g1_lazy"), "-o", str(path), "--quiet"]) == 0
