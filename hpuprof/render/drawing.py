@@ -13,7 +13,7 @@ from hpuprof.report.model import Report
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#994f00", "#bbbbbb")
 
 
 def label(text: str, width: int = 60) -> str:

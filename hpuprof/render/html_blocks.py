@@ -254,7 +254,7 @@ def rank_blocks(report: Report) -> list[Block]:
                 Chart(
                     "memory_over_time",
                     "Memory over time: the largest totals allocated (lines) and reserved (dots) in each slice of the steps.",
-                    "A slice without a memory row holds the last total. Reserved memory of more than 4 times what was ever allocated (on HPU the device's limit) is hidden until it is clicked in the legend. At most 7 ranks, the largest peaks first.",
+                    "A slice without a memory row holds the last total. Reserved memory of more than 4 times what was ever allocated (on HPU the device's limit) is hidden until it is clicked in the legend. At most 8 ranks, the largest peaks first.",
                 ),
                 Chart("memory", "Peaks of allocated and reserved memory.", "At most 64 ranks."),
             ),
@@ -271,6 +271,7 @@ def rank_blocks(report: Report) -> list[Block]:
                     mine("memory_points"),
                     COLUMNS["memory_points-table"],
                     folded=True,
+                    on_screen=True,
                 ),
             ),
         ),

@@ -44,8 +44,12 @@ def _blocks(c: Comparison) -> list[Block]:
         if table is not None:
             names = ["what" if not column.name and i == 0 else column.name for i, column in enumerate(table.columns)]
             names = [name or "relative" for name in names]
-            columns = tuple(replace(column, name=name) for column, name in zip(table.columns, names, strict=True))
-            tables[section.title] = replace(table, columns=columns)
+            said = [i for i in range(len(names)) if any(row[i].text for row in table.rows)]
+            tables[section.title] = replace(
+                table,
+                columns=tuple(replace(table.columns[i], name=names[i]) for i in said),
+                rows=tuple(tuple(row[i] for i in said) for row in table.rows),
+            )
     first = [title for title in tables if title not in (*_PARTS, *_STEPS, *_REST)]
     return [
         Block(
@@ -92,7 +96,7 @@ def _sorted_times(c: Comparison) -> HtmlTable | None:
         for i in range(longest)
     )
     columns = (Column("from the shortest", number=True), Column("A", number=True), Column("B", number=True))
-    return HtmlTable("sorted-times", "Step times, sorted", columns, rows, folded=True)
+    return HtmlTable("sorted-times", "Step times, sorted", columns, rows, folded=True, on_screen=True)
 
 
 def _terms(c: Comparison) -> list[tuple[str, str]]:
@@ -100,8 +104,8 @@ def _terms(c: Comparison) -> list[tuple[str, str]]:
     told = meanings(Change)
     return [
         ("A, B", "The value of each side. Times and counts of parts, operators and kernels are per step."),
-        ("change", told["delta"]),
-        ("relative", told["relative"]),
+        ("change", "B less A; of shares, in percentage points."),
+        ("relative", "The change over the size of A; new and gone where one side has none."),
         (
             "noise",
             f"Half of the {100 * c.level:.0f} % interval of the change, from how much the steps of each side vary; unknown for numbers that a run has one of.",

@@ -39,7 +39,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class HtmlTable:
-    """A table. `sorts`: its headers sort; `filters`: a field above it filters rows; `folded`: it opens on demand."""
+    """A table. `sorts`: its headers sort; `filters`: a field above it filters rows; `folded`: it opens on demand.
+
+    `on_screen`: it lists what a figure draws, and stays off paper.
+    """
 
     name: str
     title: str
@@ -49,6 +52,7 @@ class HtmlTable:
     sorts: bool = False
     filters: bool = False
     folded: bool = False
+    on_screen: bool = False
 
     @staticmethod
     def of_section(section: Section | None, name: str, *, title: str | None = None) -> HtmlTable | None:

@@ -13,7 +13,7 @@ from hpuprof.report.model import Report
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-MAX_CURVE_RANKS = 7
+MAX_CURVE_RANKS = 8
 """Ranks with a curve: as many as there are colours that can be told apart."""
 _OFF_SCALE = (
     4  # times the largest allocated total: a reserved total beyond it would press the curves of allocations flat
@@ -52,7 +52,7 @@ def memory(report: Report) -> go.Figure | None:
 def memory_over_time(report: Report) -> go.Figure | None:
     """Allocated and reserved memory over time, a curve for each rank, device and host apart; None without known totals.
 
-    At most 7 ranks, those with the largest peaks. Reserved memory of more than 4 times the largest allocated total (on HPU the
+    At most 8 ranks, those with the largest peaks. Reserved memory of more than 4 times the largest allocated total (on HPU the
     device's limit) is hidden at first: a click in the legend shows it.
     """
     lead = lead_recording(report.data)
@@ -65,33 +65,39 @@ def memory_over_time(report: Report) -> go.Figure | None:
     spaces = [s for s in ("device", "host") if any(space == s for space, _ in curves)]
     peaks = {key: max((p.allocated_bytes or 0 for p in points), default=0) for key, points in curves.items()}
     ranks = sorted({rank for _, rank in curves}, key=lambda r: (-peaks.get((spaces[0], r), 0), r))[:MAX_CURVE_RANKS]
-    figure = blank(height=100 + 210 * len(spaces), hovermode="closest")
+    shown = [p for (_, rank), points in curves.items() if rank in ranks for p in points]
+    top = max(p.allocated_bytes or 0 for p in shown)
+    far = any((p.reserved_bytes or 0) > _OFF_SCALE * top for p in shown)
+    figure = blank(height=130 + 210 * len(spaces), hovermode="closest")
+    told: set[str] = set()
     for place, space in enumerate(spaces):
         axis = "" if place == 0 else str(place + 1)
-        top = max(peaks.get((space, r), 0) for r in ranks)
         for colour, rank in zip(COLOURS, sorted(ranks), strict=False):
             points = curves.get((space, rank), [])
-            for name, column, dash in (
+            who = f"rank {rank}" if len(ranks) > 1 else ""
+            for what, column, dash in (
                 ("allocated", "allocated_bytes", "solid"),
                 ("reserved", "reserved_bytes", "dot"),
             ):
                 values = [getattr(p, column) for p in points]
-                known = [v for v in values if v is not None]
-                if not known:
+                if all(v is None for v in values):
                     continue
+                entry = (who or what) if what == "allocated" else what
                 figure.add_scatter(
-                    name=f"rank {rank} {space} {name}" if len(ranks) > 1 else f"{space} {name}",
+                    name=entry,
+                    legendgroup=entry,
+                    legendrank=1000 + (what == "reserved"),
+                    showlegend=entry not in told,
                     mode="lines",
                     line={"shape": "hv", "color": colour, "dash": dash, "width": 2},
                     x=[in_ms(p.start_ns) for p in points],
                     y=[None if v is None else v / 1e6 for v in values],
-                    text=[size(v) for v in values],
-                    hoverinfo="name+x+text",
-                    hoverlabel={"namelength": -1},
-                    visible="legendonly" if name == "reserved" and max(known) > _OFF_SCALE * top else True,
-                    xaxis="x",
+                    text=[f"{who} {size(v)} {what}".strip() for v in values],
+                    hoverinfo="x+text",
+                    visible="legendonly" if far and what == "reserved" else True,
                     yaxis=f"y{axis}",
                 )
+                told.add(entry)
         low = 1 - (place + 1) / len(spaces)
         figure.update_layout(
             {

@@ -119,20 +119,29 @@ def test_memory_is_drawn_by_rank_and_space(eight):
         {("device", 0): [(None, None), (2_000_000, 9_000_000)], ("device", 1): [(1_000_000, 3_000_000)] * 2, ("host", 0): [(5_000_000, None)] * 2},
     )  # fmt: skip
     figure = plots.memory_over_time(report)
-    drawn = {t.name: t for t in figure.data}
-    assert set(drawn) == {"rank 0 device allocated", "rank 0 device reserved", "rank 1 device allocated", "rank 1 device reserved", "rank 0 host allocated"}  # fmt: skip
-    first = drawn["rank 0 device allocated"]
-    assert (first.x, first.y, first.text) == ((0.0, 1.0), (None, 2.0), ("unknown", "2.0 MB"))
-    assert (drawn["rank 0 device reserved"].visible, drawn["rank 1 device reserved"].visible) == ("legendonly", True)
-    assert (first.yaxis, drawn["rank 0 host allocated"].yaxis) == ("y", "y2")
-    assert figure.layout.yaxis.title.text == "device, MB"
-    assert figure.layout.yaxis2.title.text == "host, MB"
+    drawn = {(t.yaxis, t.name, t.line.color): t for t in figure.data}
+    blue, red = figure.data[0].line.color, figure.data[2].line.color
+    first = drawn["y", "rank 0", blue]
+    assert (first.x, first.y, first.text) == ((0.0, 1.0), (None, 2.0), ("rank 0 unknown allocated", "rank 0 2.0 MB allocated"))  # fmt: skip
+    assert drawn["y", "reserved", red].y == (3.0, 3.0)
+    assert drawn["y2", "rank 0", blue].y == (5.0, 5.0)
+    assert set(drawn) == {("y", "rank 0", blue), ("y", "reserved", blue), ("y", "rank 1", red), ("y", "reserved", red), ("y2", "rank 0", blue)}  # fmt: skip
+    assert [t.name for t in figure.data if t.showlegend] == ["rank 0", "reserved", "rank 1"]
+    assert {t.visible for t in figure.data} == {True}
+    assert (figure.layout.yaxis.title.text, figure.layout.yaxis2.title.text) == ("device, MB", "host, MB")
+
+
+def test_a_limit_far_above_what_was_allocated_is_hidden_at_first(eight):
+    report = with_memory(eight, {("device", 0): [(1_000_000, 4_000_001)] * 2})
+    assert [(t.name, t.visible) for t in plots.memory_over_time(report).data] == [("allocated", True), ("reserved", "legendonly")]  # fmt: skip
+    report = with_memory(eight, {("device", 0): [(1_000_000, 4_000_000)] * 2})
+    assert [t.visible for t in plots.memory_over_time(report).data] == [True, True]
 
 
 def test_memory_of_many_ranks_shows_the_largest_peaks(eight):
     report = with_memory(eight, {("device", r): [(1_000_000 * (r % 50), None)] * 3 for r in range(100)})
-    names = [t.name.split()[1] for t in plots.memory_over_time(report).data]
-    assert names == ["46", "47", "48", "49", "97", "98", "99"]
+    names = [t.name.removeprefix("rank ") for t in plots.memory_over_time(report).data]
+    assert names == ["46", "47", "48", "49", "96", "97", "98", "99"]
     assert plots.memory_over_time(eight) is None
 
 
