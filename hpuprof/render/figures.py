@@ -99,7 +99,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
             lanes.append(gaps)
     if not lanes:
         return None
-    figure = blank(height=90 + 34 * len(lanes) + 60, barmode="overlay", bargap=0.15)
+    figure = blank(height=150 + (34 if len(lanes) <= 12 else 26) * len(lanes), barmode="overlay", bargap=0.15)
     for name, bar in bars.items():
         figure.add_bar(
             name=name,

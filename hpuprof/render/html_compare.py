@@ -59,6 +59,7 @@ def _blocks(c: Comparison) -> list[Block]:
             if any(title.endswith(", per step") for title in first)
             else "Nothing inside the step changed beyond noise.",
             tables=tuple(tables[title] for title in first),
+            always=True,
         ),
         Block("parts", _PARTS[0], tables=tuple(_untitled(tables.get(title)) for title in _PARTS)),
         Block(
