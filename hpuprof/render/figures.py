@@ -112,7 +112,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
             hoverinfo="text",
         )
     figure.update_yaxes(categoryorder="array", categoryarray=lanes[::-1], automargin=True)
-    figure.update_xaxes(title="ms since the first row of the rank's file")
+    figure.update_xaxes(title="ms since the first row of the file")
     return figure
 
 

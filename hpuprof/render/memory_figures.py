@@ -112,6 +112,6 @@ def memory_over_time(report: Report) -> go.Figure | None:
             }
         )
     figure.update_xaxes(
-        title="ms since the first row of the rank's file", anchor=f"y{len(spaces) if len(spaces) > 1 else ''}"
+        title="ms since the first row of the file", anchor=f"y{len(spaces) if len(spaces) > 1 else ''}"
     )
     return figure
