@@ -26,7 +26,7 @@ MAX_POINT_STEPS = 200
 MAX_BAR_RANKS = 3
 MAX_HEAT_RANKS = 1024
 MAX_HEAT_STEPS = 100
-MAX_HEAT_CELLS = 50_000
+MAX_HEAT_CELLS = 30_000
 MAX_HEAT_TEXTS = 5000
 """Cells of a heat map up to which each says its value as tables do; in larger ones it is rounded to whole µs."""
 MAX_BARS = 20
@@ -226,12 +226,12 @@ def gap_causes(report: Report) -> go.Figure | None:
 
 
 def ranks_by_steps(report: Report, column: str = "wall_ns") -> go.Figure | None:
-    """Heat map of one time column of the step table (ns) over ranks and steps, at most 1,024 × 100 and 50,000 cells; None for a single rank."""
+    """Heat map of one time column of the step table (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells; None for a single rank."""
     return _by_step([r.rank for r in recordings(report)], _steps(report), column)
 
 
 def waiting_by_steps(report: Report, column: str = "waiting_ns") -> go.Figure | None:
-    """Heat map of one column of the table `step_waits` (ns) over ranks and steps, at most 1,024 × 100 and 50,000 cells; None without that table."""
+    """Heat map of one column of the table `step_waits` (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells; None without that table."""
     rows: dict[int, list[StepWaitRow]] = {}
     for row in report.data.step_waits:
         rows.setdefault(row.rank, []).append(row)

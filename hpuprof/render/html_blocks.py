@@ -203,12 +203,12 @@ def rank_blocks(report: Report) -> list[Block]:
                 Chart(
                     "ranks_by_steps",
                     "Heat map of step times: a row for each rank, a column for each step.",
-                    "At most 1,024 ranks, 100 steps and 50,000 cells.",
+                    "At most 1,024 ranks, 100 steps and 30,000 cells.",
                 ),
                 Chart(
                     "waiting_by_steps",
                     "Heat map of waiting: a row for each rank, a column for each step.",
-                    "Waiting is the time in which a rank computed nothing until the last rank came to the collective (`waiting_ns` of `step_waits`); a rank that is dark where the others are bright is the one they wait for. Empty where clocks are unrelated. At most 1,024 ranks, 100 steps and 50,000 cells.",
+                    "Waiting is the time in which a rank computed nothing until the last rank came to the collective (`waiting_ns` of `step_waits`); a rank that is dark where the others are bright is the one they wait for. Empty where clocks are unrelated. At most 1,024 ranks, 100 steps and 30,000 cells.",
                 ),
             ),
             tables=(

@@ -111,7 +111,5 @@ def memory_over_time(report: Report) -> go.Figure | None:
                 }
             }
         )
-    figure.update_xaxes(
-        title="ms since the first row of the file", anchor=f"y{len(spaces) if len(spaces) > 1 else ''}"
-    )
+    figure.update_xaxes(title="ms since the first row of the file", anchor=f"y{len(spaces) if len(spaces) > 1 else ''}")
     return figure

@@ -71,14 +71,11 @@ def test_a_comparison_opens_offline_without_errors(samples, tmp_path, width, dar
 def test_tables_and_charts_fit_the_paper(pages, samples, tmp_path):
     comparison = hpuprof.compare(samples / "hpu_g1_lazy_graph_replay", samples / "hpu_g1_lazy")
     paths = [*pages.values(), hpuprof.save(comparison, tmp_path / "comparison.html")]
+    night = [{"name": "prefers-color-scheme", "value": "dark"}]
     with Browser(tmp_path / "profile", width=703, dark=True) as browser:  # A4 less its margins
         for path in paths:
             opened(browser, path)
-            browser.call(
-                "Emulation.setEmulatedMedia",
-                media="print",
-                features=[{"name": "prefers-color-scheme", "value": "dark"}],
-            )
+            browser.call("Emulation.setEmulatedMedia", media="print", features=night)
             folds = browser.value("document.querySelectorAll('details:not([open])').length")
             browser.value("dispatchEvent(new Event('beforeprint'))")
             assert browser.value("document.querySelectorAll('details:not([open])').length") == 0
@@ -89,7 +86,7 @@ def test_tables_and_charts_fit_the_paper(pages, samples, tmp_path):
             assert browser.value(f"{hidden}.every(e => getComputedStyle(e).display === 'none')")
             browser.value("dispatchEvent(new Event('afterprint'))")
             assert browser.value("document.querySelectorAll('details:not([open])').length") == folds
-            browser.call("Emulation.setEmulatedMedia", media="")
+            browser.call("Emulation.setEmulatedMedia", media="", features=night)
             assert browser.console == []
 
 

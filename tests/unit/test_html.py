@@ -160,7 +160,7 @@ def test_a_thousand_ranks_and_many_operators_stay_small(samples):
     text = Page(html).text
     operators = sum(o.rank == 0 for o in report.data.operators)
     assert f"The first 500 of {operators} rows" in text, "operators are cut, and the page says so"
-    assert "At most 1,024 ranks, 100 steps and 50,000 cells." in text
+    assert "At most 1,024 ranks, 100 steps and 30,000 cells." in text
 
 
 def test_every_column_of_the_page_is_one_of_the_report():
