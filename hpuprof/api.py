@@ -476,7 +476,7 @@ def convert(
 
 
 def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Path:
-    """Write a report or a comparison; the suffix chooses the format: .html (reports only), .json, .md, .txt. The file appears whole or not at all.
+    """Write a report or a comparison; the suffix chooses the format: .html, .json, .md, .txt. The file appears whole or not at all.
 
     Raises OutputError when it cannot be written, UsageError for an unknown suffix.
     """

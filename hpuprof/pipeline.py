@@ -19,7 +19,7 @@ from hpuprof.analysis.host import HostTime, host_time
 from hpuprof.analysis.idle import gap_operator_rows
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.links import Links, launch_calls, link
-from hpuprof.analysis.memory import memory_rows
+from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.operators import kernel_rows, launch_rows, operator_rows
 from hpuprof.analysis.population import degenerate, synchronous
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
@@ -115,6 +115,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         launches=launches,
         queue=queue,
         memory=memory_rows(trace),
+        memory_points=memory_points(trace, steps),
         precision=precision_rows(trace, steps),
         intel=[intel] if intel else [],
         obstacles=capture.obstacles,

@@ -6,6 +6,7 @@ returns None when the report has nothing for it; `all_figures` returns every fig
 
 from __future__ import annotations
 
+from hpuprof.render.compare_figures import compared_step_times
 from hpuprof.render.figures import (
     CAUSE_COLOURS,
     all_figures,
@@ -13,25 +14,29 @@ from hpuprof.render.figures import (
     engines,
     gap_causes,
     graph_options,
-    memory,
     precision,
     ranks_by_steps,
     step_times,
     stragglers,
     timeline,
+    waiting_by_steps,
 )
+from hpuprof.render.memory_figures import memory, memory_over_time
 
 __all__ = [
     "CAUSE_COLOURS",
     "all_figures",
     "collectives",
+    "compared_step_times",
     "engines",
     "gap_causes",
     "graph_options",
     "memory",
+    "memory_over_time",
     "precision",
     "ranks_by_steps",
     "step_times",
     "stragglers",
     "timeline",
+    "waiting_by_steps",
 ]

@@ -1,16 +1,23 @@
-"""Allocator totals from memory rows."""
+"""Allocator totals from memory rows: their peaks, and how they went over time."""
 
 from __future__ import annotations
 
-from hpuprof.model.tables import MemoryRow
-from hpuprof.model.trace import Trace
+import numpy as np
+
+from hpuprof.analysis.steps import Steps
+from hpuprof.model.tables import MemoryPoint, MemoryRow
+from hpuprof.model.trace import Ints, Trace
+
+MEMORY_POINTS = 200
+"""Slices of a memory curve, at most, for each space."""
 
 
 def memory_rows(trace: Trace) -> list[MemoryRow]:
     """Summarise memory rows by space; peaks are None when the rows carry no totals (before torch 1.12)."""
     memory = trace.memory
     out = []
-    for space, mask in (("device", memory.device), ("host", ~memory.device)):
+    for space in ("device", "host"):
+        mask = memory.device == (space == "device")
         if not mask.any():
             continue
         delta, allocated, reserved = memory.delta[mask], memory.allocated[mask], memory.reserved[mask]
@@ -26,3 +33,48 @@ def memory_rows(trace: Trace) -> list[MemoryRow]:
             )
         )
     return out
+
+
+def memory_points(trace: Trace, steps: Steps) -> list[MemoryPoint]:
+    """Return the largest totals in equal slices of the steps' span, by space; nothing for a space without known totals.
+
+    A slice without a row holds the last value before it. Rows of several devices in one file are not told apart.
+    """
+    memory = trace.memory
+    if not len(memory.time):
+        return []
+    low, high = _span(trace, steps)
+    width = max(1, -(-(high - low) // MEMORY_POINTS))
+    starts = np.arange(low, high, width, dtype=np.int64)
+    out = []
+    for space in ("device", "host"):
+        mine = memory.device == (space == "device")
+        columns = [
+            _largest(memory.time[known], total[known], starts, high)
+            for total in (memory.allocated, memory.reserved)
+            for known in (mine & (total >= 0),)
+        ]
+        if all(value is None for column in columns for value in column):
+            continue
+        out += [
+            MemoryPoint(space=space, start_ns=start, allocated_bytes=allocated, reserved_bytes=reserved)
+            for start, allocated, reserved in zip(starts.tolist(), *columns, strict=True)
+        ]
+    return out
+
+
+def _span(trace: Trace, steps: Steps) -> tuple[int, int]:
+    """Return begin and end of what the curve covers [ns]: the steps, or every row where the trace is one step for want of better."""
+    if steps.source != "whole_trace":
+        return int(steps.start[0]), max(int(steps.end[-1]), int(steps.start[0]) + 1)
+    time = trace.memory.time
+    return min(0, int(time[0])), max(trace.end_ns, int(time[-1]) + 1)
+
+
+def _largest(time: Ints, total: Ints, starts: Ints, end: int) -> list[int | None]:
+    """Return the largest total in each slice, which begins with the last total up to its start; None before the first."""
+    begin = np.searchsorted(time, starts, side="right") - 1
+    held = np.where(begin >= 0, total[np.maximum(begin, 0)], -1) if len(total) else np.full(len(starts), -1)
+    inside = (time >= starts[0]) & (time < end)
+    np.maximum.at(held, np.searchsorted(starts, time[inside], side="right") - 1, total[inside])
+    return [value if value >= 0 else None for value in held.tolist()]

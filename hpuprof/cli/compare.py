@@ -16,7 +16,10 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 @read_options
 @scale_options
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it instead: .json, .md or .txt."
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write it instead: .html, .json, .md or .txt.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option(
@@ -47,7 +50,7 @@ def command(
     A and B are traces, directories of traces, or reports saved with `-o report.json`.
     """
     from hpuprof import api
-    from hpuprof.render import COMPARISON_SUFFIXES, check_target, render, write
+    from hpuprof.render import check_target, render, write
     from hpuprof.render.compare import to_text
     from hpuprof.report.compare import compare_reports
     from hpuprof.report.gate import evaluate_comparison
@@ -56,7 +59,7 @@ def command(
     gates = chosen_gates(fail_on, junit, changes=True)
     limit = _percent(threshold)
     if output is not None:
-        check_target(output, force=force, suffixes=COMPARISON_SUFFIXES)
+        check_target(output, force=force)
     reports = []
     for side in (a, b):
         if api.is_report(side):

@@ -441,7 +441,7 @@ class Normaliser:
         origin = min(starts, default=0)
         for rows in (host, device):
             np.subtract(rows.start, origin, out=rows.start)
-        memory = sorted(self.memory)
+        memory = sorted(self.memory, key=lambda m: m[0])  # rows of one instant stay in the file's order
         columns = list(zip(*memory, strict=True)) if memory else [(), (), (), (), ()]
         ints = [np.array(columns[i], dtype=np.int64) for i in (0, 2, 3, 4)]
         samples = MemoryRows(ints[0] - origin, np.array(columns[1], dtype=bool), ints[1], ints[2], ints[3])

@@ -21,6 +21,7 @@ from hpuprof.model.tables import (
     IntelRow,
     KernelRow,
     LaunchRow,
+    MemoryPoint,
     MemoryRow,
     ModuleRow,
     ObstacleRow,
@@ -53,6 +54,7 @@ class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
     launches: list[LaunchRow]
     queue: list[QueuePoint]
     memory: list[MemoryRow]
+    memory_points: list[MemoryPoint]
     precision: list[PrecisionRow]
     intel: list[IntelRow]
     obstacles: list[ObstacleRow]

@@ -12,11 +12,10 @@ from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
 
 SUFFIXES = (".html", ".json", ".md", ".txt")
-COMPARISON_SUFFIXES = (".json", ".md", ".txt")
 
 
 def render(report: Report | Comparison, suffix: str) -> str:
-    """Return a report or a comparison in the format of a suffix: .html (reports), .json, .md or .txt. Raises UsageError for another suffix."""
+    """Return a report or a comparison in the format of a suffix: .html, .json, .md or .txt. Raises UsageError for another suffix."""
     if isinstance(report, Comparison):
         return _render_comparison(report, suffix)
     if suffix == ".json":
@@ -47,9 +46,11 @@ def _render_comparison(comparison: Comparison, suffix: str) -> str:
         return compare.to_markdown(comparison)
     if suffix == ".txt":
         return compare.to_text(comparison, width=100)
-    raise UsageError(
-        f"no format of a comparison for the suffix {suffix!r}", hint=f"use one of {', '.join(COMPARISON_SUFFIXES)}"
-    )
+    if suffix == ".html":
+        from hpuprof.render.html_compare import to_html
+
+        return to_html(comparison)
+    raise UsageError(f"no format of a comparison for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
 
 
 def check_target(path: Path, *, force: bool, suffixes: tuple[str, ...] = SUFFIXES) -> None:

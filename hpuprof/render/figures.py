@@ -5,14 +5,15 @@ Each function returns a figure, or None when the report has nothing to draw. Nam
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpuprof.model.schema import CAUSE_TEXT
-from hpuprof.model.tables import RankRow, StepRow
+from hpuprof.model.tables import StepRow, StepWaitRow
+from hpuprof.render.drawing import COLOURS, blank, heat_map, in_ms, label, recordings, same_recording
+from hpuprof.render.memory_figures import memory, memory_over_time
 from hpuprof.render.sections import SMALLEST_SHARE, lead_recording, span
-from hpuprof.render.units import clean, duration, percent, shorten, size
+from hpuprof.render.units import duration, percent, size
 from hpuprof.report.model import Report
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ MAX_POINT_STEPS = 200
 MAX_BAR_RANKS = 3
 MAX_HEAT_RANKS = 1024
 MAX_HEAT_STEPS = 100
+MAX_HEAT_CELLS = 30_000
+MAX_HEAT_TEXTS = 5000
+"""Cells of a heat map up to which each says its value as tables do; in larger ones it is rounded to whole µs."""
 MAX_BARS = 20
 
 HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44"}
@@ -52,18 +56,12 @@ CAUSE_COLOURS = dict(
 )
 """One colour for each cause of device idle time, the same in every figure."""
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
-_OTHER = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
-
-
-def label(text: str, width: int = 60) -> str:
-    """Return a name as plotly shows it literally: no control characters, no markup, cut in the middle."""
-    return html.escape(shorten(clean(text), width), quote=False)
 
 
 def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure | None:
     """Steps of each rank in time: host working and blocked, device by kind of work, idle by cause, and the longest gaps.
 
-    Steps and gaps lie where they were; the parts inside a step are its sums, drawn one after the other. At most 40 steps of
+    Steps and gaps lie where they were; the parts inside a step are its sums, in a fixed order, and their lanes say so. At most 40 steps of
     8 ranks (the first ones, or those of `ranks`).
     """
     lead = lead_recording(report.data)
@@ -76,18 +74,18 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
         return None
     idle: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for row in report.data.gap_causes:
-        if _same(row, lead) and row.idle_ns:
+        if same_recording(row, lead) and row.idle_ns:
             idle.setdefault((row.rank, row.step), []).append((row.cause, row.idle_ns))
     bars: dict[str, _Bars] = {}
     lanes = []
     for rank, rows in steps.items():
         who = f"rank {rank} " if len(report.data.ranks) > 1 else ""
-        host, device, gaps = f"{who}host", f"{who}device", f"{who}longest gaps"
+        host, device, gaps = f"{who}host, summed", f"{who}device, summed", f"{who}longest gaps"
         for step in rows:
             _lay(bars, host, step, [(n, v, c) for n, v, c in _host_parts(step) if v])
             _lay(bars, device, step, [(n, v, c) for n, v, c in _device_parts(step, idle) if v])
         last = rows[-1].start_ns + rows[-1].wall_ns if rows else 0
-        found = [g for g in report.data.gaps if g.rank == rank and _same(g, lead) and g.start_ns < last]
+        found = [g for g in report.data.gaps if g.rank == rank and same_recording(g, lead) and g.start_ns < last]
         for gap in found:
             within = f"<br>in {label(gap.host_row)}" if gap.host_row else ""
             bars.setdefault(f"idle: {_CAUSE[gap.cause]}", _Bars(CAUSE_COLOURS[gap.cause])).add(
@@ -101,7 +99,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
             lanes.append(gaps)
     if not lanes:
         return None
-    figure = _figure(height=90 + 34 * len(lanes) + 60, barmode="overlay", bargap=0.15)
+    figure = blank(height=150 + (34 if len(lanes) <= 12 else 26) * len(lanes), barmode="overlay", bargap=0.15)
     for name, bar in bars.items():
         figure.add_bar(
             name=name,
@@ -114,7 +112,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
             hoverinfo="text",
         )
     figure.update_yaxes(categoryorder="array", categoryarray=lanes[::-1], automargin=True)
-    figure.update_xaxes(title="ms since the first row of the rank's file")
+    figure.update_xaxes(title="ms since the first row of the file")
     return figure
 
 
@@ -125,7 +123,7 @@ def step_times(report: Report) -> go.Figure | None:
     """
     chosen = recordings(report)[:MAX_POINT_RANKS]
     steps = _steps(report)
-    figure = _figure(height=150 + 30 * len(chosen))
+    figure = blank(height=150 + 30 * len(chosen))
     drawn = False
     for name, used in (("used step", True), ("left out", False)):
         shown = [s for r in chosen for s in steps.get(r.rank, [])[:MAX_POINT_STEPS] if s.used is used]
@@ -136,7 +134,7 @@ def step_times(report: Report) -> go.Figure | None:
         figure.add_scatter(
             name=name,
             mode="markers",
-            x=[_ms(s.wall_ns) for s in shown],
+            x=[in_ms(s.wall_ns) for s in shown],
             y=[f"rank {s.rank}" for s in shown],
             hovertext=[
                 f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)
@@ -155,7 +153,7 @@ def step_times(report: Report) -> go.Figure | None:
         figure.add_scatter(
             name=name,
             mode="markers",
-            x=[_ms(v) for v in values],
+            x=[in_ms(v) for v in values],
             y=[f"rank {r.rank}" for r in chosen],
             hovertext=[f"rank {r.rank}, {name}: {duration(v)}" for r, v in zip(chosen, values, strict=True)],
             hoverinfo="text",
@@ -172,20 +170,20 @@ def engines(report: Report) -> go.Figure | None:
     """Share of the step for which each engine class was busy: bars for up to 3 ranks, a heat map for more (1,024 at most)."""
     chosen = recordings(report)[:MAX_HEAT_RANKS]
     lead = lead_recording(report.data)
-    rows = [e for e in report.data.engines if lead and not e.lane and _same(e, lead)]
+    rows = [e for e in report.data.engines if lead and not e.lane and same_recording(e, lead)]
     names = list(dict.fromkeys(e.engine for e in rows))
     if not names:
         return None
     share = {(e.rank, e.engine): e.busy_fraction for e in rows}
     if len(chosen) > MAX_BAR_RANKS:
-        return _heat(
+        return heat_map(
             [[_pc(share.get((r.rank, n))) for n in names] for r in chosen],
             [label(n) for n in names],
             [str(r.rank) for r in chosen],
             [[f"rank {r.rank}, {label(n)}: {percent(share.get((r.rank, n)))}" for n in names] for r in chosen],
             title="% of step",
         )
-    figure = _figure(height=130 + 22 * len(names) * max(1, len(chosen)), barmode="group")
+    figure = blank(height=130 + 22 * len(names) * max(1, len(chosen)), barmode="group")
     for place, row in enumerate(chosen):
         values = [share.get((row.rank, n)) for n in names]
         figure.add_bar(
@@ -196,7 +194,7 @@ def engines(report: Report) -> go.Figure | None:
             text=[percent(v) for v in values],
             textposition="auto",
             hoverinfo="name+y+text",
-            marker={"color": _OTHER[place % len(_OTHER)]},
+            marker={"color": COLOURS[place % len(COLOURS)]},
             showlegend=len(chosen) > 1,
         )
     figure.update_yaxes(autorange="reversed", automargin=True)
@@ -210,7 +208,7 @@ def gap_causes(report: Report) -> go.Figure | None:
     shown = sorted(((v, n) for n, v in found if v and v >= SMALLEST_SHARE), key=lambda pair: (-pair[0], pair[1]))
     if not shown:
         return None
-    figure = _figure(height=110 + 26 * len(shown), showlegend=False)
+    figure = blank(height=110 + 26 * len(shown), showlegend=False)
     figure.add_bar(
         orientation="h",
         y=[_CAUSE[n] for _, n in shown],
@@ -228,27 +226,39 @@ def gap_causes(report: Report) -> go.Figure | None:
 
 
 def ranks_by_steps(report: Report, column: str = "wall_ns") -> go.Figure | None:
-    """Heat map of one time column of the step table (ns) over ranks and steps, at most 1,024 × 100; None for a single rank."""
-    chosen = recordings(report)[:MAX_HEAT_RANKS]
+    """Heat map of one time column of the step table (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells; None for a single rank."""
+    return _by_step([r.rank for r in recordings(report)], _steps(report), column)
+
+
+def waiting_by_steps(report: Report, column: str = "waiting_ns") -> go.Figure | None:
+    """Heat map of one column of the table `step_waits` (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells; None without that table."""
+    rows: dict[int, list[StepWaitRow]] = {}
+    for row in report.data.step_waits:
+        rows.setdefault(row.rank, []).append(row)
+    return _by_step(sorted(rows), rows, column)
+
+
+def _by_step(
+    ranks: Sequence[int], rows: Mapping[int, Sequence[StepRow | StepWaitRow]], column: str
+) -> go.Figure | None:
+    chosen = ranks[:MAX_HEAT_RANKS]
     if len(chosen) < 2:
         return None
     values: list[list[float | None]] = []
     texts: list[list[str]] = []
-    every = _steps(report)
-    columns = max((s.step + 1 for r in chosen for s in every.get(r.rank, [])), default=0)
-    steps = list(range(min(columns, MAX_HEAT_STEPS)))
-    for row in chosen:
-        by_step = {s.step: s for s in every.get(row.rank, [])}
-        found = [getattr(by_step[s], column) if s in by_step else None for s in steps]
-        values.append([None if v is None else _ms(v) for v in found])
+    columns = max((s.step + 1 for r in chosen for s in rows.get(r, [])), default=0)
+    steps = list(range(min(columns, MAX_HEAT_STEPS, MAX_HEAT_CELLS // len(chosen))))
+    pointed_at = len(chosen) * len(steps) <= MAX_HEAT_TEXTS
+    for rank in chosen:
+        by_step = {s.step: getattr(s, column) for s in rows.get(rank, [])}
+        found = [by_step.get(s) for s in steps]
+        values.append([None if v is None else round(in_ms(v), 6 if pointed_at else 3) for v in found])
         texts.append(
-            [f"rank {row.rank}, step {s}: {duration(v)}" for s, v in zip(steps, found, strict=True)]
-            if len(chosen) * len(steps) <= 5000
-            else []
+            [f"rank {rank}, step {s}: {duration(v)}" for s, v in zip(steps, found, strict=True)] if pointed_at else []
         )
     if not any(v is not None for line in values for v in line):
         return None
-    figure = _heat(values, [str(s) for s in steps], [str(r.rank) for r in chosen], texts, title="ms")
+    figure = heat_map(values, [str(s) for s in steps], [str(r) for r in chosen], texts, title="ms")
     figure.update_xaxes(title="step")
     return figure
 
@@ -262,16 +272,16 @@ def graph_options(report: Report) -> go.Figure | None:
     names = [
         label(o.region + (", no sync" if o.drops_sync else "") + (", async" if o.asynchronous else "")) for o in options
     ]
-    figure = _figure(height=140 + 34 * len(options), showlegend=False)
+    figure = blank(height=140 + 34 * len(options), showlegend=False)
     figure.add_bar(
         orientation="h",
         y=["as now", *names],
-        x=[_ms(graph.base_step_ns), *(_ms(o.step_time_ns.median) for o in options)],
+        x=[in_ms(graph.base_step_ns), *(in_ms(o.step_time_ns.median) for o in options)],
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [0, *(_ms(o.step_time_ns.high - o.step_time_ns.median) for o in options)],
-            "arrayminus": [0, *(_ms(o.step_time_ns.median - o.step_time_ns.low) for o in options)],
+            "array": [0, *(in_ms(o.step_time_ns.high - o.step_time_ns.median) for o in options)],
+            "arrayminus": [0, *(in_ms(o.step_time_ns.median - o.step_time_ns.low) for o in options)],
             "color": "#888888",
         },
         hovertext=[
@@ -286,43 +296,14 @@ def graph_options(report: Report) -> go.Figure | None:
     return figure
 
 
-def memory(report: Report) -> go.Figure | None:
-    """Peaks of allocated and reserved device memory for each rank (at most 64), or of the host's where only those are known."""
-    lead = lead_recording(report.data)
-    rows = [m for m in report.data.memory if lead and _same(m, lead)]
-    spaces = [s for s in ("device", "host") if any(m.space == s and m.peak_allocated_bytes for m in rows)]
-    if not spaces:
-        return None
-    mine = [m for m in rows if m.space == spaces[0]][:64]
-    figure = _figure(height=130 + 44 * len(mine), barmode="group")
-    for place, (name, column) in enumerate(
-        (("peak allocated", "peak_allocated_bytes"), ("peak reserved", "peak_reserved_bytes"))
-    ):
-        values = [getattr(m, column) for m in mine]
-        if not any(values):
-            continue
-        figure.add_bar(
-            name=f"{name}, {spaces[0]}",
-            orientation="h",
-            y=[f"rank {m.rank}" for m in mine],
-            x=[None if v is None else v / 1e6 for v in values],
-            text=[size(v) for v in values],
-            hoverinfo="name+y+text",
-            marker={"color": _OTHER[place]},
-        )
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(title="MB", rangemode="tozero")
-    return figure
-
-
 def precision(report: Report) -> go.Figure | None:
     """Share of each engine's compute time by data type, of the recording that the headline speaks of."""
     lead = lead_recording(report.data)
-    rows = [p for p in report.data.precision if lead and _same(p, lead) and p.rank == lead.rank]
+    rows = [p for p in report.data.precision if lead and same_recording(p, lead) and p.rank == lead.rank]
     if not rows:
         return None
     names = list(dict.fromkeys(p.engine for p in rows))
-    figure = _figure(height=120 + 40 * len(names), barmode="stack")
+    figure = blank(height=120 + 40 * len(names), barmode="stack")
     for place, dtype in enumerate(dict.fromkeys(p.dtype for p in rows)):
         mine = {p.engine: p.fraction for p in rows if p.dtype == dtype}
         figure.add_bar(
@@ -332,7 +313,7 @@ def precision(report: Report) -> go.Figure | None:
             x=[_pc(mine.get(n)) for n in names],
             text=[percent(mine[n]) if n in mine else "" for n in names],
             hoverinfo="name+y+text",
-            marker={"color": _OTHER[place % len(_OTHER)] if dtype != "unknown" else "#bbbbbb"},
+            marker={"color": COLOURS[place % len(COLOURS)] if dtype != "unknown" else "#bbbbbb"},
         )
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(title="% of the engine's compute time", range=[0, 100])
@@ -353,7 +334,7 @@ def collectives(report: Report) -> go.Figure | None:
         )
         for r in shown
     ]
-    figure = _figure(height=140 + 30 * len(shown), barmode="group")
+    figure = blank(height=140 + 30 * len(shown), barmode="group")
     for place, (name, column) in enumerate(
         (
             ("median call, waiting included", "duration_p50_ns"),
@@ -367,10 +348,10 @@ def collectives(report: Report) -> go.Figure | None:
                 name=name,
                 orientation="h",
                 y=names,
-                x=[None if v is None else _ms(v) for v in values],
+                x=[None if v is None else in_ms(v) for v in values],
                 text=[duration(v) for v in values],
                 hoverinfo="name+y+text",
-                marker={"color": _OTHER[place]},
+                marker={"color": COLOURS[place]},
             )
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(title="ms", rangemode="tozero")
@@ -387,13 +368,13 @@ def stragglers(report: Report) -> go.Figure | None:
     ]
     if not drawn:
         return None
-    figure = _figure(height=300, barmode="group")
+    figure = blank(height=300, barmode="group")
     for name, column in drawn:
         values = [getattr(r, column) for r in rows]
         figure.add_bar(
             name=name,
             x=[str(r.rank) for r in rows],
-            y=[None if v is None else _ms(v) for v in values],
+            y=[None if v is None else in_ms(v) for v in values],
             text=[duration(v) for v in values],
             textposition="none",
             hoverinfo="name+x+text",
@@ -410,9 +391,11 @@ FIGURES: dict[str, Callable[[Report], Any]] = {
     "engines": engines,
     "gap_causes": gap_causes,
     "ranks_by_steps": ranks_by_steps,
+    "waiting_by_steps": waiting_by_steps,
     "collectives": collectives,
     "stragglers": stragglers,
     "graph_options": graph_options,
+    "memory_over_time": memory_over_time,
     "memory": memory,
     "precision": precision,
 }
@@ -423,12 +406,6 @@ def all_figures(report: Report) -> dict[str, Any]:
     """Return every figure that the report has something for, by name."""
     found = {name: draw(report) for name, draw in FIGURES.items()}
     return {name: figure for name, figure in found.items() if figure is not None}
-
-
-def recordings(report: Report) -> list[RankRow]:
-    """Return one recording for each rank: those of the stage, action and window that the headline speaks of."""
-    lead = lead_recording(report.data)
-    return [r for r in report.data.ranks if lead and _same(r, lead)]
 
 
 class _Bars:
@@ -443,8 +420,8 @@ class _Bars:
 
     def add(self, lane: str, start_ns: int, dur_ns: int, text: str) -> None:
         self.lane.append(lane)
-        self.base.append(_ms(start_ns))
-        self.width.append(_ms(dur_ns))
+        self.base.append(in_ms(start_ns))
+        self.width.append(in_ms(dur_ns))
         self.text.append(text)
 
 
@@ -480,65 +457,18 @@ def _device_parts(step: StepRow, idle: dict[tuple[int, int], list[tuple[str, int
     return busy + [(f"idle: {_CAUSE[cause]}", ns, CAUSE_COLOURS[cause]) for cause, ns in causes]
 
 
-def _heat(
-    values: list[list[Any]], across: list[str], down: list[str], texts: list[list[str]], *, title: str
-) -> go.Figure:
-    figure = _figure(height=min(900, 150 + max(6, 22 if len(down) <= 32 else 4 if len(down) > 128 else 8) * len(down)))
-    hover = (
-        {"text": texts, "hoverinfo": "text"}
-        if texts and texts[0]
-        else {"hovertemplate": f"rank %{{y}}, %{{x}}: %{{z}} {title}<extra></extra>"}
-    )
-    figure.add_heatmap(
-        z=values, x=across, y=down, colorscale="Cividis", colorbar={"title": {"text": title}, "thickness": 12}, **hover
-    )
-    figure.update_yaxes(title="rank", autorange="reversed", type="category")
-    figure.update_xaxes(type="category")
-    return figure
-
-
-def _figure(*, height: int, **layout: Any) -> go.Figure:
-    from hpuprof.errors import MissingDependencyError
-
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise MissingDependencyError("figures need plotly", hint="pip install plotly") from error
-    figure = go.Figure()
-    figure.update_layout(
-        template="none",
-        height=height,
-        margin={"l": 60, "r": 20, "t": 10, "b": 50},
-        font={"family": "system-ui, sans-serif", "size": 13},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        hoverlabel={"align": "left"},
-        **layout,
-    )
-    figure.update_xaxes(zeroline=False, gridcolor="rgba(128,128,128,0.25)", automargin=True)
-    figure.update_yaxes(zeroline=False, gridcolor="rgba(128,128,128,0.25)", automargin=True)
-    return figure
-
-
-def _same(row: Any, lead: RankRow) -> bool:
-    return (row.stage, row.action, row.window) == (lead.stage, lead.action, lead.window)
-
-
 def _steps(report: Report) -> dict[int, list[StepRow]]:
     """Return the steps of `recordings` by rank."""
     lead = lead_recording(report.data)
     found: dict[int, list[StepRow]] = {}
     for step in report.data.steps:
-        if lead and _same(step, lead):
+        if lead and same_recording(step, lead):
             found.setdefault(step.rank, []).append(step)
     return found
 
 
 def _table(report: Report, *names: str) -> list[Any]:
     return next((rows for name in names if (rows := getattr(report.data, name, None))), [])
-
-
-def _ms(ns: float) -> float:
-    return round(ns / 1e6, 6)
 
 
 def _pc(fraction: float | None) -> float | None:

@@ -65,7 +65,7 @@ def step_blocks(report: Report) -> list[Block]:
                 Chart(
                     "timeline",
                     "Timeline of steps: host working and blocked, device work by kind, device idle by cause, and the longest gaps.",
-                    "Steps and the longest gaps lie where they were in time. The parts inside a step are sums over the step, drawn one after the other; they do not show when in the step something ran (`hpuprof view` does). At most 40 steps of 8 ranks.",
+                    "Steps and the longest gaps lie where they were in time. In the lanes called summed, the parts of a step are its sums in a fixed order (work first, then waiting or idle time, the largest cause first); they do not show when in the step something ran (`hpuprof view` does). At most 40 steps of 8 ranks.",
                 ),
             ),
             tables=(
@@ -203,7 +203,12 @@ def rank_blocks(report: Report) -> list[Block]:
                 Chart(
                     "ranks_by_steps",
                     "Heat map of step times: a row for each rank, a column for each step.",
-                    "At most 1,024 ranks and 100 steps.",
+                    "At most 1,024 ranks, 100 steps and 30,000 cells.",
+                ),
+                Chart(
+                    "waiting_by_steps",
+                    "Heat map of waiting: a row for each rank, a column for each step.",
+                    "Waiting is the time in which a rank computed nothing until the last rank came to the collective (`waiting_ns` of `step_waits`); a rank that is dark where the others are bright is the one they wait for. Empty where clocks are unrelated. At most 1,024 ranks, 100 steps and 30,000 cells.",
                 ),
             ),
             tables=(
@@ -216,6 +221,14 @@ def rank_blocks(report: Report) -> list[Block]:
                 )
                 if len(ranks) > 1
                 else None,
+                HtmlTable.of_rows(
+                    "step_waits-table",
+                    f"Steps by what they consist of{whose}",
+                    mine("step_waits"),
+                    COLUMNS["step_waits-table"],
+                    top=TOP_STEPS,
+                    folded=True,
+                ),
             ),
         ),
         Block(
@@ -237,13 +250,28 @@ def rank_blocks(report: Report) -> list[Block]:
         Block(
             "memory",
             "Memory",
-            charts=(Chart("memory", "Peaks of allocated and reserved memory.", ""),),
+            charts=(
+                Chart(
+                    "memory_over_time",
+                    "Memory over time: the largest totals allocated (lines) and reserved (dots) in each slice of the steps.",
+                    "A slice without a memory row holds the last total. Reserved memory of more than 4 times what was ever allocated (on HPU the device's limit) is hidden until it is clicked in the legend. At most 8 ranks, the largest peaks first.",
+                ),
+                Chart("memory", "Peaks of allocated and reserved memory.", "At most 64 ranks."),
+            ),
             tables=(
                 HtmlTable.of_rows(
                     "memory-table",
                     f"Memory, whole file{whose}",
                     mine("memory"),
                     COLUMNS["memory-table"],
+                ),
+                HtmlTable.of_rows(
+                    "memory_points-table",
+                    f"Memory over time{whose}",
+                    mine("memory_points"),
+                    COLUMNS["memory_points-table"],
+                    folded=True,
+                    on_screen=True,
                 ),
             ),
         ),

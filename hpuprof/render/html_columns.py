@@ -140,6 +140,12 @@ COLUMNS: dict[str, dict[str, str]] = {
         "allocated_bytes": "allocations",
         "freed_bytes": "frees",
     },
+    "memory_points-table": {
+        "space": "space",
+        "start_ns": "from",
+        "allocated_bytes": "largest allocated",
+        "reserved_bytes": "largest reserved",
+    },
     "precision-table": {
         "engine": "engine",
         "dtype": "type",
@@ -189,6 +195,15 @@ COLUMNS: dict[str, dict[str, str]] = {
         "steps_late_fraction": "steps held back",
         "step_without_ns": "step without it",
         "bubble_fraction": "bubbles",
+        "clock": "clock",
+    },
+    "step_waits-table": {
+        "step": "step",
+        "compute_ns": "compute",
+        "communication_ns": "exposed comm.",
+        "waiting_ns": "waits for others",
+        "input_ns": "input",
+        "host_ns": "the rest",
         "clock": "clock",
     },
     "collectives-table": {

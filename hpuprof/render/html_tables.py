@@ -39,7 +39,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class HtmlTable:
-    """A table. `sorts`: its headers sort; `filters`: a field above it filters rows; `folded`: it opens on demand."""
+    """A table. `sorts`: its headers sort; `filters`: a field above it filters rows; `folded`: it opens on demand.
+
+    `on_screen`: it lists what a figure draws, and stays off paper.
+    """
 
     name: str
     title: str
@@ -49,6 +52,7 @@ class HtmlTable:
     sorts: bool = False
     filters: bool = False
     folded: bool = False
+    on_screen: bool = False
 
     @staticmethod
     def of_section(section: Section | None, name: str, *, title: str | None = None) -> HtmlTable | None:
@@ -69,7 +73,7 @@ class HtmlTable:
         top, note = how.pop("top", TOP), how.pop("note", "")
         if not rows:
             return None
-        meanings = _meanings(type(rows[0]))
+        told = meanings(type(rows[0]))
         kept = [(column, header, _format(column)) for column, header in headers.items()]
         unknown = [h for column, h, _ in kept if all(getattr(r, column) is None for r in rows[:top])]
         kept = [
@@ -84,7 +88,7 @@ class HtmlTable:
             for line in cells
         )
         columns = tuple(
-            Column(header, meanings[column], is_number)
+            Column(header, told[column], is_number)
             for (column, header, _), is_number in zip(kept, numeric, strict=True)
         )
         if len(rows) > top:
@@ -139,6 +143,12 @@ class Tile:
     metric: str
     label: str
     value: str
+
+
+def with_charts(blocks: Sequence[Block], drawn: set[str]) -> list[Block]:
+    """Drop charts that have no figure, and blocks that have nothing at all."""
+    kept = [block.only(drawn) for block in blocks]
+    return [block for block in kept if not block.empty]
 
 
 def _cell(value: Any, form: _Format) -> Cell:
@@ -208,7 +218,8 @@ _FORMATS: dict[str, _Format] = {
 """Formats of columns whose name ends in no unit."""
 
 
-def _meanings(row: type[msgspec.Struct]) -> dict[str, str]:
+def meanings(row: type[msgspec.Struct]) -> dict[str, str]:
+    """Return what each column of a row means."""
     found = {}
     for column, hint in get_type_hints(row, include_extras=True).items():
         if get_origin(hint) is Annotated:

@@ -6,9 +6,10 @@ what is merged where, and when, changes no byte of a report. Tables are decoded 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,8 +17,10 @@ import numpy as np
 from hpuprof.ingest.discover import Identity
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
+from hpuprof.model.tables import Row
 
 Result = PackedPartial | FailedFile
+_R = TypeVar("_R", bound=Row)
 
 LATE_TABLES = (
     "gap_causes",
@@ -28,6 +31,7 @@ LATE_TABLES = (
     "operators",
     "kernels",
     "queue",
+    "memory_points",
     "gap_operators",
     "obstacles",
     "modules",
@@ -111,30 +115,39 @@ def own_work_ns(part: RankPartial) -> int:
     return int(np.median(np.array(work, dtype=np.int64))) if work else 0
 
 
+def peak_bytes(part: RankPartial) -> int:
+    """Return the largest total allocated that a file shows, of the device where it is known, else of the host [bytes]; 0 for unknown."""
+    peaks = {m.space: m.peak_allocated_bytes for m in part.memory}
+    return peaks.get("device") or peaks.get("host") or 0
+
+
+_FIRST = {"memory_points": peak_bytes}
+"""What puts files first in a table that is cut; their own work in every other table."""
+
+
 def shown_rows(
     done: Sequence[tuple[Identity, RankPartial]], names: Sequence[str], limit: int
 ) -> tuple[dict[str, set[int]], dict[str, tuple[int, int]]]:
     """Choose whose rows each table shows, so that none gets longer than `limit` rows (0: any length) and one file's.
 
-    Returns the places in `done` by table, and for tables that were cut how many files are shown of how many. Files come in
-    the order of telling: the lowest rank, then by own work, the most first. A file's rows are shown whole or not at all.
+    Returns the places in `done` by table, and for tables that were cut how many files are shown of how many. The lowest rank
+    comes first, then the files with the most own work (memory curves: the largest peak). A file's rows are shown whole or not at all.
     """
     everyone = set(range(len(done)))
     if not limit:
         return dict.fromkeys(names, everyone), {}
-    order: list[int] | None = None
+    orders: dict[Callable[[RankPartial], int], list[int]] = {}
     shown, cut = {}, {}
     for name in names:
         lengths = [len(getattr(part, name)) for _, part in done]
         shown[name] = everyone
         if sum(lengths) <= limit:
             continue
-        if order is None:
-            lowest = min(who.rank for who, _ in done)
-            keys = [(who.rank != lowest, -own_work_ns(part), who.rank, part.file.path) for who, part in done]
-            order = sorted(everyone, key=lambda i: keys[i])
+        first = _FIRST.get(name, own_work_ns)
+        if first not in orders:
+            orders[first] = _ordered(done, first)
         kept, total = set(), 0
-        for i in order:
+        for i in orders[first]:
             if total >= limit:
                 break
             kept.add(i)
@@ -144,6 +157,28 @@ def shown_rows(
         if (here := sum(1 for i in kept if lengths[i])) < having:
             cut[name] = (here, having)
     return shown, cut
+
+
+def cut_to_ranks(
+    rows: Sequence[_R], done: Sequence[tuple[Identity, RankPartial]], limit: int
+) -> tuple[list[_R], tuple[int, int] | None]:
+    """Cut a table that was made across ranks, one recording for each rank, as `shown_rows` cuts those of the files."""
+    lengths = Counter(row.rank for row in rows)
+    if not limit or len(rows) <= limit:
+        return list(rows), None
+    kept: set[int] = set()
+    for i in _ordered(done, own_work_ns):
+        if sum(lengths[rank] for rank in kept) >= limit:
+            break
+        kept.add(done[i][0].rank)
+    return [row for row in rows if row.rank in kept], (len(kept & lengths.keys()), len(lengths))
+
+
+def _ordered(done: Sequence[tuple[Identity, RankPartial]], first: Callable[[RankPartial], int]) -> list[int]:
+    """Return places in `done`: the lowest rank, then the others, the largest `first` first."""
+    lowest = min((who.rank for who, _ in done), default=0)
+    keys = [(who.rank != lowest, -first(part), who.rank, part.file.path) for who, part in done]
+    return sorted(range(len(done)), key=keys.__getitem__)
 
 
 def stamped(part: RankPartial, name: str, who: Identity) -> list[Any]:

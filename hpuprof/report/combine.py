@@ -17,7 +17,7 @@ from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
-from hpuprof.report.bundle import opened, shown_rows, stamped
+from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.graph_mode import decide_graph_mode
 from hpuprof.report.metrics import build_metrics
@@ -70,6 +70,9 @@ def combine(
     idle = _total(idles[id(part)] for _, part in main)
     population = _population(main, steps, chosen)
     across = across_ranks(main, clock=clock, manifest=offsets)
+    step_waits, waits_cut = cut_to_ranks(across.step_waits, done, table_rows)
+    if waits_cut:
+        cut["step_waits"] = waits_cut
     metrics = build_metrics(steps, idle, [part for _, part in main], population)
     metrics += build_rank_metrics(across, population)
     values = {m.name: m.value for m in metrics}
@@ -101,7 +104,7 @@ def combine(
         process_groups=across.groups,
         collectives=across.collectives,
         rank_waits=across.waits,
-        step_waits=across.step_waits,
+        step_waits=step_waits,
         **tables,
     )
 

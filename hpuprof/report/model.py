@@ -22,6 +22,7 @@ from hpuprof.model.tables import (
     IntelRow,
     KernelRow,
     LaunchRow,
+    MemoryPoint,
     MemoryRow,
     ModuleRow,
     ObstacleRow,
@@ -122,6 +123,7 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     collectives: list[CollectiveRow] = []
     rank_waits: list[RankWaitRow] = []
     step_waits: list[StepWaitRow] = []
+    memory_points: list[MemoryPoint] = []
 
 
 TABLES: tuple[str, ...] = (
@@ -141,6 +143,7 @@ TABLES: tuple[str, ...] = (
     "launches",
     "queue",
     "memory",
+    "memory_points",
     "precision",
     "intel",
     "obstacles",

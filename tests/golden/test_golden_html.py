@@ -68,14 +68,23 @@ class Skeleton(HTMLParser):
                 self.lines.append("  " * self._depth + " | ".join(self._cells))
 
 
-@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "cpu_1_rank", "hpu_g3_lazy_8_ranks"])
-def test_page_has_the_recorded_skeleton(samples, sample):
-    page = render(hpuprof.analyze(samples / sample), ".html")
+def skeleton_is(name, page):
+    """Compare a page's skeleton with the recorded one."""
     text = "\n".join(Skeleton(page).lines) + "\n"
     text = re.sub(r"hpuprof \d[\w.+]*", "hpuprof VERSION", text)
-    path = HERE / f"{sample}.html.txt"
+    path = HERE / f"{name}.html.txt"
     if UPDATE:
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8"), (
         "HPUPROF_UPDATE_GOLDEN_FILES=1 pytest tests/golden writes the files anew"
     )
+
+
+@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "cpu_1_rank", "hpu_g3_lazy_8_ranks"])
+def test_page_has_the_recorded_skeleton(samples, sample):
+    skeleton_is(sample, render(hpuprof.analyze(samples / sample), ".html"))
+
+
+def test_page_of_a_comparison_has_the_recorded_skeleton(samples):
+    a, b = (hpuprof.analyze(samples / s) for s in ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy"))
+    skeleton_is("compare", render(hpuprof.compare(a, b), ".html"))

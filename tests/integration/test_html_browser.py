@@ -53,6 +53,43 @@ def _sample(name: str) -> Path:
     return Path(__file__).resolve().parents[2] / "sample_traces" / name
 
 
+@pytest.mark.parametrize(("width", "dark"), WINDOWS, ids=str)
+def test_a_comparison_opens_offline_without_errors(samples, tmp_path, width, dark):
+    comparison = hpuprof.compare(samples / "hpu_g1_lazy_graph_replay", samples / "hpu_g1_lazy")
+    path = hpuprof.save(comparison, tmp_path / "comparison.html")
+    with Browser(tmp_path / "profile", width=width, dark=dark) as browser:
+        assert opened(browser, path) == 1
+        assert browser.console == []
+        assert {r.split(":", 1)[0] for r in browser.requests} <= {"file", "data", "blob"}
+        assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.value("document.getElementById('verdict').textContent") == comparison.explanation
+        assert (browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(18, 23, 29)") == dark
+        points = browser.value("document.querySelectorAll('.chart .scatterlayer .point').length")
+        assert points == comparison.a.steps + comparison.b.steps + 4, "with medians and 90th percentiles"
+
+
+def test_tables_and_charts_fit_the_paper(pages, samples, tmp_path):
+    comparison = hpuprof.compare(samples / "hpu_g1_lazy_graph_replay", samples / "hpu_g1_lazy")
+    paths = [*pages.values(), hpuprof.save(comparison, tmp_path / "comparison.html")]
+    night = [{"name": "prefers-color-scheme", "value": "dark"}]
+    with Browser(tmp_path / "profile", width=703, dark=True) as browser:  # A4 less its margins
+        for path in paths:
+            opened(browser, path)
+            browser.call("Emulation.setEmulatedMedia", media="print", features=night)
+            folds = browser.value("document.querySelectorAll('details:not([open])').length")
+            browser.value("dispatchEvent(new Event('beforeprint'))")
+            assert browser.value("document.querySelectorAll('details:not([open])').length") == 0
+            browser.wait("[...document.querySelectorAll('.chart')].every(c => c.dataset.drawn === 'light')")
+            assert browser.value("document.documentElement.scrollWidth") <= 703, path.stem
+            assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+            hidden = "[...document.querySelectorAll('nav, .copy, .filter, .screen')]"
+            assert browser.value(f"{hidden}.every(e => getComputedStyle(e).display === 'none')")
+            browser.value("dispatchEvent(new Event('afterprint'))")
+            assert browser.value("document.querySelectorAll('details:not([open])').length") == folds
+            browser.call("Emulation.setEmulatedMedia", media="", features=night)
+            assert browser.console == []
+
+
 def test_headers_sort_and_the_field_filters(pages, tmp_path):
     report = hpuprof.analyze(_sample("hpu_g1_lazy"))
     calls = [o.count_per_step for o in report.data.operators]

@@ -101,6 +101,25 @@ def test_figures_draw_the_numbers_of_the_tables(samples, sample):
         assert report.metrics["device_idle_fraction"].value is None
 
 
+@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g2_eager"])
+def test_memory_is_the_same_in_api_json_html_and_figure(samples, sample):
+    from hpuprof import plots
+
+    report = hpuprof.analyze(samples / sample)
+    frame = report.memory_points
+    assert len(frame) == 200
+    document = json.loads(render(report, ".json"))
+    assert [row["allocated_bytes"] for row in document["memory_points"]] == [p.allocated_bytes for p in report.data.memory_points]  # fmt: skip
+    assert frame["allocated_bytes"].max() <= report.metrics["peak_device_memory"].value
+    page = render(report, ".html")
+    table = page[page.index('<table id="memory_points-table"') :].split("</table>")[0]
+    shown = [[plain(c) for c in re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", row)] for row in re.findall("<tr>(.*?)</tr>", table)]  # fmt: skip
+    for cells, point in zip(shown, report.data.memory_points, strict=True):
+        assert cells[1:] == [measured(point.start_ns, "ns"), measured(point.allocated_bytes, "bytes"), measured(point.reserved_bytes, "bytes")]  # fmt: skip
+    allocated = plots.memory_over_time(report).data[0]
+    assert [y and y * 1e6 for y in allocated.y] == [p.allocated_bytes and pytest.approx(p.allocated_bytes) for p in report.data.memory_points]  # fmt: skip
+
+
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_headline_numbers_are_metrics(samples, sample):
     report = hpuprof.analyze(samples / sample)

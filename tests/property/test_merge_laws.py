@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hpuprof.ingest.discover import Identity, discover
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import PackedPartial
+from hpuprof.model.tables import MemoryPoint, MemoryRow, StepWaitRow
 from hpuprof.pipeline import reduce_file
 from hpuprof.render.json import dumps
-from hpuprof.report.bundle import LATE_TABLES, Bundle, Gatherer, own_work_ns, shown_rows
+from hpuprof.report.bundle import LATE_TABLES, Bundle, Gatherer, cut_to_ranks, own_work_ns, shown_rows
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report
 
@@ -151,6 +152,28 @@ def test_long_tables_show_the_lowest_rank_and_those_with_the_most_own_work():
     assert shown_rows(done, ["kernels"], 6)[0]["kernels"] == {0, 1}
     assert shown_rows(done, ["kernels"], 12) == ({"kernels": {0, 1, 2, 3}}, {})
     assert shown_rows(done, ["kernels"], 0) == ({"kernels": {0, 1, 2, 3}}, {})
+
+
+def test_memory_curves_show_the_lowest_rank_and_those_with_the_largest_peaks():
+    def held(rank, work, peak):
+        memory = MemoryRow(space="device", samples=2, peak_allocated_bytes=peak, peak_reserved_bytes=None, allocated_bytes=0, freed_bytes=0)  # fmt: skip
+        points = [MemoryPoint(space="device", start_ns=i, allocated_bytes=peak, reserved_bytes=None) for i in range(3)]
+        return msgspec.structs.replace(loaded(rank, [work]), memory=[memory], memory_points=points)
+
+    done = [(Identity(i), held(i, work, peak)) for i, work, peak in ((0, 1, 5), (1, 900, 10), (2, 100, 30), (3, 200, None))]  # fmt: skip
+    shown, cut = shown_rows(done, ["memory_points", "kernels"], 6)
+    assert shown["memory_points"] == {0, 2}
+    assert shown["kernels"] == {0, 1}
+    assert cut["memory_points"] == (2, 4)
+
+
+def test_waiting_of_each_step_is_cut_as_the_steps_are():
+    done = [(Identity(i), loaded(i, [work])) for i, work in ((0, 100), (1, 400), (2, 500), (3, 300))]
+    unknown = dict.fromkeys(("compute_ns", "communication_ns", "waiting_ns", "input_ns", "host_ns", "clock"))
+    rows = [StepWaitRow(rank=rank, step=step, **unknown) for rank in range(4) for step in range(5)]
+    assert cut_to_ranks(rows, done, 20) == cut_to_ranks(rows, done, 0) == (rows, None)
+    kept, told = cut_to_ranks(rows, done, 11)
+    assert ({r.rank for r in kept}, len(kept), told) == ({0, 1, 2}, 15, (3, 4))
 
 
 def test_a_cut_is_told_and_changes_no_number():

@@ -5,11 +5,13 @@ import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 import hpuprof
 from benchmarks.html_report import many_ranks
 from hpuprof import plots
+from hpuprof.model.tables import MemoryPoint
 from hpuprof.render.units import duration
 
 
@@ -33,11 +35,15 @@ def test_parts_of_the_timeline_fill_the_steps(eight):
     figure = plots.timeline(eight, ranks=[5])
     steps = [s for s in eight.data.steps if s.rank == 5]
     wall = sum(s.wall_ns for s in steps) / 1e6
-    assert bars(figure, "rank 5 host") == pytest.approx(wall)
-    assert bars(figure, "rank 5 device") == pytest.approx(wall)
+    assert bars(figure, "rank 5 host, summed") == pytest.approx(wall)
+    assert bars(figure, "rank 5 device, summed") == pytest.approx(wall)
     gaps = sum(g.dur_ns for g in eight.data.gaps if g.rank == 5) / 1e6
     assert bars(figure, "rank 5 longest gaps") == pytest.approx(gaps)
-    assert {y for trace in figure.data for y in trace.y} == {"rank 5 host", "rank 5 device", "rank 5 longest gaps"}
+    assert {y for trace in figure.data for y in trace.y} == {
+        "rank 5 host, summed",
+        "rank 5 device, summed",
+        "rank 5 longest gaps",
+    }
     causes = {trace.name: trace.marker.color for trace in figure.data if trace.name.startswith("idle: ")}
     assert causes["idle: data loading"] == plots.CAUSE_COLOURS["data_loader"]
 
@@ -69,7 +75,7 @@ def test_without_a_device_there_is_nothing_to_draw_of_it(samples):
     report = hpuprof.analyze(samples / "cpu_1_rank")
     assert set(plots.all_figures(report)) == {"timeline", "step_times"}
     assert plots.engines(report) is plots.gap_causes(report) is plots.graph_options(report) is None
-    assert {y for t in plots.timeline(report).data for y in t.y} == {"host"}
+    assert {y for t in plots.timeline(report).data for y in t.y} == {"host, summed"}
 
 
 def test_many_ranks_are_cut(eight):
@@ -95,3 +101,56 @@ def test_tables_of_collectives_and_waiting_are_drawn_where_a_report_has_them(eig
     assert (call.y, call.x, transfer.x) == (("all_reduce 4.0 MB, group 0",), (3.0,), (1.0,))
     waiting, blamed = plots.stragglers(report).data
     assert (waiting.x, waiting.y, blamed.y) == (("0", "1"), (2.0, 0.0), (0.0, 2.0))
+
+
+def with_memory(report, curves):
+    """A report with memory curves: allocated and reserved bytes by space and rank, one slice a ms."""
+    points = [
+        MemoryPoint(rank=rank, space=space, start_ns=1_000_000 * i, allocated_bytes=held, reserved_bytes=room)
+        for (space, rank), rows in curves.items()
+        for i, (held, room) in enumerate(rows)
+    ]
+    return hpuprof.Report(msgspec.structs.replace(report.data, memory_points=points))
+
+
+def test_memory_is_drawn_by_rank_and_space(eight):
+    report = with_memory(
+        eight,
+        {("device", 0): [(None, None), (2_000_000, 9_000_000)], ("device", 1): [(1_000_000, 3_000_000)] * 2, ("host", 0): [(5_000_000, None)] * 2},
+    )  # fmt: skip
+    figure = plots.memory_over_time(report)
+    drawn = {(t.yaxis, t.name, t.line.color): t for t in figure.data}
+    blue, red = figure.data[0].line.color, figure.data[2].line.color
+    first = drawn["y", "rank 0", blue]
+    assert (first.x, first.y, first.text) == ((0.0, 1.0), (None, 2.0), ("rank 0 unknown allocated", "rank 0 2.0 MB allocated"))  # fmt: skip
+    assert drawn["y", "reserved", red].y == (3.0, 3.0)
+    assert drawn["y2", "rank 0", blue].y == (5.0, 5.0)
+    assert set(drawn) == {("y", "rank 0", blue), ("y", "reserved", blue), ("y", "rank 1", red), ("y", "reserved", red), ("y2", "rank 0", blue)}  # fmt: skip
+    assert [t.name for t in figure.data if t.showlegend] == ["rank 0", "reserved", "rank 1"]
+    assert {t.visible for t in figure.data} == {True}
+    assert (figure.layout.yaxis.title.text, figure.layout.yaxis2.title.text) == ("device, MB", "host, MB")
+
+
+def test_a_limit_far_above_what_was_allocated_is_hidden_at_first(eight):
+    report = with_memory(eight, {("device", 0): [(1_000_000, 4_000_001)] * 2})
+    assert [(t.name, t.visible) for t in plots.memory_over_time(report).data] == [("allocated", True), ("reserved", "legendonly")]  # fmt: skip
+    report = with_memory(eight, {("device", 0): [(1_000_000, 4_000_000)] * 2})
+    assert [t.visible for t in plots.memory_over_time(report).data] == [True, True]
+
+
+def test_memory_of_many_ranks_shows_the_largest_peaks(eight):
+    report = with_memory(eight, {("device", r): [(1_000_000 * (r % 50), None)] * 3 for r in range(100)})
+    names = [t.name.removeprefix("rank ") for t in plots.memory_over_time(report).data]
+    assert names == ["46", "47", "48", "49", "96", "97", "98", "99"]
+    assert plots.memory_over_time(eight) is None
+
+
+def test_heat_map_holds_the_waiting_of_each_step(eight):
+    (heat,) = plots.waiting_by_steps(eight).data
+    rows = eight.data.step_waits
+    assert rows
+    for row in rows:
+        assert heat.z[row.rank][row.step] == pytest.approx(row.waiting_ns / 1e6)
+        assert heat.text[row.rank][row.step].endswith(duration(row.waiting_ns))
+    unknown = [msgspec.structs.replace(r, waiting_ns=None) for r in rows]
+    assert plots.waiting_by_steps(hpuprof.Report(msgspec.structs.replace(eight.data, step_waits=unknown))) is None

@@ -123,5 +123,7 @@
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (target && target.closest(".terms")) target.focus({ preventScroll: true });
   });
-  window.addEventListener("beforeprint", () => all("details").forEach((fold) => { fold.open = true; }));
+  let closed = [];
+  window.addEventListener("beforeprint", () => { closed = all("details:not([open])"); closed.forEach((fold) => { fold.open = true; }); });
+  window.addEventListener("afterprint", () => closed.forEach((fold) => { fold.open = false; }));
 })();

@@ -28,6 +28,8 @@ from hpuprof.report.model import Report
 
 THRESHOLD = 0.02
 """Default of the smallest relative change that counts: runs of the same code on the same machine commonly differ by 1 % to 2 %."""
+STEP_TIMES = 200
+"""Step times of each side that a comparison holds, at most."""
 _VERDICTS = (WORSE, CHANGED, BETTER, UNKNOWN, SAME)
 _GROUPS = ("metric", "step", "gap", "gap_operator", "engine", "operator", "kernel", "rank")
 
@@ -95,7 +97,16 @@ def _side(name: str, group: Group) -> Side:
         mode=joined("mode"),
         ranks=len(group.ranks),
         steps=len(group.steps),
+        step_times_ns=_spread_out(sorted(s.wall_ns for s in group.steps)),
     )
+
+
+def _spread_out(values: list[int]) -> list[int]:
+    """Return at most 200 of sorted values: the middle ones of 200 parts of equal count."""
+    count = len(values)
+    if count <= STEP_TIMES:
+        return values
+    return [values[(2 * i + 1) * count // (2 * STEP_TIMES)] for i in range(STEP_TIMES)]
 
 
 def _order(change: Change, pairs: list[Pair]) -> tuple[object, ...]:

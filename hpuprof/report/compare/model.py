@@ -26,6 +26,12 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     mode: Annotated[str, Meta(description="How the model ran, joined by +.")]
     ranks: Annotated[int, Meta(description="Ranks compared.")]
     steps: Annotated[int, Meta(description="Used steps compared, over all ranks.")]
+    step_times_ns: Annotated[
+        list[int],
+        Meta(
+            description="Their step times, sorted [ns]; of more than 200 steps, 200 of them at even distances in this order."
+        ),
+    ] = []
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,49 @@
+"""The figure of a comparison: step times of both sides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpuprof.render.drawing import blank, in_ms
+from hpuprof.render.units import duration
+from hpuprof.report.compare.model import Comparison
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_LINES = (("median", "step_time_p50", "#ee6677"), ("90th percentile", "step_time_p90", "#aa3377"))
+
+
+def compared_step_times(comparison: Comparison) -> go.Figure | None:
+    """Distribution of step times of both sides: a point for each step (200 at most), median and 90th percentile as lines."""
+    sides = (("B", comparison.b), ("A", comparison.a))
+    if not any(side.step_times_ns for _, side in sides):
+        return None
+    figure = blank(height=210)
+    for name, side in sides:
+        figure.add_scatter(
+            name="used step",
+            mode="markers",
+            x=[in_ms(v) for v in side.step_times_ns],
+            y=[name] * len(side.step_times_ns),
+            hovertext=[f"{name}: {duration(v)}" for v in side.step_times_ns],
+            hoverinfo="text",
+            marker={"color": "rgba(68,119,170,0.6)", "size": 9},
+            showlegend=name == "A",
+        )
+    for name, metric, colour in _LINES:
+        change = comparison.change(metric)
+        known = [(s, v) for s, v in (("B", change.b), ("A", change.a)) if v is not None] if change else []
+        if known:
+            figure.add_scatter(
+                name=name,
+                mode="markers",
+                x=[in_ms(v) for _, v in known],
+                y=[s for s, _ in known],
+                hovertext=[f"{s}, {name}: {duration(v)}" for s, v in known],
+                hoverinfo="text",
+                marker={"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": colour}},
+            )
+    figure.update_yaxes(categoryorder="array", categoryarray=["B", "A"], range=[-0.6, 1.6])
+    figure.update_xaxes(title="step time, ms")
+    return figure

@@ -1,0 +1,78 @@
+"""What the figures share: an empty figure, a heat map, colours, labels, and which recordings are drawn. Knows plotly; computes nothing."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+from hpuprof.model.tables import RankRow
+from hpuprof.render.sections import lead_recording
+from hpuprof.render.units import clean, shorten
+from hpuprof.report.model import Report
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#994f00", "#bbbbbb")
+
+
+def label(text: str, width: int = 60) -> str:
+    """Return a name as plotly shows it literally: no control characters, no markup, cut in the middle."""
+    return html.escape(shorten(clean(text), width), quote=False)
+
+
+def recordings(report: Report) -> list[RankRow]:
+    """Return one recording for each rank: those of the stage, action and window that the headline speaks of."""
+    lead = lead_recording(report.data)
+    return [r for r in report.data.ranks if lead and same_recording(r, lead)]
+
+
+def blank(*, height: int, **layout: Any) -> go.Figure:
+    """Return an empty figure of a height in pixels. Raises MissingDependencyError without plotly."""
+    from hpuprof.errors import MissingDependencyError
+
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise MissingDependencyError("figures need plotly", hint="pip install plotly") from error
+    figure = go.Figure()
+    figure.update_layout(
+        template="none",
+        height=height,
+        margin={"l": 60, "r": 20, "t": 10, "b": 50},
+        font={"family": "system-ui, sans-serif", "size": 13},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        hoverlabel={"align": "left"},
+        **layout,
+    )
+    figure.update_xaxes(zeroline=False, gridcolor="rgba(128,128,128,0.25)", automargin=True)
+    figure.update_yaxes(zeroline=False, gridcolor="rgba(128,128,128,0.25)", automargin=True)
+    return figure
+
+
+def heat_map(
+    values: list[list[Any]], across: list[str], down: list[str], texts: list[list[str]], *, title: str
+) -> go.Figure:
+    """Return a heat map with a line for each rank: `texts` are what its cells say when pointed at, `title` their unit."""
+    figure = blank(height=min(900, 150 + max(6, 22 if len(down) <= 32 else 4 if len(down) > 128 else 8) * len(down)))
+    hover = (
+        {"text": texts, "hoverinfo": "text"}
+        if texts and texts[0]
+        else {"hovertemplate": f"rank %{{y}}, %{{x}}: %{{z}} {title}<extra></extra>"}
+    )
+    figure.add_heatmap(
+        z=values, x=across, y=down, colorscale="Cividis", colorbar={"title": {"text": title}, "thickness": 12}, **hover
+    )
+    figure.update_yaxes(title="rank", autorange="reversed", type="category")
+    figure.update_xaxes(type="category")
+    return figure
+
+
+def same_recording(row: Any, lead: RankRow) -> bool:
+    """Tell whether a row is of the stage, action and window of another one."""
+    return (row.stage, row.action, row.window) == (lead.stage, lead.action, lead.window)
+
+
+def in_ms(ns: float) -> float:
+    """Return nanoseconds as milliseconds, to the nanosecond."""
+    return round(ns / 1e6, 6)

@@ -1,0 +1,118 @@
+"""A comparison as one HTML page: the verdict, what got worse first, both sides' step times. Lays out; computes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hpuprof.render.compare import compare_sections
+from hpuprof.render.compare_figures import compared_step_times
+from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, meanings, with_charts
+from hpuprof.render.page import fill_page
+from hpuprof.render.units import duration
+from hpuprof.report.compare.model import Change, Comparison
+
+TOP = 500
+_PARTS = ("Where the step time changed",)
+_STEPS = ("Step, means", "Metrics", "Other recordings, mean step time")
+_REST = ("Findings that differ", "Compared")
+
+
+def to_html(comparison: Comparison) -> str:
+    """Return the comparison as one self-contained HTML page: same comparison and same plotly, same bytes.
+
+    Raises MissingDependencyError when plotly is missing.
+    """
+    figure = compared_step_times(comparison)
+    figures = {"compared_step_times": figure} if figure is not None else {}
+    blocks = with_charts(_blocks(comparison), set(figures))
+    return fill_page(
+        "compare.html.j2",
+        figures,
+        title=comparison.sentence,
+        version=comparison.hpuprof_version,
+        contents=[*((b.name, b.title) for b in blocks), ("definitions", "How to read it")],
+        c=comparison,
+        blocks=blocks,
+        terms=_terms(comparison),
+    )
+
+
+def _blocks(c: Comparison) -> list[Block]:
+    tables: dict[str, HtmlTable | None] = {}
+    for place, section in enumerate(compare_sections(c, top=TOP)):
+        table = HtmlTable.of_section(section, f"table-{place}")
+        if table is not None:
+            names = ["what" if not column.name and i == 0 else column.name for i, column in enumerate(table.columns)]
+            names = [name or "relative" for name in names]
+            said = [i for i in range(len(names)) if any(row[i].text for row in table.rows)]
+            tables[section.title] = replace(
+                table,
+                columns=tuple(replace(table.columns[i], name=names[i]) for i in said),
+                rows=tuple(tuple(row[i] for i in said) for row in table.rows),
+            )
+    first = [title for title in tables if title not in (*_PARTS, *_STEPS, *_REST)]
+    return [
+        Block(
+            "changes",
+            "What changed",
+            lead=""
+            if any(title.endswith(", per step") for title in first)
+            else "Nothing inside the step changed beyond noise.",
+            tables=tuple(tables[title] for title in first),
+            always=True,
+        ),
+        Block("parts", _PARTS[0], tables=tuple(_untitled(tables.get(title)) for title in _PARTS)),
+        Block(
+            "step-times",
+            "Step times",
+            charts=(
+                Chart(
+                    "compared_step_times",
+                    "Distribution of step times of both runs: a point for each step, lines for median and 90th percentile.",
+                    "Used steps of all ranks; of more than 200, 200 at even distances in sorted order.",
+                ),
+            ),
+            tables=(*(tables.get(title) for title in _STEPS), _sorted_times(c)),
+        ),
+        Block(
+            "runs",
+            "The two runs",
+            tables=tuple(tables.get(title) for title in _REST),
+            lists=(("Headlines", (f"A: {c.a.sentence}", f"B: {c.b.sentence}")),),
+        ),
+    ]
+
+
+def _untitled(table: HtmlTable | None) -> HtmlTable | None:
+    return table and replace(table, title="")
+
+
+def _sorted_times(c: Comparison) -> HtmlTable | None:
+    both = (c.a.step_times_ns, c.b.step_times_ns)
+    longest = max(map(len, both))
+    if not longest:
+        return None
+    rows = tuple(
+        (Cell(str(i + 1)), *(Cell(duration(times[i]) if i < len(times) else "") for times in both))
+        for i in range(longest)
+    )
+    columns = (Column("from the shortest", number=True), Column("A", number=True), Column("B", number=True))
+    return HtmlTable("sorted-times", "Step times, sorted", columns, rows, folded=True, on_screen=True)
+
+
+def _terms(c: Comparison) -> list[tuple[str, str]]:
+    """Return what the columns mean."""
+    told = meanings(Change)
+    return [
+        ("A, B", "The value of each side. Times and counts of parts, operators and kernels are per step."),
+        ("change", "B less A; of shares, in percentage points."),
+        ("relative", "The change over the size of A; new and gone where one side has none."),
+        (
+            "noise",
+            f"Half of the {100 * c.level:.0f} % interval of the change, from how much the steps of each side vary; unknown for numbers that a run has one of.",
+        ),
+        (
+            "verdict",
+            f"{told['verdict']} A change counts from {100 * c.threshold:g} % on, and when the interval leaves out zero.",
+        ),
+    ]

@@ -1,0 +1,115 @@
+"""Figures of memory: its peaks, and how it went over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpuprof.model.tables import MemoryPoint
+from hpuprof.render.drawing import COLOURS, blank, in_ms, same_recording
+from hpuprof.render.sections import lead_recording
+from hpuprof.render.units import size
+from hpuprof.report.model import Report
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+MAX_CURVE_RANKS = 8
+"""Ranks with a curve: as many as there are colours that can be told apart."""
+_OFF_SCALE = (
+    4  # times the largest allocated total: a reserved total beyond it would press the curves of allocations flat
+)
+
+
+def memory(report: Report) -> go.Figure | None:
+    """Peaks of allocated and reserved device memory for each rank (at most 64), or of the host's where only those are known."""
+    lead = lead_recording(report.data)
+    rows = [m for m in report.data.memory if lead and same_recording(m, lead)]
+    spaces = [s for s in ("device", "host") if any(m.space == s and m.peak_allocated_bytes for m in rows)]
+    if not spaces:
+        return None
+    mine = [m for m in rows if m.space == spaces[0]][:64]
+    figure = blank(height=130 + 44 * len(mine), barmode="group")
+    for place, (name, column) in enumerate(
+        (("peak allocated", "peak_allocated_bytes"), ("peak reserved", "peak_reserved_bytes"))
+    ):
+        values = [getattr(m, column) for m in mine]
+        if not any(values):
+            continue
+        figure.add_bar(
+            name=f"{name}, {spaces[0]}",
+            orientation="h",
+            y=[f"rank {m.rank}" for m in mine],
+            x=[None if v is None else v / 1e6 for v in values],
+            text=[size(v) for v in values],
+            hoverinfo="name+y+text",
+            marker={"color": COLOURS[place]},
+        )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title="MB", rangemode="tozero")
+    return figure
+
+
+def memory_over_time(report: Report) -> go.Figure | None:
+    """Allocated and reserved memory over time, a curve for each rank, device and host apart; None without known totals.
+
+    At most 8 ranks, those with the largest peaks. Reserved memory of more than 4 times the largest allocated total (on HPU the
+    device's limit) is hidden at first: a click in the legend shows it.
+    """
+    lead = lead_recording(report.data)
+    curves: dict[tuple[str, int], list[MemoryPoint]] = {}
+    for point in report.data.memory_points:
+        if lead and same_recording(point, lead):
+            curves.setdefault((point.space, point.rank), []).append(point)
+    if not curves:
+        return None
+    spaces = [s for s in ("device", "host") if any(space == s for space, _ in curves)]
+    peaks = {key: max((p.allocated_bytes or 0 for p in points), default=0) for key, points in curves.items()}
+    ranks = sorted({rank for _, rank in curves}, key=lambda r: (-peaks.get((spaces[0], r), 0), r))[:MAX_CURVE_RANKS]
+    shown = [p for (_, rank), points in curves.items() if rank in ranks for p in points]
+    top = max(p.allocated_bytes or 0 for p in shown)
+    far = any((p.reserved_bytes or 0) > _OFF_SCALE * top for p in shown)
+    figure = blank(height=130 + 210 * len(spaces), hovermode="closest")
+    told: set[str] = set()
+    for place, space in enumerate(spaces):
+        axis = "" if place == 0 else str(place + 1)
+        for colour, rank in zip(COLOURS, sorted(ranks), strict=False):
+            points = curves.get((space, rank), [])
+            who = f"rank {rank}" if len(ranks) > 1 else ""
+            for what, column, dash in (
+                ("allocated", "allocated_bytes", "solid"),
+                ("reserved", "reserved_bytes", "dot"),
+            ):
+                values = [getattr(p, column) for p in points]
+                if all(v is None for v in values):
+                    continue
+                entry = (who or what) if what == "allocated" else what
+                figure.add_scatter(
+                    name=entry,
+                    legendgroup=entry,
+                    legendrank=1000 + (what == "reserved"),
+                    showlegend=entry not in told,
+                    mode="lines",
+                    line={"shape": "hv", "color": colour, "dash": dash, "width": 2},
+                    x=[in_ms(p.start_ns) for p in points],
+                    y=[None if v is None else v / 1e6 for v in values],
+                    text=[f"{who} {size(v)} {what}".strip() for v in values],
+                    hoverinfo="x+text",
+                    visible="legendonly" if far and what == "reserved" else True,
+                    yaxis=f"y{axis}",
+                )
+                told.add(entry)
+        low = 1 - (place + 1) / len(spaces)
+        figure.update_layout(
+            {
+                f"yaxis{axis}": {
+                    "title": {"text": f"{space}, MB"},
+                    "domain": [low + (0.06 if place + 1 < len(spaces) else 0), low + 1 / len(spaces)],
+                    "rangemode": "tozero",
+                    "gridcolor": "rgba(128,128,128,0.25)",
+                    "zeroline": False,
+                    "automargin": True,
+                }
+            }
+        )
+    figure.update_xaxes(title="ms since the first row of the file", anchor=f"y{len(spaces) if len(spaces) > 1 else ''}")
+    return figure
