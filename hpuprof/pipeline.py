@@ -204,7 +204,7 @@ def _thread_rows(trace: Trace, roles: npt.NDArray[np.int8], hosts: HostTime, ste
     used = steps.used_windows()
     out = []
     for role, (traced, blocked) in sorted(hosts.by_role.items()):
-        threads = {trace.tracks[i].os_thread for i in np.flatnonzero(roles == role).tolist()}
+        threads = {trace.tracks[i].runs_on for i in np.flatnonzero(roles == role).tolist()}
         medians = [
             int(np.median(measure(part, used.start, used.end))) if len(used) else 0 for part in (traced, blocked)
         ]

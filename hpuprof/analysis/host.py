@@ -49,6 +49,9 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     found = {kind: union(host.start[rows & path], host.end[rows & path]) for kind, rows in waiting.items()}
     on_path = (queue_role == Role.MAIN) | (queue_role == Role.AUTOGRAD)
     found["queue"] = union(queue_start[on_path], queue_end[on_path])
+    # Where Synapse draws the wait inside a blocking read, the read is what waits.
+    reads = _blocking_reads(trace) & path
+    found["sync"] = subtract(found["sync"], union(host.start[reads], host.end[reads]))
     blocked = union_of(*found.values())
     exclusive, seen = {}, EMPTY
     for kind in BLOCKED_KINDS:

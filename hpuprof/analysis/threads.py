@@ -7,18 +7,11 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.intervals import union
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
 # What the autograd engine runs; before torch 1.12 its own `evaluate_function` rows are missing.
 BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function|torch::autograd::)|Backward\d*$")
-
-_CALLING = [Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H, Activity.COLLECTIVE]
-_HOLDS, _PLAINLY = (
-    0.5,
-    1.5,
-)  # share of a track's calls that lie inside its thread's; how many times as many as in any other's
 
 
 def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
@@ -26,9 +19,8 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
 
     Tracks of one OS thread (python rows, bridge rows) share a role. *Main* is the thread with the most step markers, else
     the one with most operators that is not named an autograd or worker thread. *Launch* threads enqueue device work and
-    run no operators. A track of Synapse's host profiler names a thread by a handle that no other row has; it takes the role of
-    the thread inside whose calls its own lie, and is *other* where that is not plain. A bare Synapse Logger file names no
-    threads at all, but its tracks are the OS's.
+    run no operators. Synapse's own tracks belong to the thread that made the calls, and are *other* where that is not plain; a
+    bare Synapse Logger file names no threads at all, but its tracks are the OS's.
     """
     count = len(trace.tracks)
     roles = np.zeros(count, dtype=np.int8)
@@ -47,10 +39,10 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
     runtime = per_track(host.kind == HostKind.RUNTIME)
     launches = per_track((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH))
     threads: dict[str, list[int]] = {}
-    threadless = [t.synapse and trace.form != "bare" for t in trace.tracks]
+    threadless = [t.synapse and not t.caller and trace.form != "bare" for t in trace.tracks]
     for i in np.flatnonzero(rows).tolist():
         if not threadless[i]:
-            threads.setdefault(trace.tracks[i].os_thread, []).append(i)
+            threads.setdefault(trace.tracks[i].runs_on, []).append(i)
 
     def total(of: npt.NDArray[np.int64], thread: str) -> int:
         return int(of[threads[thread]].sum())
@@ -95,25 +87,5 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
         roles[members] = role
     for i in np.flatnonzero(rows).tolist():
         if threadless[i]:
-            caller = _caller(trace, i, threads)
-            roles[i] = Role.OTHER if caller is None else roles[threads[caller][0]]
+            roles[i] = Role.OTHER
     return roles
-
-
-def _caller(trace: Trace, track: int, threads: dict[str, list[int]]) -> str | None:
-    """Return the thread whose calls hold most of this track's; None when few lie inside or another thread holds nearly as many."""
-    host = trace.host
-    mine = host.track == track
-    begin, end = host.start[mine], host.end[mine]
-    outer = (host.kind == HostKind.RUNTIME) | np.isin(host.activity, _CALLING)
-    shares: list[tuple[float, str]] = []
-    for thread, members in threads.items():
-        calls = outer & np.isin(host.track, members)
-        around = union(host.start[calls], host.end[calls])
-        at = np.searchsorted(around.start, begin, side="right") - 1
-        if len(around):
-            shares.append((float(((at >= 0) & (around.end[np.maximum(at, 0)] >= end)).mean()), thread))
-    best = sorted(shares, reverse=True)[:2]
-    if not best or best[0][0] < _HOLDS or (len(best) > 1 and best[1][0] * _PLAINLY > best[0][0]):
-        return None
-    return best[0][1]

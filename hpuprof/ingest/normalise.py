@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
+from hpuprof.ingest.callers import with_callers
 from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, small, whole
 from hpuprof.ingest.comm import CommNotes
@@ -306,7 +307,7 @@ class Normaliser:
             device=device,
             memory=memory,
             names=names,
-            tracks=tracks,
+            tracks=with_callers(tracks, host) if log.form != "bare" else tracks,
             engines=engines,
             dtypes=[str(d) for d in self.dtypes],
             shapes=[s.decode("utf-8", "replace").replace("\n", "") for s in self.shapes],

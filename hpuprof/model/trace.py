@@ -106,11 +106,17 @@ class Track:
     engine: str | None = None  # HPU lanes: MME, TPC, DMA, NIC, other
     os_thread: str = ""  # joins bridge tracks to the python thread they ran on
     synapse: bool = False  # Synapse's host profiler: a call track without an OS thread
+    caller: str = ""  # OS thread that a Synapse track's calls were made on, where that is plain
 
     @property
     def label(self) -> str:
         """Return a short name for tables."""
         return self.thread or f"{self.pid}/{self.tid}"
+
+    @property
+    def runs_on(self) -> str:
+        """Return the OS thread that the rows ran on, as far as it is known."""
+        return self.caller or self.os_thread
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class BackwardWindows:
 def thread_codes(trace: Trace) -> Ints:
     """Return for each track the code of its OS thread (tracks of one thread share it), shape `(tracks,)`."""
     codes: dict[str, int] = {}
-    return np.array([codes.setdefault(t.os_thread, len(codes)) for t in trace.tracks], dtype=np.int64)
+    return np.array([codes.setdefault(t.runs_on, len(codes)) for t in trace.tracks], dtype=np.int64)
 
 
 def module_calls(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> ModuleCalls:

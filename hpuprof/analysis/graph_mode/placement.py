@@ -61,8 +61,8 @@ class Placement:
         self.loader = loading(trace, roles)
         # Rows of one OS thread lie on several tracks (bridge rows); modules and operators lie on one of them.
         carriers = np.unique(nesting.track) if len(nesting.rows) else np.empty(0, dtype=np.int32)
-        by_thread = {trace.tracks[t].os_thread: t for t in carriers.tolist()}
-        self.lane = np.array([by_thread.get(t.os_thread, i) for i, t in enumerate(trace.tracks)] or [0], dtype=np.int32)
+        by_thread = {trace.tracks[t].runs_on: t for t in carriers.tolist()}
+        self.lane = np.array([by_thread.get(t.runs_on, i) for i, t in enumerate(trace.tracks)] or [0], dtype=np.int32)
         nodes = calls.nodes
         self._node_track, self._node_start, self._node_end = (
             column[nodes.position] for column in (nesting.track, nesting.start, nesting.end)

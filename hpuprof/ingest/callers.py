@@ -1,0 +1,51 @@
+"""Which thread called Synapse: its host profiler names threads by handles that no other row has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hpuprof.model.intervals import union
+from hpuprof.model.schema import Activity, HostKind
+from hpuprof.model.trace import HostRows, Track
+
+_CALLING = [Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H, Activity.COLLECTIVE]
+_HOLDS = 0.5
+"""Share of a track's calls that lie inside its thread's at least."""
+_PLAINLY = 1.5
+"""How many times as many lie inside its thread's calls as inside any other's."""
+
+
+def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
+    """Return the tracks with the `caller` of each Synapse track: the thread inside whose runtime calls, copies and collectives its calls lie.
+
+    None is named where few lie inside any, or where another thread holds nearly as many.
+    """
+    if not any(t.synapse for t in tracks):
+        return tracks
+    outer = (host.kind == HostKind.RUNTIME) | np.isin(host.activity, _CALLING)
+    members: dict[str, list[int]] = {}
+    for i, track in enumerate(tracks):
+        if not track.synapse:
+            members.setdefault(track.os_thread, []).append(i)
+    around = {}
+    for thread, codes in members.items():
+        calls = outer & np.isin(host.track, codes)
+        if calls.any():
+            around[thread] = union(host.start[calls], host.end[calls])
+    out = []
+    for i, track in enumerate(tracks):
+        mine = host.track == i
+        if not track.synapse or not mine.any():
+            out.append(track)
+            continue
+        shares = [(0.0, ""), (0.0, "")]
+        for thread, calls in around.items():
+            at = np.searchsorted(calls.start, host.start[mine], side="right") - 1
+            inside = (at >= 0) & (calls.end[np.maximum(at, 0)] >= host.end[mine])
+            shares.append((float(inside.mean()), thread))
+        second, best = sorted(shares)[-2:]
+        plain = best[0] >= _HOLDS and best[0] >= _PLAINLY * second[0]
+        out.append(replace(track, caller=best[1]) if plain else track)
+    return out
