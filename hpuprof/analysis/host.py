@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
-from hpuprof.model.intervals import EMPTY, Intervals, subtract, union, union_of
+from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
@@ -39,7 +39,7 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     to_host, to_device, blocking = _copies(trace, links)
     queue_start, queue_end, queue_role = _full_queue(trace, role, links)
     waiting = {
-        "sync": host.activity == Activity.SYNC,
+        "sync": (host.activity == Activity.SYNC) & ~_drawn_twice(trace),
         "alloc": host.activity == Activity.ALLOC,
         "join": host.activity == Activity.JOIN,
         "copy": blocking | _blocking_reads(trace),
@@ -49,9 +49,6 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     found = {kind: union(host.start[rows & path], host.end[rows & path]) for kind, rows in waiting.items()}
     on_path = (queue_role == Role.MAIN) | (queue_role == Role.AUTOGRAD)
     found["queue"] = union(queue_start[on_path], queue_end[on_path])
-    # Where Synapse draws the wait inside a blocking read, the read is what waits.
-    reads = _blocking_reads(trace) & path
-    found["sync"] = subtract(found["sync"], union(host.start[reads], host.end[reads]))
     blocked = union_of(*found.values())
     exclusive, seen = {}, EMPTY
     for kind in BLOCKED_KINDS:
@@ -96,6 +93,17 @@ def _copies(trace: Trace, links: Links) -> tuple[npt.NDArray[np.bool_], npt.NDAr
     if len(host):
         flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
     return flags[0], flags[1], flags[2]
+
+
+def _drawn_twice(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Tell which rows of Synapse's host profiler lie inside a blocking read, which is what waits."""
+    host = trace.host
+    below = np.array([bool(t.caller) for t in trace.tracks] or [False], dtype=bool)
+    if not len(host) or not below.any():
+        return np.zeros(len(host), dtype=bool)
+    reads = _blocking_reads(trace)
+    around = union(host.start[reads], host.end[reads])
+    return below[host.track] & contains(around, host.start)
 
 
 def _blocking_reads(trace: Trace) -> npt.NDArray[np.bool_]:

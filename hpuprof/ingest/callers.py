@@ -11,6 +11,8 @@ from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import HostRows, Track
 
 _CALLING = [Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H, Activity.COLLECTIVE]
+_CALLS = 3
+"""Calls of a track from which it is judged."""
 _HOLDS = 0.5
 """Share of a track's calls that lie inside its thread's at least."""
 _PLAINLY = 1.5
@@ -20,7 +22,7 @@ _PLAINLY = 1.5
 def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
     """Return the tracks with the `caller` of each Synapse track: the thread inside whose runtime calls, copies and collectives its calls lie.
 
-    None is named where few lie inside any, or where another thread holds nearly as many.
+    None is named where the calls are few, few of them lie inside any, or another thread holds nearly as many.
     """
     if not any(t.synapse for t in tracks):
         return tracks
@@ -37,7 +39,7 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
     out = []
     for i, track in enumerate(tracks):
         mine = host.track == i
-        if not track.synapse or not mine.any():
+        if not track.synapse or int(mine.sum()) < _CALLS:
             out.append(track)
             continue
         shares = [(0.0, ""), (0.0, "")]
