@@ -278,7 +278,11 @@ def _cpu_operators(scene: Scene) -> Iterator[Sighting]:
     inner = compute & (nesting.parent >= 0)
     leaf[nesting.parent[inner]] = False
     shape = trace.host.shape[nesting.rows]
-    rows = np.flatnonzero(compute & leaf & ~launches & (nesting.end - nesting.start >= CPU_OP_NS) & (shape >= 0))
+    # An operator that launches by itself may do so for the ones inside it.
+    above = nesting.parent
+    served = (above >= 0) & compute[np.maximum(above, 0)] & launches[np.maximum(above, 0)]
+    long = nesting.end - nesting.start >= CPU_OP_NS
+    rows = np.flatnonzero(compute & leaf & ~launches & ~served & long & (shape >= 0))
     sized = {
         s: any(any(d > 1 for d in t) for t in flat_dims(parse(trace.shapes[s])))
         for s in np.unique(shape[rows]).tolist()
