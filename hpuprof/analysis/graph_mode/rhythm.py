@@ -60,6 +60,8 @@ def find_rhythm(
     chosen = np.sort(place[rows])
     nodes = identity[chosen]
 
+    repeats = 1 if step else 2  # a step needs one before it
+
     def play(durations: Floats) -> tuple[Floats, Floats, Floats]:
         whole = np.tile(first, (len(durations), 1))
         whole[:, chosen] = durations
@@ -67,13 +69,14 @@ def find_rhythm(
         done = simulate(
             schedule,
             _repeated(sample, len(durations)),
-            repeats=2,
+            repeats=repeats,
             backlog=program.backlog if host else None,
             host=host,
-            durations=(first, whole),
+            durations=(first, whole)[-repeats:],
             ends=ends,
         )
-        return done[:, program.steps + step - 1], ends[:, nodes], done[:, program.steps + step]
+        at = (repeats - 1) * program.steps + step
+        return done[:, at - 1], ends[:, nodes], done[:, at]
 
     return reduce_step(play, first[chosen], shortest[nodes], np.searchsorted(rows, nodes))
 
