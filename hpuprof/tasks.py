@@ -6,7 +6,10 @@ remains is told. A bug in the analysis is no such failure and passes through.
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -28,6 +31,18 @@ ATTEMPTS = 3
 _PAUSE_S = 0.5  # before the second attempt; twice as long before the third
 
 Result = PackedPartial | FailedFile
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the cyclic garbage collector from walking a trace's rows again and again: they make no cycles, and it takes a tenth of the time."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -64,9 +79,10 @@ class ReduceTask:
                 continue
             key = self.cache.key(file.path, before)
             try:
-                result = PackedPartial.of(
-                    reduce_trace(read_trace(file.path), replace(file, bytes=before.bytes), self.settings)
-                )
+                with _collector_paused():
+                    result = PackedPartial.of(
+                        reduce_trace(read_trace(file.path), replace(file, bytes=before.bytes), self.settings)
+                    )
             except TraceFormatError as error:
                 result = FailedFile(path=file.name, message=error.message, hint=error.hint, offset=error.offset)
                 cause = error.__cause__
