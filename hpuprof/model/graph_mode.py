@@ -87,9 +87,6 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     critical_ns: Annotated[float, Meta(description="Step time if host work took no time [ns].")] = 0.0
     host_ns: Annotated[float, Meta(description="Host work per step, waiting left out, corrected [ns].")] = 0.0
     waits: Annotated[float, Meta(description="Calls per step that wait for the device.")] = 0.0
-    read_waits: Annotated[
-        float, Meta(description="Waiting inside the step that a graph leaves in place, per step.")
-    ] = 0.0
     other_threads: Annotated[float, Meta(description="Share of launches from further threads.")] = 0.0
     recipes: Annotated[float, Meta(description="Recipes per step whose launch and device work were matched.")] = 0.0
     linked: Annotated[
