@@ -95,6 +95,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     loader_bound: Annotated[bool, Meta(description="The host waited for data-loader workers.")] = False
     replays: Annotated[float, Meta(description="Graph launches per step already in the trace.")] = 0.0
     covered: Annotated[float | None, Meta(description="Share of device time that graph launches carry already.")] = None
+    left_out: Annotated[float | None, Meta(description="Launches per step beside the graphs that are there.")] = None
     modules: Annotated[list[str], Meta(description="Modules of the region `modules`, by name.")] = []
     optimizer: Annotated[str, Meta(description="Class of the optimizer, or empty.")] = ""
     accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps.")] = False

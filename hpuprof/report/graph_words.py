@@ -79,7 +79,8 @@ def facts(lead: Prediction) -> list[str]:
     out = [f"host work {duration(lead.host_ns)} per step, device busy {duration(lead.busy_ns)}, waiting left out"]
     if lead.replays:
         share = f", {100 * lead.covered:.0f} % of device time" if lead.covered is not None else ""
-        out.append(f"{lead.replays:.1f} graph launches per step are there already{share}")
+        rest = f"; {lead.left_out:.1f} launches per step are left out" if lead.left_out is not None else ""
+        out.append(f"{lead.replays:.1f} graph launches per step are there already{share}{rest}")
     if lead.waits:
         out.append(f"{lead.waits:.1f} calls per step wait for the device")
     return out

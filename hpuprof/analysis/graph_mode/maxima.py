@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
-from hpuprof.analysis.graph_mode.predict import host_scale
+from hpuprof.analysis.graph_mode.predict import Coverage, host_scale
 from hpuprof.analysis.graph_mode.recipes import PROFILER_ROWS, accumulated
 from hpuprof.analysis.graph_mode.regions import Region
 from hpuprof.analysis.graph_mode.replay import FLOOR
@@ -121,6 +121,11 @@ class StageTotals:
         device = self.d + self.exposed * share
         times: Floats = np.maximum(np.maximum(host, self.f * np.minimum(1.0, share)), device)
         return times
+
+    @property
+    def coverage(self) -> Coverage:
+        """Totals do not tell which launch made which device work."""
+        return Coverage(None, None)
 
     def rhythm(self, *, host: bool = True) -> None:
         """Totals hold no place for collectives."""

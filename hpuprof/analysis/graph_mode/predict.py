@@ -171,7 +171,7 @@ def predict(
     critical = step_times(simulate(tight, plain(), repeats=2, host=False), program.steps).mean()
     busy = measure(device.busy, program.step_low, program.step_high).mean()
     host = _host_ns(work, program.steps)
-    replays, covered = _coverage(trace, program)
+    replays, there = _coverage(trace, program)
     return Prediction(
         method="replay",
         steps=program.steps,
@@ -190,7 +190,8 @@ def predict(
         linked=program.linked_fraction,
         loader_bound=loader,
         replays=replays,
-        covered=covered,
+        covered=there.share,
+        left_out=there.left_out,
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:16],
         optimizer=optimizer_name(trace),
         accumulates=accumulates(phases.optimizer, program.step_low, program.step_high),
@@ -414,11 +415,22 @@ def _loader_bound(hosts: HostTime, program: Program) -> bool:
     return bool(waiting > LOADER_SHARE * (program.step_high - program.step_low).sum())
 
 
-def _coverage(trace: Trace, program: Program) -> tuple[float, float | None]:
-    """Return graph launches per step already there, and the share of device time under them."""
+@dataclass(frozen=True)
+class Coverage:
+    """What graphs that are there already carry: their share of device time, and launches per step beside them; None: unknown."""
+
+    share: float | None
+    left_out: float | None
+
+
+def _coverage(trace: Trace, program: Program) -> tuple[float, Coverage]:
+    """Return graph launches per step already there, and what they carry."""
     safe = np.maximum(program.row, 0)
     graph = (program.row >= 0) & (trace.host.activity[safe] == Activity.GRAPH_LAUNCH)
     if not graph.any():
-        return 0.0, None
+        return 0.0, Coverage(None, None)
     total = float(program.dur.sum())
-    return float(graph.sum() / program.steps), float(program.dur[graph[program.call]].sum() / total) if total else None
+    beside = np.unique(program.call[~graph[program.call]])
+    return float(graph.sum() / program.steps), Coverage(
+        float(program.dur[graph[program.call]].sum() / total) if total else None, len(beside) / program.steps
+    )

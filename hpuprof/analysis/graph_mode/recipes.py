@@ -107,6 +107,7 @@ class RecipeProgram:
     device_backlog: float
     unexplained: float  # delay of recipes that no stage explains, over the steps' time
     threaded: bool  # a thread of its own launches
+    replayed: Mask  # of each recipe: a graph's replay launched it
 
     @property
     def steps(self) -> int:
@@ -194,6 +195,7 @@ def build_recipes(
         device_backlog=float(earlier.max() - low[0]) if len(earlier) else -1e12,
         unexplained=pins[4] / float((high - low).sum()),
         threaded=bool(len(threaded)),
+        replayed=host.activity[calls[order]] == Activity.GRAPH_LAUNCH,
         end=done.end[activation[order]],
     )
 

@@ -21,6 +21,7 @@ from hpuprof.analysis.graph_mode.predict import (
     LOADER_SHARE,
     REPLAY_LIMIT,
     SAMPLES,
+    Coverage,
     Draws,
     accumulates,
     base_kind,
@@ -37,7 +38,7 @@ from hpuprof.analysis.graph_mode.regions import COPYING, LOSS, LoopParts, Region
 from hpuprof.analysis.graph_mode.replay import step_times
 from hpuprof.analysis.graph_mode.tandem import Costs, Line, find_rhythm, line, play, work_of
 from hpuprof.analysis.host import HostTime
-from hpuprof.analysis.links import Links
+from hpuprof.analysis.links import Links, outermost
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.graph_mode import Constant, Option, Prediction, Rhythm
 from hpuprof.model.intervals import (
@@ -142,6 +143,9 @@ def predict_stages(
                         ),
                     )
                 )
+    launched = np.sort(host.start[outermost(trace, np.flatnonzero(host.activity == Activity.GRAPH_LAUNCH))])
+    replays = float((np.searchsorted(launched, high) - np.searchsorted(launched, low)).sum() / len(low))
+    there = method.coverage if replays else Coverage(None, None)
     return Prediction(
         method="pipeline",
         steps=len(low),
@@ -158,7 +162,9 @@ def predict_stages(
         waits=method.waits,
         recipes=method.recipes,
         loader_bound=loader,
-        replays=float(_count(trace, host.activity == Activity.GRAPH_LAUNCH, low, high) / len(low)),
+        replays=replays,
+        covered=there.share,
+        left_out=there.left_out,
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:16],
         optimizer=optimizer_name(trace),
         accumulates=accumulates(parts.optimizer, low, high),
@@ -218,6 +224,15 @@ class _Tandem:
     @property
     def waiting(self) -> bool:
         return self.waits > 0
+
+    @property
+    def coverage(self) -> Coverage:
+        program = self.program
+        total = float(program.dur.sum())
+        return Coverage(
+            float(program.dur[program.replayed].sum() / total) if total else None,
+            float((~program.replayed).sum()) / program.steps,
+        )
 
     def eager(self, place: Floats) -> Floats:
         actions = self.recorded.actions
@@ -348,8 +363,3 @@ def _copying(trace: Trace, path: Mask) -> Intervals:
         around &= moving | (measure(drawn, host.start, host.end) > 0)
     rows = around | moving
     return union(host.start[rows], host.end[rows])
-
-
-def _count(trace: Trace, rows: Mask, low: Ints, high: Ints) -> int:
-    when = np.sort(trace.host.start[rows])
-    return int((np.searchsorted(when, high) - np.searchsorted(when, low)).sum())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from builder import TraceBuilder
 
+import hpuprof
 from hpuprof.analysis.activations import work_activations
 from hpuprof.analysis.device import device_time
 from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
@@ -320,3 +322,23 @@ def test_waiting_for_a_full_queue_is_not_the_launch_threads_work(tmp_path):
     program = program_of(builder, tmp_path)
     assert program.launch.tolist() == pytest.approx([20_000] * len(program.launch), abs=5)
     assert np.mean(times(program, line(program))) == pytest.approx(214, abs=1)
+
+
+def test_graphs_that_are_there_tell_what_they_carry(tmp_path):
+    """The first recipe of each step is replayed on the main thread: 30 of 40 µs of device time, with one launch beside it."""
+    builder = lazy(8)
+    builder.events = [e for e in builder.events if not (e["name"] == "LaunchSyncTensorsGraph" and e["ts"] % 100 == 50)]
+    for event in builder.events:
+        if event["name"] == "SyncTensorsGraphInternal" and event["ts"] % 100 == 40:
+            event["name"] = "ExecuteCachedGraph"
+    found = predicted(builder, tmp_path)
+    assert (found.replays, found.recipes) == (1, 2)
+    assert found.covered == pytest.approx(0.75)
+    assert found.left_out == 1
+
+
+def test_the_sample_with_graphs_says_what_is_left_out():
+    sample = Path(__file__).parents[3] / "sample_traces" / "hpu_g1_lazy_graph_replay"
+    graph = hpuprof.analyze(sample, jobs=1, cache="off").graph_mode
+    there = "2.0 graph launches per step are there already, 93 % of device time; 2.0 launches per step are left out"
+    assert there in graph.evidence
