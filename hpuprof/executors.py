@@ -241,7 +241,8 @@ def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
         # Ctrl-C must not wait for traces that are half read; Python 3.14 has a public name for this.
         for process in list((getattr(pool, "_processes", None) or {}).values()):
             process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
+        # With its workers gone this takes no time; unawaited, its thread may close a pipe that Python writes to when it ends.
+        pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
 
