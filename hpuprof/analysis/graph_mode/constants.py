@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from hpuprof.errors import ConfigError
 from hpuprof.model.graph_mode import Constant, MachineProfile
+from hpuprof.model.schema import HostKind
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,6 +30,14 @@ _PROFILER = (
     _constant("profiler_annotation", 1300, 500, 4000, "ns per row", "torch 2.13: record_function from Python"),
     _constant("profiler_call", 1500, 700, 4000, "ns per row", "CUPTI callback per runtime call, 1-4 µs"),
 )
+
+PROFILER_ROWS = {
+    HostKind.OP: "profiler_op",
+    HostKind.PYTHON: "profiler_python",
+    HostKind.ANNOTATION: "profiler_annotation",
+    HostKind.RUNTIME: "profiler_call",
+}
+"""The constant that says what profiling costs per row of each kind; the order of every count of rows by kind."""
 
 _CUDA = (
     _constant(

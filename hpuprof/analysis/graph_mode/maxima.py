@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
-from hpuprof.analysis.graph_mode.predict import Coverage, host_scale
-from hpuprof.analysis.graph_mode.recipes import PROFILER_ROWS, accumulated
+from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS
+from hpuprof.analysis.graph_mode.predict import Coverage, less_profiling
+from hpuprof.analysis.graph_mode.recipes import accumulated
 from hpuprof.analysis.graph_mode.regions import Region
-from hpuprof.analysis.graph_mode.replay import FLOOR
 from hpuprof.analysis.graph_mode.tandem import Costs
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
@@ -106,9 +106,7 @@ class StageTotals:
 
     def host(self, place: Floats) -> Floats:
         """Return host work without the profiler, shape `(samples, steps)`, ns."""
-        theta = np.clip(place, 0.0, 3.0)[:, None]
-        left: Floats = np.maximum(FLOOR * self.a, self.a - theta * self.overhead) * host_scale(place)[:, None]
-        return left
+        return less_profiling(self.a, self.overhead, place)
 
     def host_ns(self, place: Floats) -> float:
         """Return the median of it per step."""

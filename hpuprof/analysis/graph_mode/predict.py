@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
-from hpuprof.analysis.graph_mode.constants import constants_for, draw
+from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS, constants_for, draw
 from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.program import Program, build_program
 from hpuprof.analysis.graph_mode.regions import (
@@ -29,7 +29,7 @@ from hpuprof.analysis.graph_mode.regions import (
     module_regions,
     unchanged,
 )
-from hpuprof.analysis.graph_mode.replay import Sample, Schedule, host_work, plain, simulate, step_times
+from hpuprof.analysis.graph_mode.replay import FLOOR, Sample, Schedule, host_work, plain, simulate, step_times
 from hpuprof.analysis.graph_mode.rhythm import collective_groups, find_rhythm, shortest_over_steps
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
@@ -47,7 +47,6 @@ SEED = 20_260
 GRID = np.linspace(-2.0, 5.0, 43)
 """How strongly profiling slowed the host: 0 to 3 times the nominal cost per row; below 0 the host is slower than recorded (twice at -2),
 above 3 also faster (by 0.4 at 5)."""
-PROFILER_ROWS = ("profiler_op", "profiler_python", "profiler_annotation", "profiler_call")
 PRIOR_MEAN, PRIOR_SD = 1.0, 0.7
 NOISE_FLOOR = 0.01  # relative standard deviation of a step time without profiler, at least
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
@@ -277,6 +276,16 @@ def host_scale(place: Floats) -> Floats:
     return scale
 
 
+def less_profiling(work: Floats, cost: Floats, place: Floats) -> Floats:
+    """Return host work without the profiler's cost at places of `GRID`, shape `(samples, pieces)`, ns; `FLOOR` of it is always left.
+
+    `work` and `cost`, the nominal cost of the rows in each piece of it: shape `(pieces,)`.
+    """
+    theta = np.clip(place, 0.0, 3.0)[:, None]
+    left: Floats = np.maximum(FLOOR * work, work - theta * cost) * host_scale(place)[:, None]
+    return left
+
+
 def _host_ns(work: tuple[Floats, Floats], steps: int, percentile: float = 50) -> float:
     """Return host work per step without the profiler's cost, the median or another percentile over samples, ns."""
     segments, costs = work
@@ -285,7 +294,7 @@ def _host_ns(work: tuple[Floats, Floats], steps: int, percentile: float = 50) ->
 
 def _nominal(constants: Mapping[str, Constant], trace: Trace) -> Floats:
     """Return what profiling is believed to cost per row by kind; operators cost more when their shapes were recorded."""
-    cost = np.array([constants[name].value for name in PROFILER_ROWS])
+    cost = np.array([constants[name].value for name in PROFILER_ROWS.values()])
     if (trace.host.shape >= 0).any():
         cost[0] *= constants["profiler_shapes"].value
     return cost
@@ -338,7 +347,8 @@ def _sample(
     # How the profiler's cost is shared out among kinds of rows is not known; the fit holds for the sum, so the sum is kept.
     rows = (schedule.segment_rows.sum(axis=0) + schedule.cost_rows.sum(axis=0)).astype(np.float64)
     costs = np.stack(
-        [draw(constants[n], u[7 + i]) / constants[n].value * nominal[i] for i, n in enumerate(PROFILER_ROWS)], axis=1
+        [draw(constants[n], u[7 + i]) / constants[n].value * nominal[i] for i, n in enumerate(PROFILER_ROWS.values())],
+        axis=1,
     )
     costs *= (float(nominal @ rows) / np.maximum(costs @ rows, 1e-9))[:, None]
     return Sample(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.population import synchronous
@@ -538,5 +539,4 @@ def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:
     """Return sorted starts of the rows that the profiler paid for on the host path, by kind."""
     host = trace.host
     on_path = path[host.track]
-    kinds = (HostKind.OP, HostKind.PYTHON, HostKind.ANNOTATION, HostKind.RUNTIME)
-    return tuple(np.sort(host.start[on_path & (host.kind == kind)]) for kind in kinds)
+    return tuple(np.sort(host.start[on_path & (host.kind == kind)]) for kind in PROFILER_ROWS)

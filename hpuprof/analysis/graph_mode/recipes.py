@@ -35,13 +35,6 @@ FULL_RATIO = 1.5
 """How much longer than the shortest one a launch takes when it may have waited for a full queue."""
 UNEXPLAINED = 10_000.0
 """ns of delay from which a late recipe counts as unexplained."""
-PROFILER_ROWS = {
-    HostKind.OP: "profiler_op",
-    HostKind.PYTHON: "profiler_python",
-    HostKind.ANNOTATION: "profiler_annotation",
-    HostKind.RUNTIME: "profiler_call",
-}
-"""The constant that says what profiling costs per row of each kind."""
 MAX_MIXED = 0.1
 """Share of recipes with other operators than usual from which the match counts as wrong."""
 MAX_ACTIONS = 3_000

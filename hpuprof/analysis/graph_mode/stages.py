@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
-from hpuprof.analysis.graph_mode.constants import constants_for, draw
+from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS, constants_for, draw
 from hpuprof.analysis.graph_mode.maxima import StageTotals
 from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.predict import (
@@ -33,7 +33,7 @@ from hpuprof.analysis.graph_mode.predict import (
     used_profile,
 )
 from hpuprof.analysis.graph_mode.program import named
-from hpuprof.analysis.graph_mode.recipes import PROFILER_ROWS, Kind, RecipeProgram, accumulated, build_recipes
+from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
 from hpuprof.analysis.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
 from hpuprof.analysis.graph_mode.replay import step_times
 from hpuprof.analysis.graph_mode.tandem import Costs, Line, find_rhythm, line, play, work_of

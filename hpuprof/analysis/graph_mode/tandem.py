@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.predict import host_scale
+from hpuprof.analysis.graph_mode.predict import less_profiling
 from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram
-from hpuprof.analysis.graph_mode.replay import FLOOR
 from hpuprof.analysis.graph_mode.rhythm import choose_step, reduce_step, shortest_over_steps
 from hpuprof.model.graph_mode import Rhythm
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
@@ -280,12 +279,9 @@ def work_of(actions: list[Action], place: Floats, extra: Floats | None = None) -
 
     Shapes `(samples, actions)`, ns; `place` as in `predict.fit_place`, `extra` a factor on the main path's work.
     """
-    theta, scale = np.clip(place, 0.0, 3.0)[:, None], host_scale(place)[:, None]
 
     def corrected(work: list[float], cost: list[float]) -> Floats:
-        w, c = np.array(work), np.array(cost)
-        left: Floats = np.maximum(FLOOR * w, w - theta * c) * scale
-        return left
+        return less_profiling(np.array(work), np.array(cost), place)
 
     more = 1.0 if extra is None else extra[:, None]
     before = corrected([a.before for a in actions], [a.before_cost for a in actions]) * more
