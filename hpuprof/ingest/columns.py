@@ -67,9 +67,8 @@ def by_start(start: Ints, dur: Ints) -> npt.NDArray[np.int64]:
 
 def small(values: Ints) -> npt.NDArray[Any]:
     """Store a column in 32 bits where its values fit."""
-    if len(values) and (values.max() > np.iinfo(np.int32).max or values.min() < -1):
-        return values
-    return values.astype(np.int32)
+    narrow = values.astype(np.int32)
+    return narrow if (narrow == values).all() else values
 
 
 def whole(value: Any) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,16 @@ class CommNotes:
     """Collect the arguments of rows that belong to collectives; all other rows cost one look-up in numpy."""
 
     def __init__(self) -> None:
-        self._wanted: list[bool] = []
+        self._wanted = np.zeros(0, dtype=bool)  # by code of a name
         self._notes = Interner()
 
     def codes(self, names: Interner, name: npt.NDArray[Any], args: list[Args]) -> Codes:
         """Return the code of each row's note, -1 for rows that belong to no collective; shape `(rows,)`."""
         if len(self._wanted) < len(names):
-            self._wanted += [isinstance(n, str) and dialects.is_collective(n) for n in list(names)[len(self._wanted) :]]
+            new = [isinstance(n, str) and dialects.is_collective(n) for n in islice(names, len(self._wanted), None)]
+            self._wanted = np.append(self._wanted, new)
         out = np.full(len(name), -1, dtype=np.int32)
-        rows = np.flatnonzero(np.array(self._wanted, dtype=bool)[name])
+        rows = np.flatnonzero(self._wanted[name])
         for row in rows.tolist():
             a = args[row]
             key = (

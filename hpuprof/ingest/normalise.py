@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, Ints, Memo
 MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
 """A row longer than a day, or a day away from the others, is damaged (durations of 236 years were seen)."""
 
-_HOST_EXTRA = ("shape", "detail", "sequence", "forward_thread")
+_HOST_EXTRA = ("inputs", "sequence", "forward_thread")
+_INPUTS = attrgetter("input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy")
+_BETWEEN = b"\0"  # no JSON text holds it
+_FLOWS = ("s", "f", "t")
 _HOST, _MAYBE_DEVICE, _IGNORE, _UNKNOWN = 1, 2, 3, 4
 _BRIDGE_PROCESSES = {"Synapse Logger": 10_000, "Bridge Logs": 20_000, "Memory Logs": 30_000}
 
@@ -36,8 +40,7 @@ class Normaliser:
         self.names = Interner()
         self.cats = Interner()
         self.tracks = Interner()
-        self.shapes = Interner()
-        self.details = Interner()
+        self.inputs = Interner()  # what operators were called with: the texts of `_INPUTS`, joined
         self.dtypes = Interner()
         self.hw_events = Interner()
         self.host = Columns("start", "dur", "name", "track", "cat", *_HOST_EXTRA, "correlation", "external", "comm")
@@ -124,37 +127,21 @@ class Normaliser:
             **rows,
             correlation=small(int_column([a.correlation for a in args])),
             external=small(_external(args)),
-            shape=self._shape_codes(args),
-            detail=self._detail_codes(args),
+            inputs=self._input_codes(args),
             sequence=small(int_column([a.sequence for a in args])),
             forward_thread=small(int_column([a.forward_thread for a in args])),
             comm=self.comms.codes(self.names, rows["name"], args),
         )
 
-    def _shape_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
-        raw = [a.input_dims for a in args]
-        if not any(raw):
-            return np.full(len(args), -1, dtype=np.int32)
-        shapes = self.shapes
-        return np.array([shapes[bytes(r)] if r else -1 for r in raw], dtype=np.int32)
-
-    def _detail_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
-        """Give each distinct combination of types, strides, values and call site a code; -1 where nothing was recorded."""
+    def _input_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
+        """Give each distinct combination of shapes, types, strides, values and call site a code; -1 where nothing was recorded."""
         codes = np.full(len(args), -1, dtype=np.int32)
         # Python frames have none of it, and may be most of the rows.
-        held = np.flatnonzero(np.array([bool(a.input_types) or bool(a.call_stack) for a in args]))
-        if not len(held):
-            return codes
-        chosen = args if len(held) == len(args) else [args[i] for i in held.tolist()]
-        columns = [
-            [a.input_types for a in chosen],
-            [a.input_strides for a in chosen],
-            [a.concrete_inputs for a in chosen],
-        ]
-        if any(stacks := [a.call_stack for a in chosen]):
-            columns += [stacks, [a.module_hierarchy for a in chosen]]
-        keys = zip(*(map(bytes, column) for column in columns), strict=True)
-        codes[held] = list(map(self.details.__getitem__, keys))
+        held = np.array([bool(a.input_dims or a.input_types or a.call_stack) for a in args])
+        if held.any():
+            chosen = args if held.all() else compress(args, held.tolist())
+            # One pass without a step of Python's interpreter per row.
+            codes[held] = list(map(self.inputs.__getitem__, map(_BETWEEN.join, map(_INPUTS, chosen))))
         return codes
 
     def _add_lane(self, args: list[Args], rows: dict[str, npt.NDArray[Any]]) -> None:
@@ -197,14 +184,10 @@ class Normaliser:
             self.unknown[key] = self.unknown.get(key, 0) + 1
 
     def _feed_rest(self, events: list[Event], *, exact: bool) -> None:
-        flows = 0
-        rest = []
-        for event in events:
-            if event.ph in ("s", "f", "t"):
-                flows += 1
-            else:
-                rest.append(event)
-        self.flows += flows
+        rest = [e for e in events if e.ph not in _FLOWS]
+        self.flows += len(events) - len(rest)
+        if not rest:
+            return
         timed = [e for e in rest if e.ph in ("B", "E") or _is_memory(e)]
         if timed:
             stamps, ok = self._stamps(timed, exact=exact)
@@ -272,15 +255,17 @@ class Normaliser:
         plain = [self._process_name(str(pid)) for pid, _ in self.tracks]
         family = dialects.device_family(set(cats), set(plain), set(self.thread_names.values()), set(names))
         tracks = self._tracks(family)
+        host_columns = self.host.take()
+        shapes, details = self._take_inputs(host_columns)
         collected = Collected(
-            host=self.host.take(),
+            host=host_columns,
             lane=self.lane.take(),
             names=names,
             hw_events=[str(h) for h in self.hw_events],
             no_dtype=self.dtypes.get("", -2),
         )
         host, device, engines = classify(collected, cats, tracks)
-        del collected
+        del collected, host_columns
         if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
         activities = {Activity(v) for v in np.unique(host.activity)}
@@ -310,8 +295,8 @@ class Normaliser:
             tracks=with_callers(tracks, host) if log.form != "bare" else tracks,
             engines=engines,
             dtypes=[str(d) for d in self.dtypes],
-            shapes=[s.decode("utf-8", "replace").replace("\n", "") for s in self.shapes],
-            details=[Detail(*key) for key in self.details],
+            shapes=[s.decode("utf-8", "replace").replace("\n", "") for s in shapes],
+            details=details,
             categories={cats[c]: n for c, n in enumerate(self.cat_rows) if n},
             header=log.header,
             origin_ns=origin + base_ns(log.header),
@@ -322,6 +307,17 @@ class Normaliser:
             health=health,
             comms=self.comms.take(names),
         )
+
+    def _take_inputs(self, host: dict[str, npt.NDArray[Any]]) -> tuple[list[bytes], list[Detail]]:
+        """Split the column `inputs` into `shape` and `detail`; return what their codes stand for."""
+        shapes, details = Interner(), Interner()
+        parts = [key.split(_BETWEEN) for key in self.inputs]
+        shape = [shapes[dims] if dims else -1 for dims, *_ in parts]
+        detail = [details[Detail(*rest)] if rest[0] or rest[3] else -1 for _, *rest in parts]
+        codes = host.pop("inputs")
+        for name, of_inputs in (("shape", shape), ("detail", detail)):
+            host[name] = np.array([*of_inputs, -1], dtype=np.int32)[codes]
+        return list(shapes), list(details)
 
     def _useless(self, path: str) -> TraceFormatError:
         categories = sorted({str(list(self.cats)[code]) for code, _ in self.unknown})

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from hpuprof.ingest.location import BLOCK_BYTES, local_path, open_binary, shown, state
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 256 << 10  # the rows of a piece fit into a processor's own cache, from which their fields are then read
 _GZIP_BLOCK_BYTES = 256 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 

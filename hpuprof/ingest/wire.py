@@ -15,27 +15,25 @@ Time: TypeAlias = int | float | str | None
 
 
 class Args(msgspec.Struct, gc=False):
-    """The arguments of an event that some analysis uses."""
+    """The arguments of an event that some analysis uses, in the order in which Kineto writes them: the decoder looks for a key behind the last."""
 
-    correlation: Any = -1
     external_id: Any = msgspec.field(default=-1, name="External id")
-    external_id_old: Any = msgspec.field(default=-1, name="external id")
-    device: Any = -1
-    stream: Any = -1
-    bytes: Any = -1
-    data_type: Any = msgspec.field(default="", name="dataType")
-    recipe_id: Any = msgspec.field(default=-1, name="recipeId")
-    hw_event: Any = msgspec.field(default="", name="HW event name")
-    input_dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
-    # what an operator was called with and from where; kept as text, parsed by the analysis that needs it
-    input_types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
-    input_strides: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Strides")
-    concrete_inputs: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Concrete Inputs")
-    call_stack: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Call stack")
-    module_hierarchy: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Module Hierarchy")
     # joins autograd nodes to the operators that made them
     sequence: Any = msgspec.field(default=-1, name="Sequence number")
     forward_thread: Any = msgspec.field(default=-1, name="Fwd thread id")
+    # what an operator was called with and from where; kept as text, parsed by the analysis that needs it
+    concrete_inputs: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Concrete Inputs")
+    input_types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
+    input_strides: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Strides")
+    input_dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
+    module_hierarchy: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Module Hierarchy")
+    call_stack: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Call stack")
+    correlation: Any = -1
+    bytes: Any = -1
+    external_id_old: Any = msgspec.field(default=-1, name="external id")
+    data_type: Any = msgspec.field(default="", name="dataType")
+    recipe_id: Any = msgspec.field(default=-1, name="recipeId")
+    hw_event: Any = msgspec.field(default="", name="HW event name")
     # rows of collectives, as torch/csrc/profiler/util.h names them
     collective: Any = msgspec.field(default="", name="Collective name")
     in_elements: Any = msgspec.field(default=-1, name="In msg nelems")
