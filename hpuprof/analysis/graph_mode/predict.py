@@ -98,7 +98,10 @@ def predict(
     if not len(device.busy):
         return Prediction(method="none", reason="the trace holds no device rows")
     program = build_program(trace, roles, steps, links, hosts)
-    error = None if program is None else _replay_error(program)
+    error = None
+    if program is not None:
+        as_it_was = unchanged(program, blocking=True)
+        error = _replay_error(as_it_was, program)
     if program is None or error is None or error > REPLAY_LIMIT:
         from hpuprof.analysis.graph_mode.stages import predict_stages
 
@@ -196,7 +199,7 @@ def predict(
         accumulates=accumulates(phases.optimizer, program.step_low, program.step_high),
         measured=used_profile(constants, measured),
         collectives=bool((program.kind == DeviceKind.COMMUNICATION).any()),
-        rhythm=find_rhythm(unchanged(program, blocking=True), program, plain(), shortest),
+        rhythm=find_rhythm(as_it_was, program, plain(), shortest),
         critical_rhythm=find_rhythm(tight, program, plain(), shortest, host=False),
         groups=collective_groups(program, trace.comms),
         options=options,
@@ -255,9 +258,9 @@ def _option(
     )
 
 
-def _replay_error(program: Program) -> float:
+def _replay_error(as_it_was: Schedule, program: Program) -> float:
     total = _measured_total(program)
-    replayed = simulate(unchanged(program, blocking=True), plain(), backlog=program.backlog)
+    replayed = simulate(as_it_was, plain(), backlog=program.backlog)
     return abs(float(replayed[0, -1]) - total) / total
 
 

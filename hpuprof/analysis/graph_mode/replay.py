@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,43 @@ class Schedule:
     elastic: Mask  # captured rows whose duration a graph changes: all but collectives
     copies: Floats  # of each row: copies into static inputs that the device makes before it
     lanes: int
+
+    @cached_property
+    def epochs(self) -> list[_Epoch]:
+        """The calls cut behind every wait and marker, each piece with its rows."""
+        stops = np.flatnonzero(self.waits | self.marker) + 1
+        lows = np.append([0], stops[:-1])
+        first = np.searchsorted(self.call, lows, side="left")
+        stop = np.searchsorted(self.call, stops, side="left")
+        asked = np.zeros(len(self.identity), dtype=bool)
+        asked[self.edge[self.edge >= 0]] = True
+        for rows in self.targets.values():
+            asked[rows] = True
+        return [
+            _Epoch(low, high, _runs(self, asked, low, a, b))
+            for low, high, a, b in zip(lows.tolist(), stops.tolist(), first.tolist(), stop.tolist(), strict=True)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """Rows of one lane, of which only the first may wait for another lane."""
+
+    lane: int
+    rows: Ints
+    calls: Ints  # of each row: its call, counted from the epoch's first
+    captured: bool  # whether any of the rows belongs to a graph
+    source: int  # identity of the row that the first one waits for, -1 for none
+    asked: Ints  # which of the rows some other row or a call waits for
+
+
+@dataclass(frozen=True, eq=False)
+class _Epoch:
+    """Calls up to one that waits or ends a step, and the rows that they launch."""
+
+    low: int
+    high: int
+    runs: list[_Run]  # in order of their first rows, so that what a run waits for was played before it
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,32 +139,34 @@ def simulate(
     schedule's. `ends`: filled with when each row ended in the last repetition, by identity, shape `(samples, rows)`.
     """
     count = len(sample)
-    rows = len(schedule.identity)
-    epochs = _epochs(schedule)
-    runs = [_runs(schedule, first, stop) for *_, first, stop in epochs]
+    every = ends is not None
+    if ends is None:
+        ends = np.empty((count, len(schedule.identity)))
+    ends[:] = -1e18
     free = np.full((count, max(1, schedule.lanes)), -1e18)
     if backlog is not None:
         free[:] = backlog
     now = np.zeros(count)
     latest = np.full(count, -1e18)
-    ends = np.empty((count, rows)) if ends is None else ends
-    ends[:] = -1e18
     done = []
     segments = costs = np.zeros((count, len(schedule.cost)))
     if host:
         segments, costs = work or host_work(schedule, sample)
         if schedule.replay.any():
             segments = segments + _graph_launches(schedule, sample)
-    for repetition in range(repeats):
-        dur = durations[repetition] if durations else schedule.dur
-        for (low, high, first, stop), parts in zip(epochs, runs, strict=True):
-            segment, cost = segments[:, low:high], costs[:, low:high]
+    for dur in durations or [schedule.dur] * repeats:
+        for epoch in schedule.epochs:
+            segment, cost = segments[:, epoch.low : epoch.high], costs[:, epoch.low : epoch.high]
             begin = now[:, None] + np.cumsum(segment, axis=1) + np.cumsum(cost, axis=1) - cost
-            if stop > first:
-                _play_rows(schedule, sample, dur, begin, low, parts, free, ends, host=host)
-                latest = np.maximum(latest, ends[:, schedule.identity[first:stop]].max(axis=1))
+            for run in epoch.runs:
+                finished = _play(schedule, sample, run, dur, begin, free, ends, host=host)
+                latest = np.maximum(latest, finished.max(axis=1))
+                if every:
+                    ends[:, schedule.identity[run.rows]] = finished
+                elif len(run.asked):
+                    ends[:, schedule.identity[run.rows[run.asked]]] = finished[:, run.asked]
             now = begin[:, -1] + cost[:, -1]
-            last = high - 1
+            last = epoch.high - 1
             if schedule.marker[last]:
                 done.append(np.maximum(now, latest))
             elif host and schedule.waits[last]:
@@ -147,7 +187,9 @@ def _without_profiler(work: Floats, rows: Ints, sample: Sample) -> Floats:
     """Return host work less what profiling its rows cost, shape `(samples, calls)`; `FLOOR` of it is always left."""
     # Not as a product of matrices: with four columns that gains nothing and wakes BLAS's threads in every worker.
     per_row = sample.overhead[:, None] * sample.row_costs
-    added = sum((per_row[:, i, None] * rows[:, i] for i in range(rows.shape[1])), np.zeros(1))
+    added = np.zeros((len(sample), len(work)))
+    for kind in range(rows.shape[1]):
+        added += per_row[:, kind, None] * rows[:, kind]
     corrected: Floats = np.maximum(FLOOR * work, work - added) * sample.host_scale[:, None]
     return corrected
 
@@ -164,66 +206,60 @@ def _graph_launches(schedule: Schedule, sample: Sample) -> Floats:
     return added
 
 
-def _epochs(schedule: Schedule) -> list[tuple[int, int, int, int]]:
-    """Cut the calls behind every wait and marker: first call, end, first row, end."""
-    stops = np.flatnonzero(schedule.waits | schedule.marker) + 1
-    lows = np.append([0], stops[:-1])
-    first = np.searchsorted(schedule.call, lows, side="left")
-    stop = np.searchsorted(schedule.call, stops, side="left")
-    return list(zip(lows.tolist(), stops.tolist(), first.tolist(), stop.tolist(), strict=True))
-
-
-def _runs(schedule: Schedule, first: int, stop: int) -> list[tuple[int, Ints]]:
-    """Cut the rows of an epoch into runs: rows of one lane, of which only the first may wait for another lane.
-
-    In order of their first rows, so that what a run waits for was played before it.
-    """
-    out: list[tuple[int, Ints]] = []
+def _runs(schedule: Schedule, asked: Mask, low: int, first: int, stop: int) -> list[_Run]:
+    """Cut the rows of an epoch into runs. `asked`: of each identity, whether some row or call waits for it."""
+    out = []
     lane = schedule.lane[first:stop]
     for which in np.unique(lane).tolist():
         mine = first + np.flatnonzero(lane == which)
         cuts = np.flatnonzero(schedule.edge[mine] >= 0)
-        out += [(which, part) for part in np.split(mine, cuts[cuts > 0])]
-    if len(out) > 1:
-        out.sort(key=lambda run: int(run[1][0]))
+        out += [
+            _Run(
+                lane=which,
+                rows=rows,
+                calls=schedule.call[rows] - low,
+                captured=bool(schedule.captured[rows].any()),
+                source=int(schedule.edge[rows[0]]),
+                asked=np.flatnonzero(asked[schedule.identity[rows]]),
+            )
+            for rows in np.split(mine, cuts[cuts > 0])
+        ]
+    out.sort(key=lambda run: int(run.rows[0]))
     return out
 
 
-def _play_rows(
+def _play(
     schedule: Schedule,
     sample: Sample,
+    run: _Run,
     durations: Floats,
     begin: Floats,
-    low: int,
-    parts: list[tuple[int, Ints]],
     free: Floats,
     ends: Floats,
     *,
     host: bool,
-) -> None:
-    for lane, rows in parts:
+) -> Floats:
+    """Play one run; return when its rows end, shape `(samples, rows)`, and let its lane be free then."""
+    rows = run.rows
+    dur, gap, latency = durations[..., rows], schedule.gap[rows], schedule.latency[rows]
+    if run.captured:
         captured = schedule.captured[rows]
-        dur, gap, latency = durations[..., rows], schedule.gap[rows], schedule.latency[rows]
-        edge_gap = schedule.edge_gap[rows[0]]
-        if captured.any():
-            dur = np.where(schedule.elastic[rows], dur * sample.kernel_scale[:, None], dur)
-            gap = np.where(captured, sample.graph_gap[:, None], gap)
-            latency = np.where(captured, sample.graph_latency[:, None], latency)
-            copies = schedule.copies[rows]
-            if copies.any():
-                copying = copies * (sample.extra_inputs * sample.input_copy_device)[:, None]
-                gap, latency = gap + copying, latency + copying
-        ready = begin[:, schedule.call[rows] - low] + (latency if host else 0.0)
-        source = int(schedule.edge[rows[0]])
-        if source >= 0:
-            ready[:, 0] = np.maximum(ready[:, 0], ends[:, source] + edge_gap)
-        # The lane's last end enters as the end of a row before the first.
-        work = np.cumsum(gap + dur, axis=-1)
-        shifted = np.maximum.accumulate(ready + dur - work, axis=1)
-        shifted = np.maximum(shifted, free[:, lane][:, None])
-        finished = shifted + work
-        ends[:, schedule.identity[rows]] = finished
-        free[:, lane] = finished[:, -1]
+        dur = np.where(schedule.elastic[rows], dur * sample.kernel_scale[:, None], dur)
+        gap = np.where(captured, sample.graph_gap[:, None], gap)
+        latency = np.where(captured, sample.graph_latency[:, None], latency)
+        copies = schedule.copies[rows]
+        if copies.any():
+            copying = copies * (sample.extra_inputs * sample.input_copy_device)[:, None]
+            gap, latency = gap + copying, latency + copying
+    ready = begin[:, run.calls] + (latency if host else 0.0)
+    if run.source >= 0:
+        ready[:, 0] = np.maximum(ready[:, 0], ends[:, run.source] + schedule.edge_gap[rows[0]])
+    # The lane's last end enters as the end of a row before the first.
+    work = np.cumsum(gap + dur, axis=-1)
+    shifted = np.maximum.accumulate(ready + dur - work, axis=1)
+    finished: Floats = np.maximum(shifted, free[:, run.lane][:, None]) + work
+    free[:, run.lane] = finished[:, -1]
+    return finished
 
 
 def step_times(done: Floats, steps: int) -> Floats:

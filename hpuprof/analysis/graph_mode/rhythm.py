@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.program import Program
-from hpuprof.analysis.graph_mode.replay import Sample, Schedule, simulate
+from hpuprof.analysis.graph_mode.replay import Sample, Schedule, host_work, simulate
 from hpuprof.model.graph_mode import Rhythm
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import CommNote, Ints
@@ -61,6 +61,7 @@ def find_rhythm(
     nodes = identity[chosen]
 
     repeats = 1 if step else 2  # a step needs one before it
+    work = host_work(schedule, sample) if host else None
 
     def play(durations: Floats) -> tuple[Floats, Floats, Floats]:
         whole = np.tile(first, (len(durations), 1))
@@ -68,10 +69,11 @@ def find_rhythm(
         ends = np.empty((len(durations), len(identity)))
         done = simulate(
             schedule,
-            _repeated(sample, len(durations)),
+            Sample(**{name: _repeated(value, len(durations)) for name, value in vars(sample).items()}),
             repeats=repeats,
             backlog=program.backlog if host else None,
             host=host,
+            work=(_repeated(work[0], len(durations)), _repeated(work[1], len(durations))) if work else None,
             durations=(first, whole)[-repeats:],
             ends=ends,
         )
@@ -143,8 +145,9 @@ def shortest_over_steps(durations: Floats, step: Ints, steps: int) -> Floats:
     return shortest
 
 
-def _repeated(sample: Sample, count: int) -> Sample:
-    return Sample(**{name: np.repeat(value, count, axis=0) for name, value in vars(sample).items()})
+def _repeated(one: Floats, count: int) -> Floats:
+    """Return a view of one sample's values as those of `count` samples, shape `(count, ...)`."""
+    return np.broadcast_to(one, (count, *one.shape[1:]))
 
 
 def _needed(after: Floats) -> tuple[Ints, Ints]:
