@@ -52,9 +52,7 @@ def gap_operator_rows(
     distinct, inverse = np.unique(keys, return_inverse=True)
     total = np.bincount(inverse, weights=length.astype(np.float64)).astype(np.int64)
     # A gap that an operator covers in several segments counts once.
-    gap_count = np.bincount(
-        np.unique(inverse.astype(np.int64) * len(start) + piece) // len(start), minlength=len(distinct)
-    )
+    gap_count = np.bincount(_distinct(inverse * len(start) + piece) // len(start), minlength=len(distinct))
 
     def named(code: int) -> tuple[str, str, str]:
         rest, inner = divmod(int(distinct[code]), width)
@@ -97,8 +95,13 @@ def _borders(nestings: list[Nesting], tracks: list[int]) -> npt.NDArray[np.int64
     for nesting in nestings:
         mine = np.isin(nesting.track, tracks)
         found += [nesting.start[mine], nesting.end[mine]]
-    borders = np.sort(np.concatenate(found))  # np.unique hashes first, which is ten times slower here
-    distinct: npt.NDArray[np.int64] = borders[np.append([True], borders[1:] != borders[:-1])]
+    return _distinct(np.concatenate(found))
+
+
+def _distinct(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the distinct values, ascending; np.unique hashes first, which is ten times slower here."""
+    ordered = np.sort(values)
+    distinct: npt.NDArray[np.int64] = ordered[np.append([True], ordered[1:] != ordered[:-1])]
     return distinct
 
 

@@ -233,7 +233,10 @@ def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRo
 
     names = host.name[calls]
     groups = sorted(np.unique(names).tolist(), key=lambda n: (-int((names == n).sum()), trace.names[n]))
-    outermost = np.intersect1d(launch_calls(trace), calls)
+    chosen = np.zeros(len(host), dtype=bool)
+    chosen[calls] = True
+    outermost = launch_calls(trace)
+    outermost = outermost[chosen[outermost]]
     return [row("(all)", outermost, everything=True)] + [
         row(trace.names[n], calls[names == n], everything=False) for n in groups
     ], points
