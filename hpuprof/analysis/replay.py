@@ -288,13 +288,13 @@ def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
     at = [0] * ranks
     missing = model.members.tolist()
     latest = [-np.inf] * len(missing)
-    rests: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    members: dict[int, list[tuple[int, int, float]]] = defaultdict(list)  # of calls under way: rank, lane, rest
     done: list[dict[int, float]] = [{} for _ in range(ranks)]
     queue: list[dict[int, list[tuple[int, float, float, float]]]] = [defaultdict(list) for _ in range(ranks)]
     free: list[dict[int, float]] = [{} for _ in range(ranks)]
     busy: list[dict[int, bool]] = [{} for _ in range(ranks)]
     marks: list[list[float]] = [[] for _ in range(ranks)]
-    waiting: dict[tuple[int, int], bool] = {}
+    waiting = [-1] * ranks
     ready = list(range(ranks))[::-1]
 
     def begin(r: int, lane: int, item: int, when: float, idle: float, rest: float) -> None:
@@ -306,25 +306,23 @@ def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
             if lane >= 0:
                 busy[r][lane] = True
             latest[item] = max(latest[item], start)
-            rests[item].append((r, rest))
-            lanes[r, item] = lane
+            members[item].append((r, lane, rest))
             missing[item] -= 1
             if missing[item]:
                 continue
-            for other, after in rests.pop(item):
+            for other, their, after in members.pop(item):
                 end = latest[item] + after
                 done[other][item] = end
-                their = lanes.pop((other, item))
                 if their >= 0:
                     busy[other][their] = False
                     free[other][their] = end
                     if queue[other][their]:
                         stack.append((other, their, queue[other][their].pop(0)))
                         busy[other][their] = True
-                if waiting.pop((other, item), False):
+                if waiting[other] == item:
+                    waiting[other] = -1
                     ready.append(other)
 
-    lanes: dict[tuple[int, int], int] = {}
     while ready:
         r = ready.pop()
         kinds, items, works, lags, idles, line, tails = events[r]
@@ -333,7 +331,7 @@ def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
             kind, item = kinds[i], items[i]
             if kind == JOIN:
                 if item not in done[r]:
-                    waiting[r, item] = True
+                    waiting[r] = item
                     break
                 now = max(now + works[i], done[r][item])
             else:
@@ -353,8 +351,8 @@ def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
     return out
 
 
-def levelled(model: Model, which: Sequence[int]) -> list[np.ndarray]:
-    """Return main-line times with those of some ranks set to the median of the other ranks' at the same place.
+def levelled(model: Model) -> list[np.ndarray]:
+    """Return main-line times of each rank, set to the median of the other ranks' at the same place.
 
     A place is between two neighbouring issues or step marks, in the order of that rank; where no other rank has the same
     neighbours, the rank's own time stays.
@@ -368,22 +366,18 @@ def levelled(model: Model, which: Sequence[int]) -> list[np.ndarray]:
         line = list(zip([(-1, -1), *keys[:-1]], keys, strict=True))
         for place, ns in zip(line, length, strict=True):
             places[place].append(ns)
-        spans.append((anchor.tolist(), line, length))
+        spans.append((anchor, line, length))
     for values in places.values():
         values.sort()
-    chosen = set(which)
     out = []
-    for r, plan in enumerate(model.plans):
-        if r not in chosen:
-            out.append(plan.work)
-            continue
-        work = plan.work.copy()
-        begin = 0
-        for stop, place, ns in zip(*spans[r], strict=True):
-            if ns > 0 and len(places[place]) > 1:
-                work[begin : stop + 1] *= _median_of_others(places[place], ns) / ns
-            begin = stop + 1
-        out.append(work)
+    for plan, (anchor, line, length) in zip(model.plans, spans, strict=True):
+        scale = [
+            _median_of_others(places[place], ns) / ns if ns > 0 and len(places[place]) > 1 else 1.0
+            for place, ns in zip(line, length, strict=True)
+        ]
+        # Work behind the last issue belongs to no place.
+        pieces = np.diff(anchor, prepend=-1, append=len(plan.work) - 1)
+        out.append(plan.work * np.repeat([*scale, 1.0], pieces))
     return out
 
 

@@ -276,8 +276,10 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
     if not measured > 0 or not np.isfinite(replayed):
         return None
     blamed = [int(i) for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
-    without = {i: mean(run(model, levelled(model, [i]))) for i in blamed}
-    even = mean(run(model, levelled(model, range(len(ranks)))))
+    alike = levelled(model)
+    own = [plan.work for plan in model.plans]
+    without = {i: mean(run(model, [*own[:i], alike[i], *own[i + 1 :]])) for i in blamed}
+    even = mean(run(model, alike))
     return WhatIf(measured, replayed, without, even, int(used.any(axis=0).sum()))
 
 
