@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from hpuprof._version import __version__
 from hpuprof.cache import Cache, code_digest, prune
-from hpuprof.conversion.run import TARGETS, Conversion, convert_run, refuse_among
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import ConfigError, InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
@@ -20,16 +21,15 @@ from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.model.clock import GivenClock, read_manifest
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import PackedPartial
-from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
+from hpuprof.options import THRESHOLD, AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
 from hpuprof.report.bundle import Bundle, Gatherer, Result
-from hpuprof.report.combine import combine
-from hpuprof.report.compare import THRESHOLD, compare_reports
-from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, relabelled
 
 if TYPE_CHECKING:
+    from hpuprof.conversion.run import Conversion
     from hpuprof.model.clock import ClockOffset
+    from hpuprof.report.compare.model import Comparison
     from hpuprof.timeline.check import Checked
     from hpuprof.timeline.merge import Merged
 
@@ -140,6 +140,8 @@ def analyze(
         first = failed[0]
         more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
         raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
+    from hpuprof.report.combine import combine
+
     identities = _identify_again(run, results)
     report = Report(
         combine(
@@ -228,6 +230,8 @@ def _reduce(
         with _executor(executor, options) as workers:
             task = ReduceTask(cache, settings, look=workers is not None, code=code_digest())
             items = missing if workers is None else list(map(_anywhere, missing))
+            # What comes after the workers is loaded while they work.
+            Thread(target=import_module, args=("hpuprof.report.combine",)).start()
             done = run_all(task, items, jobs=jobs, executor=workers, reachable=_reachable, journal=journal)
             with closing(done):
                 for i, result in done:
@@ -291,6 +295,8 @@ def compare(
     Each is a report, a run, a saved report (.json), a trace or a directory of traces. `threshold`: the smallest relative change that
     counts, 0.02 for 2 %. Raises what `analyze` and `read_report` raise, and InsufficientDataError when nothing can be compared.
     """
+    from hpuprof.report.compare import compare_reports
+
     reports = [_report(side, rank_from=rank_from, jobs=jobs, progress=progress) for side in (a, b)]
     names = [str(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]
     return compare_reports(reports[0], reports[1], names=(names[0], names[1]), threshold=threshold)
@@ -454,6 +460,8 @@ def convert(
     analyse to the numbers of their sources. Raises UsageError for an unknown `target` or a directory among the traces,
     OutputError when a file exists (without `force`) or cannot be written, InputError when no file could be converted.
     """
+    from hpuprof.conversion.run import TARGETS, convert_run, refuse_among
+
     if target not in TARGETS:
         raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")
     options = resolve_options(rank_from=rank_from, jobs=jobs)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import NoTracesFoundError, RankConflictError, TraceFormatError
-from hpuprof.ingest.hw_csv import looks_like_hw_csv
 from hpuprof.ingest.location import base_name, find, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
@@ -125,6 +124,8 @@ def _no_trace(head: bytes, path: str) -> str:
     if not head.strip():
         return "the file is empty" if state(path).bytes == 0 or not is_gzip(path) else "nothing could be decompressed"
     if base_name(path).lower().endswith(".csv"):
+        from hpuprof.ingest.hw_csv import looks_like_hw_csv
+
         return "" if looks_like_hw_csv(head) else "a CSV, but not one of the hardware profiler"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if is_merged_timeline(text):

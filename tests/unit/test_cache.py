@@ -13,6 +13,7 @@ import hpuprof
 from hpuprof import cache as cache_module
 from hpuprof import tasks
 from hpuprof.cache import FOLDER, Cache, fingerprint, prune, user_folder
+from hpuprof.ingest import read as reader
 from hpuprof.ingest.location import State, state
 from hpuprof.render import render
 
@@ -40,13 +41,13 @@ def traces(samples, tmp_path):
 def reads(monkeypatch):
     """Names of the files that were read whole."""
     read = []
-    real = tasks.read_trace
+    real = reader.read_trace
 
     def counted(path):
         read.append(Path(path).name)
         return real(path)
 
-    monkeypatch.setattr(tasks, "read_trace", counted)
+    monkeypatch.setattr(reader, "read_trace", counted)
     return read
 
 
@@ -246,7 +247,7 @@ def test_what_cannot_be_told_apart_has_no_key(tmp_path):
 
 def test_a_file_that_changes_while_it_is_read_is_told_and_not_remembered(traces, monkeypatch, tmp_path):
     victim = traces / names(traces)[1]
-    real, seen = tasks.read_trace, []
+    real, seen = reader.read_trace, []
 
     def touched(path):
         trace = real(path)
@@ -255,7 +256,7 @@ def test_a_file_that_changes_while_it_is_read_is_told_and_not_remembered(traces,
             os.utime(victim, (LONG_AGO, LONG_AGO + 100 + len(seen)))
         return trace
 
-    monkeypatch.setattr(tasks, "read_trace", touched)
+    monkeypatch.setattr(reader, "read_trace", touched)
     monkeypatch.setattr(tasks, "_PAUSE_S", 0.0)
     report = hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
     assert len(seen) == tasks.ATTEMPTS
@@ -266,7 +267,7 @@ def test_a_file_that_changes_while_it_is_read_is_told_and_not_remembered(traces,
 
 
 def test_a_file_that_settles_is_read_once_more_and_not_told(traces, monkeypatch):
-    real, seen = tasks.read_trace, []
+    real, seen = reader.read_trace, []
 
     def touched(path):
         trace = real(path)
@@ -275,7 +276,7 @@ def test_a_file_that_settles_is_read_once_more_and_not_told(traces, monkeypatch)
         seen.append(path)
         return trace
 
-    monkeypatch.setattr(tasks, "read_trace", touched)
+    monkeypatch.setattr(reader, "read_trace", touched)
     monkeypatch.setattr(tasks, "_PAUSE_S", 0.0)
     report = hpuprof.analyze(traces, jobs=1)
     assert len(seen) == 4
@@ -311,8 +312,8 @@ def test_a_worker_with_other_code_is_refused(traces):
 
 def test_large_files_are_given_out_first(traces, monkeypatch, samples):
     order = []
-    real = tasks.read_trace
-    monkeypatch.setattr(tasks, "read_trace", lambda path: order.append(Path(path).stat().st_size) or real(path))
+    real = reader.read_trace
+    monkeypatch.setattr(reader, "read_trace", lambda path: order.append(Path(path).stat().st_size) or real(path))
     shutil.copy(next((samples / "hpu_g1_lazy").iterdir()), traces / "rank7.json")
     hpuprof.analyze(traces, jobs=1, rank_from="order")
     assert len(order) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpuprof._version import __version__
 from hpuprof.errors import UsageError
+from hpuprof.options import THRESHOLD
 from hpuprof.report.compare.attribution import step_parts
 from hpuprof.report.compare.judge import Judge
 from hpuprof.report.compare.metrics import column_mean, gap_changes, metric_changes, step_changes
@@ -26,8 +27,6 @@ from hpuprof.report.compare.tables import table_changes
 from hpuprof.report.compare.words import explanation, sentence
 from hpuprof.report.model import Report
 
-THRESHOLD = 0.02
-"""Default of the smallest relative change that counts: runs of the same code on the same machine commonly differ by 1 % to 2 %."""
 STEP_TIMES = 200
 """Step times of each side that a comparison holds, at most."""
 _VERDICTS = (WORSE, CHANGED, BETTER, UNKNOWN, SAME)
