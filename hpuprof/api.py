@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from hpuprof._version import __version__
@@ -230,9 +229,15 @@ def _reduce(
         with _executor(executor, options) as workers:
             task = ReduceTask(cache, settings, look=workers is not None, code=code_digest())
             items = missing if workers is None else list(map(_anywhere, missing))
-            # What comes after the workers is loaded while they work.
-            Thread(target=import_module, args=("hpuprof.report.combine",)).start()
-            done = run_all(task, items, jobs=jobs, executor=workers, reachable=_reachable, journal=journal)
+            done = run_all(
+                task,
+                items,
+                jobs=jobs,
+                executor=workers,
+                reachable=_reachable,
+                journal=journal,
+                meanwhile=lambda: import_module("hpuprof.report.combine"),
+            )
             with closing(done):
                 for i, result in done:
                     file = missing[i]
@@ -295,7 +300,7 @@ def compare(
     Each is a report, a run, a saved report (.json), a trace or a directory of traces. `threshold`: the smallest relative change that
     counts, 0.02 for 2 %. Raises what `analyze` and `read_report` raise, and InsufficientDataError when nothing can be compared.
     """
-    from hpuprof.report.compare import compare_reports
+    from hpuprof.report.compare.reports import compare_reports
 
     reports = [_report(side, rank_from=rank_from, jobs=jobs, progress=progress) for side in (a, b)]
     names = [str(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]

@@ -67,13 +67,15 @@ def run_all(
     executor: Executor | None = None,
     reachable: Callable[[T], bool] = lambda _: True,
     journal: Journal | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Generator[tuple[int, R | Lost], None, None]:
     """Yield index and `work(item)` for each item, as they are ready.
 
     `jobs`: processes, 0 for one per core; one item or one job runs right here. `executor` runs it instead; `reachable` tells
-    which items can be done here when the executor fails. Closing the iterator ends the work that is under way.
+    which items can be done here when the executor fails. `meanwhile` is called here once workers have their first items; where there
+    are none it is not. Closing the iterator ends the work that is under way.
     """
-    run = _Run(work, items, journal or Journal())
+    run = _Run(work, items, journal or Journal(), meanwhile)
     numbers = range(len(items))
     if executor is not None:
         left = yield from run.on(executor)
@@ -112,9 +114,15 @@ def map_ordered(
 class _Run(Generic[T, R]):
     """One call of `run_all`."""
 
-    def __init__(self, work: Callable[[T], R], items: Sequence[T], journal: Journal) -> None:
-        self.work, self.items, self.journal = work, items, journal
+    def __init__(
+        self, work: Callable[[T], R], items: Sequence[T], journal: Journal, meanwhile: Callable[[], object]
+    ) -> None:
+        self.work, self.items, self.journal, self._meanwhile = work, items, journal, meanwhile
         self.reasons: dict[int, str] = {}
+
+    def _use_the_time(self) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, lambda: None
+        meanwhile()
 
     # ------------------------------------------------------------------------------------------------------- processes
 
@@ -135,6 +143,7 @@ class _Run(Generic[T, R]):
                             broken = True
                     if broken:
                         break
+                    self._use_the_time()
                     for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                         try:
                             result = future.result()
@@ -180,6 +189,7 @@ class _Run(Generic[T, R]):
         try:
             for i in range(len(self.items)):
                 submit(i)
+            self._use_the_time()
             while under_way:
                 for future in wait(under_way, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done:
                     i = under_way.pop(future)
