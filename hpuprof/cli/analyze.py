@@ -59,12 +59,11 @@ def command(
     .json.gz and hardware-profiler .csv files.
     """
     from hpuprof import api
-    from hpuprof.render import check_target, render, write
-    from hpuprof.report.gate import evaluate, with_gates
-    from hpuprof.report.redact import redact_reports
 
     gates = chosen_gates(fail_on, junit, changes=False)
     if output is not None:
+        from hpuprof.render import check_target
+
         check_target(output, force=force)
     scale = scale_arguments()
     run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
@@ -80,7 +79,12 @@ def command(
             progress=progress,
             **scale,
         )
+    from hpuprof.render import render, write
+    from hpuprof.report.gate import evaluate, with_gates
+
     if redact:
+        from hpuprof.report.redact import redact_reports
+
         (report,) = redact_reports([report])
     results = evaluate(gates, report)
     if results:

@@ -52,7 +52,7 @@ def command(
     from hpuprof import api
     from hpuprof.render import check_target, render, write
     from hpuprof.render.compare import to_text
-    from hpuprof.report.compare import compare_reports
+    from hpuprof.report.compare.reports import compare_reports
     from hpuprof.report.gate import evaluate_comparison
     from hpuprof.report.redact import redact_reports
 

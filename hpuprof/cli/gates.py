@@ -51,13 +51,16 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
     Gates on changes among the settings are left out where there is one run only: they are meant for `compare`.
     """
     from hpuprof.options import resolve_options
-    from hpuprof.report.gate import parse_gate, parse_gates
 
     if junit is not None and not junit.absolute().parent.is_dir():
         raise OutputError(f"{junit.parent}: no such directory", hint="create it first")
+    texts = fail_on or resolve_options().fail_on
+    if not texts:
+        return []
+    from hpuprof.report.gate import parse_gate, parse_gates
+
     if fail_on:
         return parse_gates(fail_on, changes=changes)
-    texts = resolve_options().fail_on
     return parse_gates([t for t in texts if changes or parse_gate(t).kind != "change"], changes=changes)
 
 

@@ -12,9 +12,9 @@ import pytest
 from builder import TraceBuilder
 
 import hpuprof
-from hpuprof.report.compare import compare_reports
 from hpuprof.report.compare.attribution import NAMED
 from hpuprof.report.compare.model import Comparison
+from hpuprof.report.compare.reports import compare_reports
 from hpuprof.report.model import Report, ReportData
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

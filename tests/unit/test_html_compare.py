@@ -12,8 +12,8 @@ from hpuprof import plots
 from hpuprof.cli.main import main
 from hpuprof.render import render
 from hpuprof.render.compare import compare_sections
-from hpuprof.report.compare import STEP_TIMES, _spread_out
 from hpuprof.report.compare.model import Comparison
+from hpuprof.report.compare.reports import STEP_TIMES, _spread_out
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Comparing two reports: `reports` does it, `model` is what comes out."""
