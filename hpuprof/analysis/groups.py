@@ -23,11 +23,10 @@ class Groups:
 
 def group(keys: Ints, values: Ints) -> Groups:
     """Group `values` by `keys` (same shape). Percentiles are observed values: the ceil(q * n)-th smallest."""
-    order = np.lexsort((values, keys))
-    keys, values = keys[order].astype(np.int64), values[order].astype(np.int64)
     if not len(keys):
         none = np.empty(0, dtype=np.int64)
         return Groups(none, none, none, none, none, none)
+    keys, values = _sorted_pairs(keys.astype(np.int64), values.astype(np.int64))
     first = np.flatnonzero(np.append([True], keys[1:] != keys[:-1]))
     count = np.diff(np.append(first, len(keys)))
     return Groups(
@@ -38,6 +37,18 @@ def group(keys: Ints, values: Ints) -> Groups:
         p90=values[first + _rank(count, 0.9)],
         max=values[first + count - 1],
     )
+
+
+def _sorted_pairs(keys: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Sort pairs by key, then by value; as one number each where both fit into it, which takes a third of the time."""
+    low, first = int(values.min()), int(keys.min())
+    span = int(values.max()) - low + 1
+    if (int(keys.max()) - first + 1) * span < 2**63:
+        packed = np.sort((keys - first) * span + (values - low))
+        keys = packed // span
+        return keys + first, packed - keys * span + low
+    order = np.lexsort((values, keys))
+    return keys[order], values[order]
 
 
 def _rank(count: Ints, q: float) -> Ints:

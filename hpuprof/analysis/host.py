@@ -133,7 +133,7 @@ def _full_queue(trace: Trace, role: npt.NDArray[np.int8], links: Links) -> tuple
     if not len(calls):
         return none
     begin, dur = host.start[calls], host.dur[calls]
-    ends = np.sort(device.end[linked[first]])
+    ends = np.sort(device.end[linked[first]], kind="stable")
     order = np.argsort(begin, kind="stable")
     calls, begin, dur = calls[order], begin[order], dur[order]
     outstanding = np.arange(len(begin)) - np.searchsorted(ends, begin, side="right")

@@ -75,7 +75,8 @@ def _nest_levels(track: npt.NDArray[np.int32], start: Ints, end: Ints) -> NestIn
     span = int(end.max()) + 2
     _, dense = np.unique(track, return_inverse=True)
     line = dense * span
-    closes = np.sort(line + np.maximum(end, start + 1))  # a row of no length closes after it opened
+    # A row of no length closes after it opened. Nearly in order, which a stable sort makes use of.
+    closes = np.sort(line + np.maximum(end, start + 1), kind="stable")
     depth = np.arange(count) - np.searchsorted(closes, line + start, side="right")
     if depth.max() > np.iinfo(np.int16).max:
         return None
@@ -177,7 +178,7 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
     begin = thread[order] * span + host.start[rows][order]
     reach = np.maximum.accumulate(thread[order] * span + host.end[rows][order])
     outer = np.append([True], begin[1:] >= reach[:-1])
-    return np.sort(rows[order[outer]])
+    return np.sort(rows[order[outer]], kind="stable")
 
 
 def link(trace: Trace) -> Links:

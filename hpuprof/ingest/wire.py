@@ -72,8 +72,8 @@ class Event(msgspec.Struct, gc=False):
     """One trace event; `ts` and `dur` in microseconds, as number or text."""
 
     ph: Any = ""
-    name: Any = ""
     cat: Any = ""
+    name: Any = ""
     pid: Any = None
     tid: Any = None
     ts: Time = None

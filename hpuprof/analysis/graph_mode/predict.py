@@ -236,14 +236,15 @@ def _option(
     # Host work that stays is measured beside the work that goes; alone it runs otherwise. The less stays, the less is known of it.
     stays = min(1.0, float(schedule.segment.sum() + schedule.cost.sum()) / max(1.0, host))
     sample = replace(sample, host_scale=sample.host_scale * np.exp(outside * (1.0 - stays)))
-    work = host_work(schedule, sample)
-    times = step_times(simulate(schedule, sample, repeats=2, backlog=program.backlog, work=work), program.steps)
+    middle = Sample(**{name: np.median(values, axis=0, keepdims=True) for name, values in vars(sample).items()})
+    as_recorded = replace(middle, overhead=np.zeros(1), host_scale=np.ones(1))
+    played = Sample(**{name: np.concatenate([v, vars(as_recorded)[name]]) for name, v in vars(sample).items()})
+    work = host_work(schedule, played)
+    times = step_times(simulate(schedule, played, repeats=2, backlog=program.backlog, work=work), program.steps)
+    work, times, uncorrected = (work[0][:-1], work[1][:-1]), times[:-1], times[-1].mean()
     ratio = eager / np.maximum((times * resample).mean(axis=1), 1.0) * factor
     if loader:
         ratio = np.minimum(ratio, factor)
-    middle = Sample(**{name: np.median(values, axis=0, keepdims=True) for name, values in vars(sample).items()})
-    as_recorded = replace(middle, overhead=np.zeros(1), host_scale=np.ones(1))
-    uncorrected = step_times(simulate(schedule, as_recorded, repeats=2, backlog=program.backlog), program.steps).mean()
     return Option(
         region=region.name,
         drops_sync=drop,

@@ -272,7 +272,7 @@ def _calls(trace: Trace, path: Mask, links: Links, hosts: HostTime, low: int, hi
     begin = host.track[rows][order].astype(np.int64) * span + host.start[rows][order]
     reach = np.maximum.accumulate(host.track[rows][order].astype(np.int64) * span + host.end[rows][order])
     outer = np.append([True], begin[1:] >= reach[:-1])
-    return np.sort(rows[order[outer]])
+    return np.sort(rows[order[outer]], kind="stable")
 
 
 @dataclass(frozen=True, eq=False)
@@ -536,7 +536,7 @@ def _waits(
 
 
 def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:
-    """Return sorted starts of the rows that the profiler paid for on the host path, by kind."""
+    """Return the starts of the rows that the profiler paid for on the host path, by kind; ascending, as host rows are."""
     host = trace.host
     on_path = path[host.track]
-    return tuple(np.sort(host.start[on_path & (host.kind == kind)]) for kind in PROFILER_ROWS)
+    return tuple(host.start[on_path & (host.kind == kind)] for kind in PROFILER_ROWS)
