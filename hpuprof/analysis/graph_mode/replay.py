@@ -18,6 +18,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+_NONE = np.empty(0, dtype=np.int64)
+
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
@@ -53,18 +55,23 @@ class Schedule:
     lanes: int
 
     @cached_property
+    def asked(self) -> Mask:
+        """By identity, whether some row or call waits for it."""
+        asked = np.zeros(len(self.identity), dtype=bool)
+        asked[self.edge[self.edge >= 0]] = True
+        for rows in self.targets.values():
+            asked[rows] = True
+        return asked
+
+    @cached_property
     def epochs(self) -> list[_Epoch]:
         """The calls cut behind every wait and marker, each piece with its rows."""
         stops = np.flatnonzero(self.waits | self.marker) + 1
         lows = np.append([0], stops[:-1])
         first = np.searchsorted(self.call, lows, side="left")
         stop = np.searchsorted(self.call, stops, side="left")
-        asked = np.zeros(len(self.identity), dtype=bool)
-        asked[self.edge[self.edge >= 0]] = True
-        for rows in self.targets.values():
-            asked[rows] = True
         return [
-            _Epoch(low, high, _runs(self, asked, low, a, b))
+            _Epoch(low, high, _runs(self, low, a, b))
             for low, high, a, b in zip(lows.tolist(), stops.tolist(), first.tolist(), stop.tolist(), strict=True)
         ]
 
@@ -128,25 +135,39 @@ def simulate(
     backlog: Floats | None = None,
     host: bool = True,
     work: tuple[Floats, Floats] | None = None,
-    durations: Sequence[Floats] = (),
-    ends: Floats | None = None,
 ) -> Floats:
     """Play the schedule `repeats` times in a row; return when each step was complete, shape `(samples, repeats * steps)`, ns.
 
     A step is complete when the host has reached its end and everything launched in it is done. `backlog`: by lane, until when
     earlier work occupies it. `host=False` leaves out all host time and waiting: what is left is the device's critical path. `work`: what `host_work` returns,
-    where it was computed already. `durations`: of rows, for each repetition, shape `(rows,)` or `(samples, rows)`, instead of the
-    schedule's. `ends`: filled with when each row ended in the last repetition, by identity, shape `(samples, rows)`.
+    where it was computed already.
+    """
+    return play(schedule, sample, [schedule.dur] * repeats, backlog=backlog, host=host, work=work)[0]
+
+
+def play(
+    schedule: Schedule,
+    sample: Sample,
+    durations: Sequence[Floats],
+    *,
+    backlog: Floats | None = None,
+    host: bool = True,
+    work: tuple[Floats, Floats] | None = None,
+    asked: Ints = _NONE,
+) -> tuple[Floats, Floats]:
+    """Play the schedule with these durations of its rows, once for each; return what `simulate` returns, and when the rows `asked` ended last.
+
+    `durations`: shape `(rows,)`, or `(samples, rows)` where the sample holds one; from there on there are as many as durations. `asked`:
+    identities; the second result has shape `(samples, len(asked))`.
     """
     count = len(sample)
-    every = ends is not None
-    if ends is None:
-        ends = np.empty((count, len(schedule.identity)))
-    ends[:] = -1e18
+    wanted = np.zeros(len(schedule.identity), dtype=bool)
+    wanted[asked] = True
+    ends = np.full((count, len(schedule.identity)), -1e18)
     free = np.full((count, max(1, schedule.lanes)), -1e18)
     if backlog is not None:
         free[:] = backlog
-    now = np.zeros(count)
+    now = np.zeros((count, 1))
     latest = np.full(count, -1e18)
     done = []
     segments = costs = np.zeros((count, len(schedule.cost)))
@@ -154,25 +175,31 @@ def simulate(
         segments, costs = work or host_work(schedule, sample)
         if schedule.replay.any():
             segments = segments + _graph_launches(schedule, sample)
-    for dur in durations or [schedule.dur] * repeats:
+    for dur in durations:
+        if dur.ndim > 1 and len(dur) > count:  # what was the same for all so far
+            count = len(dur)
+            ends, free, now = (np.repeat(value, count, axis=0) for value in (ends, free, now))
         for epoch in schedule.epochs:
             segment, cost = segments[:, epoch.low : epoch.high], costs[:, epoch.low : epoch.high]
-            begin = now[:, None] + np.cumsum(segment, axis=1) + np.cumsum(cost, axis=1) - cost
+            begin = now + np.cumsum(segment, axis=1) + np.cumsum(cost, axis=1) - cost
             for run in epoch.runs:
-                finished = _play(schedule, sample, run, dur, begin, free, ends, host=host)
+                finished = _play_run(schedule, sample, run, dur, begin, free, ends, host=host)
                 latest = np.maximum(latest, finished.max(axis=1))
-                if every:
-                    ends[:, schedule.identity[run.rows]] = finished
-                elif len(run.asked):
-                    ends[:, schedule.identity[run.rows[run.asked]]] = finished[:, run.asked]
-            now = begin[:, -1] + cost[:, -1]
+                identity = schedule.identity[run.rows]
+                kept = run.asked if not len(asked) else np.flatnonzero(schedule.asked[identity] | wanted[identity])
+                if len(kept):
+                    ends[:, identity[kept]] = finished[:, kept]
+            now = begin[:, -1:] + cost[:, -1:]
             last = epoch.high - 1
             if schedule.marker[last]:
-                done.append(np.maximum(now, latest))
+                done.append(np.maximum(now[:, 0], latest))
             elif host and schedule.waits[last]:
                 for row in schedule.targets.get(last, ()):
-                    now = np.maximum(now, ends[:, row] + schedule.tail[last])
-    return np.stack(done, axis=1) if done else np.zeros((count, 0))
+                    now = np.maximum(now, ends[:, row, None] + schedule.tail[last])
+    steps = np.zeros((count, len(done)))
+    for i, when in enumerate(done):
+        steps[:, i] = when
+    return steps, ends[:, asked]
 
 
 def host_work(schedule: Schedule, sample: Sample) -> tuple[Floats, Floats]:
@@ -206,8 +233,8 @@ def _graph_launches(schedule: Schedule, sample: Sample) -> Floats:
     return added
 
 
-def _runs(schedule: Schedule, asked: Mask, low: int, first: int, stop: int) -> list[_Run]:
-    """Cut the rows of an epoch into runs. `asked`: of each identity, whether some row or call waits for it."""
+def _runs(schedule: Schedule, low: int, first: int, stop: int) -> list[_Run]:
+    """Cut the rows of an epoch into runs."""
     out = []
     lane = schedule.lane[first:stop]
     for which in np.unique(lane).tolist():
@@ -220,7 +247,7 @@ def _runs(schedule: Schedule, asked: Mask, low: int, first: int, stop: int) -> l
                 calls=schedule.call[rows] - low,
                 captured=bool(schedule.captured[rows].any()),
                 source=int(schedule.edge[rows[0]]),
-                asked=np.flatnonzero(asked[schedule.identity[rows]]),
+                asked=np.flatnonzero(schedule.asked[schedule.identity[rows]]),
             )
             for rows in np.split(mine, cuts[cuts > 0])
         ]
@@ -228,7 +255,7 @@ def _runs(schedule: Schedule, asked: Mask, low: int, first: int, stop: int) -> l
     return out
 
 
-def _play(
+def _play_run(
     schedule: Schedule,
     sample: Sample,
     run: _Run,
@@ -239,7 +266,7 @@ def _play(
     *,
     host: bool,
 ) -> Floats:
-    """Play one run; return when its rows end, shape `(samples, rows)`, and let its lane be free then."""
+    """Play one run of rows; return when they end, shape `(samples, rows)`, and let their lane be free then."""
     rows = run.rows
     dur, gap, latency = durations[..., rows], schedule.gap[rows], schedule.latency[rows]
     if run.captured:

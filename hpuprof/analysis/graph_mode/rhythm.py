@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.program import Program
-from hpuprof.analysis.graph_mode.replay import Sample, Schedule, host_work, simulate
+from hpuprof.analysis.graph_mode.replay import Sample, Schedule, host_work, play
 from hpuprof.model.graph_mode import Rhythm
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import CommNote, Ints
@@ -31,7 +31,7 @@ MAX_MEETINGS = 40_000
 STEPS = 8
 _FAR = 1e13  # ns: longer than any step
 _NEVER = -1e18
-_BLOCK = 32
+_ELEMENTS = 1 << 20  # of an array: collectives lengthened at a time, times rows
 
 
 def collective_groups(program: Program, notes: Sequence[CommNote]) -> list[str]:
@@ -63,24 +63,22 @@ def find_rhythm(
     repeats = 1 if step else 2  # a step needs one before it
     work = host_work(schedule, sample) if host else None
 
-    def play(durations: Floats) -> tuple[Floats, Floats, Floats]:
+    def lengthened(durations: Floats) -> tuple[Floats, Floats, Floats]:
         whole = np.tile(first, (len(durations), 1))
         whole[:, chosen] = durations
-        ends = np.empty((len(durations), len(identity)))
-        done = simulate(
+        done, ends = play(
             schedule,
-            Sample(**{name: _repeated(value, len(durations)) for name, value in vars(sample).items()}),
-            repeats=repeats,
+            sample,
+            (first, whole)[-repeats:],
             backlog=program.backlog if host else None,
             host=host,
-            work=(_repeated(work[0], len(durations)), _repeated(work[1], len(durations))) if work else None,
-            durations=(first, whole)[-repeats:],
-            ends=ends,
+            work=work,
+            asked=nodes,
         )
         at = (repeats - 1) * program.steps + step
-        return done[:, at - 1], ends[:, nodes], done[:, at]
+        return done[:, at - 1], ends, done[:, at]
 
-    return reduce_step(play, first[chosen], shortest[nodes], np.searchsorted(rows, nodes))
+    return reduce_step(lengthened, first[chosen], shortest[nodes], np.searchsorted(rows, nodes), len(identity))
 
 
 Play = Callable[[Floats], tuple[Floats, Floats, Floats]]
@@ -88,13 +86,17 @@ Play = Callable[[Floats], tuple[Floats, Floats, Floats]]
 `(samples,)`, when each collective ended, and when the step was complete."""
 
 
-def reduce_step(play: Play, alone: Floats, transfer: Floats, order: Ints) -> Rhythm:
-    """Read the longest paths of a step off its replay. `alone` and `transfer`: durations of its collectives, in order of play, ns."""
+def reduce_step(play: Play, alone: Floats, transfer: Floats, order: Ints, rows: int) -> Rhythm:
+    """Read the longest paths of a step off its replay.
+
+    `alone` and `transfer`: durations of its collectives, in order of play, ns; `rows`: how many rows a replay plays.
+    """
     count = len(alone)
+    block = max(16, _ELEMENTS // max(1, rows))
     free = np.zeros(count + 1)
     after = np.full((count + 1, count), _NEVER)
-    for low in range(0, count + 1, _BLOCK):
-        tried = np.arange(low, min(count + 1, low + _BLOCK))  # the last one lengthens nothing
+    for low in range(0, count + 1, block):
+        tried = np.arange(low, min(count + 1, low + block))  # the last one lengthens nothing
         durations = np.zeros((len(tried), count))
         lengthened = np.flatnonzero(tried < count)
         which = tried[lengthened]
@@ -145,18 +147,13 @@ def shortest_over_steps(durations: Floats, step: Ints, steps: int) -> Floats:
     return shortest
 
 
-def _repeated(one: Floats, count: int) -> Floats:
-    """Return a view of one sample's values as those of `count` samples, shape `(count, ...)`."""
-    return np.broadcast_to(one, (count, *one.shape[1:]))
-
-
 def _needed(after: Floats) -> tuple[Ints, Ints]:
     """Return the entries (k, j) that no path over a collective between them gives already."""
     keep = after > 0.5 * _NEVER
-    for k, j in zip(*np.nonzero(keep), strict=True):
-        between = slice(j + 1, k)
-        if k > j + 1 and (after[k, between] + after[between, j]).max(initial=_NEVER) >= after[k, j] - 1.0:
-            keep[k, j] = False
+    for k, later in enumerate(after):
+        # What does not lie between is never reached, or never reaches.
+        over = (later[:, None] + after[: len(later)]).max(axis=0, initial=_NEVER)
+        keep[k] &= over < later - 1.0
     found = np.nonzero(keep)
     return found[0], found[1]
 

@@ -391,4 +391,4 @@ def find_rhythm(
 
     least = np.zeros(len(program.talks))
     least[talking] = shortest_over_steps(program.talks[talking], step, program.steps)
-    return reduce_step(run, program.talks[nodes], least[nodes], np.arange(len(nodes)))
+    return reduce_step(run, program.talks[nodes], least[nodes], np.arange(len(nodes)), len(program.talks))
