@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
@@ -144,7 +144,7 @@ class _Run(Generic[T, R]):
                     if broken:
                         break
                     self._use_the_time()
-                    for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    for future in _finished(under_way):
                         try:
                             result = future.result()
                         except BrokenProcessPool:
@@ -163,7 +163,8 @@ class _Run(Generic[T, R]):
     def _alone(self, number: int) -> R | Lost:
         with _pool(1) as (pool, _):
             try:
-                result = pool.submit(self.work, self.items[number]).result()
+                (future,) = _finished([pool.submit(self.work, self.items[number])])
+                result = future.result()
             except BrokenProcessPool:
                 return Lost("the worker process died, also with nothing beside it; out of memory?")
         self.journal.notes["a worker process died; what it left was done again"] += 1
@@ -231,6 +232,14 @@ class _Run(Generic[T, R]):
 def _words(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
+
+
+def _finished(futures: Iterable[Future[R]]) -> set[Future[R]]:
+    """Wait until one of the futures is done. Looks up now and then: Ctrl-C may reach another thread, which would not wake this one."""
+    while True:
+        done = wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done
+        if done:
+            return done
 
 
 def _begin(started: Event) -> None:
