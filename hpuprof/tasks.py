@@ -73,6 +73,10 @@ class ReduceTask:
             known = self.cache.look_up(file.path)
             if known is not None:
                 return relabelled(known, file)
+        # Loaded where the work is done: a caller with workers of its own starts them sooner.
+        from hpuprof.ingest.read import read_trace
+        from hpuprof.pipeline import reduce_trace
+
         result: Result | None = None
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -86,10 +90,6 @@ class ReduceTask:
                 continue
             key = self.cache.key(file.path, before)
             try:
-                # Loaded where the work is done: a caller with workers of its own starts them sooner.
-                from hpuprof.ingest.read import read_trace
-                from hpuprof.pipeline import reduce_trace
-
                 with _unhurried_memory():
                     result = PackedPartial.of(
                         reduce_trace(read_trace(file.path), replace(file, bytes=before.bytes), self.settings)

@@ -105,15 +105,14 @@ def call_costs(trace: Trace, links: Links, calls: ModuleCalls, windows: Backward
     device = np.zeros(len(host), dtype=np.int64)
     np.add.at(device, links.launch[linked], trace.device.dur[linked])
     # A copy is no launch call, but its device time belongs to whoever made it.
-    wanted, is_launch = np.zeros((2, len(host)), dtype=bool)
-    is_launch[rows] = True
-    wanted[rows] = True
-    wanted[links.launch[linked]] = True
-    every = np.flatnonzero(wanted)
-    is_launch = is_launch[every]
+    launching = np.zeros(len(host), dtype=bool)
+    launching[rows] = True
+    owning = launching.copy()
+    owning[links.launch[linked]] = True
+    every = np.flatnonzero(owning)
     threads = thread_codes(trace)
     line = Timeline.of(threads[host.track[every]], host.start[every], trace.end_ns + 2)
-    count = np.concatenate([[0], np.cumsum(is_launch[line.order])])
+    count = np.concatenate([[0], np.cumsum(launching[every[line.order]])])
     busy = np.concatenate([[0], np.cumsum(device[every[line.order]])])
     known = bool(
         np.isin(threads[host.track[rows]], threads[calls.track]).any()

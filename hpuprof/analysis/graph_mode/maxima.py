@@ -181,7 +181,7 @@ def _overhead(
     total = np.zeros(len(low))
     inside = path & contains(working, host.start)
     for kind, name in PROFILER_ROWS.items():
-        when = np.sort(host.start[inside & (host.kind == kind)])
+        when = host.start[inside & (host.kind == kind)]  # ascending, as host rows are
         total += (np.searchsorted(when, high) - np.searchsorted(when, low)) * constants[name].value
     return total
 
