@@ -5,13 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(1, str(ROOT / "tests" / "corpus"))
 sys.path.append(str(ROOT))  # `benchmarks` is a namespace package of the checkout
+
+from builder import TraceBuilder  # noqa: E402
+from limited import Limited  # noqa: E402
+
+# What an example takes says how busy the machine is, nothing of the code.
+hypothesis.settings.register_profile("hpuprof", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("hpuprof")
 
 # Jobs that a shell runs in the background ignore Ctrl-C, and children inherit that; those that tests interrupt must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -32,6 +42,22 @@ def real_traces() -> Path:
     if not REAL_TRACES.is_dir():
         pytest.skip("no real traces: set HPUPROF_REAL_TRACES")
     return REAL_TRACES
+
+
+@pytest.fixture(scope="session")
+def limited() -> Iterator[Limited]:
+    """`limited("analyze", path, cpu_s=5)` runs a command in a child that the system limits."""
+    with Limited() as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def good_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sound trace of rank 7, to lie beside an odd one."""
+    builder = TraceBuilder(distributedInfo={"rank": 7, "world_size": 8}).steps(6, 100)
+    for step in range(6):
+        builder.host("aten::mm", step * 100 + 10, 20).kernel("gemm", step * 100 + 30, 40, launch=step * 100 + 12)
+    return builder.write(tmp_path_factory.mktemp("good") / "good_7.1700000000000000000.pt.trace.json")
 
 
 @pytest.fixture(autouse=True)

@@ -117,7 +117,7 @@ def step_ns(program, machine=CLEAN) -> int:
     return run(program, machine, steps=10, seed="law").step_ns()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(shapes, blocks, st.sampled_from(["eager", *MODES]))
 def test_no_step_is_faster_than_its_device_or_than_the_host_work_left(shape, block, mode):
     program = rewrite(build(shape, block, "law"), mode, CLEAN)
@@ -129,7 +129,7 @@ def test_no_step_is_faster_than_its_device_or_than_the_host_work_left(shape, blo
     assert result.step_ns() >= host
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(shapes, blocks)
 def test_more_host_work_or_longer_kernels_never_shorten_a_step(shape, block):
     base = step_ns(build(shape, block, "law"))
@@ -139,14 +139,14 @@ def test_more_host_work_or_longer_kernels_never_shorten_a_step(shape, block):
     assert step_ns(longer) >= base
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(shapes, blocks)
 def test_dropping_a_sync_never_slows_a_captured_step(shape, block):
     program = build(shape, block, "law")
     assert step_ns(rewrite(program, "step:drop-sync", CLEAN)) <= step_ns(rewrite(program, "step", CLEAN))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(shapes, blocks, st.integers(0, 200_000))
 def test_a_dearer_replay_never_makes_a_captured_step_faster(shape, block, more):
     program = rewrite(build(shape, block, "law"), "step", CLEAN)

@@ -52,7 +52,7 @@ def trees(draw):
     return nodes[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(trees())
 def test_any_tree_gives_the_same_bundle(tree):
     flat = Bundle(results())
@@ -60,13 +60,13 @@ def test_any_tree_gives_the_same_bundle(tree):
     assert tree.to_bytes() == flat.to_bytes()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(trees(), st.sampled_from([0, 50, 200]))
 def test_any_tree_gives_the_same_report(tree, limit):
     assert report(tree, table_rows=limit) == report(Bundle(results()), table_rows=limit)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.permutations(range(9)), st.data())
 def test_the_gatherer_is_a_tree_too(order, data):
     places = sorted(results())
@@ -94,7 +94,7 @@ def test_a_bundle_survives_its_bytes():
     assert Bundle.from_bytes(Bundle(results()).to_bytes()) == Bundle(results())
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.sets(st.integers(0, 7), min_size=1))
 def test_other_ranks_change_no_ranks_numbers(ranks):
     def of(chosen):

@@ -84,20 +84,20 @@ def outcome(data: bytes, piece: int) -> object:
         )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(files(), st.integers(1, 200))
 def test_the_size_of_pieces_changes_nothing(data: bytes, piece: int):
     assert outcome(data, piece) == outcome(data, 1 << 20)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(files().filter(bool), st.integers(1, 50))
 def test_compression_in_any_number_of_members_changes_nothing(data: bytes, step: int):
     packed = b"".join(gzip.compress(data[i : i + step]) for i in range(0, len(data), step))
     assert outcome(packed, 1 << 20) == outcome(data, 1 << 20)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.binary(max_size=300),
     st.sampled_from([b"", b"[", b'{"traceEvents":[', b'[{"ph":"X",', b"\x1f\x8b\x08\x00"]),

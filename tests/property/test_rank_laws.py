@@ -60,7 +60,7 @@ def nearly(one, two) -> bool:
     return True
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(came, st.permutations(range(RANKS)))
 def test_the_order_of_files_changes_nothing(came, order):
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def test_the_order_of_files_changes_nothing(came, order):
     assert msgspec.json.encode(one) == msgspec.json.encode(two)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(came, st.lists(st.integers(-50_000, 50_000), min_size=2, max_size=2))
 def test_moving_a_host_changes_nobody_s_waiting(came, moved):
     hosts = ["a", "a", "b", "b"]
@@ -83,7 +83,7 @@ def test_moving_a_host_changes_nobody_s_waiting(came, moved):
     assert [r.straggler for r in one.rank_waits] == [r.straggler for r in two.rank_waits]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(came, st.integers(0, RANKS - 1), st.sampled_from([-10_000, 10_000]))
 def test_moving_one_rank_of_a_host_changes_nobody_s_waiting(came, rank, shift):
     """Moved by 10 ms it contradicts its neighbours in every collective, is found out and gets a clock of its own."""
@@ -95,7 +95,7 @@ def test_moving_one_rank_of_a_host_changes_nobody_s_waiting(came, rank, shift):
     assert nearly(waits(one), waits(two))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(came)
 def test_another_rank_changes_no_rank_s_own_numbers(came):
     with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +107,7 @@ def test_another_rank_changes_no_rank_s_own_numbers(came):
         assert kept == getattr(fewer, table)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(came, st.dictionaries(st.integers(0, RANKS - 1), st.integers(0, STEPS - 1), max_size=3))
 def test_waiting_and_blame_balance_whatever_is_lost(came, lose):
     """What ranks waited for the last one is what the last ones are blamed for, up to arrivals within 10 µs."""

@@ -59,14 +59,14 @@ def tables(part: RankPartial) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(traces(), st.integers(-(10**9), 10**12), st.integers(0, 10**18))
 def test_shifting_all_stamps_changes_nothing(events, shift, base):
     moved = [{**e, "ts": e["ts"] + shift} for e in events]
     assert tables(reduce(moved, baseTimeNanoseconds=base)) == tables(reduce(events))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(traces().flatmap(lambda events: st.tuples(st.just(events), st.permutations(events))))
 def test_the_order_of_rows_changes_nothing(pair):
     events, shuffled = pair
@@ -79,14 +79,14 @@ def test_the_order_of_rows_changes_nothing(pair):
         )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(traces(), st.integers(1000, 10**6))
 def test_the_number_of_the_process_changes_nothing(events, pid):
     renamed = [{**e, "pid": pid, "tid": pid + e["tid"] - 100} if e["pid"] == 100 else e for e in events]
     assert tables(reduce(renamed)) == tables(reduce(events))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(traces())
 def test_every_step_adds_up(events):
     part = reduce(events)

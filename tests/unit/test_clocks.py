@@ -93,7 +93,7 @@ def runs(draw):
     return hosts, np.array(rows, dtype=np.int64), offset, drift, middle
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runs())
 def test_the_certified_interval_contains_the_truth_and_the_estimate(run):
     hosts, rows, offset, drift, middle = run
@@ -110,7 +110,7 @@ def test_the_certified_interval_contains_the_truth_and_the_estimate(run):
     assert found.infeasible.sum() == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(runs(), st.integers(-(10**9), 10**9))
 def test_shifting_a_host_shifts_its_offset_alone(run, shift):
     hosts, rows, *_ = run

@@ -160,7 +160,7 @@ def test_a_group_that_the_trace_does_not_name_is_everybody():
     assert not found.groups[0].known
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.booleans(), min_size=8, max_size=8), min_size=2, max_size=5),
     st.lists(st.integers(-50, 50), min_size=5, max_size=5),

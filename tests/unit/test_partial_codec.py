@@ -66,7 +66,7 @@ COLUMNS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(COLUMNS)
 def test_any_column_comes_back(values):
     kind = list[int] if isinstance(values[0], list) else int | float | str | bool | None
@@ -97,7 +97,7 @@ def test_tables_of_any_values_come_back(name):
     sample = discover([Path(__file__).resolve().parents[2] / "sample_traces" / "cpu_1_rank"])[0][0]
     plain = reduce_file(sample)
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     @given(st.lists(_rows(table_types()[name]), max_size=4))
     def check(rows):
         strange = msgspec.structs.replace(plain, **{name: rows})

@@ -153,7 +153,7 @@ def test_a_row_waits_for_another_lane_when_told_to(tmp_path):
     assert (program.edge_gap[second] <= 2_000).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     launches=st.integers(4, 10),
     host=st.floats(8, 40),

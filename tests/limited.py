@@ -1,0 +1,153 @@
+"""Commands of hpuprof in children that may use so much processor time and memory and no more.
+
+One process imports the package; each command runs in a fork of it, so that a hundred small commands cost what they
+do and not a hundred starts of Python. The limits are the operating system's (`resource`), never a clock of the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command came to: exit code (−9, −24, −14 … where a limit ended it), what it printed, what it cost."""
+
+    exit: int
+    stdout: str
+    stderr: str
+    cpu_s: float
+    peak_mib: float
+
+    def report(self) -> dict:
+        """Return the JSON document that stdout must be."""
+        return json.loads(self.stdout)
+
+
+class Limited:
+    """Runs `hpuprof ARGUMENTS` in limited children; a context manager."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
+        self._server = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def __enter__(self) -> Limited:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait(timeout=60)
+        self._server.stdout.close()
+
+    def __call__(
+        self,
+        *arguments: str | os.PathLike[str],
+        cpu_s: int = 20,
+        memory_mib: int = 1500,
+        wall_s: int = 120,
+        environment: dict[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Done:
+        """Run one command.
+
+        Args:
+            arguments: what stands behind `hpuprof`.
+            cpu_s: seconds of processor time after which the system ends it (SIGXCPU).
+            memory_mib: address space that it may have beyond what the imported package takes.
+            wall_s: seconds after which a command that waits for ever is ended (SIGALRM); generous, a net and no limit.
+            environment: variables to set; the cache is off unless one says otherwise.
+            cwd: where it runs.
+        """
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        with tempfile.TemporaryDirectory() as place:
+            request = {
+                "arguments": [os.fspath(a) for a in arguments],
+                "cpu_s": cpu_s,
+                "memory": memory_mib * MIB,
+                "wall_s": wall_s,
+                "environment": {"HPUPROF_CACHE": "off", "COLUMNS": "100", "NO_COLOR": "1", **(environment or {})},
+                "cwd": str(cwd or place),
+                "place": place,
+            }
+            self._server.stdin.write(json.dumps(request) + "\n")
+            self._server.stdin.flush()
+            answer = json.loads(self._server.stdout.readline())
+            out, err = ((Path(place) / name).read_text("utf-8", "surrogateescape") for name in ("stdout", "stderr"))
+        return Done(answer["exit"], out, err, answer["cpu_s"], answer["peak_mib"])
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _child(request: dict) -> int:
+    for name, stream in (("stdout", 1), ("stderr", 2)):
+        target = os.open(os.path.join(request["place"], name), os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(target, stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    space = _address_space() + request["memory"]
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"], request["cpu_s"] + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.alarm(request["wall_s"])
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    from hpuprof.cli.main import main
+
+    code = main(request["arguments"])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _serve() -> None:
+    # What every command would import anew.
+    import hpuprof.api
+    import hpuprof.exporting
+    import hpuprof.pipeline
+    import hpuprof.render.text  # noqa: F401
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            code = 71
+            try:
+                code = _child(request)
+            finally:
+                os._exit(code)
+        _, status, used = os.wait4(pid, 0)
+        print(
+            json.dumps(
+                {
+                    "exit": os.waitstatus_to_exitcode(status),
+                    "cpu_s": used.ru_utime + used.ru_stime,
+                    "peak_mib": used.ru_maxrss / 1024,
+                }
+            ),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    _serve()
