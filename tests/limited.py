@@ -100,7 +100,7 @@ def _address_space() -> int:
 
 def _child(request: dict) -> int:
     for name, stream in (("stdout", 1), ("stderr", 2)):
-        target = os.open(os.path.join(request["place"], name), os.O_WRONLY | os.O_CREAT, 0o600)
+        target = os.open(Path(request["place"], name), os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(target, stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.update(request["environment"])
@@ -110,8 +110,6 @@ def _child(request: dict) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"], request["cpu_s"] + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.alarm(request["wall_s"])
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
     from hpuprof.cli.main import main
 
     code = main(request["arguments"])
@@ -137,16 +135,13 @@ def _serve() -> None:
             finally:
                 os._exit(code)
         _, status, used = os.wait4(pid, 0)
-        print(
-            json.dumps(
-                {
-                    "exit": os.waitstatus_to_exitcode(status),
-                    "cpu_s": used.ru_utime + used.ru_stime,
-                    "peak_mib": used.ru_maxrss / 1024,
-                }
-            ),
-            flush=True,
-        )
+        answer = {
+            "exit": os.waitstatus_to_exitcode(status),
+            "cpu_s": used.ru_utime + used.ru_stime,
+            "peak_mib": used.ru_maxrss / 1024,
+        }
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
