@@ -86,7 +86,14 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: Annotated[float, Meta(description="Device busy per step [ns].")] = 0.0
     critical_ns: Annotated[float, Meta(description="Step time if host work took no time [ns].")] = 0.0
     host_ns: Annotated[float, Meta(description="Host work per step, waiting left out, corrected [ns].")] = 0.0
-    waits: Annotated[float, Meta(description="Calls per step that wait for the device.")] = 0.0
+    waits: Annotated[
+        float | None,
+        Meta(
+            description="How often per step the host waits for the device; a copy and the synchronisation behind it in one operator count once."
+        ),
+    ] = None
+    waits_reading: Annotated[float | None, Meta(description="Of these, how often to read something back.")] = None
+    waits_uploading: Annotated[float | None, Meta(description="Of these, how often in copies to the device.")] = None
     other_threads: Annotated[float, Meta(description="Share of launches from further threads.")] = 0.0
     recipes: Annotated[float, Meta(description="Recipes per step whose launch and device work were matched.")] = 0.0
     linked: Annotated[
@@ -108,6 +115,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     measured: Annotated[list[Constant], Meta(description="Constants that came from a machine profile.")] = []
     options: Annotated[list[Option], Meta(description="Candidates.")] = []
+    refused: Annotated[
+        list[str], Meta(description="Regions for which nothing is predicted: what they hold would wait for itself.")
+    ] = []
     reason: Annotated[str, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
 
 

@@ -82,8 +82,23 @@ def facts(lead: Prediction) -> list[str]:
         rest = f"; {lead.left_out:.1f} launches per step are left out" if lead.left_out is not None else ""
         out.append(f"{lead.replays:.1f} graph launches per step are there already{share}{rest}")
     if lead.waits:
-        out.append(f"{lead.waits:.1f} calls per step wait for the device")
+        out.append(f"the host waits for the device {lead.waits:.1f} times per step{_while(lead)}")
+    out += [f"{what_is_captured(region)}: left out, its work would wait for itself" for region in lead.refused]
     return out
+
+
+def _while(lead: Prediction) -> str:
+    """Tell in what the waits lie, as far as it is known."""
+    if lead.waits is None or lead.waits_reading is None or lead.waits_uploading is None:
+        return ""
+    rest = lead.waits - lead.waits_reading - lead.waits_uploading
+    parts = (
+        (lead.waits_reading, "to read a value"),
+        (lead.waits_uploading, "in copies to it"),
+        (rest, "for its own sake"),
+    )
+    told = [f"{count:.1f} {what}" for count, what in parts if round(count, 1)]
+    return f": {', '.join(told)}" if told else ""
 
 
 def evidence(lead: Prediction, best: Option, base: float) -> list[str]:

@@ -100,9 +100,8 @@ class StageTotals:
         return float(self.d.mean())
 
     @property
-    def waits(self) -> float:
-        """Return 1 for a step in which the host waits for the device."""
-        return 1.0 if self.waiting else 0.0
+    def waits(self) -> None:
+        """Return nothing: totals tell that the host waits, not how often."""
 
     def host(self, place: Floats) -> Floats:
         """Return host work without the profiler, shape `(samples, steps)`, ns."""

@@ -29,7 +29,16 @@ from hpuprof.analysis.graph_mode.regions import (
     module_regions,
     unchanged,
 )
-from hpuprof.analysis.graph_mode.replay import FLOOR, Sample, Schedule, host_work, plain, simulate, step_times
+from hpuprof.analysis.graph_mode.replay import (
+    FLOOR,
+    CrosswiseError,
+    Sample,
+    Schedule,
+    host_work,
+    plain,
+    simulate,
+    step_times,
+)
 from hpuprof.analysis.graph_mode.rhythm import collective_groups, find_rhythm, shortest_over_steps
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
@@ -142,7 +151,7 @@ def predict(
     recorded_host = float(base_schedule.segment.sum() + base_schedule.cost.sum())
     loader = _loader_bound(hosts, program)
     shortest = _shortest(program)
-    options = []
+    options, refused = [], []
     regions = [*find_regions(program, phases), *module_regions(program, calls, backward, phases)]
     for region in regions:
         for drop in (False, True):
@@ -150,7 +159,11 @@ def predict(
                 not (program.waits & ~program.marker).any() or region.name not in ("step", "forward+backward")
             ):
                 continue
-            done = capture(program, phases, region, drop_waits=drop, recipes=trace.mode.startswith("lazy"))
+            try:
+                done = capture(program, phases, region, drop_waits=drop, recipes=trace.mode.startswith("lazy"))
+            except CrosswiseError:
+                refused.append(region.name)
+                continue
             if not done.graphs:
                 continue
             options.append(
@@ -174,6 +187,7 @@ def predict(
     busy = measure(device.busy, program.step_low, program.step_high).mean()
     host = _host_ns(work, program.steps)
     replays, there = _coverage(trace, program)
+    waiting = _count_waits(trace, links, program)
     return Prediction(
         method="replay",
         steps=program.steps,
@@ -187,7 +201,9 @@ def predict(
         busy_ns=float(busy),
         critical_ns=float(critical),
         host_ns=host,
-        waits=float((program.waits & ~program.marker).sum() / program.steps),
+        waits=waiting.each,
+        waits_reading=waiting.reading,
+        waits_uploading=waiting.uploading,
         other_threads=program.other_threads,
         linked=program.linked_fraction,
         loader_bound=loader,
@@ -203,6 +219,7 @@ def predict(
         critical_rhythm=find_rhythm(tight, program, plain(), shortest, host=False),
         groups=collective_groups(program, trace.comms),
         options=options,
+        refused=list(dict.fromkeys(refused)),
         reason="" if options else "no part of the step holds enough launches to capture",
     )
 
@@ -427,6 +444,35 @@ def _critical(schedule: Schedule, program: Program, shortest: Floats) -> Schedul
 def _loader_bound(hosts: HostTime, program: Program) -> bool:
     waiting = measure(hosts.blocked_by["loader"], program.step_low, program.step_high).sum()
     return bool(waiting > LOADER_SHARE * (program.step_high - program.step_low).sum())
+
+
+@dataclass(frozen=True)
+class _WaitCount:
+    """How often per step the host waits for the device, and how often of that inside reads and copies to it."""
+
+    each: float
+    reading: float
+    uploading: float
+
+
+def _count_waits(trace: Trace, links: Links, program: Program) -> _WaitCount:
+    """Count places that wait: a copy and the synchronisation behind it, in one operator, are one, as they are one obstacle."""
+    calls = np.flatnonzero((program.waits | program.read | program.upload) & ~program.marker)
+    rows = program.row[calls]
+    inner = links.nesting.innermost(trace.host.track[rows], trace.host.start[rows])
+    alone = -1 - np.arange(len(calls))
+    _, place = np.unique(np.where(inner >= 0, inner, alone), return_inverse=True)
+
+    def held(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        return np.bincount(place, weights=mask[calls], minlength=int(place.max(initial=-1)) + 1) > 0
+
+    waits, reads, uploads = held(program.waits), held(program.read), held(program.upload)
+    steps = program.steps
+    return _WaitCount(
+        float(waits.sum() / steps),
+        float((waits & reads).sum() / steps),
+        float((waits & uploads & ~reads).sum() / steps),
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.program import Program, named
-from hpuprof.analysis.graph_mode.replay import Schedule
+from hpuprof.analysis.graph_mode.replay import Schedule, check_order
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, subtract, union, union_of
@@ -352,15 +352,15 @@ def capture(
     around = phases.copying
     kept = around if not drop_waits else _only(around, program, program.upload & ~program.marker)
     windows = subtract(region.windows, union_of(kept, phases.accumulate) if region.split else kept)
-    # A piece is what lies between two cuts of one window.
-    cut_at = program.begin[cuts]
-    window = np.searchsorted(region.windows.start, program.begin, side="right") - 1
-    piece = window * (len(cut_at) + 1) + np.searchsorted(cut_at, program.begin, side="right")
-    piece = np.where(contains(region.windows, program.begin), piece, -1)
+    cuts |= _late_uploads(program, captured | apart, _pieces(program, region, cuts))
+    piece = _pieces(program, region, cuts)
+    used = _consumed(program, captured, apart, piece)
+    captured, apart = captured | used, apart & ~used
     names, index = np.unique(piece[captured], return_inverse=True)
     count = np.bincount(index, minlength=len(names))
     good = names[count >= MIN_LAUNCHES]
     captured &= np.isin(piece, good)
+    cut_at = program.begin[cuts]
     bounds = _piece_bounds(region.windows, np.sort(cut_at), good, len(cut_at) + 1)
     removed = intersect(windows, bounds)
     gone = waiting & drop_waits
@@ -387,6 +387,7 @@ def capture(
     head, launches = _heads(piece[order], captured[order])
     replay_count = np.where(head, launches if recipes else 1, 0)
     filled = np.where(head, inputs / max(1.0, head.sum() / program.steps) if not region.split else 1.0, 0.0)
+    check_order(schedule)
     schedule = _with(
         schedule,
         replay=head,
@@ -402,6 +403,46 @@ def capture(
         inputs=inputs if head.any() else 0.0,
         removed=removed,
     )
+
+
+def _pieces(program: Program, region: Region, cuts: Mask) -> Ints:
+    """Return for each call the piece it lies in, -1 outside: a piece is what lies between two cuts of one window."""
+    cut_at = program.begin[cuts]
+    window = np.searchsorted(region.windows.start, program.begin, side="right") - 1
+    piece = window * (len(cut_at) + 1) + np.searchsorted(cut_at, program.begin, side="right")
+    return np.where(contains(region.windows, program.begin), piece, -1)
+
+
+def _waits_within(program: Program, piece: Ints) -> Ints:
+    """Return the rows that wait for a row of another lane which the same piece launched."""
+    rows = np.flatnonzero(program.edge >= 0)
+    mine, theirs = piece[program.call[rows]], piece[program.call[program.edge[rows]]]
+    found: Ints = rows[(mine >= 0) & (mine == theirs)]
+    return found
+
+
+def _late_uploads(program: Program, captured: Mask, piece: Ints) -> Mask:
+    """Tell which uploads wait for work of their own piece: they cannot go before its graph, so another graph begins behind them."""
+    late = np.zeros(len(captured), dtype=bool)
+    rows = _waits_within(program, piece)
+    rows = rows[program.upload[program.call[rows]] & captured[program.call[program.edge[rows]]]]
+    late[program.call[rows]] = True
+    return late & ~captured
+
+
+def _consumed(program: Program, captured: Mask, apart: Mask, piece: Ints) -> Mask:
+    """Tell which calls kept behind their piece's graph launch what a row of that graph waits for: they belong into it.
+
+    A hook's sum of gradients is used by nothing in the region; what a module gathers is.
+    """
+    used = np.zeros(len(captured), dtype=bool)
+    rows = _waits_within(program, piece)
+    waiting, source = program.call[rows], program.call[program.edge[rows]]
+    while True:
+        more = source[(captured | used)[waiting] & (apart & ~used)[source]]
+        if not len(more):
+            return used
+        used[more] = True
 
 
 def _copies(schedule: Schedule, inputs: Floats) -> Floats:

@@ -76,6 +76,29 @@ class Schedule:
         ]
 
 
+class CrosswiseError(ValueError):
+    """Events of a schedule wait for each other crosswise: it cannot be played, whatever it stands for cannot run."""
+
+
+def check_order(schedule: Schedule) -> None:
+    """Check that every row and call waits only for rows that come before it.
+
+    Raises:
+        CrosswiseError: naming how many waits lead to something that comes later.
+    """
+    place = np.empty(len(schedule.identity), dtype=np.int64)
+    place[schedule.identity] = np.arange(len(place))
+    rows = np.flatnonzero(schedule.edge >= 0)
+    late = int((place[schedule.edge[rows]] >= rows).sum())
+    late += sum(
+        int((schedule.call[place[targets]] > call).sum())
+        for call, targets in schedule.targets.items()
+        if schedule.waits[call] and targets
+    )
+    if late:
+        raise CrosswiseError(f"{late} of {len(rows)} waits between lanes are for what comes later")
+
+
 @dataclass(frozen=True, eq=False)
 class _Run:
     """Rows of one lane, of which only the first may wait for another lane."""

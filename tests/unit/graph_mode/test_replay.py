@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from builder import AUTOGRAD, TraceBuilder
@@ -13,11 +15,12 @@ from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict, unpack
 from hpuprof.analysis.graph_mode.program import build_program
 from hpuprof.analysis.graph_mode.regions import capture, find_phases, find_regions, unchanged
-from hpuprof.analysis.graph_mode.replay import plain, simulate, step_times
+from hpuprof.analysis.graph_mode.replay import CrosswiseError, check_order, plain, simulate, step_times
 from hpuprof.analysis.host import host_time
 from hpuprof.analysis.links import link
 from hpuprof.analysis.steps import compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
+from hpuprof.report.graph_words import facts
 
 
 def parts(builder: TraceBuilder, folder):
@@ -262,3 +265,121 @@ def test_a_device_that_is_steps_behind_is_no_idle_host(tmp_path):
     assert found.method == "replay"
     step = next(o for o in found.options if o.region == "step")
     assert float(np.median(unpack(step.ratio))) == pytest.approx(1.0, abs=0.06)
+
+
+def captured(builder: TraceBuilder, folder, name: str):
+    trace, roles, steps, links, hosts = parts(builder, folder)
+    program = build_program(trace, roles, steps, links, hosts)
+    phases = find_phases(trace, roles, links, program)
+    return program, capture(program, phases, next(r for r in find_regions(program, phases) if r.name == name))
+
+
+def gathers(steps: int = 5, *, uploads: bool = False) -> TraceBuilder:
+    """Forward multiplies, gathers what it got on another stream and multiplies that; backward and optimizer follow. µs."""
+    out = TraceBuilder()
+    for step in range(steps):
+        at = 1000.0 * step
+        out.step(step, at, 1000)
+        for i in range(4):
+            out.host("aten::mm", at + 10 * i, 9).kernel("gemm", at + 10 * i + 8, 5, launch=at + 10 * i + 2)
+        out.host("c10d::allgather", at + 40, 9)
+        out.kernel("ncclDevKernel_AllGather", at + 50, 300, launch=at + 42, stream=20)
+        if uploads:  # goes to the device when the fourth product is there
+            out.host("aten::copy_", at + 50, 9)
+            out.kernel(
+                "Memcpy HtoD (Pinned -> Device)",
+                at + 60,
+                100,
+                launch=at + 51,
+                call="cudaMemcpyAsync",
+                stream=9,
+                cat="gpu_memcpy",
+            )
+        for i in range(4):
+            out.host("aten::mm", at + 60 + 10 * i, 9).kernel("gemm", at + 351 + 6 * i, 5, launch=at + 62 + 10 * i)
+        for i in range(4):
+            name = "autograd::engine::evaluate_function: MmBackward0"
+            out.host(name, at + 110 + 10 * i, 9, thread=AUTOGRAD)
+            out.kernel("gemm", at + 400 + 6 * i, 5, launch=at + 112 + 10 * i, thread=AUTOGRAD)
+        out.annotation("Optimizer.step#SGD.step", at + 200, 50)
+        for i in range(4):
+            out.host("aten::add_", at + 205 + 10 * i, 9).kernel("add", at + 430 + 6 * i, 5, launch=at + 207 + 10 * i)
+    return out
+
+
+def test_a_collective_that_the_region_consumes_stays_in_the_graph(tmp_path):
+    program, done = captured(gathers(), tmp_path, "model")
+    assert (program.edge >= 0).sum() == program.steps  # the fifth product waits for the gathered rows
+    check_order(done.schedule)
+    assert done.launches == 13  # eight products forward, four backward, and what they wait for
+    times = step_times(simulate(done.schedule, plain(), repeats=2), program.steps)
+    # 20 µs of products, 300 of gathering, 8 products more and the optimizer's four lie behind each other on the device.
+    assert times.min() >= 20_000 + 300_000 + 60_000
+
+
+def test_a_collective_of_a_hook_stays_behind_the_graph(tmp_path):
+    builder = gathers()
+    for step in range(5):  # a sum of gradients that nothing of the model waits for
+        at = 1000.0 * step
+        builder.kernel("ncclDevKernel_AllReduce", at + 460, 30, launch=at + 152, stream=21, thread=AUTOGRAD)
+    _, done = captured(builder, tmp_path, "model")
+    check_order(done.schedule)
+    assert done.launches == 13
+
+
+def test_what_waits_crosswise_is_an_error(tmp_path):
+    _, done = captured(gathers(), tmp_path, "model")
+    schedule = done.schedule
+    edge = schedule.edge.copy()
+    edge[0] = schedule.identity[-1]
+    with pytest.raises(CrosswiseError, match="1 of"):
+        check_order(dataclasses.replace(schedule, edge=edge))
+
+
+def test_an_upload_that_waits_for_the_region_begins_a_graph_of_its_own(tmp_path):
+    builder = TraceBuilder()
+    for step in range(5):
+        at = 1000.0 * step
+        builder.step(step, at, 1000)
+        for i in range(8):
+            late = 130 if i >= 4 else 0
+            builder.host("aten::mm", at + 10 * i + late, 9)
+            long = 130 if i == 3 else 5
+            builder.kernel("gemm", at + 10 * i + late + 8, long, launch=at + 10 * i + late + 2)
+        builder.host("aten::copy_", at + 60, 9)  # begins 110 µs after its launch, when the fourth product is there
+        builder.kernel(
+            "Memcpy HtoD (Pinned -> Device)",
+            at + 172,
+            5,
+            launch=at + 61,
+            call="cudaMemcpyAsync",
+            stream=9,
+            cat="gpu_memcpy",
+        )
+    program, done = captured(builder, tmp_path, "step")
+    assert (program.edge >= 0).any()
+    check_order(done.schedule)
+    assert done.graphs == 2
+    assert np.isfinite(simulate(done.schedule, plain(), repeats=2)).all()
+
+
+def test_waits_are_counted_by_what_they_are_for(tmp_path):
+    """A copy and the synchronisation behind it in one operator are one wait, as they are one obstacle."""
+    builder = loop(5, outside=200.0)
+    for step in range(5):
+        at = 360.0 * step
+        for k, (copy, stream) in enumerate(
+            (("Memcpy DtoH (Device -> Pageable)", 7), ("Memcpy HtoD (Pageable -> Device)", 7))
+        ):
+            begin = at + 10 + 60 * k
+            builder.host("aten::copy_", begin, 40)
+            builder.kernel(
+                copy, begin + 10, 5, launch=begin + 4, call="cudaMemcpyAsync", stream=stream, cat="gpu_memcpy"
+            )
+            builder.host("cudaStreamSynchronize", begin + 20, 10, cat="cuda_runtime")
+        builder.host("cudaDeviceSynchronize", at + 150, 10, cat="cuda_runtime")
+    prediction = predicted(builder, tmp_path)
+    assert (prediction.waits, prediction.waits_reading, prediction.waits_uploading) == (3, 1, 1)
+    assert facts(prediction)[1] == (
+        "the host waits for the device 3.0 times per step: 1.0 to read a value, 1.0 in copies to it, 1.0 for its own sake"
+    )
