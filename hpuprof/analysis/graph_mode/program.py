@@ -61,6 +61,7 @@ class Program:
     useful: Floats  # cost of the call without waiting
     tail: Floats  # from the end of what was waited for to the call's return
     targets: dict[int, list[int]]  # call -> rows it waits for
+    queued: dict[int, int]  # launch into a full queue -> row whose end made room for it
     # device rows, in order of calls
     call: Ints
     lane: Ints
@@ -152,7 +153,7 @@ def build_program(
     pins = _pin(rows, begin, end, low, _stream_waits(trace, path))
     blocking = synchronous(trace, links)
     program = _waits(trace, hosts, rows, pins, row, begin, end, activity, marker, blocking=blocking)
-    waits, useful, tail, targets = program
+    waits, useful, tail, targets, queued = program
     return Program(
         step=step,
         begin=begin,
@@ -166,6 +167,7 @@ def build_program(
         useful=useful,
         tail=tail,
         targets=targets,
+        queued=queued,
         call=rows.call,
         lane=rows.lane,
         start=rows.start,
@@ -474,8 +476,11 @@ def _waits(
     marker: Mask,
     *,
     blocking: bool,
-) -> tuple[Mask, Floats, Floats, dict[int, list[int]]]:
-    """Find which rows each synchronising call waited for, and what the call costs when there is nothing to wait for."""
+) -> tuple[Mask, Floats, Floats, dict[int, list[int]], dict[int, int]]:
+    """Find which rows each synchronising call waited for, and what the call costs when there is nothing to wait for.
+
+    Last comes which row made room in the launch queue for each launch that found it full.
+    """
     dur = (end - begin).astype(np.float64)
     useful = dur.copy()
     safe = np.maximum(row, 0)
@@ -526,13 +531,30 @@ def _waits(
         else:
             tail[i] = usual
     # A launch into a full queue waits; the wait is the device's, not the host's.
-    full = measure(hosts.blocked_by["queue"], begin, end)
-    useful = np.maximum(0.0, useful - np.where(waits, 0, full))
+    full = np.where(waits | marker, 0, measure(hosts.blocked_by["queue"], begin, end))
+    useful = np.maximum(0.0, useful - full)
+    queued = _room(ends, first, begin, end, np.flatnonzero(full))
+    for i, freed in queued.items():
+        tail[i] = max(0.0, float(end[i] - ends[freed]))
     if blocking:
         for i in np.flatnonzero(~waits & ~marker & (stop > first)).tolist():
             longest = float(ends[first[i] : stop[i]].max() - begin[i])
             useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - pins.typical_latency))
-    return waits, useful, tail, targets
+    return waits, useful, tail, targets, queued
+
+
+def _room(ends: Ints, first: Ints, begin: Ints, end: Ints, calls: Ints) -> dict[int, int]:
+    """Return for launches into a full queue the row that ended last while they waited, of those launched before: it made room.
+
+    Of launches in a row that found it full the last one alone is told: it returned last, and the device had work all the while.
+    """
+    found = {}
+    for i in calls[np.append(np.diff(calls) > 1, [True])[: len(calls)]].tolist():
+        before = ends[: first[i]]  # MAX_ROWS at most
+        rows = np.flatnonzero((before > begin[i]) & (before <= end[i]))
+        if len(rows):
+            found[i] = int(rows[np.argmax(before[rows])])
+    return found
 
 
 def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:

@@ -519,6 +519,14 @@ def _schedule(
         waits &= ~gone
         cost[gone] = 0.0
         dur[gone[program.call]] = 0.0
+    if program.queued:
+        targets = dict(targets)
+        captures = np.cumsum(captured)
+        for i, freed in program.queued.items():
+            # The queue is full only while each launch since the one that left it is a launch still.
+            if captures[i] == captures[program.call[freed]]:
+                waits[i] = True
+                targets[i] = [freed]
     if blocking and program.blocking:
         waits = waits | ~program.marker
         first = np.searchsorted(program.call, np.arange(len(waits)), side="left")

@@ -383,3 +383,38 @@ def test_waits_are_counted_by_what_they_are_for(tmp_path):
     assert facts(prediction)[1] == (
         "the host waits for the device 3.0 times per step: 1.0 to read a value, 1.0 in copies to it, 1.0 for its own sake"
     )
+
+
+def full_queue(steps: int = 6, depth: int = 70) -> TraceBuilder:
+    """A host that launches 140 kernels of 10 µs, 2 µs apart until 70 are outstanding, then works 1,000 µs on its own and waits. µs."""
+    out = TraceBuilder()
+    for step in range(steps):
+        begin = now = 4000.0 * step
+        ends: list[float] = []
+        for i in range(140):
+            room = max(now + 1.5, ends[i - depth]) if i >= depth else now + 1.5
+            start = max(now + 4, ends[-1] + 0.5 if ends else 0)
+            out.host("aten::mm", now - 0.2, room - now + 0.4)
+            out.kernel("gemm", start, 10, launch=now, call_dur=room - now)
+            ends.append(start + 10)
+            now = room + 0.5
+        out.host("aten::sort", now, 1000)
+        wait = max(ends[-1] - now - 1000, 0) + 5
+        out.host("cudaDeviceSynchronize", now + 1000, wait, cat="cuda_runtime")
+        out.step(step, begin, now + 1000 + wait - begin)
+    return out
+
+
+def test_a_launch_into_a_full_queue_waits_for_the_row_that_makes_room(tmp_path):
+    program = program_of(full_queue(), tmp_path)
+    assert len(program.queued) == program.steps
+    eager = step_times(simulate(unchanged(program), plain(), repeats=2), program.steps)
+    recorded = program.step_high - program.step_low
+    # Without the queue the host would begin its own work 500 µs earlier.
+    assert eager.mean() == pytest.approx(float(recorded.mean()), rel=0.02)
+
+
+def test_a_queue_that_a_graph_empties_holds_nobody(tmp_path):
+    program, done = captured(full_queue(), tmp_path, "step")
+    assert program.queued
+    assert done.schedule.waits.sum() == program.waits.sum()
