@@ -85,7 +85,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) 
             np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0
         )
     kind = str(recorded.get("window_kind", "")) if isinstance(recorded, dict) else ""
-    return _classify(found, compiling, kind)
+    return _classify(found, compiling, kind, _with_validation(trace, found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +213,22 @@ def _period(names: npt.NDArray[np.int64]) -> int | None:
     return None
 
 
-def _classify(found: _Found, compiling: Intervals, window_kind: str) -> Steps:
+def _with_validation(trace: Trace, found: _Found) -> npt.NDArray[np.bool_]:
+    """Tell which training steps hold a validation: our recorder says so, Lightning's rows show it.
+
+    Where every step holds one, it is what these steps are (or they are batches of a validation), and none is marked.
+    """
+    recorded = trace.header.get("hpuprof")
+    told = recorded.get("steps_with_validation") if isinstance(recorded, dict) else None
+    labels = {f"ProfilerStep#{number}" for number in told} if isinstance(told, list) else set()
+    marked = np.array([label in labels for label in found.labels], dtype=bool)
+    rows = _rows(trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool))
+    begin = trace.host.start[rows]
+    marked |= np.searchsorted(begin, found.end) > np.searchsorted(begin, found.start)
+    return np.zeros(len(marked), dtype=bool) if marked.all() else marked
+
+
+def _classify(found: _Found, compiling: Intervals, window_kind: str, validating: npt.NDArray[np.bool_]) -> Steps:
     count = len(found.start)
     wall = found.end - found.start
     excluded = [""] * count
@@ -221,13 +236,16 @@ def _classify(found: _Found, compiling: Intervals, window_kind: str) -> Steps:
     for i in range(count):
         if compile_ns[i] > _COMPILE_SHARE * max(1, wall[i]):
             excluded[i] = "compiling"
+        elif validating[i]:
+            excluded[i] = "validation"
     _mark_borders(found, excluded, window_kind)
     _mark_warm_up(wall, excluded)
     _mark_outliers(wall, excluded)
     untypical = all(excluded)
     if untypical:
         # Better a typical number of an untypical step than none; the report says that no step was typical.
-        keep = [i for i, reason in enumerate(excluded) if reason != "compiling"] or list(range(count))
+        other = ("compiling", "validation")
+        keep = [i for i, reason in enumerate(excluded) if reason not in other] or list(range(count))
         for i in keep:
             excluded[i] = ""
     return Steps(found.start, found.end, found.labels, found.source, found.name, excluded, untypical)

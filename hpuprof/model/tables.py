@@ -120,7 +120,9 @@ class StepRow(Row, frozen=True, kw_only=True):
     start_ns: Annotated[int, Meta(description="Start since the file's first row [ns].")]
     wall_ns: Annotated[int, Meta(description="Length of the step [ns].")]
     used: Annotated[bool, Meta(description="Whether the step enters medians.")]
-    excluded: Annotated[str, Meta(description="Why not: first, last, warm-up, compiling, outlier; empty when used.")]
+    excluded: Annotated[
+        str, Meta(description="Why not: first, last, warm-up, compiling, validation, outlier; empty when used.")
+    ]
     host_working_ns: Annotated[int | None, Meta(description="Wall minus host_blocked_ns [ns]. None without host rows.")]
     host_blocked_ns: Annotated[
         int | None,

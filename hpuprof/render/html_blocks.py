@@ -86,7 +86,7 @@ def step_blocks(report: Report) -> list[Block]:
                 Chart(
                     "step_times",
                     "Distribution of step times: a point for each step, lines for median and 90th percentile of each rank.",
-                    "Hollow points are steps left out of medians (first, last, warm-up, compiling, outliers). At most 32 ranks, 200 steps each.",
+                    "Hollow points are steps left out of medians (first, last, warm-up, compiling, validation, outliers). At most 32 ranks, 200 steps each.",
                 ),
             ),
         ),

@@ -190,3 +190,18 @@ def test_borders_of_our_own_recordings(tmp_path: Path, kind: str, count: int, ex
     b.annotation("[pl][profile]run_training_batch", 10, 80)  # not needed: the recorder's steps are whole batches
     part = b.reduce(tmp_path)
     assert (part.file.step_source, [s.excluded for s in part.steps]) == ("profiler_step", excluded)
+
+
+def test_a_step_that_holds_a_validation_is_no_typical_step(tmp_path: Path):
+    told = with_steps(100, 100, 400, 100, 100)
+    told.header["hpuprof"] = {"window_kind": "sync", "steps_with_validation": [2, "x"]}
+    assert [s.excluded for s in told.reduce(tmp_path).steps] == ["", "", "validation", "", ""]
+    seen = with_steps(100, 400, 100, names=BATCH)
+    seen.annotation("[pl][profile][Strategy]SingleDeviceStrategy.validation_step", 250, 30)
+    assert [s.excluded for s in seen.reduce(tmp_path).steps] == ["", "validation", "last"]
+
+
+def test_batches_of_a_validation_are_what_they_are(tmp_path: Path):
+    told = with_steps(100, 100, 100)
+    told.header["hpuprof"] = {"window_kind": "sync", "steps_with_validation": [0, 1, 2]}
+    assert [s.excluded for s in told.reduce(tmp_path).steps] == ["", "", ""]
