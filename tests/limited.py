@@ -13,7 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 
@@ -68,7 +70,7 @@ class Limited:
         """Run one command.
 
         Args:
-            arguments: what stands behind `hpuprof`.
+            arguments: what stands behind `hpuprof`; `@tab LOGDIR` looks at a log directory as our TensorBoard tab does.
             cpu_s: seconds of processor time after which the system ends it (SIGXCPU).
             memory_mib: address space that it may have beyond what the imported package takes.
             wall_s: seconds after which a command that waits for ever is ended (SIGALRM); generous, a net and no limit.
@@ -110,6 +112,8 @@ def _child(request: dict) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"], request["cpu_s"] + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.alarm(request["wall_s"])
+    if request["arguments"][0] == "@tab":
+        return _tab(request["arguments"][1])
     from hpuprof.cli.main import main
 
     code = main(request["arguments"])
@@ -118,12 +122,40 @@ def _child(request: dict) -> int:
     return code
 
 
+def _tab(logdir: str) -> int:
+    """Look at a log directory as our TensorBoard tab does, and make the page of each run that has a report."""
+    from hpuprof.render import render
+    from hpuprof.tensorboard_plugin.answers import run_row
+    from hpuprof.tensorboard_plugin.runs import Runs
+
+    runs = Runs(logdir, settled_s=0)
+    runs.refresh()
+    code = 0
+    for state in runs.list():
+        json.dumps(run_row(state))
+        if state.error.startswith("a bug"):
+            sys.stderr.write(state.error + "\n")
+            code = 70
+        if state.report is not None:
+            render(state.report, ".html")
+    return code
+
+
 def _serve() -> None:
     # What every command would import anew.
-    import hpuprof.api
-    import hpuprof.exporting
-    import hpuprof.pipeline
-    import hpuprof.render.text  # noqa: F401
+    for name in (
+        "api",
+        "exporting",
+        "pipeline",
+        "render.text",
+        "render.html",
+        "timeline.merge",
+        "timeline.check",
+        "conversion.run",
+    ):
+        import_module(f"hpuprof.{name}")
+    for name in ("analyze", "inspect", "merge", "check", "convert", "export"):
+        import_module(f"hpuprof.cli.{name}")
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -132,6 +164,8 @@ def _serve() -> None:
             code = 71
             try:
                 code = _child(request)
+            except BaseException:  # noqa: BLE001  with HPUPROF_DEBUG a bug comes up to here
+                os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
             finally:
                 os._exit(code)
         _, status, used = os.wait4(pid, 0)
