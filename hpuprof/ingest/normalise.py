@@ -113,7 +113,7 @@ class Normaliser:
             "dur": dur,
             "name": names,
             "track": tracks,
-            "cat": cats.astype(np.int16),
+            "cat": cats,
         }
         for mask, add in ((target == _HOST, self._add_host), (target == _MAYBE_DEVICE, self._add_lane)):
             if mask.all():
@@ -276,6 +276,9 @@ class Normaliser:
         ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
         if self.flows:
             ignored["flow arrows"] = self.flows
+        comms = self.comms.take(names)
+        if self.comms.refused:
+            self.trouble("HP170", self.comms.refused, "process groups with ranks that cannot be true")
         merged: dict[tuple[str, str], int] = {}
         for category, label, count in unknown:
             merged[category, label] = merged.get((category, label), 0) + count
@@ -305,7 +308,7 @@ class Normaliser:
             mode=dialects.run_mode(family, set(names), activities),
             form=log.form,
             health=health,
-            comms=self.comms.take(names),
+            comms=comms,
         )
 
     def _take_inputs(self, host: dict[str, npt.NDArray[Any]]) -> tuple[list[bytes], list[Detail]]:
@@ -414,7 +417,7 @@ class Normaliser:
             "dur": dur,
             "name": name.astype(np.int32),
             "track": track.astype(np.int32),
-            "cat": cat.astype(np.int16),
+            "cat": cat.astype(np.int32),
         }
         common |= {"correlation": none, "external": none}
         common["comm"] = none.astype(np.int32)
