@@ -44,10 +44,12 @@ class DecodeLog:
     notes: list[recover.Note] = field(default_factory=list)
 
     def note(self, code: str, offset: int, count: int, text: str) -> None:
-        """Remember one thing that went wrong; notes of the same code are merged, the first offset is kept."""
+        """Remember one thing that went wrong; of notes of the same code, the one that stands first in the file gives the words."""
         for old in self.notes:
             if old.code == code:
                 old.count += count
+                if offset < old.offset:
+                    old.offset, old.text = offset, text
                 return
         self.notes.append(recover.Note(code, offset, count, text))
 
@@ -76,6 +78,7 @@ class EventStream:
             events, used, ended = self._whole_rows(buffer)
             if not used:
                 continue
+            self._note_halves(buffer[:used])
             self._skip(used)
             buffer = buffer[used:]
             if ended:
@@ -143,7 +146,7 @@ class EventStream:
             first = max(buffer.find(b"{"), 0)
             if buffer[:first].strip():
                 self.log.note("HP102", self._offset, 1, "text before the trace")
-            self._header(buffer[first : key.start()])
+            self._header(buffer[first : key.start()], self._offset + first)
             return key.end()
         if phase and text[:1] == b"{":
             self.log.form = "bare"
@@ -155,7 +158,8 @@ class EventStream:
             return boundary.end()
         return -1
 
-    def _header(self, text: bytes) -> None:
+    def _header(self, text: bytes, start: int) -> None:
+        self._note_halves(text, start)
         value = recover.loose_json(text.rstrip(b", \t\r\n") + b"}")
         if isinstance(value, dict):
             self.log.header.update(value)
@@ -184,6 +188,13 @@ class EventStream:
         self._note_all(notes)
         return events
 
+    def _note_halves(self, text: bytes, start: int | None = None) -> None:
+        """Tell of escapes that are half of a surrogate pair, which are read as U+FFFD."""
+        found = recover.halves(text)
+        if found:
+            at = (self._offset if start is None else start) + found[0]
+            self.log.note("HP103", at, len(found), "repaired characters that are half of a pair")
+
     def _note_all(self, notes: list[recover.Note]) -> None:
         for note in notes:
             self.log.note(note.code, note.offset, note.count, note.text)
@@ -200,7 +211,7 @@ class EventStream:
             cut = found[-1].start() + 1 if found else len(buffer)
         if cut is None:
             return [], 0, False
-        text = buffer[:cut]
+        text = recover.without_halves(buffer[:cut])
         events = self._decode(text)
         if events is None:
             truncated = self._truncated
@@ -261,6 +272,7 @@ class EventStream:
                 beyond += len(piece)
         self._skip(len(tail) + beyond)
         text = bytes(tail)
+        self._note_halves(text, start)
         body = text.lstrip(b", \t\r\n")
         extra = body
         if self.log.form != "array":
@@ -288,10 +300,12 @@ class EventStream:
 
     def _last(self, buffer: bytes) -> list[Event]:
         """Decode what is left at the end of the file."""
+        whole, buffer = buffer, recover.without_halves(buffer)
         end = self._array_end(buffer)
         if end is None:
             events = self._decode(buffer.rstrip(b", \t\r\n\0"))
             if events is not None:
+                self._note_halves(whole)
                 # Whole rows to the end, but nobody closed the array: Chrome's array form allows that.
                 self._skip(len(buffer))
                 if self.log.form == "object" or (self.log.form == "array" and not events):
@@ -300,6 +314,7 @@ class EventStream:
             rescued, notes, cut_at = recover.recover_events(buffer, self._offset, self._decoder, cut=True)
             end = _end_by_tail(buffer) if cut_at < 0 and self.log.form == "object" else None
             if end is None:
+                self._note_halves(whole)
                 self._note_all(notes)
                 if cut_at >= 0:
                     self.log.note("HP101", self._offset + cut_at, 1, "the file ends inside a row")
@@ -308,8 +323,9 @@ class EventStream:
                 self._skip(len(buffer))
                 return rescued
         rows = self._rows(buffer[: end[0]])
+        self._note_halves(whole[: end[1]])
         self._skip(end[1])
-        self._tail(buffer[end[1] :], iter(()))
+        self._tail(whole[end[1] :], iter(()))
         return rows
 
 

@@ -33,6 +33,15 @@ _MEMBER = re.compile(rb'\s*,?\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
 # Text in place of numbers with decimals keeps their digits; NaN and Infinity are no numbers.
 _ROW_JSON = json.JSONDecoder(strict=False, parse_float=str, parse_constant=lambda _: None)
 _JSON = json.JSONDecoder(strict=False)
+# Half of a pair of surrogates is no character: nothing can be written that holds one. What may be one first, then each
+# escape in turn, since a backslash before it may be escaped itself.
+_HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_MAY_BE_HALF = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
+)
+_ESCAPE = re.compile(rb"\\(?:" + _PAIR + rb"|(" + _HALF + rb")|.)", re.DOTALL)
 _SPACE = b" \t\r\n"
 _BETWEEN = b" ,\t\r\n"
 _JOINED = 64  # leaves that one row may fall into
@@ -49,8 +58,27 @@ class Note:
     text: str
 
 
+def halves(text: bytes) -> list[int]:
+    """Return where escapes stand that are half of a surrogate pair."""
+    if b"\\" not in text or not _MAY_BE_HALF.search(text):
+        return []
+    return [match.start() for match in _ESCAPE.finditer(text) if match[1]]
+
+
+def without_halves(text: bytes) -> bytes:
+    """Put U+FFFD, whose escape is as long, for each escape that is half of a surrogate pair."""
+    found = halves(text)
+    if not found:
+        return text
+    out = bytearray(text)
+    for at in found:
+        out[at : at + 6] = b"\\ufffd"
+    return bytes(out)
+
+
 def loose_json(text: bytes) -> Any:
-    """Parse JSON that may hold control characters, NaN, bad escapes or bad UTF-8; None when that does not help."""
+    """Parse JSON that may hold control characters, NaN, bad escapes, bad UTF-8 or half characters; None when that does not help."""
+    text = without_halves(text)
     for candidate in (text, _clean(text)[0]):
         try:
             return json.loads(candidate.decode("utf-8", "replace"), strict=False)

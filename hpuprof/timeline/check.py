@@ -317,6 +317,8 @@ def _text(report: _Report, stream: EventStream, source: _Scanned, rows: _Rows) -
             add(CHROME, FAILS, count, f"raw control characters {where} {strict}")
         elif seen["utf8"] and "UTF-8" in notes["HP103"].text:
             add(CHROME, NOTE, count, f"bytes that are no UTF-8 {where} show as \ufffd")
+        elif "half of a pair" in notes["HP103"].text:  # JavaScript's parser takes them
+            add(CHROME, NOTE, count, f"characters that are half of a surrogate pair {where} show as \ufffd")
         else:
             for viewer in (CHROME, PERFETTO):
                 add(viewer, FAILS, count, f"{notes['HP103'].text.removeprefix('repaired ')} {where}")
