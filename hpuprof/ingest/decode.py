@@ -242,15 +242,17 @@ class EventStream:
 
         The first `}]` that has a whole row before it ends the array; lists inside arguments have only pieces of one.
         """
-        starts: list[int] | None = None
+        starts: list[int] = []
+        extents: recover.Extents | None = None
         for match in _ARRAY_END.finditer(text):
             if text[match.start()] != 125:  # no row at all
                 return match.start(), match.end()
-            starts = recover.row_starts(text) if starts is None else starts
+            if extents is None:
+                starts, extents = recover.row_starts(text), recover.Extents(text)
             end = match.start() + 1
             before = bisect_right(starts, match.start())
             for start in reversed(starts[max(0, before - 4) : before]):
-                rows = self._decode(text[start:end])
+                rows = self._decode(text[start:end]) if extents.end(start) == end else None
                 if rows is not None and len(rows) == 1 and rows[0].ph:
                     return end, match.end()
         return None
