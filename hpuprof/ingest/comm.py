@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from functools import reduce
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from hpuprof.ingest.wire import Args
 from hpuprof.model.trace import Codes, CommNote
 
 _NUMBERS = re.compile(r"\d+")
-_NAMED_SIZE = re.compile(r"(?P<from>\d+)\s*(?P<way>->|<-)\s*(?P<to>\d+)")
+_NAMED_SIZE = re.compile(r"(?<!\d)(?P<from>\d+)\s*(?P<way>->|<-)\s*(?P<to>\d+)")
 """Point-to-point annotations name their peers: `nccl:send 0->1`, `nccl:recv 1<-0`."""
 _MOST_RANKS = 1 << 18
 """Ranks of a group, and of all groups together that a file tells by start, stride and size: the largest jobs that were told of
@@ -40,7 +39,7 @@ class CommNotes:
     def codes(self, names: Interner, name: npt.NDArray[Any], args: list[Args]) -> Codes:
         """Return the code of each row's note, -1 for rows that belong to no collective; shape `(rows,)`."""
         if len(self._wanted) < len(names):
-            new = [isinstance(n, str) and dialects.is_collective(n) for n in islice(names, len(self._wanted), None)]
+            new = [isinstance(n, str) and dialects.is_collective(n) for n in names.since(len(self._wanted))]
             self._wanted = np.append(self._wanted, new)
         out = np.full(len(name), -1, dtype=np.int32)
         rows = np.flatnonzero(self._wanted[name])

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -73,19 +74,29 @@ class EventStream:
         pieces = iter(self.source)
         buffer = self._open(pieces)
         ended = False
+        more = 0  # bytes to read before it is worth looking again
+        held = [buffer]
         for piece in pieces:
-            buffer += piece
+            held.append(piece)
+            more -= len(piece)
+            if more > 0:
+                continue
+            buffer = b"".join(held)
             events, used, ended = self._whole_rows(buffer)
+            held = [buffer[used:]]
             if not used:
+                more = min(
+                    len(buffer), _ROW_LIMIT - len(buffer)
+                )  # twice as much: what is looked at again adds up to a pass
                 continue
             self._note_halves(buffer[:used])
             self._skip(used)
-            buffer = buffer[used:]
+            buffer = held[0]
             if ended:
                 self._tail(buffer, pieces)
             yield events
         if not ended:
-            yield self._last(buffer)
+            yield self._last(b"".join(held))
         self.log.bytes_read = self._offset
         self.log.compressed = self.source.compressed
         if self.source.problem:
@@ -98,14 +109,19 @@ class EventStream:
 
     def _open(self, pieces: Iterator[bytes]) -> bytes:
         """Read up to the first event; return the buffer that begins there."""
-        buffer = b""
-        for piece in pieces:
-            buffer += piece
-            if _BOM.startswith(buffer):
+        buffer, held, more = b"", [b""], 0
+        for piece in chain(pieces, (b"",)):
+            held.append(piece)
+            more -= len(piece)
+            if more > 0 and piece:
                 continue
+            buffer = b"".join(held)
             if not self._offset and buffer.startswith(_BOM):
                 buffer = buffer[3:]
                 self._skip(3)
+            held = [buffer]
+            if _BOM.startswith(buffer):
+                continue
             start = self._start(buffer)
             if start >= 0:
                 self._skip(start)
@@ -113,6 +129,7 @@ class EventStream:
             limit = _HEADER_LIMIT if buffer.lstrip()[:1] in (b"{", b"") else _PREFIX_LIMIT
             if len(buffer) > limit:
                 break
+            more = min(len(buffer), limit + 1 - len(buffer))
         path = str(self.source.path)
         if self.source.problem:
             raise TraceFormatError(

@@ -48,7 +48,7 @@ class Normaliser:
             "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw", "comm"
         )
         self.comms = CommNotes()
-        self.targets: list[int] = []
+        self.targets = bytearray()  # by code of a category; no copy of it is made for a piece
         self.cat_rows: list[int] = []
         self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
         self.memory: list[tuple[int, bool, int, int, int]] = []
@@ -82,16 +82,20 @@ class Normaliser:
     def _category_codes(self, cats: list[Any]) -> npt.NDArray[np.int32]:
         codes = self.cats.codes(cats)
         if len(self.cats) > len(self.targets):
-            for category in list(self.cats)[len(self.targets) :]:
+            for category in self.cats.since(len(self.targets)):
                 self.targets.append(_target(str(category)))
                 self.cat_rows.append(0)
         return codes
 
+    def _count_categories(self, cats: npt.NDArray[Any]) -> None:
+        counts = np.bincount(cats)
+        for code in np.flatnonzero(counts).tolist():  # a piece has few of a file's categories
+            self.cat_rows[code] += int(counts[code])
+
     def _feed_slices(self, events: list[Event], *, exact: bool) -> None:
         cats = self._category_codes([e.cat for e in events])
-        for code, count in enumerate(np.bincount(cats, minlength=len(self.targets))):
-            self.cat_rows[code] += int(count)
-        target = np.array(self.targets, dtype=np.int8)[cats]
+        self._count_categories(cats)
+        target = np.frombuffer(self.targets, dtype=np.int8)[cats]
         good = target <= _MAYBE_DEVICE
         if not good.all():
             if (target == _UNKNOWN).any():
@@ -401,9 +405,8 @@ class Normaliser:
             return
         columns = np.array(done, dtype=np.int64)
         track, start, dur, name, cat = (columns[:, i] for i in range(5))
-        target = np.array(self.targets, dtype=np.int8)[cat]
-        for code, count in enumerate(np.bincount(cat, minlength=len(self.targets))):
-            self.cat_rows[code] += int(count)
+        target = np.frombuffer(self.targets, dtype=np.int8)[cat]
+        self._count_categories(cat)
         for t, c in zip(track[target == _UNKNOWN].tolist(), cat[target == _UNKNOWN].tolist(), strict=True):
             self.unknown[c, t] = self.unknown.get((c, t), 0) + 1
         keep = target <= _MAYBE_DEVICE
