@@ -24,7 +24,9 @@ from hpuprof.ingest.wire import Event, ExactEvent, RawEvent, WholeEvent
 _KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|bp|s|func)"\s*:'
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb")")
 _ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\")")
-_ARRAY_END = re.compile(rb'(?:\}\s*(?:,\s*)?|\A\s*)\](?=\s*(?:,\s*(?:"|\Z)|\}|\Z))')
+_BEHIND = rb'\](?=\s*(?:,\s*(?:"|\Z)|\}|\Z))'
+_ARRAY_END = re.compile(rb"\}\s*(?:,\s*)?" + _BEHIND)
+_NO_ROW = re.compile(rb"\s*" + _BEHIND)
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _PHASE = re.compile(rb'"ph"\s*:\s*"')
 _BOM = b"\xef\xbb\xbf"
@@ -261,9 +263,10 @@ class EventStream:
         """
         starts: list[int] = []
         extents: recover.Extents | None = None
+        empty = _NO_ROW.match(text)
+        if empty:
+            return empty.span()
         for match in _ARRAY_END.finditer(text):
-            if text[match.start()] != 125:  # no row at all
-                return match.start(), match.end()
             if extents is None:
                 starts, extents = recover.row_starts(text), recover.Extents(text)
             end = match.start() + 1
@@ -277,7 +280,7 @@ class EventStream:
     def _may_end(self, text: bytes) -> bool:
         """Whether the array may have ended behind a last row that is broken; what follows will tell."""
         phase = text.rfind(b'"ph"')
-        return any(match.start() > phase for match in _ARRAY_END.finditer(text, max(phase, 0)))
+        return bool(_ARRAY_END.search(text, phase + 1) or (phase < 0 and _NO_ROW.match(text)))
 
     # ------------------------------------------------------------------------------------------------------ behind the events
 
@@ -350,7 +353,8 @@ class EventStream:
 
 def _end_by_tail(text: bytes) -> tuple[int, int] | None:
     """Find the end of an array whose last row is broken: the `}]` behind which the enclosing object can be read to its end."""
-    for match in list(_ARRAY_END.finditer(text))[:-17:-1]:
+    empty = _NO_ROW.match(text)
+    for match in [*filter(None, [empty]), *_ARRAY_END.finditer(text)][:-17:-1]:
         body = text[match.end() :].lstrip(b", \t\r\n")
         _, end = recover.first_value(b"{" + body, 0)
         if end >= 0 and not body[end - 1 :].strip():
