@@ -231,7 +231,7 @@ def _file_row(trace: Trace, file: TraceFile, steps: Steps, links: Links) -> File
         host_name=str(inside["host"]) if "host" in inside else None,
         world_size=int(inside["world_size"]) if str(inside.get("world_size", "")).isdigit() else None,
         device_name=str(first["name"]) if "name" in first else None,
-        device_memory_bytes=int(memory) if isinstance(memory, (int, float)) and memory > 0 else None,
+        device_memory_bytes=int(memory) if isinstance(memory, (int, float)) and 0 < memory < 2**62 else None,
         family=trace.family,
         generation=trace.generation,
         mode=trace.mode,
@@ -256,7 +256,7 @@ def _file_row(trace: Trace, file: TraceFile, steps: Steps, links: Links) -> File
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else None
 
 
 def _diagnostics(

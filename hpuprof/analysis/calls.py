@@ -296,15 +296,17 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
     groups: dict[CallGroup, int] = {}
     kinds: dict[CallKind, int] = {}
     by_note: dict[CommNote, int] = {}
+    # Thousands of notes share the list of a group's ranks, which may be long: it is told apart by where it lies.
+    lists: dict[int, tuple[int, ...]] = {}
     codes = []
     for note in notes:
-        plain = replace(note, sequence=-1)
+        plain = replace(note, sequence=-1, ranks=(id(note.ranks),))
         if plain not in by_note:
             told = members.get(note.group) or (next(iter(members.values())) if len(members) == 1 else ("", "", ()))
             group = CallGroup(
                 name=note.group or told[0],
                 text=note.group_text or told[1],
-                ranks=tuple(sorted(note.ranks or told[2])),
+                ranks=_sorted_once(note.ranks or told[2], lists),
                 size=note.group_size if note.group_size > 0 else len(told[2]) or -1,
             )
             kind = CallKind(
@@ -318,6 +320,12 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
             by_note[plain] = kinds.setdefault(kind, len(kinds))
         codes.append(by_note[plain])
     return list(groups), list(kinds), np.array(codes, dtype=np.int64)
+
+
+def _sorted_once(ranks: tuple[int, ...], known: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+    if id(ranks) not in known:
+        known[id(ranks)] = tuple(sorted(ranks))
+    return known[id(ranks)]
 
 
 def _message_bytes(note: CommNote, size: int) -> int:
@@ -340,7 +348,7 @@ def _configured(header: dict[str, object]) -> dict[str, tuple[str, str, tuple[in
         if not isinstance(entry, dict):
             continue
         ranks = entry.get("ranks")
-        members = tuple(r for r in ranks if isinstance(r, int)) if isinstance(ranks, list) else ()
+        members = tuple(r for r in ranks if isinstance(r, int) and 0 <= r < 2**31) if isinstance(ranks, list) else ()
         name, text = str(entry.get("pg_name", "")), str(entry.get("pg_desc", ""))
         out[name] = (name, text, members)
     return out

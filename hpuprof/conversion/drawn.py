@@ -21,6 +21,7 @@ from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
 from hpuprof.conversion.identifiers import Amended, Identifiers
 from hpuprof.conversion.sheet import Sheet
+from hpuprof.conversion.text import track_number
 from hpuprof.ingest import dialects
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -49,6 +50,11 @@ def plan(trace: Trace) -> Tab:
     return _Drawing(trace).tab()
 
 
+def _process(pid: str) -> int:
+    found = track_number(pid)
+    return _LANES if found is None else found
+
+
 class _Drawing:
     """One trace and the rows that are drawn for it."""
 
@@ -66,8 +72,7 @@ class _Drawing:
         trace = self.trace
         direct = dialects.links_rows(trace.family, set(trace.categories))
         direct = direct and all(
-            trace.tracks[t].pid.isdecimal() and int(trace.tracks[t].pid) < 64
-            for t in np.unique(trace.device.track).tolist()
+            track_number(trace.tracks[t].pid) in range(64) for t in np.unique(trace.device.track).tolist()
         )
         steps = find_steps(trace, self.roles, compile_intervals(trace))
         steps_drawn = steps.source != "profiler_step"
@@ -103,14 +108,14 @@ class _Drawing:
     def _main(self) -> tuple[str, int]:
         """Return the process and thread that steps belong to; a trace of the device alone gets one of its own."""
         for track, role in zip(self.trace.tracks, self.roles.tolist(), strict=True):
-            if role == Role.MAIN and track.tid.isdecimal():
-                pid, tid = track.os_thread.split("/", 1)
-                return pid, int(tid)
+            tid = track_number(track.tid)
+            if role == Role.MAIN and tid is not None:
+                return track.os_thread.split("/", 1)[0], tid
         return "", 0
 
     def _steps(self, steps: Steps) -> None:
         pid, tid = self._main()
-        process = int(pid) if pid.isdecimal() else _LANES
+        process = _process(pid)
         if not pid:
             self.sheet.name_track(process, tid, "steps", process="host (not traced)")
         for i, (start, end) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
@@ -149,7 +154,7 @@ class _Drawing:
                 "ph": "i",
                 "s": "t",
                 "name": "[memory]",
-                "pid": int(pid or _LANES),
+                "pid": _process(pid),
                 "tid": tid,
                 "ts": self.sheet.stamp(when),
             }
@@ -171,7 +176,7 @@ class _Drawing:
         """Return the process and thread of the OS on which a host row ran, as numbers."""
         track = self.trace.tracks[int(self.trace.host.track[row])]
         pid, _, tid = track.os_thread.partition("/")
-        return (int(pid) if pid.isdecimal() else _LANES), (int(tid) if tid.isdecimal() else 0)
+        return _process(pid), track_number(tid) or 0
 
     def _device(self) -> float | None:
         trace, device = self.trace, self.trace.device

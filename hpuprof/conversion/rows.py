@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from hpuprof.conversion.drawn import Tab
-from hpuprof.conversion.text import micros, shortened
+from hpuprof.conversion.text import micros, shortened, track_number
 from hpuprof.ingest import dialects
 from hpuprof.ingest.stamps import exact_ns
 from hpuprof.ingest.wire import Args, ExactEvent, RawEvent
@@ -171,29 +171,29 @@ class Rewriter:
                 isinstance(plain, str) and plain.isdecimal()
             )
             self._threads[tid] = None if known else b"%d" % (900_000 + len(self._threads))
-        number = self._threads[tid]
-        if number is not None:
+        stand_in = self._threads[tid]
+        if stand_in is not None:
             was["tid"] = _plain(row.tid)
-            row.tid = msgspec.Raw(number)
+            row.tid = msgspec.Raw(stand_in)
 
     def _amend(self, row: RawEvent, numbers: _Numbers, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
-        number = numbers.get(_key(row, stamp)) if numbers else None
-        if number is not None:
-            _set(row, "External id", number, was, added)
+        external = numbers.get(_key(row, stamp)) if numbers else None
+        if external is not None:
+            _set(row, "External id", external, was, added)
 
     def _kernel(self, row: RawEvent, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
         """A kernel names its device by number, equal to its process, and carries both identifiers."""
         key = _key(row, stamp) if self.tab.amended.device else None
         args = bytes(row.args)
         pid = _plain(row.pid)
-        device = int(pid) if isinstance(pid, (int, str)) else 0
+        device = track_number(str(pid)) or 0  # rows that are far from the others may name anything
         if isinstance(pid, str):
             was["pid"], row.pid = pid, msgspec.Raw(b"%d" % device)
         if b'"device":%d' % device not in args.replace(b": ", b":"):
             _set(row, "device", device, was, added)
-        number = self.tab.amended.device.get(key) if key else None
-        if number is not None:
-            _set(row, "External id", number, was, added)
+        external = self.tab.amended.device.get(key) if key else None
+        if external is not None:
+            _set(row, "External id", external, was, added)
         elif b'xternal id"' not in args:
             added["External id"] = 0
         if b'"correlation"' not in args:

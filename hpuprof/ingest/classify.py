@@ -82,6 +82,20 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
     )
 
 
+def _combinations(parts: tuple[npt.NDArray[Any], ...], sizes: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return a row of each distinct combination of codes, in the order of the codes, and the combination of each row."""
+    key = np.zeros(len(parts[0]), dtype=np.int64)
+    many = 1
+    for part, size in zip(parts, sizes, strict=True):
+        if many * size >= 2**62:  # a file may hold so many distinct words that their product fits no integer
+            distinct, key = np.unique(key, return_inverse=True)
+            many = len(distinct)
+        key = key * size + part
+        many *= size
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first, inverse
+
+
 def _device_rows(
     columns: dict[str, npt.NDArray[Any]], collected: Collected, cats: list[str], tracks: list[Track]
 ) -> tuple[DeviceRows, list[str]]:
@@ -94,10 +108,8 @@ def _device_rows(
     # Each distinct combination is classified once; the combinations of a file are few.
     parts = (engine_of_track, columns["cat"], columns["name"], columns["hw"])
     sizes = (len(engines), len(cats), len(names), len(hw_events))
-    unique, inverse = np.unique(
-        np.ravel_multi_index(parts, sizes) if len(engine_of_track) else engine_of_track, return_inverse=True
-    )
-    combinations = np.stack(np.unravel_index(unique, sizes), axis=1).tolist()
+    first, inverse = _combinations(parts, sizes)
+    combinations = np.stack([part[first] for part in parts], axis=1).tolist()
     by_code = list(engines)
     kinds, engine_codes = [], []
     for engine, cat, name, hw in combinations:

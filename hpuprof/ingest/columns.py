@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,10 @@ class Interner(dict[Any, int]):
     def __missing__(self, key: Any) -> int:
         code = self[key] = len(self)
         return code
+
+    def since(self, count: int) -> list[Any]:
+        """Return the keys whose codes are `count` and above, without a walk over the others."""
+        return list(islice(reversed(self), max(0, len(self) - count)))[::-1]
 
     def codes(self, keys: list[Any]) -> npt.NDArray[np.int32]:
         """Return the code of each key, dtype int32."""

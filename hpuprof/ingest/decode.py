@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -23,7 +24,9 @@ from hpuprof.ingest.wire import Event, ExactEvent, RawEvent, WholeEvent
 _KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|bp|s|func)"\s*:'
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb")")
 _ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\")")
-_ARRAY_END = re.compile(rb'(?:\}\s*(?:,\s*)?|\A\s*)\](?=\s*(?:,\s*(?:"|\Z)|\}|\Z))')
+_BEHIND = rb'\](?=\s*(?:,\s*(?:"|\Z)|\}|\Z))'
+_ARRAY_END = re.compile(rb"\}\s*(?:,\s*)?" + _BEHIND)
+_NO_ROW = re.compile(rb"\s*" + _BEHIND)
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _PHASE = re.compile(rb'"ph"\s*:\s*"')
 _BOM = b"\xef\xbb\xbf"
@@ -44,10 +47,12 @@ class DecodeLog:
     notes: list[recover.Note] = field(default_factory=list)
 
     def note(self, code: str, offset: int, count: int, text: str) -> None:
-        """Remember one thing that went wrong; notes of the same code are merged, the first offset is kept."""
+        """Remember one thing that went wrong; of notes of the same code, the one that stands first in the file gives the words."""
         for old in self.notes:
             if old.code == code:
                 old.count += count
+                if offset < old.offset:
+                    old.offset, old.text = offset, text
                 return
         self.notes.append(recover.Note(code, offset, count, text))
 
@@ -71,18 +76,29 @@ class EventStream:
         pieces = iter(self.source)
         buffer = self._open(pieces)
         ended = False
+        more = 0  # bytes to read before it is worth looking again
+        held = [buffer]
         for piece in pieces:
-            buffer += piece
-            events, used, ended = self._whole_rows(buffer)
-            if not used:
+            held.append(piece)
+            more -= len(piece)
+            if more > 0:
                 continue
+            buffer = b"".join(held)
+            events, used, ended = self._whole_rows(buffer)
+            held = [buffer[used:]]
+            if not used:
+                more = min(
+                    len(buffer), _ROW_LIMIT - len(buffer)
+                )  # twice as much: what is looked at again adds up to a pass
+                continue
+            self._note_halves(buffer[:used])
             self._skip(used)
-            buffer = buffer[used:]
+            buffer = held[0]
             if ended:
                 self._tail(buffer, pieces)
             yield events
         if not ended:
-            yield self._last(buffer)
+            yield self._last(b"".join(held))
         self.log.bytes_read = self._offset
         self.log.compressed = self.source.compressed
         if self.source.problem:
@@ -95,14 +111,19 @@ class EventStream:
 
     def _open(self, pieces: Iterator[bytes]) -> bytes:
         """Read up to the first event; return the buffer that begins there."""
-        buffer = b""
-        for piece in pieces:
-            buffer += piece
-            if _BOM.startswith(buffer):
+        buffer, held, more = b"", [b""], 0
+        for piece in chain(pieces, (b"",)):
+            held.append(piece)
+            more -= len(piece)
+            if more > 0 and piece:
                 continue
+            buffer = b"".join(held)
             if not self._offset and buffer.startswith(_BOM):
                 buffer = buffer[3:]
                 self._skip(3)
+            held = [buffer]
+            if _BOM.startswith(buffer):
+                continue
             start = self._start(buffer)
             if start >= 0:
                 self._skip(start)
@@ -110,6 +131,7 @@ class EventStream:
             limit = _HEADER_LIMIT if buffer.lstrip()[:1] in (b"{", b"") else _PREFIX_LIMIT
             if len(buffer) > limit:
                 break
+            more = min(len(buffer), limit + 1 - len(buffer))
         path = str(self.source.path)
         if self.source.problem:
             raise TraceFormatError(
@@ -143,7 +165,7 @@ class EventStream:
             first = max(buffer.find(b"{"), 0)
             if buffer[:first].strip():
                 self.log.note("HP102", self._offset, 1, "text before the trace")
-            self._header(buffer[first : key.start()])
+            self._header(buffer[first : key.start()], self._offset + first)
             return key.end()
         if phase and text[:1] == b"{":
             self.log.form = "bare"
@@ -155,7 +177,8 @@ class EventStream:
             return boundary.end()
         return -1
 
-    def _header(self, text: bytes) -> None:
+    def _header(self, text: bytes, start: int) -> None:
+        self._note_halves(text, start)
         value = recover.loose_json(text.rstrip(b", \t\r\n") + b"}")
         if isinstance(value, dict):
             self.log.header.update(value)
@@ -184,6 +207,13 @@ class EventStream:
         self._note_all(notes)
         return events
 
+    def _note_halves(self, text: bytes, start: int | None = None) -> None:
+        """Tell of escapes that are half of a surrogate pair, which are read as U+FFFD."""
+        found = recover.halves(text)
+        if found:
+            at = (self._offset if start is None else start) + found[0]
+            self.log.note("HP103", at, len(found), "repaired characters that are half of a pair")
+
     def _note_all(self, notes: list[recover.Note]) -> None:
         for note in notes:
             self.log.note(note.code, note.offset, note.count, note.text)
@@ -200,7 +230,7 @@ class EventStream:
             cut = found[-1].start() + 1 if found else len(buffer)
         if cut is None:
             return [], 0, False
-        text = buffer[:cut]
+        text = recover.without_halves(buffer[:cut])
         events = self._decode(text)
         if events is None:
             truncated = self._truncated
@@ -231,15 +261,18 @@ class EventStream:
 
         The first `}]` that has a whole row before it ends the array; lists inside arguments have only pieces of one.
         """
-        starts: list[int] | None = None
+        starts: list[int] = []
+        extents: recover.Extents | None = None
+        empty = _NO_ROW.match(text)
+        if empty:
+            return empty.span()
         for match in _ARRAY_END.finditer(text):
-            if text[match.start()] != 125:  # no row at all
-                return match.start(), match.end()
-            starts = recover.row_starts(text) if starts is None else starts
+            if extents is None:
+                starts, extents = recover.row_starts(text), recover.Extents(text)
             end = match.start() + 1
             before = bisect_right(starts, match.start())
             for start in reversed(starts[max(0, before - 4) : before]):
-                rows = self._decode(text[start:end])
+                rows = self._decode(text[start:end]) if extents.end(start) == end else None
                 if rows is not None and len(rows) == 1 and rows[0].ph:
                     return end, match.end()
         return None
@@ -247,7 +280,7 @@ class EventStream:
     def _may_end(self, text: bytes) -> bool:
         """Whether the array may have ended behind a last row that is broken; what follows will tell."""
         phase = text.rfind(b'"ph"')
-        return any(match.start() > phase for match in _ARRAY_END.finditer(text, max(phase, 0)))
+        return bool(_ARRAY_END.search(text, phase + 1) or (phase < 0 and _NO_ROW.match(text)))
 
     # ------------------------------------------------------------------------------------------------------ behind the events
 
@@ -261,6 +294,7 @@ class EventStream:
                 beyond += len(piece)
         self._skip(len(tail) + beyond)
         text = bytes(tail)
+        self._note_halves(text, start)
         body = text.lstrip(b", \t\r\n")
         extra = body
         if self.log.form != "array":
@@ -288,10 +322,12 @@ class EventStream:
 
     def _last(self, buffer: bytes) -> list[Event]:
         """Decode what is left at the end of the file."""
+        whole, buffer = buffer, recover.without_halves(buffer)
         end = self._array_end(buffer)
         if end is None:
             events = self._decode(buffer.rstrip(b", \t\r\n\0"))
             if events is not None:
+                self._note_halves(whole)
                 # Whole rows to the end, but nobody closed the array: Chrome's array form allows that.
                 self._skip(len(buffer))
                 if self.log.form == "object" or (self.log.form == "array" and not events):
@@ -300,6 +336,7 @@ class EventStream:
             rescued, notes, cut_at = recover.recover_events(buffer, self._offset, self._decoder, cut=True)
             end = _end_by_tail(buffer) if cut_at < 0 and self.log.form == "object" else None
             if end is None:
+                self._note_halves(whole)
                 self._note_all(notes)
                 if cut_at >= 0:
                     self.log.note("HP101", self._offset + cut_at, 1, "the file ends inside a row")
@@ -308,14 +345,16 @@ class EventStream:
                 self._skip(len(buffer))
                 return rescued
         rows = self._rows(buffer[: end[0]])
+        self._note_halves(whole[: end[1]])
         self._skip(end[1])
-        self._tail(buffer[end[1] :], iter(()))
+        self._tail(whole[end[1] :], iter(()))
         return rows
 
 
 def _end_by_tail(text: bytes) -> tuple[int, int] | None:
     """Find the end of an array whose last row is broken: the `}]` behind which the enclosing object can be read to its end."""
-    for match in list(_ARRAY_END.finditer(text))[:-17:-1]:
+    empty = _NO_ROW.match(text)
+    for match in [*filter(None, [empty]), *_ARRAY_END.finditer(text)][:-17:-1]:
         body = text[match.end() :].lstrip(b", \t\r\n")
         _, end = recover.first_value(b"{" + body, 0)
         if end >= 0 and not body[end - 1 :].strip():

@@ -20,6 +20,9 @@ from typing import Literal
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 
 Target = Literal["host", "device", "memory", "ignore"]
+LONGEST = 8192
+"""Characters of a name in which rules look for words. The longest names of traces are kernels' templates of some 5,000; one name of
+100 MB, which compresses to 100 kB, would take minutes in some thirty patterns."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def row_rule(category: str, *, lane: bool) -> RowRule | None:
 
 # ---------------------------------------------------------------------------------------------------------------- engines
 
-_HPU_THREAD = re.compile(r"^\[H?D\d+\]\s*(?P<engine>.+)$")
+_HPU_THREAD = re.compile(r"^\[H?D\d+\](?=.)\s*(?P<engine>.*)")
 _HPU_ENGINE_WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\bTPC\b", re.IGNORECASE), "TPC"),
     (re.compile(r"\bMME\b", re.IGNORECASE), "MME"),
@@ -129,6 +132,7 @@ def hpu_engine(thread_name: str, process_name: str, pid: int | None, tid: int | 
     A thread named `[HD0] TPC 0` (or `TPC_0` in a device process) is a lane; without a thread name, pid 0 with an
     engine's lane number. pid 0 alone proves nothing: python rows were seen there too.
     """
+    thread_name = thread_name[:LONGEST]
     match = _HPU_THREAD.match(thread_name)
     in_device = bool(HPU_PROCESS.match(process_name)) or pid == 0
     label = match["engine"] if match else thread_name if in_device else ""
@@ -254,6 +258,7 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
 
 def device_rule(*, engine: str, category: str, name: str, hw_event: str = "") -> DeviceRule:
     """Return the first device rule that fits; the last one fits every row."""
+    name, hw_event = name[:LONGEST], hw_event[:LONGEST]
     for rule in DEVICE_RULES:
         if rule.matches(engine=engine, category=category.lower(), name=name, hw_event=hw_event):
             return rule
@@ -411,7 +416,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "data-loader",
         (_O, _A),
         re.compile(
-            r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[LightningDataModule\]\S*_dataloader$",
+            r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[LightningDataModule\](?:(?!\[LightningDataModule\])\S)*_dataloader$",
             re.IGNORECASE,
         ),
         Activity.DATA_LOADER,
@@ -501,6 +506,7 @@ def activity(kind: HostKind, name: str) -> Activity:
 
 def activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
     """Return the first activity rule that fits, or None."""
+    name = name[:LONGEST]
     for rule in ACTIVITY_RULES:
         if kind in rule.kinds and rule.name.search(name):
             return rule
@@ -553,6 +559,7 @@ _COLLECTIVE_ANNOTATION = re.compile(r"^(?P<library>nccl|gloo|hccl|xccl|rccl|ucc|
 
 def tab_collective(name: str) -> str | None:
     """Return the one of the ten names by which the tab knows collectives; None for what it has no name for."""
+    name = name[:LONGEST]
     library = _COLLECTIVE_ANNOTATION.match(name)
     for pattern, plain in _COLLECTIVE_NAMES:
         if pattern.search(name):
@@ -578,7 +585,7 @@ def device_number(process: str, pid: str) -> int:
     """Return the number of the device that a lane's process belongs to, 0 when neither name nor number tells."""
     match = HPU_PROCESS.match(process)
     number = process.rsplit(":", 1)[-1] if match else pid
-    return int(number) if number.isdecimal() and int(number) < 64 else 0
+    return int(number) if number.isdecimal() and len(number) <= 9 and int(number) < 64 else 0
 
 
 def call_name(name: str) -> str:
@@ -686,7 +693,7 @@ _NO_TRANSFER = frozenset({"wait", "init", "end", "synchronize", "commgetasyncerr
 
 def is_collective(name: str) -> bool:
     """Tell whether a row's name belongs to a collective."""
-    return _COLLECTIVE.search(name) is not None
+    return _COLLECTIVE.search(name[:LONGEST]) is not None
 
 
 def runs_on_host(name: str) -> bool:
@@ -698,7 +705,7 @@ def collective_op(name: str) -> str | None:
     """Return the operation of a collective's name in any dialect (`ncclDevKernel_AllReduce_Sum_f32`, `_allgather_base`,
     `gloo:all_reduce`, `hcclAllReduce`, `c10d::allreduce_`), None when the name does not tell.
     """  # noqa: D205 - one sentence that needs two lines
-    plain = _PREFIX.sub("", name.split("(", 1)[0]).replace("_", "").lower()
+    plain = _PREFIX.sub("", name[:LONGEST].split("(", 1)[0]).replace("_", "").lower()
     if plain in _NO_TRANSFER:
         return None
     return next((op for word, op in _OPS if word in plain), None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import csv
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -24,6 +24,7 @@ from hpuprof.model.trace import Trace
 
 _TIME = "Timestamp[usec]"
 REQUIRED = ("Name", "Engine", "Event type", _TIME)
+_LINE_LIMIT = 1 << 20
 _CATEGORY = {"MME": "Kernel", "TPC": "Kernel"}
 
 
@@ -62,14 +63,20 @@ def _slices(path: str | Path, log: DecodeLog, normaliser: Normaliser) -> list[Ex
 
 
 def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:
-    """Yield lines; `log.bytes_read` is the offset of the last one yielded."""
-    offset, rest = 0, b""
+    """Yield lines; `log.bytes_read` is the offset of the last one yielded. What is too long for a line is left out and told."""
+    offset, rest, within = 0, b"", False  # within a line that is too long
     for piece in source:
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             log.bytes_read = offset
             offset += len(line) + 1
-            yield line.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").replace("\0", "")
+            if not within:
+                yield line.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").replace("\0", "")
+            within = False
+        if len(rest) > _LINE_LIMIT or (within and rest):
+            if not within:
+                log.note("HP102", offset, 1, "lines of more than a megabyte")
+            offset, rest, within = offset + len(rest), b"", True
     if rest:
         log.bytes_read = offset
         yield rest.decode("utf-8", "replace").replace("\0", "")
@@ -79,14 +86,21 @@ def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
     """Yield rows by column name. A row with too few columns is lost; at the end of the file it means that the file was cut."""
     reader = csv.DictReader(_lines(source, log))
     short: list[int] = []
-    try:
-        for row in reader:
+    read = 0
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            # The reader begins anew with the next line; a stray quote costs the lines up to where its field grew too long.
+            log.note("HP102", log.bytes_read, reader.reader.line_num - read, f"text that is no CSV ({error})")
+        else:
             if None in row.values():
                 short.append(log.bytes_read)
             else:
                 yield row
-    except csv.Error as error:
-        log.note("HP102", log.bytes_read, 1, f"text that is no CSV ({error})")
+        read = reader.reader.line_num
     if short and short[-1] == log.bytes_read:
         log.note("HP101", short.pop(), 1, "the file ends inside a row")
     if short:
@@ -158,7 +172,7 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
 
 def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[tuple[dict[str, str], Decimal, Decimal]]:
     """Pair BEGIN with END per engine and node, first in first out; yield the END row (they say the same) and both stamps."""
-    opened: dict[tuple[str, str, str], list[Decimal]] = defaultdict(list)
+    opened: dict[tuple[str, str, str], deque[Decimal]] = defaultdict(deque)
     dangling = 0
     for row in rows:
         kind = row.get("Event type")
@@ -177,7 +191,7 @@ def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[t
         if kind == "BEGIN":
             opened[key].append(when)
         elif opened[key]:
-            yield row, opened[key].pop(0), when
+            yield row, opened[key].popleft(), when
         else:
             dangling += 1
     if dangling:

@@ -48,7 +48,7 @@ class Normaliser:
             "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw", "comm"
         )
         self.comms = CommNotes()
-        self.targets: list[int] = []
+        self.targets = bytearray()  # by code of a category; no copy of it is made for a piece
         self.cat_rows: list[int] = []
         self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
         self.memory: list[tuple[int, bool, int, int, int]] = []
@@ -82,16 +82,20 @@ class Normaliser:
     def _category_codes(self, cats: list[Any]) -> npt.NDArray[np.int32]:
         codes = self.cats.codes(cats)
         if len(self.cats) > len(self.targets):
-            for category in list(self.cats)[len(self.targets) :]:
+            for category in self.cats.since(len(self.targets)):
                 self.targets.append(_target(str(category)))
                 self.cat_rows.append(0)
         return codes
 
+    def _count_categories(self, cats: npt.NDArray[Any]) -> None:
+        counts = np.bincount(cats)
+        for code in np.flatnonzero(counts).tolist():  # a piece has few of a file's categories
+            self.cat_rows[code] += int(counts[code])
+
     def _feed_slices(self, events: list[Event], *, exact: bool) -> None:
         cats = self._category_codes([e.cat for e in events])
-        for code, count in enumerate(np.bincount(cats, minlength=len(self.targets))):
-            self.cat_rows[code] += int(count)
-        target = np.array(self.targets, dtype=np.int8)[cats]
+        self._count_categories(cats)
+        target = np.frombuffer(self.targets, dtype=np.int8)[cats]
         good = target <= _MAYBE_DEVICE
         if not good.all():
             if (target == _UNKNOWN).any():
@@ -113,7 +117,7 @@ class Normaliser:
             "dur": dur,
             "name": names,
             "track": tracks,
-            "cat": cats.astype(np.int16),
+            "cat": cats,
         }
         for mask, add in ((target == _HOST, self._add_host), (target == _MAYBE_DEVICE, self._add_lane)):
             if mask.all():
@@ -276,6 +280,9 @@ class Normaliser:
         ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
         if self.flows:
             ignored["flow arrows"] = self.flows
+        comms = self.comms.take(names)
+        if self.comms.refused:
+            self.trouble("HP170", self.comms.refused, "process groups with ranks that cannot be true")
         merged: dict[tuple[str, str], int] = {}
         for category, label, count in unknown:
             merged[category, label] = merged.get((category, label), 0) + count
@@ -305,7 +312,7 @@ class Normaliser:
             mode=dialects.run_mode(family, set(names), activities),
             form=log.form,
             health=health,
-            comms=self.comms.take(names),
+            comms=comms,
         )
 
     def _take_inputs(self, host: dict[str, npt.NDArray[Any]]) -> tuple[list[bytes], list[Detail]]:
@@ -398,9 +405,8 @@ class Normaliser:
             return
         columns = np.array(done, dtype=np.int64)
         track, start, dur, name, cat = (columns[:, i] for i in range(5))
-        target = np.array(self.targets, dtype=np.int8)[cat]
-        for code, count in enumerate(np.bincount(cat, minlength=len(self.targets))):
-            self.cat_rows[code] += int(count)
+        target = np.frombuffer(self.targets, dtype=np.int8)[cat]
+        self._count_categories(cat)
         for t, c in zip(track[target == _UNKNOWN].tolist(), cat[target == _UNKNOWN].tolist(), strict=True):
             self.unknown[c, t] = self.unknown.get((c, t), 0) + 1
         keep = target <= _MAYBE_DEVICE
@@ -414,7 +420,7 @@ class Normaliser:
             "dur": dur,
             "name": name.astype(np.int32),
             "track": track.astype(np.int32),
-            "cat": cat.astype(np.int16),
+            "cat": cat.astype(np.int32),
         }
         common |= {"correlation": none, "external": none}
         common["comm"] = none.astype(np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,6 +27,7 @@ def pair(marks: list[Mark], nameless: int) -> Paired:
     """
     order = sorted(range(len(marks)), key=lambda i: (marks[i][0], marks[i][1], i))
     stack: list[tuple[int, int, int]] = []
+    places: dict[int, list[int]] = defaultdict(list)  # where in the stack each name lies
     current, lost_begin, lost_end = -1, 0, 0
     done: list[tuple[int, int, int, int, int]] = []
     for i in order:
@@ -33,15 +35,20 @@ def pair(marks: list[Mark], nameless: int) -> Paired:
         if track != current:
             lost_begin += len(stack)
             stack, current = [], track
+            places.clear()
         if is_begin:
+            places[name].append(len(stack))
             stack.append((name, ts, cat))
             continue
-        depth = next((d for d in range(len(stack) - 1, -1, -1) if stack[d][0] == name or name == nameless), None)
-        if depth is None:
+        fitting = range(len(stack)) if name == nameless else places[name]
+        if not fitting:
             lost_end += 1
             continue
+        depth = fitting[-1]
         lost_begin += len(stack) - depth - 1
         begin_name, begin, begin_cat = stack[depth]
+        for closed, _, _ in stack[depth:]:
+            places[closed].pop()
         del stack[depth:]
         done.append((track, begin, ts - begin, begin_name, begin_cat))
     lost_begin += len(stack)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +24,34 @@ _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrtu]|u[0-9a-fA-F]{4})|\\u(?![0-9a-fA-F]
 _ROW_START = re.compile(rb'\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:')
 _PHASE = re.compile(rb'"ph"\s*:')
 _ARGS_FIRST = re.compile(rb'\{\s*"args"')
-_TEXT_FIELD = rb'"%s"\s*:\s*"(.*?)"\s*(?=,\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:|\}\s*,?\s*$)'
+_TEXT_START = rb'"%s"\s*:\s*"'
+# A quote behind which another key, or the end of the row, stands.
+_TEXT_END = re.compile(rb'"\s*(?=,\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:|\}[\s,]*\Z)')
 _NUMBER_FIELD = rb'"%s"\s*:\s*"?(-?[0-9][0-9.eE+-]*)"?\s*[,}]'
 _FIELDS = {"text": ("ph", "name", "cat", "pid", "tid"), "number": ("pid", "tid", "ts", "dur")}
 _ARG_NAMES = {f.encode_name: f.name for f in msgspec.structs.fields(Args) if f.type is Any}
 # The last thing in the file is the begin of a row whose first key is not complete.
-_CUT_KEY = re.compile(rb'(?:\A|,)\s*(\{\s*(?:"[^"]*"?\s*)?)\Z')
-_MEMBER = re.compile(rb'\s*,?\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+_CUT_KEY = re.compile(rb'(?:\A|,)\s*(\{\s*(?:"[^"]*(?:"\s*)?)?)\Z')
+_MEMBER = re.compile(rb'\s*(?:,\s*)?("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*', re.DOTALL)
 # Text in place of numbers with decimals keeps their digits; NaN and Infinity are no numbers.
 _ROW_JSON = json.JSONDecoder(strict=False, parse_float=str, parse_constant=lambda _: None)
-_JSON = json.JSONDecoder(strict=False)
+_EXTENT_JSON = json.JSONDecoder(
+    strict=False, parse_int=len, parse_float=len
+)  # numbers of any length; no value is looked at
+# Half of a pair of surrogates is no character: nothing can be written that holds one. What may be one first, then each
+# escape in turn, since a backslash before it may be escaped itself.
+_HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_MAY_BE_HALF = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
+)
+_ESCAPE = re.compile(rb"\\(?:" + _PAIR + rb"|(" + _HALF + rb")|.)", re.DOTALL)
 _SPACE = b" \t\r\n"
 _BETWEEN = b" ,\t\r\n"
 _JOINED = 64  # leaves that one row may fall into
+_PASSES = 16  # over a text, that looking for the ends of its values may cost
+_WORD = 64  # bytes of what may be cut without being a string
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -49,8 +65,27 @@ class Note:
     text: str
 
 
+def halves(text: bytes) -> list[int]:
+    """Return where escapes stand that are half of a surrogate pair."""
+    if b"\\" not in text or not _MAY_BE_HALF.search(text):
+        return []
+    return [match.start() for match in _ESCAPE.finditer(text) if match[1]]
+
+
+def without_halves(text: bytes) -> bytes:
+    """Put U+FFFD, whose escape is as long, for each escape that is half of a surrogate pair."""
+    found = halves(text)
+    if not found:
+        return text
+    out = bytearray(text)
+    for at in found:
+        out[at : at + 6] = b"\\ufffd"
+    return bytes(out)
+
+
 def loose_json(text: bytes) -> Any:
-    """Parse JSON that may hold control characters, NaN, bad escapes or bad UTF-8; None when that does not help."""
+    """Parse JSON that may hold control characters, NaN, bad escapes, bad UTF-8 or half characters; None when that does not help."""
+    text = without_halves(text)
     for candidate in (text, _clean(text)[0]):
         try:
             return json.loads(candidate.decode("utf-8", "replace"), strict=False)
@@ -63,23 +98,53 @@ def loose_members(text: bytes) -> tuple[dict[str, Any], int]:
     """Read the members of an object's inside, up to the first that is broken; also return the bytes that were read."""
     found: dict[str, Any] = {}
     at = 0
+    extents = Extents(text)
     while match := _MEMBER.match(text, at):
-        value, end = first_value(text, match.end())
+        end = extents.end(match.end())
         if end < 0:
             break
-        found[str(first_value(match[1], 0)[0])] = value
+        found[str(loose_json(match[1]))] = loose_json(text[match.end() : end])
         at = end
     return found, at
 
 
 def first_value(text: bytes, start: int) -> tuple[Any, int]:
     """Return the JSON value at `start` and where it ends; -1 when it is broken."""
-    # latin-1 maps bytes to characters one to one, so the end that the parser returns is a byte offset.
-    try:
-        _, end = _JSON.raw_decode(text[start:].decode("latin-1"))
-    except (ValueError, RecursionError):
-        return None, -1
-    return loose_json(text[start : start + end]), start + end
+    end = Extents(text[start:]).end(0)
+    return (None, -1) if end < 0 else (loose_json(text[start : start + end]), start + end)
+
+
+class Extents:
+    """Where JSON values end in a text. Values may lie in each other: looking at all of them costs some passes over the text."""
+
+    def __init__(self, text: bytes) -> None:
+        # latin-1 maps bytes to characters one to one, so the end that the parser returns is a byte offset.
+        self._characters = text.decode("latin-1")
+        self._left = _PASSES * len(text)
+        self._known: dict[int, int] = {}
+        self.cut = False  # the value looked at last goes on to the end of the text, as far as can be told
+
+    def end(self, start: int) -> int:
+        """Return where the value at `start` ends; -1 when it is broken or cut, or when too much was looked at."""
+        if start not in self._known:
+            self._known[start] = self._look(start) if self._left >= 0 else -1
+        return self._known[start]
+
+    def _look(self, start: int) -> int:
+        size = len(self._characters)
+        self.cut = False
+        try:
+            _, end = _EXTENT_JSON.raw_decode(self._characters, start)
+        except json.JSONDecodeError as error:
+            # A cut text is refused at its end, or where its last word, number or string begins.
+            self.cut = error.msg.startswith("Unterminated string") or error.pos > size - _WORD
+            self._left -= (size if self.cut else error.pos) - start
+            return -1
+        except (ValueError, RecursionError):
+            self._left -= size - start
+            return -1
+        self._left -= end - start
+        return int(end)
 
 
 def _clean(text: bytes) -> tuple[bytes, list[str]]:
@@ -202,19 +267,22 @@ class _Rescue:
 
     def _join(self, first: int, last: int) -> int:
         """Append the row that falls into several leaves (its arguments hold objects that look like rows); return how many."""
-        phases = self._phases(first)
-        for end in range(first + 2, min(last, first + _JOINED) + 1):
-            phases += self._phases(end - 1)
-            if phases > 1:
-                break
-            text = self._row(first, end)
-            for candidate in (text, _clean(text)[0]) if phases else ():
-                rows = self._whole(candidate)
-                if rows is not None and len(rows) == 1:
-                    if candidate is not text:
-                        self._note("HP103", self.bounds[first], "repaired raw control characters")
-                    self.events += rows
-                    return end - first
+        begin, stop = self.bounds[first], self.bounds[min(last, first + _JOINED)]
+        length = Extents(self.text[begin:stop]).end(0)
+        end = bisect_left(self.bounds, begin + length)
+        between = self.text[begin + length : self.bounds[end]]
+        if length < 0 or end < first + 2 or between.strip(_BETWEEN):
+            return 0
+        if sum(map(self._phases, range(first, end))) != 1:
+            return 0
+        text = self._row(first, end)
+        for candidate in (text, _clean(text)[0]):
+            rows = self._whole(candidate)
+            if rows is not None and len(rows) == 1:
+                if candidate is not text:
+                    self._note("HP103", begin, "repaired raw control characters")
+                self.events += rows
+                return end - first
         return 0
 
     def _repair(self, leaf: int) -> None:
@@ -233,12 +301,15 @@ class _Rescue:
         leaf, phases = last, 0
         while leaf > first and (phases := phases + self._phases(leaf - 1)) <= 1:
             leaf -= 1
-        while leaf < last and not self._is_cut(self.bounds[leaf]):
-            leaf += 1
-        return leaf
-
-    def _is_cut(self, start: int) -> bool:
-        return first_value(self.text, start)[1] < 0 and is_truncated(b"[" + self.text[start:])
+        rest = self.text[self.bounds[leaf] :]
+        extents, tried = Extents(rest), 0
+        for at in range(leaf, last):
+            start = self.bounds[at] - self.bounds[leaf]
+            if extents.end(start) < 0 and extents.cut and tried < _PASSES:
+                tried += 1
+                if is_truncated(b"[" + rest[start:]):
+                    return at
+        return last
 
 
 def _recover_row(row: bytes, decoder: Any, kind: type) -> tuple[Event | None, str, bytes]:
@@ -304,6 +375,17 @@ def _loose_event(value: Any, kind: type) -> Event | None:
     return _make(fields, args if isinstance(args, dict) else None, kind)
 
 
+def _texts(row: bytes, key: bytes, ends: list[tuple[int, int]]) -> list[bytes]:
+    """Return the texts of a key, each from its quote to the first quote that may end it; `ends` are those."""
+    found, at = [], 0
+    for match in re.finditer(_TEXT_START.replace(b"%s", key), row):
+        which = bisect_left(ends, (match.end(), 0))
+        if match.start() >= at and which < len(ends):
+            found.append(row[match.end() : ends[which][0]])
+            at = ends[which][1]
+    return found
+
+
 def _scrape(row: bytes, kind: type) -> Event | None:
     """Take the plain fields out of a row that is no JSON; None without phase or stamp, or when the text mixes two rows."""
     if len(_PHASE.findall(row)) != 1:
@@ -311,8 +393,9 @@ def _scrape(row: bytes, kind: type) -> Event | None:
     fields: dict[str, Any] = {}
     # Writers that sort keys put the arguments first, others last: the row's own field is the one at the other end.
     own = -1 if _ARGS_FIRST.match(row) else 0
+    ends = [match.span() for match in _TEXT_END.finditer(row)]
     for key in _FIELDS["text"]:
-        found = re.findall(_TEXT_FIELD.replace(b"%s", key.encode()), row, re.DOTALL)
+        found = _texts(row, key.encode(), ends)
         if found:
             fields[key] = found[own].decode("utf-8", "replace")
     for key in _FIELDS["number"]:

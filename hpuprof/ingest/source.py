@@ -11,6 +11,7 @@ from hpuprof.ingest.location import BLOCK_BYTES, local_path, open_binary, shown,
 
 PIECE_BYTES = 256 << 10  # the rows of a piece fit into a processor's own cache, from which their fields are then read
 _GZIP_BLOCK_BYTES = 256 << 10
+_INFLATE_BYTES = 16 << 10  # of compressed bytes go in at once: what is left of them is copied at each member's end
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -48,40 +49,48 @@ class ByteSource:
             yield piece
 
     def _gunzip(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Inflate no more at a time than a piece: 256 kB of gzip may stand for 264 MB."""
         inflate = zlib.decompressobj(wbits=31)
         inside = False  # inside a member that has not ended
         out, total = bytearray(), 0
-        for read in blocks:
-            block = read
-            while block and not self.problem:
-                if not inside and not block.startswith(_GZIP_MAGIC[: len(block)]):
-                    block = block.lstrip(b"\0")
-                    if block and not block.startswith(_GZIP_MAGIC[: len(block)]):
+        for block in _small(blocks):
+            rest, full = block, False
+            while (rest or full) and not self.problem:
+                if not inside and not rest.startswith(_GZIP_MAGIC[: len(rest)]):
+                    rest = rest.lstrip(b"\0")
+                    if rest and not rest.startswith(_GZIP_MAGIC[: len(rest)]):
                         self.problem, self.problem_offset = "bytes that are no gzip follow the last member", total
-                    if not block or self.problem:
+                    if not rest or self.problem:
                         break
                 before = inflate.copy() if inside else None
+                room = self.piece_bytes - len(out)
                 try:
-                    piece = inflate.decompress(block)
+                    piece = inflate.decompress(rest, room)
                 except zlib.error as error:
-                    piece = _up_to_damage(before or zlib.decompressobj(wbits=31), block)
+                    piece = _up_to_damage(before or zlib.decompressobj(wbits=31), rest)
                     self.problem, self.problem_offset = f"gzip data is damaged ({error})", total + len(piece)
                 out += piece
                 total += len(piece)
-                if self.problem:
-                    break
-                inside, block = not inflate.eof, inflate.unused_data
+                # A full piece may leave output behind that needs no more input.
+                inside, full = not inflate.eof, len(piece) == room and not inflate.eof
+                rest = inflate.unconsumed_tail if inside else inflate.unused_data
                 if inflate.eof:
                     inflate = zlib.decompressobj(wbits=31)
-            if len(out) >= self.piece_bytes:
-                yield bytes(out)
-                out.clear()
+                while len(out) >= self.piece_bytes:
+                    yield bytes(out[: self.piece_bytes])
+                    del out[: self.piece_bytes]
             if self.problem:
                 break
         if inside and not self.problem:
             self.problem, self.problem_offset = "gzip stream ends before its end mark", total
         if out:
             yield bytes(out)
+
+
+def _small(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        for start in range(0, len(block), _INFLATE_BYTES):
+            yield block[start : start + _INFLATE_BYTES]
 
 
 def _blocks(head: bytes, handle: BinaryIO, size: int) -> Iterator[bytes]:

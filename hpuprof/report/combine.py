@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from hpuprof.report.place import places
 from hpuprof.report.ranks import across_ranks, build_rank_metrics
 
 _PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
+_DIGITS = 9  # of a window's number
 _R = TypeVar("_R", bound=Row)
 
 
@@ -110,7 +112,13 @@ def combine(
 
 
 def _order(who: Identity) -> tuple[Any, ...]:
-    return who.rank, who.stage, who.action, (0, int(who.window), "") if who.window.isdigit() else (1, 0, who.window)
+    return who.rank, who.stage, who.action, _natural(who.window)
+
+
+def _natural(window: str) -> tuple[int, int, str]:
+    """Put numbered windows in the order of their numbers, before those with names."""
+    number = window.isdecimal() and len(window) <= _DIGITS
+    return (0, int(window), "") if number else (1, 0, window)
 
 
 def _stamped(row: _R, who: Identity) -> _R:
@@ -264,12 +272,13 @@ def _run_diagnostics(
     worlds = [part.file.world_size for _, part in done if part.file.world_size]
     if worlds:
         ranks = {who.rank for who, _ in done}
-        missing = sorted(set(range(max(worlds))) - ranks)
+        world = max(worlds)
+        missing = world - sum(rank < world for rank in ranks)
         if missing:
-            shown = ", ".join(str(r) for r in missing[:8]) + (", …" if len(missing) > 8 else "")
-            found.append(
-                row("HP118", f"{len(ranks)} of {max(worlds)} ranks are here; missing: {shown}", count=len(missing))
-            )
+            # A file may name any number of ranks: no list of them is made.
+            first = ", ".join(str(r) for r in islice((r for r in range(world) if r not in ranks), 8))
+            shown = first + (", …" if missing > 8 else "")
+            found.append(row("HP118", f"{len(ranks)} of {world} ranks are here; missing: {shown}", count=missing))
     if done and all(part.file.unprofiled_step_ns is None for _, part in done):
         found.append(row("HP122", "how long a step takes without the profiler is not in the traces"))
     again = [who for who, _ in done if AGAIN in who.window]

@@ -41,6 +41,7 @@ _CHROME_LIMIT = 512 << 20  # a V8 string holds no more
 _PERFETTO_LIMIT = 1_000_000_000  # the browser's trace processor has 2 GB (4 GB where it is built for 64 bits)
 _TENSORBOARD_LIMIT = 500_000_000  # larger traces leave its Trace tab blank
 _BACKSLASH = re.compile(rb'(?<!\\)(?:\\\\)+"')
+_HELD = 1 << 20
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _NOT_FINITE = re.compile(rb"[:,\[]\s*(?:-?Infinity|NaN)\s*[,}\]]")
 _TRAILING = re.compile(rb'\}\s*,\s*\](?=\s*(?:,\s*"|\}|\Z))')
@@ -83,7 +84,9 @@ class _Scanned(ByteSource):
         for piece in super().__iter__():
             text = rest + piece
             # What may go on in the next piece is looked at with it.
-            cut = text.rfind(b"{") if b"{" in text else 0
+            cut = max(text.rfind(b"{"), 0)
+            if len(text) - cut > _HELD:  # no row is so long; a pattern that goes over its cut is not counted
+                cut = len(text)
             head, rest = text[:cut], text[cut:]
             self._look(head)
             try:
@@ -317,6 +320,8 @@ def _text(report: _Report, stream: EventStream, source: _Scanned, rows: _Rows) -
             add(CHROME, FAILS, count, f"raw control characters {where} {strict}")
         elif seen["utf8"] and "UTF-8" in notes["HP103"].text:
             add(CHROME, NOTE, count, f"bytes that are no UTF-8 {where} show as \ufffd")
+        elif "half of a pair" in notes["HP103"].text:  # JavaScript's parser takes them
+            add(CHROME, NOTE, count, f"characters that are half of a surrogate pair {where} show as \ufffd")
         else:
             for viewer in (CHROME, PERFETTO):
                 add(viewer, FAILS, count, f"{notes['HP103'].text.removeprefix('repaired ')} {where}")

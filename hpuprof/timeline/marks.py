@@ -5,6 +5,7 @@ As `ingest.pairing`, but nothing is lost: what the recording cut is closed where
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,12 +35,14 @@ def pair_marks(marks: list[Mark], start: Ints, *, last_ns: int) -> PairedMarks:
     """Pair on each track: an end closes the innermost open begin of its name, one without a name any. `start`: by row."""
     out = PairedMarks()
     opened: list[Mark] = []
+    places: dict[str, list[int]] = defaultdict(list)  # where among the open ones each name lies
     current = -1
 
     def close(upto: int, when: int) -> int:
         count = len(opened) - upto
         for mark in opened[upto:]:
             out.durations[mark.row] = when - int(start[mark.row])
+            places[mark.name].pop()
         del opened[upto:]
         return count
 
@@ -48,13 +51,14 @@ def pair_marks(marks: list[Mark], start: Ints, *, last_ns: int) -> PairedMarks:
             out.cut += close(0, last_ns)
             current = mark.track
         if mark.begins:
+            places[mark.name].append(len(opened))
             opened.append(mark)
             continue
-        fitting = (d for d in range(len(opened) - 1, -1, -1) if opened[d].name == mark.name or not mark.name)
-        depth = next(fitting, None)
-        if depth is None:
+        fitting = places[mark.name] if mark.name else range(len(opened))
+        if not fitting:
             out.lone.append(mark.row)
             continue
+        depth = fitting[-1]
         out.ends[mark.row] = opened[depth].row
         out.cut += close(depth, int(start[mark.row])) - 1
     out.cut += close(0, last_ns)

@@ -14,7 +14,9 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.source import ByteSource
 
-NAMES = st.sampled_from(["a", 'q"uote', "back\\slash\\", "}]", '}, {"x":1', "\x01", "µ", '"ph"', "[{", "end\\"])
+NAMES = st.sampled_from(
+    ["a", 'q"uote', "back\\slash\\", "}]", '}, {"x":1', "\x01", "µ", '"ph"', "[{", "end\\", "\ud83d\ud83d\ude00"]
+)
 ARGS = st.sampled_from(
     [
         None,
@@ -61,7 +63,7 @@ def files(draw) -> bytes:
             ]
         )
     )
-    data = (head + body + tail).encode()
+    data = (head + body + tail).encode("utf-8", "surrogatepass")
     return data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data
 
 

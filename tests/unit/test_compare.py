@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from builder import TraceBuilder
+from limited import Limited
 
 import hpuprof
 from hpuprof.report.compare.attribution import NAMED
@@ -460,3 +462,11 @@ def test_real_recordings_name_the_data_loader(real_traces):
     )
     assert c.verdict == "better"
     assert "(device idle, data loading)" in c.explanation.split(";")[0]
+
+
+def test_ranks_that_lie_far_apart_cost_no_memory(limited: Limited, tmp_path: Path):
+    for name, rank in itertools.product("ab", (0, 999_999_999)):
+        builder = TraceBuilder(distributedInfo={"rank": rank}).steps(6, 100).host("aten::mm", 10, 20)
+        builder.write(tmp_path / name / f"r_{rank}.pt.trace.json")
+    done = limited("compare", tmp_path / "a", tmp_path / "b", memory_mib=700)
+    assert done.exit == 0, done.stderr

@@ -80,3 +80,19 @@ def test_a_row_that_the_end_of_the_file_cuts_is_lost_and_told(tmp_path: Path):
 def test_a_csv_without_a_pair_is_refused(lines: tuple[str, ...], tmp_path: Path):
     with pytest.raises(TraceFormatError, match="no BEGIN/END pair"):
         read(tmp_path, *lines)
+
+
+@pytest.mark.parametrize(
+    ("odd", "text", "lost"),
+    [
+        ("a" * 200_000, "text that is no CSV (field larger than field limit (131072))", 1),
+        ('"' + "a,b\n" * 50_000, "text that is no CSV (field larger than field limit (131072))", 32_769),
+        ("a" * 3_000_000, "lines of more than a megabyte", 1),
+    ],
+)
+def test_a_field_or_line_too_long_costs_itself_and_not_what_follows(odd: str, text: str, lost: int, tmp_path: Path):
+    trace = read(tmp_path, *PAIR, odd, line("BEGIN", "4371051817507"), line("END", "4371051817508"))
+    assert [d for _, _, d in rows(trace)] == [158, 1000]
+    (told,) = (t for t in trace.health.troubles if t.text == text)
+    assert (told.code, told.offset is not None) == ("HP102", True)
+    assert told.count >= lost

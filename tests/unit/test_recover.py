@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 import msgspec
+import pytest
 
-from hpuprof.ingest.recover import loose_json, loose_members, recover_events, row_starts
+from hpuprof.ingest.recover import loose_json, loose_members, recover_events, row_starts, without_halves
 from hpuprof.ingest.wire import Event, ExactEvent
 
 DECODER = msgspec.json.Decoder(list[Event])
@@ -84,3 +85,18 @@ def test_members_are_read_up_to_the_damage():
 def test_loose_json_accepts_control_characters_and_nan():
     assert loose_json(b'{"a": "x\x01y", "b": [NaN]}') is not None
     assert loose_json(b"{nope") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (rb'"a\ud800"', rb'"a\ufffd"'),
+        (rb'"\udC00b\uDBFF"', rb'"\ufffdb\ufffd"'),
+        (rb'"\ud83d\ude00"', rb'"\ud83d\ude00"'),
+        (rb'"\ud83d\ud83d\ude00\ude00"', rb'"\ufffd\ud83d\ude00\ufffd"'),
+        (rb'"C:\\ud800 \\\ud800"', rb'"C:\\ud800 \\\ufffd"'),
+        (rb'"\ud83d\\ude00 \n\udead"', rb'"\ufffd\\ude00 \n\ufffd"'),
+    ],
+)
+def test_half_of_a_surrogate_pair_becomes_the_replacement_character(text: bytes, read: bytes):
+    assert without_halves(text) == read

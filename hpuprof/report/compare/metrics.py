@@ -146,7 +146,7 @@ def _rank(q: float) -> Callable[[Group, Floats], Estimate]:
 
 def _spread(group: Group, wall: Floats) -> Estimate:
     ranks = group.sample.rank
-    if max(np.bincount(ranks - ranks.min())) < 3:
+    if np.unique(ranks, return_counts=True)[1].max() < 3:
         return Estimate(None)
     function = weighted_spread(wall, ranks)
     return group.sample.statistic(function(np.ones(len(wall))), function)
