@@ -9,7 +9,7 @@ import numpy as np
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import Intervals, contains, measure, subtract, union, union_of
+from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import EngineRow, OverlapRow, PrecisionRow
 from hpuprof.model.trace import Ints, Trace
@@ -72,6 +72,19 @@ def _median(values: Ints) -> int:
     return int(np.median(values)) if len(values) else 0
 
 
+def _per_step(busy: Intervals, used: Intervals) -> tuple[int, int]:
+    """Return the median over the used steps, and the sum, of what is busy in them [ns].
+
+    Cost follows the intervals, not the steps: there may be many lanes that are busy in few of them.
+    """
+    pieces = intersect(busy, used)
+    step = np.searchsorted(used.start, pieces.start, side="right") - 1
+    sums = np.add.reduceat(pieces.dur, np.flatnonzero(np.append([True], step[1:] != step[:-1]))) if len(step) else step
+    if 2 * len(sums) < len(used):
+        return 0, int(sums.sum())
+    return _median(np.append(np.zeros(len(used) - len(sums), dtype=np.int64), sums)), int(sums.sum())
+
+
 def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow]:
     """Summarise each engine class and each of its lanes over the used steps."""
     device = trace.device
@@ -103,7 +116,7 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
         )
         for lane in lanes:
             mine = of_engine[lane]
-            per_step = measure(union(device.start[mine], device.end[mine]), used.start, used.end)
+            median, total = _per_step(union(device.start[mine], device.end[mine]), used)
             out.append(
                 EngineRow(
                     engine=engine,
@@ -111,8 +124,8 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
                     lanes=1,
                     rows=(lane_count := int(inside[mine].sum())),
                     rows_per_step=lane_count / max(1, len(used)),
-                    busy_ns=_median(per_step),
-                    busy_fraction=float(per_step.sum()) / wall,
+                    busy_ns=median,
+                    busy_fraction=float(total) / wall,
                 )
             )
     return out

@@ -7,6 +7,7 @@ stays far below; `benchmarks/growth.py` doubles the sizes and prints the ratios.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -202,13 +203,13 @@ def many_process_groups(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(1_000, cpu_s=30, memory_mib=1_000, commands=("analyze", "merge", "export"))
+@grows(1_000_000, cpu_s=30, memory_mib=1_000, commands=("analyze", "merge", "export"))
 def process_groups_of_many_ranks(size: int) -> bytes:
-    """As many groups as ranks in each."""
-    rows = steps(4, size)
-    for i in range(size):
-        ranks = str(list(range(i, i + size)))
-        told = {"Collective name": "allreduce", "Group size": size, "Process Group Name": str(i), "Process Group Ranks": ranks}  # fmt: skip
+    """As many groups as ranks in each; `size` is how many ranks they name in all."""
+    count = math.isqrt(size)
+    rows = steps(4, count)
+    for i in range(count):
+        told = {"Collective name": "allreduce", "Group size": count, "Process Group Name": str(i), "Process Group Ranks": str(list(range(i, i + count)))}  # fmt: skip
         rows.append(row("record_param_comms", 4 * i, 1, **{**told, "In msg nelems": 9, "dtype": "Float"}))
     return trace(rows)
 
@@ -309,4 +310,92 @@ def many_collectives(size: int) -> bytes:
         told = {"Collective name": "allreduce", "Group size": 4, "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2, 3]"}  # fmt: skip
         rows += [row("record_param_comms", at + 1, 3, **{**told, "In msg nelems": i + 1, "dtype": "Float"}), launch(i + 1, at + 2)]  # fmt: skip
         rows.append(kernel("ncclDevKernel_AllReduce", at + 3, 6, correlation=i + 1))
+    return trace(rows)
+
+
+@grows(8_000, cpu_s=30, commands=EVERY)
+def many_engines(size: int) -> bytes:
+    """A kind of engine for each kernel."""
+    rows = [json.dumps({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "/device:HPU:0"}})]
+    for i in range(size):
+        rows.append(json.dumps({"ph": "M", "name": "thread_name", "pid": 0, "tid": i, "args": {"name": f"[HD0] E{i}X 0"}}))  # fmt: skip
+        rows.append(json.dumps({"ph": "X", "cat": "Kernel", "name": f"k{i}", "pid": 0, "tid": i, "ts": i, "dur": 9}))
+    return trace([*steps(4, size // 4), *rows])
+
+
+@grows(16_000, cpu_s=30)
+def many_steps_of_a_lane(size: int) -> bytes:
+    """As many steps as kernels on an engine's lane, slow at first, each with a mark of the lazy mode."""
+    rows = [json.dumps({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "/device:HPU:0"}})]
+    rows.append(json.dumps({"ph": "M", "name": "thread_name", "pid": 0, "tid": 1, "args": {"name": "[HD0] TPC 0"}}))
+    at = 0
+    for i in range(size):
+        long = 100 if i < size // 3 else 10
+        rows.append(row(f"ProfilerStep#{i}", at, long, "user_annotation"))
+        rows += [row("aten::mm", at + 1, 2), row("StepMarker", at + 4, 1), row(f"my wait {i}", at + 6, 2)]
+        rows.append(json.dumps({"ph": "X", "cat": "Kernel", "name": "k", "pid": 0, "tid": 1, "ts": at + 2, "dur": 5}))
+        at += long
+    return trace(rows)
+
+
+@grows(8_000, cpu_s=30)
+def many_names_of_waits(size: int) -> bytes:
+    """As many operators of names of their own that read back, compile, communicate, allocate and draw numbers, and as many hooks."""
+    rows = steps(8, 20 * size // 8)
+    for i in range(size):
+        at = 20 * i
+        rows += [row("nn.Module: Net_0", at, 19, "python_function"), row(f"torch/nn/modules/module.py({i}): _call_impl", at + 0.1, 18, "python_function")]  # fmt: skip
+        rows += [row(f"mine.py({i}): hook{i}", at + 0.2, 17, "python_function"), row(f"op{i}", at + 1, 15)]
+        rows += [row("cudaMemcpyAsync", at + 2, 6, "cuda_runtime", correlation=i + 1), row("cudaStreamSynchronize", at + 8.1, 1, "cuda_runtime")]  # fmt: skip
+        rows.append(json.dumps({"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)", "pid": 0, "tid": 7, "ts": at + 3, "dur": 2, "args": {"device": 0, "stream": 7, "correlation": i + 1}}))  # fmt: skip
+        rows += [row(f"Torch-Compiled Region: {i}/0", at + 9.2, 1, "user_annotation"), row(f"nccl:all_reduce {i}", at + 10.3, 1, "user_annotation")]  # fmt: skip
+        rows.append(row("cudaMalloc", at + 11.4, 1, "cuda_runtime"))
+    return trace(rows)
+
+
+@grows(16_000, cpu_s=30)
+def many_optimizer_steps(size: int) -> bytes:
+    """As many steps with forward, backward and optimizer as fit, and a learning rate that changes."""
+    rows = []
+    for i in range(size // 4):
+        at = 100 * i
+        rows.append(row(f"ProfilerStep#{i}", at, 100, "user_annotation"))
+        args = {"Sequence number": i, "Fwd thread id": 0, "Input Dims": [[4]], "Input type": ["Scalar"], "Concrete Inputs": [f"{i}.5"]}  # fmt: skip
+        rows.append(row("aten::mul", at + 1, 20, "cpu_op", 1, **args))
+        rows.append(row("MulBackward0", at + 30, 10, "cpu_op", 2, **{"Sequence number": i, "Fwd thread id": 1}))
+        if i % 3:
+            rows.append(row("Optimizer.step#SGD.step", at + 50, 40, "user_annotation"))
+        rows += [row("aten::add_", at + 55, 20, "cpu_op", 1, **args), launch(i + 1, at + 60), kernel("k", at + 65, 5, correlation=i + 1)]  # fmt: skip
+    return trace(rows)
+
+
+@grows(16_000, cpu_s=30)
+def many_graph_launches(size: int) -> bytes:
+    """As many graphs launched as kernels in them."""
+    rows = steps(8, 10 * size // 8)
+    for i in range(size):
+        at = 10 * i
+        rows += [row("cudaGraphLaunch", at + 1, 1, "cuda_runtime", correlation=i + 1), kernel(f"k{i % 7}", at + 3, 2, correlation=i + 1), kernel("z", at + 6, 2, correlation=i + 1)]  # fmt: skip
+    return trace(rows)
+
+
+@grows(16_000, cpu_s=30)
+def nested_collectives(size: int) -> bytes:
+    """Rows that issue collectives, one inside the other, each launching a kernel."""
+    rows = steps(4, 4 * size)
+    for i in range(size // 2):
+        told = {"Collective name": "allreduce", "Process Group Name": str(i % 5), "In msg nelems": i + 1, "dtype": "Float"}  # fmt: skip
+        rows += [row("record_param_comms", i + 1, 8 * size - 2 * i, **told), launch(i + 1, i + 1.2)]
+        rows.append(kernel("ncclDevKernel_AllReduce", size + i, 0.7, correlation=i + 1))
+    return trace(rows)
+
+
+@grows(16_000, cpu_s=30)
+def waits_on_many_streams(size: int) -> bytes:
+    """The host waits behind every launch, each on a stream of its own."""
+    rows = steps(8, 10 * size // 8)
+    for i in range(size):
+        at = 10 * i
+        rows += [launch(i + 1, at + 0.2), kernel("k", at + 3, 2, 1 + i % (size // 8), i + 1)]
+        rows.append(row("cudaStreamSynchronize", at + 2, 6, "cuda_runtime"))
     return trace(rows)
