@@ -13,7 +13,7 @@ from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overla
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
 from hpuprof.analysis.graph_mode.capturability import capturability
 from hpuprof.analysis.graph_mode.constants import read_profile
-from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
+from hpuprof.analysis.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict
 from hpuprof.analysis.host import HostTime, host_time
 from hpuprof.analysis.idle import gap_operator_rows
@@ -82,6 +82,8 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         cut.append(
             Trouble("HP123", comm_count - len(comm_calls), f"collective calls after the first {len(comm_calls)}")
         )
+    if calls.left_out:
+        cut.append(Trouble("HP175", calls.left_out, f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"))
     row = _file_row(trace, file, steps, links)
     given = settings.step_time_ns
     prediction = predict(
@@ -247,16 +249,16 @@ def _file_row(trace: Trace, file: TraceFile, steps: Steps, links: Links) -> File
         steps_used=int(steps.used.sum()),
         linked_fraction=int((links.launch >= 0).sum()) / real if real else None,
         window_kind=str(recorded["window_kind"]) if recorded.get("window_kind") else None,
-        unprofiled_step_ns=_whole(timed.get("step_ns")),
-        unprofiled_spread_ns=_whole(timed.get("spread_ns")),
+        unprofiled_step_ns=_whole(timed.get("step_ns"), least=1),
+        unprofiled_spread_ns=_whole(timed.get("spread_ns"), least=0),
         ignored=trace.health.ignored,
         unknown=list(trace.health.unknown),
         categories=dict(sorted(trace.categories.items())),
     )
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else None
+def _whole(value: object, *, least: int) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**62 else None
 
 
 def _diagnostics(

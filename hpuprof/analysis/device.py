@@ -7,8 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import Intervals, contains, measure, subtract, union, union_of
+from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import EngineRow, OverlapRow, PrecisionRow
 from hpuprof.model.trace import Ints, Trace
@@ -51,10 +52,11 @@ def device_time(trace: Trace) -> DeviceTime:
     }
     compute, communication, copy = kinds[DeviceKind.COMPUTE], kinds[DeviceKind.COMMUNICATION], kinds[DeviceKind.COPY]
     real = device.kind != DeviceKind.MARKER
+    rows = np.flatnonzero(real)
     engines = {}
-    for code in np.unique(device.engine[real]).tolist():
-        rows = real & (device.engine == code)
-        engines[trace.engines[code]] = union(device.start[rows], device.end[rows])
+    for code, places in members(device.engine[rows]):
+        mine = rows[places]
+        engines[trace.engines[code]] = union(device.start[mine], device.end[mine])
     return DeviceTime(
         busy=union_of(compute, communication, copy),
         compute=compute,
@@ -70,24 +72,37 @@ def _median(values: Ints) -> int:
     return int(np.median(values)) if len(values) else 0
 
 
+def _per_step(busy: Intervals, used: Intervals) -> tuple[int, int]:
+    """Return the median over the used steps, and the sum, of what is busy in them [ns].
+
+    Cost follows the intervals, not the steps: there may be many lanes that are busy in few of them.
+    """
+    pieces = intersect(busy, used)
+    step = np.searchsorted(used.start, pieces.start, side="right") - 1
+    sums = np.add.reduceat(pieces.dur, np.flatnonzero(np.append([True], step[1:] != step[:-1]))) if len(step) else step
+    if 2 * len(sums) < len(used):
+        return 0, int(sums.sum())
+    return _median(np.append(np.zeros(len(used) - len(sums), dtype=np.int64), sums)), int(sums.sum())
+
+
 def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow]:
     """Summarise each engine class and each of its lanes over the used steps."""
     device = trace.device
     used = steps.used_windows()
     wall = max(1, used.total_ns)
-    real = device.kind != DeviceKind.MARKER
-    inside = real & contains(used, device.start)
+    rows = np.flatnonzero(device.kind != DeviceKind.MARKER)
+    inside = contains(used, device.start)
+    on_lane: dict[int, dict[int, Ints]] = {}
+    for key, places in members(device.engine[rows].astype(np.int64) * len(trace.tracks) + device.track[rows]):
+        code, lane = divmod(key, len(trace.tracks))
+        on_lane.setdefault(code, {})[lane] = rows[places]
     out = []
     for engine, busy in times.engines.items():
-        code = trace.engines.index(engine)
-        of_engine = real & (device.engine == code)
+        of_engine = on_lane[trace.engines.index(engine)]
         # By label, so that the order of rows in the file does not show.
-        lanes = sorted(
-            np.unique(device.track[of_engine]).tolist(),
-            key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label),
-        )
+        lanes = sorted(of_engine, key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label))
         per_step = measure(busy, used.start, used.end)
-        count = int((inside & (device.engine == code)).sum())
+        count = sum(int(inside[mine].sum()) for mine in of_engine.values())
         out.append(
             EngineRow(
                 engine=engine,
@@ -100,17 +115,17 @@ def engine_rows(trace: Trace, times: DeviceTime, steps: Steps) -> list[EngineRow
             )
         )
         for lane in lanes:
-            rows = of_engine & (device.track == lane)
-            per_step = measure(union(device.start[rows], device.end[rows]), used.start, used.end)
+            mine = of_engine[lane]
+            median, total = _per_step(union(device.start[mine], device.end[mine]), used)
             out.append(
                 EngineRow(
                     engine=engine,
                     lane=trace.tracks[lane].label,
                     lanes=1,
-                    rows=(lane_count := int((inside & rows).sum())),
+                    rows=(lane_count := int(inside[mine].sum())),
                     rows_per_step=lane_count / max(1, len(used)),
-                    busy_ns=_median(per_step),
-                    busy_fraction=float(per_step.sum()) / wall,
+                    busy_ns=median,
+                    busy_fraction=float(total) / wall,
                 )
             )
     return out

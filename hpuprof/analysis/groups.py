@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from hpuprof.model.trace import Ints
 
@@ -54,6 +56,16 @@ def _sorted_pairs(keys: Ints, values: Ints) -> tuple[Ints, Ints]:
 def _rank(count: Ints, q: float) -> Ints:
     rank: Ints = np.maximum(np.ceil(count * q - 1e-9).astype(np.int64) - 1, 0)
     return rank
+
+
+def members(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, Ints]]:
+    """Yield each key, ascending, with the positions where it stands, ascending: one sort instead of a pass for each key."""
+    if not len(keys):
+        return
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    first = np.flatnonzero(np.append([True], ordered[1:] != ordered[:-1]))
+    yield from zip(ordered[first].tolist(), np.split(order, first[1:]), strict=True)
 
 
 def percentile(values: Ints, q: float) -> int | None:

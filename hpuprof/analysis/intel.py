@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime, is_low_precision
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import EMPTY, Intervals, intersect, subtract, union
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
@@ -58,18 +59,17 @@ def intel_row(
     D of a step runs from its first device row's start to its last one's end, idle time inside included; a device row
     belongs to the step in which it starts.
     """
-    if trace.family != "hpu" or not len(times.busy) or not len(steps):
+    if trace.family != "hpu" or not len(times.busy) or not steps.wall.any():
         return None
     device, host = trace.device, trace.host
     real = device.kind != DeviceKind.MARKER
-    at = np.searchsorted(steps.start, device.start, side="right") - 1
+    rows = np.flatnonzero(real & (device.start >= steps.start[0]))
     spans = 0
     last_end = int(steps.end[-1])
-    for step in range(len(steps)):
-        mine = real & (at == step)
-        if mine.any():
-            spans += int(device.end[mine].max()) - int(device.start[mine].min())
-            last_end = max(last_end, int(device.end[mine].max()))
+    for _, places in members(np.searchsorted(steps.start, device.start[rows], side="right")):
+        ends = int(device.end[rows[places]].max())
+        spans += ends - int(device.start[rows[places[0]]])
+        last_end = max(last_end, ends)
     h = int(steps.wall.sum())
     w = last_end - int(steps.start[0])
     windows = union(steps.start, steps.end)

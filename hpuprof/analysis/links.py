@@ -16,7 +16,11 @@ NestIndex = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Nesting:
-    """Operators of one trace as a forest per thread. `rows` index into the host table, sorted by track, then start."""
+    """Operators of one trace as a forest per thread. `rows` index into the host table, sorted by track, then start.
+
+    So positions are in pre-order: what lies inside a row stands right behind it, up to its `stop`. Every question about what lies
+    around or inside is answered with that, never level by level: overlapping rows may nest as deep as there are rows.
+    """
 
     rows: NestIndex
     track: npt.NDArray[np.int32]
@@ -29,15 +33,72 @@ class Nesting:
         """Return the position of the deepest operator of each track that contains each instant, -1 for none."""
         if not len(self.rows):
             return np.full(len(when), -1, dtype=np.int64)
-        span = int(max(self.end.max(initial=0), when.max(initial=0))) + 1
-        keys = self.track.astype(np.int64) * span + self.start
-        at = np.searchsorted(keys, track.astype(np.int64) * span + when, side="right") - 1
-        at = np.where((at >= 0) & (self.track[np.maximum(at, 0)] == track), at, -1)
-        while True:
-            outside = (at >= 0) & (self.end[np.maximum(at, 0)] <= when)
-            if not outside.any():
-                return at
-            at = np.where(outside, self.parent[np.maximum(at, 0)], at)
+        span, opens, (closes, after) = self._span, self._opens, self._closes
+        asked = track.astype(np.int64) * span + np.minimum(when, span - 1)
+        at = np.searchsorted(opens, asked, side="right") - 1
+        last = np.maximum(at, 0)
+        # Open is what opened last, or what was left when something closed since then.
+        found = np.where(self.end[last] > self.start[last], last, self.parent[last])
+        if len(closes):
+            closed = np.searchsorted(closes, asked, side="right") - 1
+            since = (closed >= 0) & (closes[np.maximum(closed, 0)] > opens[last])
+            found = np.where(since, after[np.maximum(closed, 0)], found)
+        return np.where((at >= 0) & (self.track[last] == track), found, -1)
+
+    @cached_property
+    def stop(self) -> NestIndex:
+        """For each row the position behind the last one inside it."""
+        inside = np.searchsorted(self._opens, self.track.astype(np.int64) * self._span + self.end)
+        stop: NestIndex = np.maximum(inside, np.arange(len(self.rows)) + 1)
+        return stop
+
+    @cached_property
+    def depth(self) -> NestIndex:
+        """How many rows lie around each row."""
+        return self.around(np.ones(len(self.rows), dtype=bool))
+
+    def around(self, marked: npt.NDArray[np.bool_]) -> NestIndex:
+        """Return how many of the marked rows lie around each row, itself not counted."""
+        change = np.bincount(np.flatnonzero(marked) + 1, minlength=len(marked) + 1)
+        change -= np.bincount(self.stop[marked], minlength=len(marked) + 1)
+        count: NestIndex = np.cumsum(change)[:-1]
+        return count
+
+    def outermost(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        """Tell which rows lie in no other one of the same code, shape `(rows,)` as `codes`."""
+        order = np.argsort(codes, kind="stable")
+        # A range of positions for each code, so that one running maximum serves all of them.
+        base = np.cumsum(np.append([0], codes[order][1:] != codes[order][:-1])[: len(codes)]) * (len(codes) + 1)
+        reach = np.maximum.accumulate(base + self.stop[order])
+        result = np.ones(len(codes), dtype=bool)
+        result[order[1:]] = (base + order)[1:] >= reach[:-1]
+        return result
+
+    def sums(self, values: Ints) -> Ints:
+        """Return for each row the sum of the values of itself and of everything inside it."""
+        before = np.concatenate([[0], np.cumsum(values)])
+        total: Ints = before[self.stop] - before[:-1]
+        return total
+
+    @cached_property
+    def _span(self) -> int:
+        return int(self.end.max(initial=0)) + 2
+
+    @cached_property
+    def _opens(self) -> Ints:
+        opens: Ints = self.track.astype(np.int64) * self._span + self.start
+        return opens
+
+    @cached_property
+    def _closes(self) -> tuple[Ints, NestIndex]:
+        """Instants at which rows close (of some length), and what is open from then on."""
+        rows = np.flatnonzero(self.end > self.start)
+        keys = self.track[rows].astype(np.int64) * self._span + self.end[rows]
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        # What closes together lies inside each other; the first one is the outermost.
+        first = np.flatnonzero(np.append([True], keys[1:] != keys[:-1])) if len(keys) else order
+        return keys[first], self.parent[rows[order[first]]]
 
 
 def nest(trace: Trace) -> Nesting:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hpuprof.analysis.groups import members
 from hpuprof.model.calls import Calls, Ints
 
 SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -21,6 +22,7 @@ SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all
 PAIRED = frozenset({"send", "recv", "send_recv"})
 _UNEVEN = frozenset({"all_to_all", "gather", "scatter", "send_recv"})  # sizes differ between ranks by design
 _WIDE_DP = 250_000  # cells beyond which sequences are aligned by time alone
+_WIDE_SHIFT = 4_000_000  # cells beyond which the shift between sequences is told from some of the calls
 _GAP_NS = 1_000_000  # calls whose ends are more than twice this apart, after the shift, are not one collective
 _SAME_END_NS = (20_000, 200_000, 1_000_000)  # how far ends of one collective lie apart, tried in turn
 
@@ -124,8 +126,9 @@ def match(ranks: Sequence[RankCalls]) -> Matching:
         group_of = table[who.calls.kind, 0] if len(who.calls) else np.empty(0, dtype=np.int64)
         kind_of.append(table[who.calls.kind, 1] if len(who.calls) else group_of)
         ambiguous += int((group_of < 0).sum())
-        for code in np.unique(group_of[group_of >= 0]).tolist():
-            by_group[code].append((position, np.flatnonzero(group_of == code)))
+        for code, calls in members(group_of):
+            if code >= 0:
+                by_group[code].append((position, calls))
     return _assemble(ranks, list(groups), list(kinds), by_group, kind_of, present, ambiguous)
 
 
@@ -166,7 +169,7 @@ def _assemble(
     present: set[int],
     ambiguous: int,
 ) -> Matching:
-    members: list[tuple[Ints, Ints, Ints]] = []  # collective, rank, call
+    parts: list[tuple[Ints, Ints, Ints]] = []  # collective, rank, call
     kind: list[int] = []
     place: list[int] = []
     expected: list[int] = []
@@ -181,7 +184,7 @@ def _assemble(
         base = len(kind)
         taken: dict[int, list[int]] = defaultdict(list)
         for (position, calls), at in zip(lines, slots, strict=True):
-            members.append((base + at, np.full(len(at), position, dtype=np.int64), calls))
+            parts.append((base + at, np.full(len(at), position, dtype=np.int64), calls))
             for slot, code in zip(at.tolist(), kind_of[position][calls].tolist(), strict=True):
                 taken[slot].append(code)
         here = len(present & set(groups[group].ranks))
@@ -194,8 +197,8 @@ def _assemble(
             expected.append(here)
         if wrong:
             mismatched.append((group, wrong))
-    if members:
-        which, rank, call = (np.concatenate([m[i] for m in members]) for i in range(3))
+    if parts:
+        which, rank, call = (np.concatenate([m[i] for m in parts]) for i in range(3))
         sort = np.lexsort((rank, which))
         which, rank, call = which[sort], rank[sort], call[sort]
     else:
@@ -233,8 +236,8 @@ def _by_steps(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]], kind_of
             key = np.where(step >= 0, at[np.maximum(step, 0)], outside)
         else:
             key = np.zeros(len(calls), dtype=np.int64)
-        for value in np.unique(key).tolist():
-            buckets[value].append((line, np.flatnonzero(key == value)))
+        for value, places in members(key):
+            buckets[value].append((line, places))
     slots = [np.full(len(calls), -1, dtype=np.int64) for _, calls in lines]
     base = wrong = 0
     shifts: dict[int, float] = {}
@@ -318,10 +321,12 @@ def _place(
     for line, within, own, at in others:
         guess = shifts[line] - shifts.get(lead[0], 0.0) if line in shifts else None
         shift = _shift(np.array(codes), when, own, at.astype(np.float64), guess)
-        pairs = _align(codes, when, own.tolist(), at - shift)
+        pairs = np.array(
+            [-1 if p is None else p for p in _align(codes, when, own.tolist(), at - shift)], dtype=np.int64
+        )
         for mine in range(len(pairs)):
-            slot = pairs[mine]
-            if slot is None:
+            slot = int(pairs[mine])
+            if slot < 0:
                 # This rank has a call that the others lost: it gets a slot of its own, where its time puts it.
                 where = int(np.searchsorted(when, float(at[mine]) - shift))
                 codes.insert(where, int(own[mine]))
@@ -329,7 +334,7 @@ def _place(
                 order.insert(where, extra)
                 slots[line][within[mine]] = base + extra
                 extra += 1
-                pairs = [p + 1 if p is not None and p >= where else p for p in pairs]
+                pairs[pairs >= where] += 1
             else:
                 slots[line][within[mine]] = base + order[slot]
     if extra > len(model):
@@ -342,6 +347,9 @@ def _place(
 
 def _shift(codes: Ints, when: np.ndarray, own: Ints, at: np.ndarray, guess: float | None) -> float:
     """Return the difference of ends that most pairs of equal kind share."""
+    if len(codes) * len(own) > _WIDE_SHIFT:
+        some = np.linspace(0, len(own) - 1, max(1, _WIDE_SHIFT // len(codes))).astype(np.int64)
+        own, at = own[some], at[some]
     same = codes[None, :] == own[:, None]
     if not same.any():
         return guess or 0.0

@@ -32,7 +32,7 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
     covered = np.bincount(nesting.parent[has_parent], weights=dur[has_parent], minlength=len(dur)).astype(np.int64)
     self_ns = dur - covered
     names = host.name[nesting.rows].astype(np.int64)
-    outermost = _outermost(names, nesting.parent)
+    outermost = nesting.outermost(names)
     by_name = group(names[inside], dur[inside])
     size = len(trace.names)
     total = np.bincount(names[inside & outermost], weights=dur[inside & outermost], minlength=size).astype(np.int64)
@@ -45,7 +45,7 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
     if linked.any():
         per_op = np.bincount(links.operator[linked], weights=device.dur[linked], minlength=len(dur)).astype(np.int64)
         rows_per_op = np.bincount(links.operator[linked], minlength=len(dur))
-        subtree = _add_to_ancestors(per_op, nesting.parent)
+        subtree = nesting.sums(per_op)
         device_self = np.bincount(names[inside], weights=per_op[inside], minlength=size).astype(np.int64)
         device_total = np.bincount(
             names[inside & outermost], weights=subtree[inside & outermost], minlength=size
@@ -91,34 +91,6 @@ def operator_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[Operat
 
 def _deviations(values: Ints, keys: Ints, start: Ints, used: Intervals, wanted: Ints) -> dict[int, float | None]:
     return dict(zip(wanted.tolist(), step_deviations(keys, values, start, used, wanted), strict=True))
-
-
-def _outermost(names: Ints, parent: Ints) -> npt.NDArray[np.bool_]:
-    """Tell which operators have no ancestor of the same name (recursion counts once)."""
-    result = np.ones(len(names), dtype=bool)
-    above = parent.copy()
-    open_rows = np.flatnonzero(above >= 0)
-    while len(open_rows):
-        same = names[above[open_rows]] == names[open_rows]
-        result[open_rows[same]] = False
-        open_rows = open_rows[~same]
-        above[open_rows] = parent[above[open_rows]]
-        open_rows = open_rows[above[open_rows] >= 0]
-    return result
-
-
-def _add_to_ancestors(values: Ints, parent: Ints) -> Ints:
-    """Sum values over subtrees. Parents stand before their children, so levels are added from the deepest up."""
-    total: Ints = values.copy()
-    depth = np.zeros(len(parent), dtype=np.int64)
-    above = parent.copy()
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, parent[np.maximum(above, 0)], -1)
-    for level in range(int(depth.max(initial=0)), 0, -1):
-        rows = np.flatnonzero(depth == level)
-        np.add.at(total, parent[rows], total[rows])
-    return total
 
 
 def _shapes(trace: Trace, links: Links, inside: npt.NDArray[np.bool_], names: Ints) -> dict[int, tuple[int, str]]:

@@ -6,9 +6,11 @@ The group's own description decides where it says so; else the mix of operations
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from hpuprof.analysis.matching import PAIRED, Group, Matching
 
@@ -20,6 +22,7 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("data", re.compile(r"data|ddp|fsdp|shard|replicat|zero|(?:^|_)dp(?:$|_|\d)", re.IGNORECASE)),
 )
 _OFTEN = 4.0  # a tensor-parallel group communicates this many times as often per step as the other one
+_COMPARED = 20_000_000  # pairs of groups that share a rank, one for each such rank; ten thousand ranks in ten groups each are 1 M
 _RATIO = 0.25  # by how much sizes may be off and still count as once or twice
 
 
@@ -43,34 +46,40 @@ def uses(matching: Matching, world: int) -> list[Use]:
         ops[kind.group][kind.op] += 1
         if kind.bytes > 0:
             sizes[kind.group][kind.op] += kind.bytes
-    shared = [g for g in matching.groups if not g.peers]
-    return [
-        _use(g, o, s, matching.groups, ops, shared, world) for g, o, s in zip(matching.groups, ops, sizes, strict=True)
-    ]
+    crossing = _Crossing(matching.groups, ops)
+    alone = len({g.ranks for g in matching.groups if not g.peers}) == 1
+    out = []
+    for group, mine, size in zip(matching.groups, ops, sizes, strict=True):
+        role, evidence = _role(group, mine, crossing, alone=alone and len(group.ranks) == world)
+        sharding = _sharding(mine, size, len(group.ranks)) if role == "data" else None
+        out.append(Use(role, evidence, sharding, dict(sorted(mine.items())), dict(sorted(size.items()))))
+    return out
 
 
-def _use(
-    group: Group,
-    ops: Counter[str],
-    sizes: Counter[str],
-    groups: Sequence[Group],
-    all_ops: Sequence[Counter[str]],
-    shared: Sequence[Group],
-    world: int,
-) -> Use:
-    role, evidence = _role(group, ops, groups, all_ops, shared, world)
-    sharding = _sharding(ops, sizes, len(group.ranks)) if role == "data" else None
-    return Use(role, evidence, sharding, dict(sorted(ops.items())), dict(sorted(sizes.items())))
+class _Crossing:
+    """Groups that communicate, by rank, so that only those are compared that share one."""
+
+    def __init__(self, groups: Sequence[Group], ops: Sequence[Counter[str]]) -> None:
+        often: dict[tuple[int, ...], int] = {}
+        for group, counts in zip(groups, ops, strict=True):
+            if counts and not group.peers:
+                often[group.ranks] = max(often.get(group.ranks, 0), counts.total())
+        self._ranks, self._often = list(often), np.array(list(often.values()), dtype=np.int64)
+        self._with: dict[int, list[int]] = defaultdict(list)
+        for number, ranks in enumerate(self._ranks):
+            for rank in set(ranks):
+                self._with[rank].append(number)
+        self.crowded = sum(len(groups) ** 2 for groups in self._with.values()) > _COMPARED
+
+    def most(self, ranks: tuple[int, ...]) -> int:
+        """Return how often the busiest group communicated that has one rank in common with these and no more; 0 without one."""
+        near = [number for rank in set(ranks) for number in self._with[rank] if self._ranks[number] != ranks]
+        number, shared = np.unique(np.array(near, dtype=np.int64), return_counts=True)
+        return int(self._often[number[shared == 1]].max(initial=0))
 
 
-def _role(
-    group: Group,
-    ops: Counter[str],
-    groups: Sequence[Group],
-    all_ops: Sequence[Counter[str]],
-    shared: Sequence[Group],
-    world: int,
-) -> tuple[str, str]:
+def _role(group: Group, ops: Counter[str], crossing: _Crossing, *, alone: bool) -> tuple[str, str]:
+    """Return role and evidence; `alone`: every collective is one of a single group of all ranks."""
     text = group.text if group.text not in ("default_pg", "undefined") else ""
     for role, pattern in _WORDS:
         if pattern.search(text):
@@ -84,23 +93,19 @@ def _role(
         return "unknown", "no collectives"
     if ops["all_to_all"] > total / 2:
         return "expert", "mostly all-to-all"
-    if len(group.ranks) == world and len({g.ranks for g in shared}) == 1:
+    if alone:
         return "data", "the only group, with all ranks in it"
     reducing = ops["all_reduce"] + ops["reduce_scatter"]
     if not reducing:
         return "unknown", "no reductions"
-    mine = set(group.ranks)
+    if crossing.crowded:
+        return "unknown", "too many groups share ranks"
     # Groups of one parallel dimension are disjoint; one that crosses this one belongs to another dimension.
-    crossing = [
-        o.total()
-        for g, o in zip(groups, all_ops, strict=True)
-        if not g.peers and g.ranks != group.ranks and len(mine & set(g.ranks)) == 1 and o.total()
-    ]
-    if crossing:
-        if total > _OFTEN * max(crossing):
-            return "tensor", "many reductions per step, more than the groups that cross it"
-        if max(crossing) > _OFTEN * total:
-            return "data", "few reductions per step, fewer than the groups that cross it"
+    most = crossing.most(group.ranks)
+    if most and total > _OFTEN * most:
+        return "tensor", "many reductions per step, more than the groups that cross it"
+    if most > _OFTEN * total:
+        return "data", "few reductions per step, fewer than the groups that cross it"
     return "unknown", "its collectives fit several kinds"
 
 

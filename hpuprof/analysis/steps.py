@@ -22,6 +22,7 @@ _NOT_A_STEP = re.compile(
 _DIGITS = re.compile(r"\d+")
 _COMPILE_SHARE = 0.02  # of the step's wall time; a steady step compiles nothing
 _WARM_UP_RATIO = 1.5  # of the median of later steps
+_WARM_UP_STEPS = 100  # more than this are no warm-up
 _EVEN_SHARE = 0.25  # median absolute deviation over median up to which steps are even
 _OUTLIER_MADS = 6.0
 _OUTLIER_SHARE = 0.2  # an outlier also differs from the median by this share
@@ -69,18 +70,22 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) 
     # Our recorder's ProfilerStep# rows are whole batches, start to start, the last one too.
     recorded = trace.header.get("hpuprof")
     found = (
-        (_profiler_steps(trace) if recorded else None)
-        or _start_to_start(trace, np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool), "lightning")
-        or _start_to_start(
-            trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool), "lightning"
+        (_lasting(_profiler_steps(trace)) if recorded else None)
+        or _lasting(
+            _start_to_start(trace, np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool), "lightning")
         )
-        or _profiler_steps(trace)
-        or _repeating_annotation(trace, roles)
-        or _operator_period(trace, roles)
+        or _lasting(
+            _start_to_start(
+                trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool), "lightning"
+            )
+        )
+        or _lasting(_profiler_steps(trace))
+        or _lasting(_repeating_annotation(trace, roles))
+        or _lasting(_operator_period(trace, roles))
     )
     if found is None:
         end = trace.end_ns
-        start = int(host.start[0]) if len(host) else 0
+        start = int(host.start[0]) if len(host) and host.start[0] < end else 0
         found = _Found(
             np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0
         )
@@ -96,6 +101,11 @@ class _Found:
     source: str
     name: str
     open_ends: int  # trailing steps whose end is not the next one's start
+
+
+def _lasting(found: _Found | None) -> _Found | None:
+    """Return steps of which some have a length; nothing can be a share of the others."""
+    return found if found is not None and (found.end > found.start).any() else None
 
 
 def _rows(trace: Trace, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -125,15 +135,8 @@ def _profiler_steps(trace: Trace) -> _Found | None:
     start, end = host.start[rows].copy(), host.end[rows].copy()
     end[:-1] = np.minimum(end[:-1], start[1:])
     keep = end > start
-    labels = [trace.names[int(n)] for n in host.name[rows]]
-    return _Found(
-        start[keep],
-        end[keep],
-        [x for x, k in zip(labels, keep.tolist(), strict=True) if k],
-        "profiler_step",
-        "ProfilerStep#",
-        0,
-    )
+    labels = [trace.names[int(n)] for n in host.name[rows[keep]]]
+    return _Found(start[keep], end[keep], labels, "profiler_step", "ProfilerStep#", 0)
 
 
 def _main_rows(host: HostRows, roles: npt.NDArray[np.int8], kind: HostKind) -> npt.NDArray[np.int64]:
@@ -271,14 +274,13 @@ def _mark_borders(found: _Found, excluded: list[str], window_kind: str) -> None:
 def _mark_warm_up(wall: Ints, excluded: list[str]) -> None:
     """Mark leading steps that take much longer than the median of what follows."""
     open_steps = [i for i, reason in enumerate(excluded) if not reason]
-    while len(open_steps) >= 4:
-        first, rest = open_steps[0], open_steps[1:]
-        if wall[first] <= _WARM_UP_RATIO * np.median(wall[rest]) or np.median(
-            np.abs(wall[rest] - np.median(wall[rest]))
-        ) > _EVEN_SHARE * np.median(wall[rest]):
+    lengths = wall[open_steps]
+    for i in range(min(_WARM_UP_STEPS, len(open_steps) - 3)):
+        rest = lengths[i + 1 :]
+        middle = np.median(rest)
+        if lengths[i] <= _WARM_UP_RATIO * middle or np.median(np.abs(rest - middle)) > _EVEN_SHARE * middle:
             return
-        excluded[first] = "warm-up"
-        open_steps = rest
+        excluded[open_steps[i]] = "warm-up"
 
 
 def _mark_outliers(wall: Ints, excluded: list[str]) -> None:

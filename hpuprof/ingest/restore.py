@@ -18,7 +18,6 @@ _ARGS = {
     "External id": ("external_id", -1),
     "external id": ("external_id_old", -1),
     "correlation": ("correlation", -1),
-    "device": ("device", -1),
     "Device Type": ("device_type", None),
 }
 

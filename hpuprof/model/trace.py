@@ -7,6 +7,7 @@ start (ties: longer first). Every array of a table has shape `(rows,)`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,7 +53,7 @@ class HostRows:
     def __len__(self) -> int:
         return len(self.start)
 
-    @property
+    @cached_property
     def end(self) -> Ints:
         """Exclusive end of each slice, ns."""
         return self.start + self.dur
@@ -78,7 +79,7 @@ class DeviceRows:
     def __len__(self) -> int:
         return len(self.start)
 
-    @property
+    @cached_property
     def end(self) -> Ints:
         """Exclusive end of each slice, ns."""
         return self.start + self.dur

@@ -222,7 +222,7 @@ def _headline(
     cause = bound.top_cause
     if bound.kind == "unknown":
         reasons = [d.text for code in _UNSOUND for _, part in main for d in part.diagnostics if d.code == code]
-        sentence = f"{_WORDS['unknown']}: {reasons[0]}"
+        sentence = f"{_WORDS['unknown']}: {next(iter(reasons), 'no step has a length')}"
         deciding = []
         working, loading = values["host_working_fraction"], values["input_fraction"]
         if busy is None and working is not None:

@@ -87,13 +87,13 @@ def capturability(
     scene = Scene(trace, steps, links, roles, hosts, calls, placement, hits)
     obstacles = judge(scene, sightings(scene, stream), find_forks(trace, steps, calls, shapes, stream), shapes)
     costs = call_costs(trace, links, calls, windows)
-    rows = _module_rows(scene, windows, shapes, costs, obstacles)
+    rows, count = _module_rows(scene, windows, shapes, costs, obstacles)
     varied = _shape_rows(scene, shapes, costs)
     return Capturability(
         obstacles=[o.row for o in obstacles[:MAX_OBSTACLES]],
-        modules=rows[:MAX_MODULES],
+        modules=rows,
         shapes=varied[:MAX_SHAPES],
-        found={"obstacles": len(obstacles), "modules": len(rows), "shapes": len(varied)},
+        found={"obstacles": len(obstacles), "modules": count, "shapes": len(varied)},
     )
 
 
@@ -137,13 +137,23 @@ def call_costs(trace: Trace, links: Links, calls: ModuleCalls, windows: Backward
 
 def _module_rows(
     scene: Scene, windows: BackwardWindows, shapes: list[ModuleShapes], costs: CallCosts, obstacles: list[Obstacle]
-) -> list[ModuleRow]:
+) -> tuple[list[ModuleRow], int]:
+    """Return the rows of the costliest modules, and how many there are."""
+    calls = scene.calls
+    outer = [entry.calls[calls.outermost[entry.calls]] for entry in shapes]
+    host = costs.forward + costs.backward
+    order = sorted(
+        range(len(shapes)),
+        key=lambda i: (-int(host[outer[i]].sum()), int(calls.depth[outer[i]].min()), calls.paths[shapes[i].module]),
+    )
+    regions = _regions(scene, obstacles)
     rows = [
-        _module_row(scene, windows, entry, costs, [o.row for o in obstacles if entry.module in o.around])
-        for entry in shapes
+        _module_row(
+            scene, windows, shapes[i], outer[i], costs, [o.row for o in obstacles if shapes[i].module in o.around]
+        )
+        for i in order[: max(0, MAX_MODULES - len(regions))]
     ]
-    rows.sort(key=lambda r: (-r.host_per_step_ns, r.depth, r.module_path))
-    return [*_regions(scene, obstacles), *rows]
+    return [*regions, *rows], len(regions) + len(shapes)
 
 
 def _verdict(rows: list[ObstacleRow]) -> tuple[str, list[str], list[str]]:
@@ -173,10 +183,15 @@ def _unknowns(scene: Scene, rows: list[ObstacleRow]) -> tuple[list[str], list[st
 
 
 def _module_row(
-    scene: Scene, windows: BackwardWindows, entry: ModuleShapes, costs: CallCosts, rows: list[ObstacleRow]
+    scene: Scene,
+    windows: BackwardWindows,
+    entry: ModuleShapes,
+    mine: Ints,
+    costs: CallCosts,
+    rows: list[ObstacleRow],
 ) -> ModuleRow:
+    """Describe a module; `mine`: its calls that lie in no other call of it."""
     calls, total = scene.calls, max(1, len(scene.steps))
-    mine = entry.calls[_outermost(calls, entry)]
     capturable, blockers, changes = _verdict(rows)
     not_seen, not_checked = _unknowns(scene, rows)
     host = int(costs.forward[mine].sum() + costs.backward[mine].sum())
@@ -219,16 +234,6 @@ def _module_row(
         not_seen=not_seen,
         not_checked=not_checked,
     )
-
-
-def _outermost(calls: ModuleCalls, entry: ModuleShapes) -> npt.NDArray[np.bool_]:
-    """Tell which calls of a module lie in no other call of it (a module that calls itself counts once)."""
-    result = np.ones(len(entry.calls), dtype=bool)
-    above = calls.parent[entry.calls]
-    while (above >= 0).any():
-        result &= ~((above >= 0) & (calls.module[np.maximum(above, 0)] == entry.module))
-        above = np.where(above >= 0, calls.parent[np.maximum(above, 0)], -1)
-    return result
 
 
 def _pool(scene: Scene, windows: BackwardWindows, mine: Ints) -> int | None:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.dynamic_ops import COMMON_READS, NOISE, named, subtree_stop
+from hpuprof.analysis.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
 from hpuprof.analysis.graph_mode.modules import ModuleCalls
 from hpuprof.analysis.graph_mode.placement import Phase, Placement
 from hpuprof.analysis.graph_mode.signatures import MAX_CALLS, ModuleShapes, Roots
@@ -119,7 +119,7 @@ def _reads(trace: Trace, links: Links) -> npt.NDArray[np.bool_]:
         return np.empty(0, dtype=bool)
     read = named(trace, COMMON_READS)[trace.host.name[nesting.rows]]
     count = np.concatenate([[0], np.cumsum(read)])
-    holds: npt.NDArray[np.bool_] = count[subtree_stop(nesting)] > count[:-1]
+    holds: npt.NDArray[np.bool_] = count[nesting.stop] > count[:-1]
     return holds
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.links import Links, Nesting
+from hpuprof.analysis.links import Links
 from hpuprof.model.trace import Ints, Trace
 
 _READS = frozenset({"aten::_local_scalar_dense", "aten::item"})
@@ -133,16 +133,6 @@ COMMON_READS = _READS | _aten("is_nonzero equal allclose")
 """Operators that hand a value to Python, after which the program may branch on it."""
 
 
-def subtree_stop(nesting: Nesting) -> Ints:
-    """Return for each operator the position behind the last one inside it; positions are in pre-order."""
-    if not len(nesting.rows):
-        return np.empty(0, dtype=np.int64)
-    span = int(nesting.end.max()) + 2
-    base = nesting.track.astype(np.int64) * span
-    stop: Ints = np.searchsorted(base + nesting.start, base + nesting.end)
-    return np.maximum(stop, np.arange(len(nesting.rows)) + 1)
-
-
 def named(trace: Trace, names: frozenset[str]) -> npt.NDArray[np.bool_]:
     """Return for each name code whether it is one of `names`."""
     return np.array([n in names for n in trace.names] or [False], dtype=bool)
@@ -163,7 +153,7 @@ def find_operators(trace: Trace, links: Links) -> OpHits:
     if not len(nesting.rows):
         return OpHits(none, none)
     name = trace.host.name[nesting.rows]
-    stop = subtree_stop(nesting)
+    stop = nesting.stop
     found = np.full(len(name), -1, dtype=np.int64)
     for index in range(len(SHAPE_AND_READ_RULES) - 1, -1, -1):
         rule = SHAPE_AND_READ_RULES[index]

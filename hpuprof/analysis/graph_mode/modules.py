@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import Intervals, contains, union
@@ -42,6 +43,10 @@ OPTIMIZING = re.compile(r"optimi[sz]er|zero.?grad", re.IGNORECASE)
 """Annotations of users around the optimizer."""
 FORWARD = "(forward)"
 """Name of the pseudo-module where the trace names none."""
+_TRIES = 1 << 25  # nodes times tracks that are compared to tell which track a node goes back to
+MAX_DEPTH = 256
+"""Levels of modules inside each other that are told apart. Each level repeats what lies below it, and Python itself ends a recursion
+of module calls (several frames each) at its limit of 1,000 frames."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +112,7 @@ class ModuleCalls:
     op_stop: Ints
     nesting: Nesting
     nodes: AutogradNodes
+    left_out: int  # calls deeper than `MAX_DEPTH`
 
     def __len__(self) -> int:
         return len(self.start)
@@ -115,12 +121,33 @@ class ModuleCalls:
         """Return the deepest call of each track around each instant, -1 for none."""
         return self.nesting.innermost(track, when)
 
-    def subtree(self, module: int) -> npt.NDArray[np.bool_]:
-        """Return a mask of the calls of a module and of all calls inside them."""
-        mask: npt.NDArray[np.bool_] = self.module == module
-        for _ in range(int(self.depth.max(initial=0))):
-            mask = mask | ((self.parent >= 0) & mask[np.maximum(self.parent, 0)])
-        return mask
+    @cached_property
+    def _by_module(self) -> dict[int, Ints]:
+        return dict(members(self.module))
+
+    def of(self, module: int) -> Ints:
+        """Return the calls of a module, ascending."""
+        return self._by_module.get(module, np.empty(0, dtype=np.int64))
+
+    @cached_property
+    def outermost(self) -> npt.NDArray[np.bool_]:
+        """Which calls lie in no other call of their module (a module that calls itself counts once)."""
+        return self.nesting.outermost(self.module)
+
+    @cached_property
+    def parents(self) -> frozenset[int]:
+        """Modules that called others."""
+        return frozenset(self.module[self.parent[self.parent >= 0]].tolist())
+
+    def inside(self, module: int) -> set[int]:
+        """Return a module and those called inside its calls."""
+        calls = self.of(module)
+        outer = calls[self.outermost[calls]]
+        return {
+            m
+            for a, b in zip(outer.tolist(), self.nesting.stop[outer].tolist(), strict=True)
+            for m in self.module[a:b].tolist()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +215,8 @@ def _annotations(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np
         or [False],
         dtype=bool,
     )
-    named_step = np.array([n in set(steps.labels) for n in trace.names] or [False], dtype=bool)
+    labels = set(steps.labels)
+    named_step = np.array([n in labels for n in trace.names] or [False], dtype=bool)
     rows = np.flatnonzero(
         (host.kind == HostKind.ANNOTATION)
         & ((host.activity == Activity.NONE) | (host.activity == Activity.CLOSURE))
@@ -198,7 +226,8 @@ def _annotations(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np
     if not len(rows):
         return rows
     step = step_of(steps, host.start[rows])
-    whole = (step >= 0) & (host.end[rows] <= steps.end[np.maximum(step, 0)])
+    whole = step >= 0
+    whole[whole] = host.end[rows[whole]] <= steps.end[step[whole]]
     first, stop = _operators_in(links, host.track[rows], host.start[rows], host.end[rows], trace.end_ns)
     return rows[whole & (stop > first)]
 
@@ -231,7 +260,12 @@ def _calls(trace: Trace, steps: Steps, links: Links, nodes: AutogradNodes, sourc
         if len(types) < len(codes):
             types.append(kind)
     nesting = forest(rows, host.track[rows], host.start[rows], host.end[rows])
-    return _finish(trace, steps, links, nodes, source, list(codes), types, by_name[host.name[rows]], nesting)
+    deep = nesting.depth >= MAX_DEPTH
+    if deep.any():
+        rows = rows[~deep]
+        nesting = forest(rows, host.track[rows], host.start[rows], host.end[rows])
+    named = list(codes)
+    return _finish(trace, steps, links, nodes, source, named, types, by_name[host.name[rows]], nesting, int(deep.sum()))
 
 
 def _name(text: str, source: str) -> tuple[str, str]:
@@ -251,8 +285,10 @@ def _phase_calls(trace: Trace, steps: Steps, links: Links, nodes: AutogradNodes)
     used = np.unique(nodes.forward[nodes.forward >= 0])
     step = step_of(steps, nesting.start[used]) if len(used) else used
     rows, start, end, track = [], [], [], []
-    for number in np.unique(step[step >= 0]).tolist():
-        mine = used[step == number]
+    for number, places in members(step):
+        if number < 0:
+            continue
+        mine = used[places]
         lanes, often = np.unique(nesting.track[mine], return_counts=True)
         lane = lanes[np.argmax(often)]
         mine = mine[nesting.track[mine] == lane]
@@ -278,17 +314,13 @@ def _finish(
     types: list[str],
     module: npt.NDArray[np.int32],
     nesting: Nesting,
+    left_out: int = 0,
 ) -> ModuleCalls:
     parent = nesting.parent
-    depth = np.zeros(len(parent), dtype=np.int64)
-    above = parent.copy()
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, parent[np.maximum(above, 0)], -1)
     paths = list(names)
     if source == "python":
-        for code in range(len(names)):
-            at, parts = int(np.argmax(module == code)), []
+        for code, positions in members(module):
+            at, parts = int(positions[0]), []
             while at >= 0:
                 parts.append(names[int(module[at])])
                 at = int(parent[at])
@@ -304,13 +336,14 @@ def _finish(
         start=nesting.start,
         end=nesting.end,
         step=step_of(steps, nesting.start),
-        depth=depth,
+        depth=nesting.depth,
         parent=parent,
         recompute=_inside_backward(trace, links, nodes, nesting),
         op_first=first,
         op_stop=stop,
         nesting=nesting,
         nodes=nodes,
+        left_out=left_out,
     )
 
 
@@ -342,13 +375,7 @@ def _outermost_nodes(trace: Trace, links: Links) -> Ints:
     node = engine[host.name[rows]] | ((host.sequence[rows] >= 0) & (host.forward_thread[rows] > 0))
     if not node.any():
         node = old[host.name[rows]]  # before torch 1.12 the engine drew no rows of its own
-    inner = node & (nesting.parent >= 0)
-    above = np.where(inner, nesting.parent, -1)
-    covered = np.zeros(len(rows), dtype=bool)
-    while (above >= 0).any():
-        covered |= (above >= 0) & node[np.maximum(above, 0)]
-        above = np.where((above >= 0) & ~covered, nesting.parent[np.maximum(above, 0)], -1)
-    return np.flatnonzero(node & ~covered)
+    return np.flatnonzero(node & (nesting.around(node) == 0))
 
 
 def autograd_nodes(trace: Trace, links: Links) -> AutogradNodes:
@@ -367,20 +394,9 @@ def autograd_nodes(trace: Trace, links: Links) -> AutogradNodes:
     source = host.forward_thread[nesting.rows]
     made = np.flatnonzero((sequence >= 0) & (source == 0))
     wanted, thread = sequence[nodes], source[nodes]
-    tracks = np.unique(nesting.track[made])
-    for number in np.unique(thread[(wanted >= 0) & (thread > 0)]).tolist():
-        mine = np.flatnonzero((thread == number) & (wanted >= 0))
-        best, best_hits = None, 0
-        for track in tracks.tolist():
-            here = made[nesting.track[made] == track]
-            here = here[np.lexsort((nesting.start[here], sequence[here]))]
-            at = np.searchsorted(sequence[here], wanted[mine], side="right") - 1
-            hit = (at >= 0) & (sequence[here][np.maximum(at, 0)] == wanted[mine])
-            hit &= nesting.start[here[np.maximum(at, 0)]] <= nesting.start[nodes[mine]]
-            if int(hit.sum()) > best_hits:
-                best, best_hits = np.where(hit, here[np.maximum(at, 0)], -1), int(hit.sum())
-        if best is not None:
-            forward[mine] = best
+    asked = np.flatnonzero((wanted >= 0) & (thread > 0))
+    if len(asked):
+        forward[asked] = _made_by(nesting, made, sequence, nodes[asked], wanted[asked], thread[asked])
     # AccumulateGrad follows the node that fed it, on the same thread.
     nameless = wanted < 0
     last = np.maximum.accumulate(np.where(nameless, -1, np.arange(len(nodes))))
@@ -388,6 +404,34 @@ def autograd_nodes(trace: Trace, links: Links) -> AutogradNodes:
     follows &= nesting.track[nodes[np.maximum(last, 0)]] == nesting.track[nodes]
     forward[follows] = forward[last[follows]]
     return AutogradNodes(nodes, forward)
+
+
+def _made_by(
+    nesting: Nesting, made: Ints, sequence: Ints, nodes: Ints, wanted: Ints, thread: npt.NDArray[np.integer]
+) -> Ints:
+    """Return the operator that made each node, -1 for none; all nodes of a thread's number go back to one track.
+
+    `made`: positions of the operators that made nodes; the other columns have shape `(nodes,)`. Where there are very many tracks,
+    those with most operators are tried.
+    """
+    numbers, number = np.unique(thread, return_inverse=True)
+    tracks = [made[places] for _, places in members(nesting.track[made])]
+    most = max(8, _TRIES // len(nodes))
+    if len(tracks) > most:
+        longest = np.argsort([-len(t) for t in tracks], kind="stable")[:most]
+        tracks = [tracks[i] for i in np.sort(longest).tolist()]
+    forward = np.full(len(nodes), -1, dtype=np.int64)
+    best = np.zeros(len(numbers), dtype=np.int64)
+    for here in tracks:
+        own = here[np.lexsort((nesting.start[here], sequence[here]))]
+        at = np.searchsorted(sequence[own], wanted, side="right") - 1
+        found = own[np.maximum(at, 0)]
+        hit = (at >= 0) & (sequence[found] == wanted) & (nesting.start[found] <= nesting.start[nodes])
+        hits = np.bincount(number[hit], minlength=len(numbers))
+        better = (hits > best)[number]
+        forward[better] = np.where(hit, found, -1)[better]
+        best = np.maximum(best, hits)
+    return forward
 
 
 def backward_windows(_trace: Trace, steps: Steps, links: Links, calls: ModuleCalls) -> BackwardWindows:

@@ -172,14 +172,15 @@ def _placed(scene: Scene, sighting: Sighting, frames: UserFrames) -> list[Obstac
         else:
             name = OPTIMIZER if places.phase[i] == Phase.OPTIMIZER else STEP
         groups.setdefault((int(places.phase[i]), name), []).append(i)
-    parents = {int(calls.module[p]) for p in np.unique(calls.parent[calls.parent >= 0])} if len(calls) else set()
     out = []
     for (number, name), members in sorted(groups.items()):
         phase = Phase(number)
         inside = places.call[members]
         modules = frozenset(int(m) for m in np.unique(calls.module[inside[inside >= 0]])) if len(calls) else frozenset()
         steps = np.unique(places.step[members])
-        severity = sighting.severity or _severity(scene, sighting, phase, leaf=bool(modules) and not modules & parents)
+        severity = sighting.severity or _severity(
+            scene, sighting, phase, leaf=bool(modules) and not modules & calls.parents
+        )
         severity, often = _frequency(severity, steps, len(scene.steps), sighting.code)
         first = members[0]
         names = sorted((calls.names[m] for m in modules), key=_natural)
@@ -250,8 +251,8 @@ def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
     if fork.module < 0 and fork.cause in ("first", "last"):
         return None
     module = calls.names[fork.module] if fork.module >= 0 else STEP
-    mine = np.flatnonzero(calls.module == fork.module)
-    has_children = bool(np.isin(calls.parent, mine).any()) if fork.module >= 0 else True
+    mine = calls.of(fork.module)
+    has_children = bool((calls.nesting.stop[mine] > mine + 1).any()) if fork.module >= 0 else True
     reason = {
         "data": "a value is read just before: data decides",
         "periodic": f"every {fork.period} calls the same again: a counter decides",
@@ -398,6 +399,5 @@ def _shape_row(
         fix=book.fix(code, scene.trace.family, scene.trace.mode) + hint,
         python_line=None,
     )
-    inner = scene.calls.subtree(entry.module)
-    below = frozenset(int(m) for m in np.unique(scene.calls.module[inner])) & varying
+    below = calls.inside(entry.module) & varying if varying else varying
     return Obstacle(row, Phase.FORWARD, modules, _around(scene, modules, entry.calls) | below)

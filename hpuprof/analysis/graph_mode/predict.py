@@ -106,6 +106,8 @@ def predict(
     unprofiled_ns = float(unprofiled_ns) if unprofiled_ns else None
     if not len(device.busy):
         return Prediction(method="none", reason="the trace holds no device rows")
+    if not steps.wall[steps.used].any():
+        return Prediction(method="none", reason="no step has a length")
     program = build_program(trace, roles, steps, links, hosts)
     error = None
     if program is not None:
@@ -338,7 +340,7 @@ def fit_place(times_at: Callable[[Floats], Floats], unprofiled_ns: float | None,
     """
     weight = -0.5 * ((GRID - PRIOR_MEAN) / PRIOR_SD) ** 2
     if unprofiled_ns:
-        weight = weight - 0.5 * (np.log(times_at(GRID) / unprofiled_ns) / max(noise, 0.02)) ** 2
+        weight = weight - 0.5 * (np.log(np.maximum(times_at(GRID), 1.0) / unprofiled_ns) / max(noise, 0.02)) ** 2
     density = np.exp(weight - weight.max())
     cumulative = (np.cumsum(density) - 0.5 * density) / density.sum()
     place: Floats = np.interp(draws.uniform[0], cumulative, GRID)

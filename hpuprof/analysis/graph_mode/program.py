@@ -316,15 +316,15 @@ def _device_rows(trace: Trace, links: Links, real: Mask, begin: Ints, row: Ints,
     picked = np.flatnonzero(inside)
     program_order = np.lexsort((device.start[rows[picked]], at[picked]))
     picked = picked[program_order]
-    by_lane = [np.flatnonzero(lane == i) for i in range(len(tracks))]
+    borders = np.searchsorted(lane, np.arange(1, len(tracks)))
     return _Rows(
         device_row=rows[picked],
         call=at[picked],
         lane=lane[picked],
         start=device.start[rows[picked]],
         dur=device.dur[rows[picked]],
-        all_start=[device.start[rows[m]] for m in by_lane],
-        all_end=[device.end[rows[m]] for m in by_lane],
+        all_start=np.split(device.start[rows], borders),
+        all_end=np.split(device.end[rows], borders),
         own=own[picked],
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.control_flow import Tokens
-from hpuprof.analysis.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named, subtree_stop
+from hpuprof.analysis.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.analysis.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.analysis.graph_mode.placement import Phase, Placement
 from hpuprof.analysis.graph_mode.signatures import flat_dims, parse
@@ -76,7 +76,7 @@ class Scene:
         role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
         self.path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
         self.op_name = host.name[links.nesting.rows]
-        self.stop = subtree_stop(links.nesting)
+        self.stop = links.nesting.stop
         self.linked = bool((links.launch >= 0).any())
 
     def operators(self, code: str, label: str, text: str, positions: Ints, severity: str = "") -> Sighting:

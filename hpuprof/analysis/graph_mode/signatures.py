@@ -15,6 +15,7 @@ import numpy as np
 
 from hpuprof.analysis.graph_mode.dynamic_ops import NOISE, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.analysis.graph_mode.modules import ModuleCalls
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
 from hpuprof.model.trace import Detail, Ints, Trace
 
@@ -59,21 +60,18 @@ class ModuleShapes:
 def find_roots(links: Links, calls: ModuleCalls) -> Roots:
     """Return the outermost operators of each call."""
     nesting = links.nesting
-    depth = np.zeros(len(nesting.rows), dtype=np.int64)
-    above = nesting.parent.copy()
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, nesting.parent[np.maximum(above, 0)], -1)
+    depth = nesting.depth
     none = np.empty(0, dtype=np.int64)
     position = [none] * len(calls)
     has = np.flatnonzero(calls.op_stop > calls.op_first)
-    base = depth[calls.op_first[has]]
-    for level in np.unique(base).tolist():
-        rows = np.flatnonzero(depth == level)
-        mine = has[base == level]
-        first, stop = np.searchsorted(rows, calls.op_first[mine]), np.searchsorted(rows, calls.op_stop[mine])
-        for call, a, b in zip(mine.tolist(), first.tolist(), stop.tolist(), strict=True):
-            position[call] = rows[a:b]
+    # Operators by level, then place: those of one level in a call are a range.
+    count = len(depth) + 1
+    order = np.argsort(depth, kind="stable")
+    keys = depth[order] * count + order
+    base = depth[calls.op_first[has]] * count
+    first, stop = np.searchsorted(keys, base + calls.op_first[has]), np.searchsorted(keys, base + calls.op_stop[has])
+    for call, a, b in zip(has.tolist(), first.tolist(), stop.tolist(), strict=True):
+        position[call] = order[a:b]
     owner = (
         calls.innermost(nesting.track, nesting.start) if len(calls) else np.full(len(nesting.rows), -1, dtype=np.int64)
     )
@@ -118,8 +116,8 @@ def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, 
     dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
     out = []
     wanted = np.flatnonzero(~calls.recompute)[:MAX_CALLS]
-    for module in np.unique(calls.module[wanted]).tolist():
-        mine = wanted[calls.module[wanted] == module]
+    for module, places in members(calls.module[wanted]):
+        mine = wanted[places]
         mine = mine[np.argsort(calls.start[mine], kind="stable")]
         operators = [p[~quiet[p]] for p in (roots.position[c] for c in mine.tolist())]
         prefix = common_prefix([name[p] for p in operators])
