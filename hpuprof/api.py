@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -21,6 +22,7 @@ from hpuprof.model.clock import GivenClock, read_manifest
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.options import THRESHOLD, AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
+from hpuprof.regular import is_regular, open_regular, read_regular
 from hpuprof.report.bundle import Bundle, Gatherer, Result
 from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, relabelled
@@ -161,9 +163,9 @@ def analyze(
 
 def _read_manifest(path: str) -> dict[str, GivenClock]:
     try:
-        return read_manifest(Path(path).read_bytes())
+        return read_manifest(read_regular(Path(path)))
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = (error.strerror or error) if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"{path}: no clock manifest: {reason}",
             hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to the stamps of a host',
@@ -175,10 +177,12 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
     text = ""
     if options.constants:
         try:
-            text = Path(options.constants).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_regular(Path(options.constants)).decode()
+        except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the name
+            reason = error.strerror if isinstance(error, OSError) else ""
             raise ConfigError(
-                f"{options.constants}: cannot be read: {error}", hint="a file that `hpuprof calibrate -o FILE` wrote"
+                f"{options.constants}: cannot be read: {reason or error}",
+                hint="a file that `hpuprof calibrate -o FILE` wrote",
             ) from None
         from hpuprof.analysis.graph_mode.constants import read_profile
 
@@ -262,7 +266,8 @@ def _failed(file: TraceFile, lost: Lost) -> FailedFile:
 def _reachable(file: TraceFile) -> bool:
     """Whether a file can be read by this process's own workers."""
     path = local_path(file.path)
-    return path.exists() if path is not None else not here_only(file.path)
+    # os.path asks without raising where it may not look.
+    return os.path.exists(path) if path is not None else not here_only(file.path)  # noqa: PTH110
 
 
 def _identify_again(run: Run, results: Sequence[Result]) -> Sequence[Identity]:
@@ -303,7 +308,7 @@ def compare(
     from hpuprof.report.compare.reports import compare_reports
 
     reports = [_report(side, rank_from=rank_from, jobs=jobs, progress=progress) for side in (a, b)]
-    names = [str(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]
+    names = [shown(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]
     return compare_reports(reports[0], reports[1], names=(names[0], names[1]), threshold=threshold)
 
 
@@ -323,13 +328,10 @@ def _report(
 
 def is_report(path: Source) -> bool:
     """Tell by its first bytes whether a file is a saved report rather than a trace."""
-    path = Path(path)
-    if not path.is_file():
-        return False
     try:
-        with path.open("rb") as handle:
+        with open_regular(Path(path)) as handle:
             head = handle.read(4096)
-    except OSError:
+    except (OSError, ValueError):
         return False
     return b'"schema_version"' in head and b'"hpuprof_version"' in head
 
@@ -339,7 +341,7 @@ def read_comparison(path: Source) -> Comparison:
     from hpuprof.render.compare import loads
 
     try:
-        return loads(Path(path).read_bytes(), name=str(path))
+        return loads(read_regular(Path(path)), name=str(path))
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read: {error.strerror or error}",
@@ -432,7 +434,10 @@ def is_merged(path: Source) -> bool:
     from hpuprof.ingest.discover import is_merged_timeline
     from hpuprof.ingest.source import read_head
 
-    return Path(path).is_file() and is_merged_timeline(read_head(path, 4096))
+    try:
+        return is_regular(Path(path)) and is_merged_timeline(read_head(path, 4096))
+    except OSError:
+        return False  # whoever reads it next says why
 
 
 def check(path: Source) -> Checked:
@@ -442,8 +447,12 @@ def check(path: Source) -> Checked:
     """
     from hpuprof.timeline.check import check_file
 
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file", hint="give a trace file")
+    try:
+        open_regular(Path(path)).close()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file", hint="give a trace file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}", hint="give a trace file") from error
     return check_file(path)
 
 
@@ -503,7 +512,7 @@ def read_report(path: Source) -> Report:
     from hpuprof.render.json import loads
 
     try:
-        return loads(Path(path).read_bytes(), name=str(path))
+        return loads(read_regular(Path(path)), name=str(path))
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read: {error.strerror or error}", hint="give a report written with -o report.json"

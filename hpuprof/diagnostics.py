@@ -58,6 +58,7 @@ _ALL = (
     Diagnostic("HP143", "info", "Collectives with missing members", "Rows of some ranks were lost or lie outside their recordings. Such collectives do not count as waiting.", "Record whole steps on all ranks."),
     Diagnostic("HP144", "info", "Process groups are not named", "The traces do not say which ranks take part in a collective; all ranks were assumed to.", "Newer PyTorch writes the group with each collective."),
     Diagnostic("HP145", "warning", "The replay misses the recorded steps", "Replayed without changes, steps differ by more than 5 % from the recorded ones: what bounds them is not in the model.", "Step times without the straggler are withheld; waiting and blame remain."),
+    Diagnostic("HP180", "error", "A folder could not be searched", "It may not be listed, or the storage refused. The traces in it, and the ranks that they hold, are missing.", "Check who may read it; on a server, that it lists its folders.", lossy=True),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from hpuprof.messages import without_secrets
+
 EXIT_OK = 0
 EXIT_GATE = 1
 EXIT_USAGE = 2
@@ -24,6 +26,7 @@ class HpuprofError(Exception):
     exit_code: ClassVar[int] = EXIT_BUG
 
     def __init__(self, message: str, *, hint: str = "") -> None:
+        message, hint = without_secrets(message), without_secrets(hint)
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -25,6 +25,7 @@ from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.options import ReduceOptions
+from hpuprof.regular import IrregularFileError
 
 ATTEMPTS = 3
 _PAUSE_S = 0.5  # before the second attempt; twice as long before the third
@@ -130,7 +131,7 @@ def _unreadable(file: TraceFile, error: OSError) -> FailedFile:
 
 def _may_come_back(file: TraceFile, error: OSError) -> bool:
     """Whether to try again: a network may recover, a file that is gone or forbidden on a local disk stays so."""
-    lasting = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+    lasting = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, IrregularFileError)
     return not isinstance(error, lasting) if local_path(file.path) is not None else not isinstance(error, lasting[:2])
 
 

@@ -50,6 +50,7 @@ def command(
     A and B are traces, directories of traces, or reports saved with `-o report.json`.
     """
     from hpuprof import api
+    from hpuprof.ingest.location import shown
     from hpuprof.render import check_target, render, write
     from hpuprof.render.compare import to_text
     from hpuprof.report.compare.reports import compare_reports
@@ -69,7 +70,7 @@ def command(
         run = api.load(side, rank_from=rank_from, scheduler=scale["scheduler"])
         with progress_bar(len(run), quiet=quiet) as progress:
             reports.append(api.analyze(run, rank_from=rank_from, jobs=jobs, progress=progress, **scale))
-    names = (a, b)
+    names = (shown(a), shown(b))
     if redact:
         reports, names = redact_reports(reports), ("A", "B")
     comparison = compare_reports(reports[0], reports[1], names=names, threshold=limit)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from hpuprof.errors import OutputError
+from hpuprof.targets import refuse_target
 
 if TYPE_CHECKING:
     from hpuprof.report.gate import Gate
@@ -52,8 +52,8 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
     """
     from hpuprof.options import resolve_options
 
-    if junit is not None and not junit.absolute().parent.is_dir():
-        raise OutputError(f"{junit.parent}: no such directory", hint="create it first")
+    if junit is not None:
+        refuse_target(junit, force=True)
     texts = fail_on or resolve_options().fail_on
     if not texts:
         return []

@@ -7,6 +7,7 @@ since the tab takes every file of a directory for a worker of the same recording
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -91,7 +92,7 @@ def convert_run(
     """Convert every file into `directory`. Raises UsageError, OutputError, or TraceFormatError when no file could be read."""
     tasks, runs = _tasks(files, identities, directory, compress=compress)
     for task in tasks:
-        if task.target.exists() and not force:
+        if os.path.exists(task.target) and not force:  # noqa: PTH110 never raises
             raise OutputError(f"{task.target} exists", hint="use --force to replace it, or another directory")
     results: list[Written | FailedConversion] = []
     try:
@@ -125,9 +126,10 @@ def convert_run(
 
 def refuse_among(sources: Sequence[str | Path], directory: Path) -> None:
     """Refuse a result below a directory of sources: the next analysis would find every trace twice. Raises UsageError."""
-    place = directory.resolve()
+    place = Path(os.path.realpath(directory))  # Path.resolve raises for links in a circle
     for source in map(Path, sources):
-        if source.is_dir() and (place == source.resolve() or source.resolve() in place.parents):
+        folder = Path(os.path.realpath(source))
+        if os.path.isdir(folder) and (place == folder or folder in place.parents):  # noqa: PTH112 never raises
             raise UsageError(
                 f"{directory} lies in {source}, among the traces that are to be converted",
                 hint="choose a directory elsewhere: else the next analysis would find every trace twice",

@@ -6,6 +6,7 @@ Two passes over each file: `plan` decides where its rows go and leaves that on d
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -135,7 +136,7 @@ def merge_files(
 ) -> Merged:
     """Write the merged timeline; see `hpuprof.merge`."""
     check_target(path, force=force)
-    if any(Path(file.path).resolve() == path.resolve() for file in files):
+    if any(os.path.realpath(file.path) == os.path.realpath(path) for file in files):
         raise UsageError(f"{path} is one of the traces to merge", hint="write to another file")
     chosen = _choose(files, identities, options)
     with tempfile.TemporaryDirectory(prefix="hpuprof-merge-") as spool:
@@ -336,7 +337,7 @@ def _diagnostics(
         for note in plan.notes
     ]
     rows += [_diagnostic("HP114", f.path, 1, f.message, f.offset) for f in failed]
-    rows += [_diagnostic("HP114", s.path, 1, s.reason, None) for s in skipped if s.explicit]
+    rows += [_diagnostic(s.code, s.path, 1, s.reason, None) for s in skipped if s.explicit]
     if clock == "start of each rank":
         text = "ranks were recorded more than a day apart by their stamps; each is drawn from its own start"
         rows.append(_diagnostic("HP128", "", 1, text, None))

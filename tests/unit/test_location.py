@@ -14,7 +14,8 @@ import hpuprof
 from hpuprof.errors import InputError, MissingDependencyError, UsageError
 from hpuprof.ingest import location
 from hpuprof.ingest.discover import discover
-from hpuprof.ingest.location import State, base_name, find, folder_and_name, here_only, local_path, scheme, shown, state
+from hpuprof.ingest.listing import find
+from hpuprof.ingest.location import State, base_name, folder_and_name, here_only, local_path, scheme, shown, state
 from hpuprof.ingest.source import ByteSource, read_head, read_tail
 from hpuprof.naming import SUFFIXES
 from hpuprof.render import render
@@ -54,7 +55,7 @@ def test_patterns_find_files_and_directories_but_never_hide_a_name(tmp_path):
         (tmp_path / name).write_text("{}")
 
     def names(pattern):
-        return [name for _, name, _ in find(str(tmp_path / pattern), SUFFIXES)]
+        return [found.name for found in find(str(tmp_path / pattern), SUFFIXES)]
 
     assert names("run*") == ["run1/rank0.json", "run2/rank1.json"]
     assert names("run*/*.json") == ["rank0.json", "rank1.json"]
