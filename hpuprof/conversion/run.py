@@ -19,6 +19,7 @@ from hpuprof.conversion.write import PART, Written, convert_file
 from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, TraceFile
+from hpuprof.ingest.location import folder_and_name, local_path
 from hpuprof.naming import trace_name
 
 TARGETS = ("tensorboard",)
@@ -166,6 +167,13 @@ def _row(file: TraceFile, who: Identity, run: str, task: _Task, result: Written)
     )
 
 
+def _folder_name(place: str) -> str:
+    path = local_path(place)
+    if path is not None:
+        return Path(os.path.realpath(path)).parent.name
+    return folder_and_name(place)[0].rpartition("/")[2]  # without the credentials of an address
+
+
 def _tasks(
     files: Sequence[TraceFile], identities: Sequence[Identity], directory: Path, *, compress: bool
 ) -> tuple[list[_Task], list[str]]:
@@ -175,7 +183,7 @@ def _tasks(
         windows.setdefault((who.stage, who.action), set()).add(who.window)
     tasks, runs, taken = [], [], set()
     for file, who in zip(files, identities, strict=True):
-        words = [who.stage, who.action] if who.stage or who.action else [Path(file.path).resolve().parent.name]
+        words = [who.stage, who.action] if who.stage or who.action else [_folder_name(file.path)]
         if len(windows[who.stage, who.action]) > 1 or file.inside.get("window"):
             words.append(who.window)
         run = _UNSAFE.sub("-", "-".join(w for w in words if w)).strip("-.") or "run"

@@ -131,6 +131,20 @@ def test_single_objects_and_directories_that_are_not_there(memory):
             discover([nothing])
 
 
+def test_a_folder_of_a_store_that_may_not_be_listed_is_told(memory, monkeypatch):
+    memory.pipe("/bucket/run/closed/rank9.json", b"{}")
+    real = type(memory).ls
+
+    def ls(self, path, detail=True, **options):
+        if path.endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return real(self, path, detail=detail, **options)
+
+    monkeypatch.setattr(type(memory), "ls", ls)
+    files, skipped = discover(["memory://bucket/run"])
+    assert (len(files), [(s.path, s.code) for s in skipped]) == (8, [("closed", "HP180")])
+
+
 def test_an_object_that_vanishes_costs_itself(memory, monkeypatch):
     run = hpuprof.load("memory://bucket/run")
     memory.rm(sorted(memory.ls("/bucket/run", detail=False))[3])
