@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from hpuprof.messages import visible
 from hpuprof.options import RANK_SOURCES
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -62,6 +63,11 @@ def graph_options(function: F) -> F:
     ):
         function = decorate(function)
     return function
+
+
+def say(message: str, *, err: bool = True) -> None:
+    """Print one line of which a part is somebody else's: a file's name, a name in a trace, a library's words."""
+    click.echo(visible(message), err=err)
 
 
 _SCALE = "hpuprof.scale"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import out_color, out_width, progress_bar, read_options, scale_arguments, scale_options
+from hpuprof.cli.common import out_color, out_width, progress_bar, read_options, say, scale_arguments, scale_options
 from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 
 
@@ -78,7 +78,7 @@ def command(
     comparison = comparison.with_gates(results)
     if output is not None:
         write(comparison, output, force=force)
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")
     if as_json:
         click.echo(render(comparison, ".json"), nl=False)
     elif output is None:

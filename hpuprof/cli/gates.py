@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from hpuprof.cli.common import say
 from hpuprof.targets import refuse_target
 
 if TYPE_CHECKING:
@@ -68,7 +69,6 @@ def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str)
     """Write the JUnit file, tell on stderr what did not pass, and return the exit code."""
     from hpuprof.render import write_whole
     from hpuprof.render.junit import to_junit
-    from hpuprof.render.units import clean
     from hpuprof.report.gate import exit_code
 
     if junit is not None:
@@ -76,5 +76,5 @@ def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str)
     for result in results:
         if result.outcome != "passed":
             how = "failed" if result.outcome == "failed" else "cannot be evaluated"
-            click.echo(clean(f"gate {how}: {result.gate}: {result.text}"), err=True)
+            say(f"gate {how}: {result.gate}: {result.text}")
     return exit_code(results)

@@ -140,9 +140,10 @@ def test_a_folder_of_a_store_that_may_not_be_listed_is_told(memory, monkeypatch)
             raise PermissionError(13, "Permission denied")
         return real(self, path, detail=detail, **options)
 
-    monkeypatch.setattr(type(memory), "ls", ls)
-    monkeypatch.delattr(type(memory), "find")  # as sftp, hdfs and web servers: one folder after another
-    files, skipped = discover(["memory://bucket/run"])
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "ls", ls)
+        patch.delattr(type(memory), "find")  # as sftp, hdfs and web servers: one folder after another
+        files, skipped = discover(["memory://bucket/run"])
     assert (len(files), [(s.path, s.code) for s in skipped]) == (8, [("closed", "HP180")])
 
 
