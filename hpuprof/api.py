@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 from hpuprof.cache import Cache, code_digest, prune
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import ConfigError, InputError, InsufficientDataError, TraceFormatError, UsageError
+from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.model.clock import GivenClock, read_manifest
 from hpuprof.model.partial import FailedFile
-from hpuprof.model.partial_codec import PackedPartial
+from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import THRESHOLD, AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
 from hpuprof.regular import is_regular, open_regular, read_regular
 from hpuprof.report.bundle import Bundle, Gatherer, Result
@@ -143,10 +143,9 @@ def analyze(
         raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
     from hpuprof.report.combine import combine
 
-    identities = _identify_again(run, results)
-    report = Report(
-        combine(
-            identities,
+    def combined() -> Report:
+        data = combine(
+            _identify_again(run, results),
             results,
             run.skipped,
             version=__version__,
@@ -155,7 +154,18 @@ def analyze(
             clock=mode,
             offsets=clocks,
         )
-    )
+        return Report(data)
+
+    try:
+        report = combined()
+    except HpuprofError:
+        raise
+    except Exception:  # there is no end to what an entry can say that somebody else wrote
+        if not any(isinstance(r, PackedPartial) and r.foreign for r in results):
+            raise
+        # No entry may break a run: all count as absent. What is no entry's fault comes again.
+        results = _reduce(run, options, settings, executor, lambda _: None, journal, look=False)
+        report = combined()
     if options.strict:
         _refuse_losses(report)
     return report
@@ -211,17 +221,19 @@ def _reduce(
     executor: Executor | None,
     progress: Callable[[str], None],
     journal: Journal,
+    *,
+    look: bool = True,
 ) -> list[Result]:
-    """Reduce every file, or find it in the cache; results in the order of the run's files."""
+    """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
     cache = Cache.at(options.cache, settings)
     gathered = Gatherer()
     missing: list[TraceFile] = []
     with ThreadPoolExecutor(LOOK_UPS) as pool:
-        for file, known in zip(run.files, pool.map(lambda f: cache.look_up(f.path), run.files), strict=True):
+        for file, known in zip(run.files, pool.map(lambda f: _remembered(cache, f, look=look), run.files), strict=True):
             if known is None:
                 missing.append(file)
             else:
-                gathered.add(Bundle({file.path: relabelled(known, file)}))
+                gathered.add(Bundle({file.path: known}))
                 progress(file.name)
     jobs = options.jobs
     small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
@@ -231,7 +243,7 @@ def _reduce(
     missing.sort(key=lambda f: (-f.bytes, f.path))
     if missing:
         with _executor(executor, options) as workers:
-            task = ReduceTask(cache, settings, look=workers is not None, code=code_digest())
+            task = ReduceTask(cache, settings, look=look and workers is not None, code=code_digest())
             items = missing if workers is None else list(map(_anywhere, missing))
             done = run_all(
                 task,
@@ -251,6 +263,13 @@ def _reduce(
             prune()
     results = gathered.result().results
     return [results[file.path] for file in run.files]
+
+
+def _remembered(cache: Cache, file: TraceFile, *, look: bool) -> PackedPartial | None:
+    known = cache.look_up(file.path) if look else None
+    with suppress(CodecError):
+        return relabelled(known, file) if known is not None else None
+    return None
 
 
 def _anywhere(file: TraceFile) -> TraceFile:

@@ -91,7 +91,7 @@ def scale_options(function: F) -> F:
             click.option(
                 "--cache",
                 metavar="auto|beside|off|DIR",
-                help="Where reduced traces are remembered. [default: auto]",
+                help="Where reduced traces are remembered; auto is the user's cache folder. [default: auto]",
                 expose_value=False,
                 callback=keep,
             ),

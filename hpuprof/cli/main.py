@@ -12,7 +12,6 @@ import click
 
 from hpuprof import errors
 from hpuprof._version import __version__
-from hpuprof.cli.common import say
 from hpuprof.messages import told, without_secrets
 
 COMMANDS = {
@@ -103,6 +102,8 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def _fail(message: str, hint: str, code: str, exit_code: int, *, as_json: bool) -> int:
+    from hpuprof.cli.common import say
+
     if as_json:
         print(json.dumps({"error": {"code": code, "message": message, "hint": hint, "exit_code": exit_code}}))
     say(f"hpuprof: {message}")
