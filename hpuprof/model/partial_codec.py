@@ -11,6 +11,7 @@ A change of the layout raises `CODEC_VERSION`; a change of a table's columns is 
 from __future__ import annotations
 
 import json
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -30,6 +31,10 @@ _CONSTANT, _INTEGERS, _FLOATS, _WHOLE_FLOATS, _TEXTS, _OPTIONAL, _BOOLS, _SCALAR
 _SCALAR_TYPES = (bool, int, float, str, type(None))
 
 Column = list[Any]
+
+# msgspec learns a struct's fields when it is first asked to decode one; threads that ask at once crash the process now and
+# then (seen with 0.22.0 where eight threads look entries up).
+_TYPED = threading.Lock()
 
 
 class CodecError(ValueError):
@@ -76,7 +81,8 @@ def _dump(value: Any) -> tuple[int, Any]:
 def _load(kind: int, text: bytes, kind_of: Any) -> Any:
     if kind == _HUGE:
         return msgspec.convert(json.loads(text), kind_of)
-    return msgspec.msgpack.decode(text, type=kind_of)
+    with _TYPED:
+        return msgspec.msgpack.decode(text, type=kind_of)
 
 
 def _integers(values: npt.NDArray[np.int64]) -> list[Any]:
