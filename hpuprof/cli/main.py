@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import FrameType
 
 import click
 
@@ -84,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(_one_line(error), "", "usage", errors.EXIT_USAGE, as_json=wants_json)
     except (KeyboardInterrupt, click.Abort):
         return errors.EXIT_INTERRUPTED
+    except _Ended as signalled:
+        return errors.EXIT_SIGNALLED + signalled.number
     except BrokenPipeError:
         # Whoever read stdout has gone; keep the interpreter from complaining about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -112,6 +116,21 @@ def _fail(message: str, hint: str, code: str, exit_code: int, *, as_json: bool) 
     return exit_code
 
 
+class _Ended(BaseException):
+    """The system asked the process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    signal.signal(number, signal.SIG_DFL)  # asked a second time it ends at once
+    raise _Ended(number)
+
+
 def run() -> None:
-    """Console entry point."""
+    """Console entry point. Batch systems end jobs with SIGTERM, a lost terminal with SIGHUP: temporary files go then, too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
+            signal.signal(number, _end)
     sys.exit(main())

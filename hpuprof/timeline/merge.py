@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from hpuprof.model.clock import ClockOffset, GivenClock
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
+from hpuprof.scratch import scratch_folder
 from hpuprof.timeline.layout import Layout
 from hpuprof.timeline.output import Segment, check_target, join_segments, write_segment
 from hpuprof.timeline.plan import plan_file
@@ -139,7 +139,7 @@ def merge_files(
     if any(os.path.realpath(file.path) == os.path.realpath(path) for file in files):
         raise UsageError(f"{path} is one of the traces to merge", hint="write to another file")
     chosen = _choose(files, identities, options)
-    with tempfile.TemporaryDirectory(prefix="hpuprof-merge-") as spool:
+    with scratch_folder("merge") as spool:
         windows = _windows([f for f, _ in chosen], options.steps, jobs=jobs, executor=executor)
         jobs_todo = [
             PlanJob(file.path, file.name, str(Path(spool) / str(i)), window)
