@@ -174,7 +174,7 @@ def analyze(
 def _read_manifest(path: str) -> dict[str, GivenClock]:
     try:
         return read_manifest(read_regular(Path(path)))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = (error.strerror or error) if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"{path}: no clock manifest: {reason}",
@@ -196,7 +196,10 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
             ) from None
         from hpuprof.analysis.graph_mode.constants import read_profile
 
-        read_profile(text)
+        try:
+            read_profile(text)
+        except ConfigError as error:
+            raise ConfigError(f"{options.constants}: {error.message}", hint=error.hint) from None
     return ReduceOptions(parse_duration(options.step_time) if options.step_time else None, text)
 
 

@@ -76,3 +76,20 @@ def test_settings_that_are_no_table_are_no_bug(limited: Limited, tmp_path: Path,
     (tmp_path / "pyproject.toml").unlink()
     os.mkfifo(tmp_path / "pyproject.toml")
     assert limited("inspect", good_trace, cwd=tmp_path, wall_s=60).exit == 0
+
+
+@pytest.mark.parametrize("command", ["compare", "export", "constants", "manifest"])
+def test_json_that_is_too_deep_is_no_bug(command: str, limited: Limited, tmp_path: Path, good_trace: Path):
+    deep = '{"schema_version": 1, "hpuprof_version": "0", "host": {"offset_ns": 1, "x": %s}}' % (
+        "[" * 10**5 + "]" * 10**5
+    )
+    (tmp_path / "deep.json").write_text(deep)
+    done = run(limited, READERS[command], tmp_path / "deep.json", good_trace, tmp_path)
+    assert (done.exit in (2, 3), "deep.json" in done.stderr) == (True, True), done.stderr
+
+
+@pytest.mark.parametrize("entry", ["1e308", '{"offset_ns": 1, "drift_ppm": 1e300, "reference_ns": 1}'])
+def test_a_clock_that_no_clock_can_be_is_refused(entry: str, limited: Limited, tmp_path: Path, good_trace: Path):
+    (tmp_path / "m.json").write_text(f'{{"7": {entry}}}')
+    done = limited("merge", good_trace, "-o", tmp_path / "o.json", "--clock", f"manifest:{tmp_path / 'm.json'}")
+    assert (done.exit, "m.json: no clock manifest: '7': offset_ns" in done.stderr) == (2, True)
