@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TEST_VENV ?= .venv-test
-EXTRAS ?= all,dev
+EXTRAS ?= all,record,dev
 
 .PHONY: demo test chromium check docs samples clean
 
@@ -16,12 +16,14 @@ demo: $(VENV)/bin/hpuprof
 	@$(VENV)/bin/hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/ --quiet
 
 $(VENV)/bin/hpuprof: pyproject.toml $(shell find hpuprof -type f -not -name '*.pyc')
+	rm -rf build  # setuptools would put what lies there into the wheel, deleted modules too
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install -q --disable-pip-version-check .
 	@touch $@
 
 # A copy is installed, not the checkout, so that a file missing from the wheel fails a test.
 test:
+	rm -rf build
 	$(PYTHON) -m venv $(TEST_VENV)
 	$(TEST_VENV)/bin/pip install -q --disable-pip-version-check -c tests/constraints.txt '.[$(EXTRAS)]'
 	$(TEST_VENV)/bin/pytest

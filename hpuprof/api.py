@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 from hpuprof.cache import Cache, code_digest, prune
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import ConfigError, InputError, InsufficientDataError, TraceFormatError, UsageError
+from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.model.clock import GivenClock, read_manifest
 from hpuprof.model.partial import FailedFile
-from hpuprof.model.partial_codec import PackedPartial
+from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import THRESHOLD, AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
+from hpuprof.regular import is_regular, open_regular, read_regular
 from hpuprof.report.bundle import Bundle, Gatherer, Result
 from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, relabelled
@@ -141,10 +143,9 @@ def analyze(
         raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
     from hpuprof.report.combine import combine
 
-    identities = _identify_again(run, results)
-    report = Report(
-        combine(
-            identities,
+    def combined() -> Report:
+        data = combine(
+            _identify_again(run, results),
             results,
             run.skipped,
             version=__version__,
@@ -153,7 +154,18 @@ def analyze(
             clock=mode,
             offsets=clocks,
         )
-    )
+        return Report(data)
+
+    try:
+        report = combined()
+    except HpuprofError:
+        raise
+    except Exception:  # there is no end to what an entry can say that somebody else wrote
+        if not any(isinstance(r, PackedPartial) and r.foreign for r in results):
+            raise
+        # No entry may break a run: all count as absent. What is no entry's fault comes again.
+        results = _reduce(run, options, settings, executor, lambda _: None, journal, look=False)
+        report = combined()
     if options.strict:
         _refuse_losses(report)
     return report
@@ -161,9 +173,9 @@ def analyze(
 
 def _read_manifest(path: str) -> dict[str, GivenClock]:
     try:
-        return read_manifest(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return read_manifest(read_regular(Path(path)))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (error.strerror or error) if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"{path}: no clock manifest: {reason}",
             hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to the stamps of a host',
@@ -175,14 +187,19 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
     text = ""
     if options.constants:
         try:
-            text = Path(options.constants).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_regular(Path(options.constants)).decode()
+        except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the name
+            reason = error.strerror if isinstance(error, OSError) else ""
             raise ConfigError(
-                f"{options.constants}: cannot be read: {error}", hint="a file that `hpuprof calibrate -o FILE` wrote"
+                f"{options.constants}: cannot be read: {reason or error}",
+                hint="a file that `hpuprof calibrate -o FILE` wrote",
             ) from None
         from hpuprof.analysis.graph_mode.constants import read_profile
 
-        read_profile(text)
+        try:
+            read_profile(text)
+        except ConfigError as error:
+            raise ConfigError(f"{options.constants}: {error.message}", hint=error.hint) from None
     return ReduceOptions(parse_duration(options.step_time) if options.step_time else None, text)
 
 
@@ -207,17 +224,19 @@ def _reduce(
     executor: Executor | None,
     progress: Callable[[str], None],
     journal: Journal,
+    *,
+    look: bool = True,
 ) -> list[Result]:
-    """Reduce every file, or find it in the cache; results in the order of the run's files."""
+    """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
     cache = Cache.at(options.cache, settings)
     gathered = Gatherer()
     missing: list[TraceFile] = []
     with ThreadPoolExecutor(LOOK_UPS) as pool:
-        for file, known in zip(run.files, pool.map(lambda f: cache.look_up(f.path), run.files), strict=True):
+        for file, known in zip(run.files, pool.map(lambda f: _remembered(cache, f, look=look), run.files), strict=True):
             if known is None:
                 missing.append(file)
             else:
-                gathered.add(Bundle({file.path: relabelled(known, file)}))
+                gathered.add(Bundle({file.path: known}))
                 progress(file.name)
     jobs = options.jobs
     small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
@@ -227,7 +246,7 @@ def _reduce(
     missing.sort(key=lambda f: (-f.bytes, f.path))
     if missing:
         with _executor(executor, options) as workers:
-            task = ReduceTask(cache, settings, look=workers is not None, code=code_digest())
+            task = ReduceTask(cache, settings, look=look and workers is not None, code=code_digest())
             items = missing if workers is None else list(map(_anywhere, missing))
             done = run_all(
                 task,
@@ -249,6 +268,13 @@ def _reduce(
     return [results[file.path] for file in run.files]
 
 
+def _remembered(cache: Cache, file: TraceFile, *, look: bool) -> PackedPartial | None:
+    known = cache.look_up(file.path) if look else None
+    with suppress(CodecError):
+        return relabelled(known, file) if known is not None else None
+    return None
+
+
 def _anywhere(file: TraceFile) -> TraceFile:
     """A file as workers with another working directory find it."""
     path = local_path(file.path)
@@ -262,7 +288,8 @@ def _failed(file: TraceFile, lost: Lost) -> FailedFile:
 def _reachable(file: TraceFile) -> bool:
     """Whether a file can be read by this process's own workers."""
     path = local_path(file.path)
-    return path.exists() if path is not None else not here_only(file.path)
+    # os.path asks without raising where it may not look.
+    return os.path.exists(path) if path is not None else not here_only(file.path)  # noqa: PTH110
 
 
 def _identify_again(run: Run, results: Sequence[Result]) -> Sequence[Identity]:
@@ -303,7 +330,7 @@ def compare(
     from hpuprof.report.compare.reports import compare_reports
 
     reports = [_report(side, rank_from=rank_from, jobs=jobs, progress=progress) for side in (a, b)]
-    names = [str(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]
+    names = [shown(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]
     return compare_reports(reports[0], reports[1], names=(names[0], names[1]), threshold=threshold)
 
 
@@ -323,13 +350,10 @@ def _report(
 
 def is_report(path: Source) -> bool:
     """Tell by its first bytes whether a file is a saved report rather than a trace."""
-    path = Path(path)
-    if not path.is_file():
-        return False
     try:
-        with path.open("rb") as handle:
+        with open_regular(Path(path)) as handle:
             head = handle.read(4096)
-    except OSError:
+    except (OSError, ValueError):
         return False
     return b'"schema_version"' in head and b'"hpuprof_version"' in head
 
@@ -339,7 +363,7 @@ def read_comparison(path: Source) -> Comparison:
     from hpuprof.render.compare import loads
 
     try:
-        return loads(Path(path).read_bytes(), name=str(path))
+        return loads(read_regular(Path(path)), name=str(path))
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read: {error.strerror or error}",
@@ -432,7 +456,10 @@ def is_merged(path: Source) -> bool:
     from hpuprof.ingest.discover import is_merged_timeline
     from hpuprof.ingest.source import read_head
 
-    return Path(path).is_file() and is_merged_timeline(read_head(path, 4096))
+    try:
+        return is_regular(Path(path)) and is_merged_timeline(read_head(path, 4096))
+    except OSError:
+        return False  # whoever reads it next says why
 
 
 def check(path: Source) -> Checked:
@@ -442,8 +469,12 @@ def check(path: Source) -> Checked:
     """
     from hpuprof.timeline.check import check_file
 
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file", hint="give a trace file")
+    try:
+        open_regular(Path(path)).close()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file", hint="give a trace file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}", hint="give a trace file") from error
     return check_file(path)
 
 
@@ -503,7 +534,7 @@ def read_report(path: Source) -> Report:
     from hpuprof.render.json import loads
 
     try:
-        return loads(Path(path).read_bytes(), name=str(path))
+        return loads(read_regular(Path(path)), name=str(path))
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read: {error.strerror or error}", hint="give a report written with -o report.json"

@@ -5,15 +5,19 @@ blocks (head, tail, and blocks in between), the file's name without its folder, 
 or object store's own digest or time stands for the samples. What cannot be told apart safely is not remembered: files without
 a known state, and files that changed within the last two seconds, which may change again within one tick of the clock.
 
-Entries appear whole (written aside, then renamed), so that any number of readers and writers need no lock. An entry that does
-not match its checksum counts as absent and is written anew. The folder in the home directory is cut to `USER_BYTES` once a day.
+Entries appear whole (written aside, then renamed), so that any number of readers and writers need no lock. The folder in the
+home directory is cut to `USER_BYTES` once a day.
+
+A folder beside the traces comes with them, from whoever packed them, so it is used where the user asks for it and never found by
+itself. No entry of any folder is believed: one that does not match its checksum, would take more memory than a partial does,
+or does not decode counts as absent. The checksum tells damage, not forgery: who may write the folder may say what its files hold.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,19 +29,24 @@ from hpuprof._version import __version__
 from hpuprof.ingest.location import State, base_name, here_only, local_path, state
 from hpuprof.model.partial_codec import CODEC_VERSION, CodecError, PackedPartial
 from hpuprof.options import ReduceOptions
+from hpuprof.regular import open_regular
 
 DEFAULTS = ReduceOptions()
 
 FOLDER = ".hpuprof"
 """The folder beside the traces; discovery leaves folders with a leading dot out."""
 USER_BYTES = 1 << 30
+ENTRY_BYTES = 4 << 20
+INFLATED_BYTES = 16 << 20
+MOST_ROWS = 500_000
+"""What an entry may take, on disk and decoded. A partial of 100 steps has 35 kB, three times that inflated, and 1,000 rows."""
 SMALL_FILE_BYTES = 1 << 20
 """`auto` remembers no smaller file: analysing it takes a few hundredths of a second."""
 
 _SETTLED_NS = 2_000_000_000
 _END_BYTES, _SAMPLE_BYTES, _SAMPLES = 64 << 10, 4 << 10, 14
 _CHECKSUM_BYTES = 16
-_PRUNE_S = 86_400.0
+_PRUNE_S = _ABANDONED_S = 86_400.0
 _WORDS = ("auto", "beside", "off")
 _ROOMS = ("analysis", "ingest", "model", "diagnostics.py", "naming.py", "pipeline.py", "tasks.py")
 
@@ -69,7 +78,7 @@ def fingerprint(place: str, seen: State, settings: ReduceOptions = DEFAULTS) -> 
         if time.time_ns() - seen.modified_ns < _SETTLED_NS:
             return ""
         facts += (seen.modified_ns,)
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             for offset, size in _sampled(seen.bytes):
                 handle.seek(offset)
                 digest.update(handle.read(size))
@@ -101,8 +110,8 @@ def user_folder() -> Path | None:
 class Cache:
     """Where partials are remembered. `where`: auto, beside, off, or a directory.
 
-    `auto`: `.hpuprof` beside the traces where that folder exists, else the user's cache folder, files of 1 MiB or more.
-    `beside`: `.hpuprof` beside the traces, made when missing. A folder that cannot be written gives way to the user's.
+    `auto`: the user's cache folder, files of 1 MiB or more. `beside`: `.hpuprof` beside the traces, made when missing; one that
+    is a link, or that belongs to neither this user nor the owner of the traces, or that cannot be written, gives way to the user's.
     """
 
     where: str = "off"
@@ -113,23 +122,23 @@ class Cache:
         """Return the cache of an option's value; a directory also for workers with another working directory."""
         return cls(where if where in _WORDS else str(Path(where).expanduser().absolute()), settings)
 
-    def _folders(self, place: str, size: int) -> list[Path]:
+    def _shelves(self, place: str, size: int) -> list[_Shelf]:
         """Return the folders to use for a file, the first choice first."""
         if self.where == "off":
             return []
         if self.where not in ("auto", "beside"):
-            return [Path(self.where)]
-        path, user = local_path(place), user_folder()
-        folders = [user] if user is not None and (self.where == "beside" or size >= SMALL_FILE_BYTES) else []
-        if path is not None:
-            beside = path.parent / FOLDER
-            if self.where == "beside" or beside.is_dir():
-                folders.insert(0, beside)
-        return folders
+            return [_Shelf(Path(self.where))]
+        user = user_folder()
+        shelves = [_Shelf(user, private=True)] if user and (self.where == "beside" or size >= SMALL_FILE_BYTES) else []
+        path = local_path(place)
+        if path is not None and self.where == "beside":
+            with contextlib.suppress(OSError):
+                shelves.insert(0, _Shelf(path.parent / FOLDER, trusted=(os.geteuid(), path.stat().st_uid)))
+        return shelves
 
     def key(self, place: str, seen: State) -> str:
         """Return the key of a file, empty when it is not to be remembered."""
-        if not self._folders(place, seen.bytes):
+        if not self._shelves(place, seen.bytes):
             return ""
         try:
             return fingerprint(place, seen, self.settings)
@@ -137,30 +146,30 @@ class Cache:
             return ""
 
     def get(self, place: str, seen: State, key: str) -> PackedPartial | None:
-        """Return what is remembered of a file's content; None for nothing, or nothing sound."""
-        for folder in self._folders(place, seen.bytes) if key else []:
-            entry = _entry(folder, key)
-            try:
-                text = entry.read_bytes()
-            except OSError:
-                continue
+        """Return what is remembered of a file's content; None for nothing, or nothing sound.
+
+        It is bounded: decoding it takes no more than `INFLATED_BYTES` and `MOST_ROWS`. A table that does not decode raises
+        CodecError when it is asked for.
+        """
+        for shelf in self._shelves(place, seen.bytes) if key else []:
+            text = shelf.read(key)
             body = text[_CHECKSUM_BYTES:]
-            if blake2b(body, digest_size=_CHECKSUM_BYTES).digest() != text[:_CHECKSUM_BYTES]:
+            if _checksum(key, body) != text[:_CHECKSUM_BYTES]:
                 continue
             with contextlib.suppress(CodecError):
-                found = PackedPartial.from_bytes(body)
-                with contextlib.suppress(OSError):
-                    os.utime(entry)  # the least recently used entries go first
+                found = PackedPartial.from_bytes(body, foreign=True)
+                found.refuse_larger(most_bytes=INFLATED_BYTES, most_rows=MOST_ROWS)
                 return found
         return None
 
     def put(self, place: str, seen: State, key: str, partial: PackedPartial) -> bool:
         """Remember a partial. Returns whether it could be written anywhere; never raises for a full or read-only disk."""
         body = partial.to_bytes()
-        text = blake2b(body, digest_size=_CHECKSUM_BYTES).digest() + body
-        return any(
-            _write(folder, _entry(folder, key), text) for folder in (self._folders(place, seen.bytes) if key else [])
-        )
+        text = _checksum(key, body) + body
+        if not key or len(text) > ENTRY_BYTES:
+            return False
+        mode = _readers(place)
+        return any(shelf.write(key, text, mode) for shelf in self._shelves(place, seen.bytes))
 
     def look_up(self, place: str) -> PackedPartial | None:
         """Return what is remembered of the file at a place, None when it cannot be asked."""
@@ -173,27 +182,93 @@ class Cache:
         return self.get(place, seen, self.key(place, seen))
 
 
-def _entry(folder: Path, key: str) -> Path:
-    return folder / "partials" / key[:2] / key[2:]
+def _checksum(key: str, body: bytes) -> bytes:
+    """Return what stands before an entry; with the key in it no entry can take another one's place."""
+    return blake2b(body, digest_size=_CHECKSUM_BYTES, key=key.encode()[:64]).digest()
 
 
-def _write(folder: Path, entry: Path, text: bytes) -> bool:
-    temporary = ""
-    try:
-        new = not folder.is_dir()
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        if new and folder.name == FOLDER:
-            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-        with tempfile.NamedTemporaryFile(dir=entry.parent, prefix=".", delete=False) as handle:
-            temporary = handle.name
-            handle.write(text)
-        Path(temporary).replace(entry)
-    except OSError:
-        if temporary:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-        return False
-    return True
+def _readers(place: str) -> int:
+    """Return the permissions of what is remembered of a file: nobody reads that who may not read the file."""
+    path = local_path(place)
+    with contextlib.suppress(OSError):
+        return 0o600 | (0o666 & path.stat().st_mode if path is not None else 0)
+    return 0o600
+
+
+@dataclass(frozen=True)
+class _Shelf:
+    """A folder of entries. `private`: the user's own, for nobody else; `trusted`: whose folder and entries count, None for anybody's.
+
+    Nothing in it is followed that is a link, and nothing is opened but folders and regular files, so that whoever made the
+    folder cannot have something read or written elsewhere. Only the folder itself may be a link, where the user named it.
+    """
+
+    path: Path
+    private: bool = False
+    trusted: tuple[int, ...] | None = None
+
+    @contextlib.contextmanager
+    def _open(self, key: str, *, make: bool = False) -> Iterator[int]:
+        """Open the folder of an entry. Raises OSError."""
+        if make:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        opened: list[int] = []
+        try:
+            for name in (str(self.path), "partials", key[:2]):
+                inside = opened[-1] if opened else None
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=inside)
+                        if not opened and self.path.name == FOLDER:
+                            (self.path / ".gitignore").write_text("*\n", encoding="utf-8")
+                link = 0 if not opened and self.trusted is None else os.O_NOFOLLOW
+                opened.append(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | link, dir_fd=inside))
+                self._refuse_strangers(os.fstat(opened[-1]))
+            yield opened[-1]
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+    def _refuse_strangers(self, found: os.stat_result) -> None:
+        if self.trusted is not None and found.st_uid not in self.trusted:
+            raise PermissionError("it belongs to neither this user nor the owner of the trace")
+
+    def read(self, key: str) -> bytes:
+        """Return an entry; nothing where there is none, or none that may be used."""
+        try:
+            with self._open(key) as folder:
+                # Not blocking: what has the entry's name may be a pipe.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                with os.fdopen(os.open(key[2:], flags, dir_fd=folder), "rb") as handle:
+                    found = os.fstat(handle.fileno())
+                    self._refuse_strangers(found)
+                    if not stat.S_ISREG(found.st_mode) or found.st_size > ENTRY_BYTES:
+                        return b""
+                    text = handle.read(ENTRY_BYTES)
+                    with contextlib.suppress(OSError):
+                        os.utime(handle.fileno())  # the least recently used entries go first
+                    return text
+        except OSError:
+            return b""
+
+    def write(self, key: str, text: bytes, mode: int) -> bool:
+        """Write an entry aside, then put it in its place; return whether that could be done. The umask takes from `mode`."""
+        aside = f".{key[2:18]}{os.getpid()}-{time.monotonic_ns()}"
+        try:
+            with self._open(key, make=True) as folder:
+                try:
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                    new = os.open(aside, flags, 0o600 if self.private else mode, dir_fd=folder)
+                    with os.fdopen(new, "wb") as handle:
+                        handle.write(text)
+                    os.rename(aside, key[2:], src_dir_fd=folder, dst_dir_fd=folder)
+                except BaseException:
+                    with contextlib.suppress(OSError):
+                        os.unlink(aside, dir_fd=folder)
+                    raise
+        except OSError:
+            return False
+        return True
 
 
 def prune(folder: Path | None = None, *, limit: int = USER_BYTES, every_s: float = _PRUNE_S) -> int:
@@ -212,12 +287,16 @@ def prune(folder: Path | None = None, *, limit: int = USER_BYTES, every_s: float
         pass  # never done
     with contextlib.suppress(OSError):
         mark.touch()
-    entries = []
+    entries, gone = [], 0
     for path in (folder / "partials").glob("*/*"):
         with contextlib.suppress(OSError):  # another process may remove it meanwhile
-            found = path.stat()
+            found = path.lstat()
+            if path.name.startswith(".") and time.time() - found.st_mtime > _ABANDONED_S:
+                path.unlink()  # what a writer that was killed left
+                gone += 1
+                continue
             entries.append((found.st_mtime_ns, str(path), found.st_size))
-    total, gone = sum(size for _, _, size in entries), 0
+    total = sum(size for _, _, size in entries)
     for _, path_text, size in sorted(entries):
         if total <= limit:
             break

@@ -60,6 +60,7 @@ _ALL = (
     Diagnostic("HP145", "warning", "The replay misses the recorded steps", "Replayed without changes, steps differ by more than 5 % from the recorded ones: what bounds them is not in the model.", "Step times without the straggler are withheld; waiting and blame remain."),
     Diagnostic("HP170", "warning", "Impossible process groups", "A collective names a group of more than 262,144 ranks, or a rank of ten digits or more. The ranks of such a group count as not told.", "Nothing to do if the file was damaged or edited; report the file if a profiler wrote it so."),
     Diagnostic("HP175", "info", "Modules nested very deep", "Calls of modules that lie inside 256 others. What they ran counts to the module around them at that depth.", "Nothing to do; a recursion without an end looks like this as well."),
+    Diagnostic("HP180", "error", "A folder could not be searched", "It may not be listed, or the storage refused. The traces in it, and the ranks that they hold, are missing.", "Check who may read it; on a server, that it lists its folders.", lossy=True),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

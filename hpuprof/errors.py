@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from hpuprof.messages import without_secrets
+
 EXIT_OK = 0
 EXIT_GATE = 1
 EXIT_USAGE = 2
 EXIT_INPUT = 3
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
+EXIT_SIGNALLED = 128
+"""Plus the number of the signal: 143 for SIGTERM."""
 EXIT_BROKEN_PIPE = 141
 
 
@@ -24,6 +28,7 @@ class HpuprofError(Exception):
     exit_code: ClassVar[int] = EXIT_BUG
 
     def __init__(self, message: str, *, hint: str = "") -> None:
+        message, hint = without_secrets(message), without_secrets(hint)
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -21,6 +21,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, Generic, TypeVar
 
 from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError
+from hpuprof.messages import told
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -184,7 +185,7 @@ class _Run(Generic[T, R]):
             try:
                 under_way[executor.submit(self.work, self.items[i])] = i
             except Exception as error:  # noqa: BLE001 whatever an executor raises when it is gone
-                self.reasons[i] = f"the executor takes no work ({_words(error)})"
+                self.reasons[i] = f"the executor takes no work ({told(error)})"
                 left.append(i)
 
         try:
@@ -204,7 +205,7 @@ class _Run(Generic[T, R]):
                         ) from error
                     except Exception as error:  # noqa: BLE001 whatever an executor raises for lost work
                         closed = watch.closed()
-                        self.reasons[i] = _GONE if closed else f"its worker failed ({_words(error)})"
+                        self.reasons[i] = _GONE if closed else f"its worker failed ({told(error)})"
                         # Dask's scheduler has already given the work of a KilledWorker to others.
                         given_up = type(error).__name__ == "KilledWorker"
                         if submitted[i] < SUBMISSIONS and not closed and not given_up:
@@ -227,11 +228,6 @@ class _Run(Generic[T, R]):
         for reason, count in Counter(self.reasons[i] for i in left).items():
             self.journal.notes[f"{reason}; analysed here instead, where that was possible"] += count
         return sorted(left)
-
-
-def _words(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
 
 
 def _finished(futures: Iterable[Future[R]]) -> set[Future[R]]:
@@ -321,7 +317,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         client = Client(address, timeout=CONNECT_S, set_as_default=False, name="hpuprof")
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{address}: no Dask scheduler answers ({_words(error)})", hint="start one, or leave out --scheduler"
+            f"{address}: no Dask scheduler answers ({told(error)})", hint="start one, or leave out --scheduler"
         ) from error
     try:
         yield client.get_executor(pure=False)

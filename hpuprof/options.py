@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import ConfigError
+from hpuprof.regular import is_regular, read_regular
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,7 +30,7 @@ _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)
 def parse_duration(text: str) -> float:
     """Return a duration in ns from text such as `12.3ms`; a bare number is seconds. Raises ConfigError."""
     match = _DURATION.fullmatch(text)
-    if not match or match.group(2) not in _UNITS or float(match.group(1)) <= 0:
+    if not match or match.group(2) not in _UNITS or not 0 < float(match.group(1)) * _UNITS[match.group(2)] < 1e18:
         raise ConfigError(f"{text!r} is no duration", hint="a positive number and ns, us, ms or s, for example 12.3ms")
     return float(match.group(1)) * _UNITS[match.group(2)]
 
@@ -88,12 +89,12 @@ class AnalyzeOptions:
 def _pyproject(start: Path) -> dict[str, Any]:
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
-        if path.is_file():
+        if is_regular(path):
             try:
-                tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
-            except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError):
+                tool = tomllib.loads(read_regular(path).decode()).get("tool", {})
+            except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError, RecursionError):
                 return {}
-            table = tool.get("hpuprof", {})
+            table = tool.get("hpuprof", {}) if isinstance(tool, dict) else {}
             return table if isinstance(table, dict) else {}
     return {}
 
@@ -111,7 +112,7 @@ def _convert(name: str, value: Any, default: Any, where: str) -> Any:
                 raise ValueError(name)
             return tuple(value)
         return int(value) if isinstance(default, int) else str(value)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError, OverflowError):
         raise ConfigError(f"{where}: {name} = {value!r} is not valid", hint=f"the default is {default!r}") from None
 
 

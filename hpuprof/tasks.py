@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -22,9 +22,10 @@ from hpuprof.errors import TraceFormatError, UsageError
 from hpuprof.ingest.discover import TraceFile
 from hpuprof.ingest.location import State, local_path, shown, state
 from hpuprof.model.partial import FailedFile, RankPartial
-from hpuprof.model.partial_codec import PackedPartial
+from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.options import ReduceOptions
+from hpuprof.regular import IrregularFileError
 
 ATTEMPTS = 3
 _PAUSE_S = 0.5  # before the second attempt; twice as long before the third
@@ -72,7 +73,8 @@ class ReduceTask:
         if self.look:
             known = self.cache.look_up(file.path)
             if known is not None:
-                return relabelled(known, file)
+                with suppress(CodecError):
+                    return relabelled(known, file)
         # Loaded where the work is done: a caller with workers of its own starts them sooner.
         from hpuprof.ingest.read import read_trace
         from hpuprof.pipeline import reduce_trace
@@ -130,7 +132,7 @@ def _unreadable(file: TraceFile, error: OSError) -> FailedFile:
 
 def _may_come_back(file: TraceFile, error: OSError) -> bool:
     """Whether to try again: a network may recover, a file that is gone or forbidden on a local disk stays so."""
-    lasting = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+    lasting = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, IrregularFileError)
     return not isinstance(error, lasting) if local_path(file.path) is not None else not isinstance(error, lasting[:2])
 
 
@@ -157,4 +159,6 @@ def relabelled(packed: PackedPartial, file: TraceFile) -> PackedPartial:
     partial: RankPartial = packed.unpack()
     rows = [msgspec.structs.replace(d, path=file.name) if d.path == old else d for d in partial.diagnostics]
     named = msgspec.structs.replace(partial.file, path=file.name)
-    return PackedPartial.of(msgspec.structs.replace(partial, file=named, diagnostics=rows))
+    named_so = PackedPartial.of(msgspec.structs.replace(partial, file=named, diagnostics=rows))
+    named_so.foreign = packed.foreign
+    return named_so

@@ -11,6 +11,7 @@ from hpuprof.cli.common import (
     out_color,
     out_width,
     progress_bar,
+    say,
     scale_arguments,
     scale_options,
     source_options,
@@ -91,7 +92,7 @@ def command(
         report = with_gates(report, results)
     if output is not None:
         write(report, output, force=force)
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")
     if as_json:
         click.echo(render(report, ".json"), nl=False)
     elif output is None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from hpuprof.cli.common import say
+
 
 @click.command("calibrate")
 @click.option(
@@ -37,7 +39,7 @@ def command(device: str, output: Path | None, force: bool, as_json: bool) -> Non
     text = msgspec.json.format(msgspec.json.encode(profile), indent=2).decode() + "\n"
     if output is not None:
         write_whole(output, text)
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")
     if as_json:
         click.echo(text, nl=False)
     elif output is None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from hpuprof.messages import visible
 from hpuprof.options import RANK_SOURCES
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -64,6 +65,11 @@ def graph_options(function: F) -> F:
     return function
 
 
+def say(message: str, *, err: bool = True) -> None:
+    """Print one line of which a part is somebody else's: a file's name, a name in a trace, a library's words."""
+    click.echo(visible(message), err=err)
+
+
 _SCALE = "hpuprof.scale"
 
 
@@ -85,7 +91,7 @@ def scale_options(function: F) -> F:
             click.option(
                 "--cache",
                 metavar="auto|beside|off|DIR",
-                help="Where reduced traces are remembered. [default: auto]",
+                help="Where reduced traces are remembered; auto is the user's cache folder. [default: auto]",
                 expose_value=False,
                 callback=keep,
             ),

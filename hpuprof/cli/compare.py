@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import out_color, out_width, progress_bar, read_options, scale_arguments, scale_options
+from hpuprof.cli.common import out_color, out_width, progress_bar, read_options, say, scale_arguments, scale_options
 from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 
 
@@ -50,6 +50,7 @@ def command(
     A and B are traces, directories of traces, or reports saved with `-o report.json`.
     """
     from hpuprof import api
+    from hpuprof.ingest.location import shown
     from hpuprof.render import check_target, render, write
     from hpuprof.render.compare import to_text
     from hpuprof.report.compare.reports import compare_reports
@@ -69,7 +70,7 @@ def command(
         run = api.load(side, rank_from=rank_from, scheduler=scale["scheduler"])
         with progress_bar(len(run), quiet=quiet) as progress:
             reports.append(api.analyze(run, rank_from=rank_from, jobs=jobs, progress=progress, **scale))
-    names = (a, b)
+    names = (shown(a), shown(b))
     if redact:
         reports, names = redact_reports(reports), ("A", "B")
     comparison = compare_reports(reports[0], reports[1], names=names, threshold=limit)
@@ -77,7 +78,7 @@ def command(
     comparison = comparison.with_gates(results)
     if output is not None:
         write(comparison, output, force=force)
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")
     if as_json:
         click.echo(render(comparison, ".json"), nl=False)
     elif output is None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import progress_bar, source_options
+from hpuprof.cli.common import progress_bar, say, source_options
 
 
 @click.command("convert")
@@ -55,13 +56,13 @@ def command(
     with progress_bar(len(run), quiet=quiet) as progress:
         done = api.convert(run, output, target=target, force=force, compress=compress, jobs=jobs, progress=progress)
     for skipped in done.failed:
-        click.echo(f"left out {skipped.source}: {skipped.message}", err=True)
+        say(f"left out {skipped.source}: {skipped.message}")
     if as_json:
         click.echo(json.dumps({**dataclasses.asdict(done), "runs": done.runs}))
         return
     for name in done.runs:
         files = [file for file in done.files if file.run == name]
-        click.echo(f"{name}: {len(files)} file{'s' * (len(files) > 1)}, {size(sum(f.bytes for f in files))}")
+        say(f"{name}: {len(files)} file{'s' * (len(files) > 1)}, {size(sum(f.bytes for f in files))}", err=False)
         for file in files:
             facts = [f"rank {file.rank}", f"{file.rows:,} rows", f"{file.drawn:,} added"]
             if file.linked is not None:
@@ -70,7 +71,7 @@ def command(
                 facts.append("steps drawn")
             if file.lost:
                 facts.append(f"{file.lost:,} rows without time or name left out")
-            click.echo(f"  {file.source}: {', '.join(facts)}")
+            say(f"  {file.source}: {', '.join(facts)}", err=False)
             for problem in file.problems:
-                click.echo(f"    {problem}")
-    click.echo(f"show them with: tensorboard --logdir {output}")
+                say(f"    {problem}", err=False)
+    say(f"show them with: tensorboard --logdir {shlex.quote(str(output))}", err=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpuprof.cli.common import progress_bar, scale_arguments, scale_options, source_options
+from hpuprof.cli.common import progress_bar, say, scale_arguments, scale_options, source_options
 
 if TYPE_CHECKING:
     from hpuprof.errors import TraceFormatError
@@ -85,7 +85,7 @@ def command(
     if output is not None:
         with table_file(output, row) as writer:
             fill(writer)
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")
         return
     columns: list[Any] = list(row.__struct_fields__)
     out: TableWriter = (
@@ -96,4 +96,4 @@ def command(
 
 
 def _lost(error: TraceFormatError) -> None:
-    click.echo(f"left out: {error.message}", err=True)
+    say(f"left out: {error.message}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from hpuprof.errors import OutputError
+from hpuprof.cli.common import say
+from hpuprof.targets import refuse_target
 
 if TYPE_CHECKING:
     from hpuprof.report.gate import Gate
@@ -52,8 +53,8 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
     """
     from hpuprof.options import resolve_options
 
-    if junit is not None and not junit.absolute().parent.is_dir():
-        raise OutputError(f"{junit.parent}: no such directory", hint="create it first")
+    if junit is not None:
+        refuse_target(junit, force=True)
     texts = fail_on or resolve_options().fail_on
     if not texts:
         return []
@@ -68,7 +69,6 @@ def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str)
     """Write the JUnit file, tell on stderr what did not pass, and return the exit code."""
     from hpuprof.render import write_whole
     from hpuprof.render.junit import to_junit
-    from hpuprof.render.units import clean
     from hpuprof.report.gate import exit_code
 
     if junit is not None:
@@ -76,5 +76,5 @@ def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str)
     for result in results:
         if result.outcome != "passed":
             how = "failed" if result.outcome == "failed" else "cannot be evaluated"
-            click.echo(clean(f"gate {how}: {result.gate}: {result.text}"), err=True)
+            say(f"gate {how}: {result.gate}: {result.text}")
     return exit_code(results)

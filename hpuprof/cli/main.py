@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import FrameType
 
 import click
 
 from hpuprof import errors
 from hpuprof._version import __version__
+from hpuprof.messages import told, without_secrets
 
 COMMANDS = {
     "analyze": "Say where the step went, from a directory of traces.",
@@ -78,11 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.message, error.hint, error.code, error.exit_code, as_json=wants_json)
     except click.UsageError as error:
         hint = f"see `{error.ctx.command_path} --help`" if error.ctx else "see `hpuprof --help`"
-        return _fail(error.format_message(), hint, "usage", errors.EXIT_USAGE, as_json=wants_json)
+        return _fail(_one_line(error), hint, "usage", errors.EXIT_USAGE, as_json=wants_json)
     except click.ClickException as error:
-        return _fail(error.format_message(), "", "usage", errors.EXIT_USAGE, as_json=wants_json)
+        return _fail(_one_line(error), "", "usage", errors.EXIT_USAGE, as_json=wants_json)
     except (KeyboardInterrupt, click.Abort):
         return errors.EXIT_INTERRUPTED
+    except _Ended as signalled:
+        return errors.EXIT_SIGNALLED + signalled.number
     except BrokenPipeError:
         # Whoever read stdout has gone; keep the interpreter from complaining about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -90,20 +95,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the one broad except: whatever comes here is a bug, and says so
         if os.environ.get("HPUPROF_DEBUG"):
             raise
-        detail = f"{type(error).__name__}: {error}"
+        detail = told(error)
         hint = "please report it; HPUPROF_DEBUG=1 shows the traceback"
         return _fail(f"a bug in hpuprof {__version__}: {detail}", hint, "bug", errors.EXIT_BUG, as_json=wants_json)
 
 
+def _one_line(error: click.ClickException) -> str:
+    """Return click's message; it lists choices one below the other."""
+    return without_secrets(error.format_message().replace(":\n\t", ": ").replace(",\n\t", ", "))
+
+
 def _fail(message: str, hint: str, code: str, exit_code: int, *, as_json: bool) -> int:
+    from hpuprof.cli.common import say
+
     if as_json:
         print(json.dumps({"error": {"code": code, "message": message, "hint": hint, "exit_code": exit_code}}))
-    print(f"hpuprof: {message}", file=sys.stderr)
+    say(f"hpuprof: {message}")
     if hint:
-        print(f"  hint: {hint}", file=sys.stderr)
+        say(f"  hint: {hint}")
     return exit_code
 
 
+class _Ended(BaseException):
+    """The system asked the process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    signal.signal(number, signal.SIG_DFL)  # asked a second time it ends at once
+    raise _Ended(number)
+
+
 def run() -> None:
-    """Console entry point."""
+    """Console entry point. Batch systems end jobs with SIGTERM, a lost terminal with SIGHUP: temporary files go then, too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
+            signal.signal(number, _end)
     sys.exit(main())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import click
 
 from hpuprof.cli.common import progress_bar
 from hpuprof.options import RANK_SOURCES
+from hpuprof.scratch import scratch_folder
 
 
 @click.command("view")
@@ -39,7 +39,7 @@ def command(
 
     perfetto_files()  # say what is missing before the work
     chosen = None if ranks is None else parse_ranks(ranks)
-    with tempfile.TemporaryDirectory(prefix="hpuprof-view-") as folder:
+    with scratch_folder("view") as folder:
         timeline = Path(folder) / "timeline.json"
         if len(paths) == 1 and api.is_merged(paths[0]) and not (ranks or steps):
             timeline = Path(paths[0])

@@ -7,6 +7,7 @@ since the tab takes every file of a directory for a worker of the same recording
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -18,6 +19,7 @@ from hpuprof.conversion.write import PART, Written, convert_file
 from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, TraceFile
+from hpuprof.ingest.location import folder_and_name, local_path
 from hpuprof.naming import trace_name
 
 TARGETS = ("tensorboard",)
@@ -92,7 +94,7 @@ def convert_run(
     """Convert every file into `directory`. Raises UsageError, OutputError, or TraceFormatError when no file could be read."""
     tasks, runs = _tasks(files, identities, directory, compress=compress)
     for task in tasks:
-        if task.target.exists() and not force:
+        if os.path.exists(task.target) and not force:  # noqa: PTH110 never raises
             raise OutputError(f"{task.target} exists", hint="use --force to replace it, or another directory")
     results: list[Written | FailedConversion] = []
     try:
@@ -126,9 +128,10 @@ def convert_run(
 
 def refuse_among(sources: Sequence[str | Path], directory: Path) -> None:
     """Refuse a result below a directory of sources: the next analysis would find every trace twice. Raises UsageError."""
-    place = directory.resolve()
+    place = Path(os.path.realpath(directory))  # Path.resolve raises for links in a circle
     for source in map(Path, sources):
-        if source.is_dir() and (place == source.resolve() or source.resolve() in place.parents):
+        folder = Path(os.path.realpath(source))
+        if os.path.isdir(folder) and (place == folder or folder in place.parents):  # noqa: PTH112 never raises
             raise UsageError(
                 f"{directory} lies in {source}, among the traces that are to be converted",
                 hint="choose a directory elsewhere: else the next analysis would find every trace twice",
@@ -165,6 +168,13 @@ def _row(file: TraceFile, who: Identity, run: str, task: _Task, result: Written)
     )
 
 
+def _folder_name(place: str) -> str:
+    path = local_path(place)
+    if path is not None:
+        return Path(os.path.realpath(path)).parent.name
+    return folder_and_name(place)[0].rpartition("/")[2]  # without the credentials of an address
+
+
 def _tasks(
     files: Sequence[TraceFile], identities: Sequence[Identity], directory: Path, *, compress: bool
 ) -> tuple[list[_Task], list[str]]:
@@ -174,7 +184,7 @@ def _tasks(
         windows.setdefault((who.stage, who.action), set()).add(who.window)
     tasks, runs, taken = [], [], set()
     for file, who in zip(files, identities, strict=True):
-        words = [who.stage, who.action] if who.stage or who.action else [Path(file.path).resolve().parent.name]
+        words = [who.stage, who.action] if who.stage or who.action else [_folder_name(file.path)]
         if len(windows[who.stage, who.action]) > 1 or file.inside.get("window"):
             words.append(who.window)
         run = _UNSAFE.sub("-", "-".join(w for w in words if w))[:_LONGEST].strip("-.") or "run"

@@ -6,6 +6,7 @@ globbed by name: a directory is walked, and each candidate's first bytes decide 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import NoTracesFoundError, RankConflictError, TraceFormatError
-from hpuprof.ingest.location import base_name, find, folder_and_name, local_path, shown, state
+from hpuprof.ingest.listing import Found, find
+from hpuprof.ingest.location import base_name, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
 from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_trace_name, parse_name
@@ -59,11 +61,18 @@ class TraceFile:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that was left out, and why."""
+    """A file that was left out, or a folder that could not be searched, and why."""
 
     path: str
     reason: str
     explicit: bool  # a loss: the user named the file itself, its name is a trace's, or it cannot be read
+    folder: bool = False
+    unreadable: bool = False
+
+    @property
+    def code(self) -> str:
+        """The diagnostic that tells of it."""
+        return "HP180" if self.folder else "HP114" if self.explicit else "HP120"
 
 
 def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped]]:
@@ -74,12 +83,13 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
     seen: set[str] = set()
     candidates = []
     for candidate in (found for given in paths for found in find(given, SUFFIXES)):
-        local = local_path(candidate[0])
-        real = str(local.resolve()) if local is not None else candidate[0]
+        local = local_path(candidate.place)
+        # Path.resolve raises for links in a circle.
+        real = os.path.realpath(local) if local is not None else candidate.place
         if real not in seen:
             seen.add(real)
             candidates.append(candidate)
-    if any(local_path(place) is None for place, _, _ in candidates):
+    if any(local_path(candidate.place) is None for candidate in candidates):
         # Waiting for a storage's answer costs no processor.
         with ThreadPoolExecutor(_REQUESTS) as pool:
             looked = list(pool.map(_look, candidates))
@@ -93,7 +103,9 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
             raise TraceFormatError(
                 f"{where}: {skipped[0].reason}",
                 path=where,
-                hint="hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv",
+                hint="check that it exists and that you may read it"
+                if skipped[0].unreadable
+                else "hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv",
             )
         found = (
             f"; {len(skipped)} candidates were no traces, first {skipped[0].path}: {skipped[0].reason}"
@@ -106,17 +118,19 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
     return sorted(files, key=lambda f: (f.name, f.path)), skipped
 
 
-def _look(candidate: tuple[str, str, bool]) -> TraceFile | Skipped:
+def _look(candidate: Found) -> TraceFile | Skipped:
     """Judge a candidate by its head."""
-    place, name, explicit = candidate
+    place, name = candidate.place, candidate.name
+    if candidate.problem:
+        return Skipped(name, candidate.problem, explicit=True, folder=True, unreadable=True)
     try:
         head = read_head(place)
         reason = _no_trace(head, place)
         if reason:
-            return Skipped(name, reason, explicit or is_trace_name(base_name(place)))
+            return Skipped(name, reason, candidate.explicit or is_trace_name(base_name(place)))
         return TraceFile(place, name, state(place).bytes, parse_name(base_name(place)), _inside(head, place))
     except OSError as error:
-        return Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True)
+        return Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True, unreadable=True)
 
 
 def _no_trace(head: bytes, path: str) -> str:

@@ -46,10 +46,17 @@ class GivenClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_manifest(text: bytes) -> dict[str, GivenClock]:
     """Read a clock manifest: `{"host": offset_ns}` or `{"host": {"offset_ns": ..., "drift_ppm": ..., "reference_ns": ...}}`.
 
-    Raises ValueError when it is neither, or tells a drift without the stamp it counts from.
+    Raises ValueError when it is neither, tells a drift without the stamp it counts from, or numbers that no clock can have.
     """
     found = msgspec.json.decode(text, type=dict[str, float | GivenClock])
     out = {key: entry if isinstance(entry, GivenClock) else GivenClock(entry) for key, entry in found.items()}
+    wild = [
+        key
+        for key, e in out.items()
+        if not (abs(e.offset_ns) < 2**62 and abs(e.drift_ppm) < 1e6 and abs(e.reference_ns or 0) < 2**62)
+    ]
+    if wild:
+        raise ValueError(f"{wild[0]!r}: offset_ns and reference_ns must be below 2**62, drift_ppm below 1,000,000")
     bare = [key for key, entry in out.items() if entry.drift_ppm and entry.reference_ns is None]
     if bare:
         raise ValueError(f"{bare[0]!r}: drift_ppm needs reference_ns, the stamp at which offset_ns holds")

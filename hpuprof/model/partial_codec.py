@@ -11,10 +11,12 @@ A change of the layout raises `CODEC_VERSION`; a change of a table's columns is 
 from __future__ import annotations
 
 import json
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, cast, get_args, get_origin, overload
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, overload
 
 import msgspec
 import numpy as np
@@ -29,6 +31,10 @@ _CONSTANT, _INTEGERS, _FLOATS, _WHOLE_FLOATS, _TEXTS, _OPTIONAL, _BOOLS, _SCALAR
 _SCALAR_TYPES = (bool, int, float, str, type(None))
 
 Column = list[Any]
+
+# msgspec learns a struct's fields when it is first asked to decode one; threads that ask at once crash the process now and
+# then (seen with 0.22.0 where eight threads look entries up).
+_TYPED = threading.Lock()
 
 
 class CodecError(ValueError):
@@ -75,7 +81,8 @@ def _dump(value: Any) -> tuple[int, Any]:
 def _load(kind: int, text: bytes, kind_of: Any) -> Any:
     if kind == _HUGE:
         return msgspec.convert(json.loads(text), kind_of)
-    return msgspec.msgpack.decode(text, type=kind_of)
+    with _TYPED:
+        return msgspec.msgpack.decode(text, type=kind_of)
 
 
 def _integers(values: npt.NDArray[np.int64]) -> list[Any]:
@@ -151,7 +158,15 @@ def _encode_alike(values: Column, kind: type) -> list[Any]:
     return [_TEXTS, texts, _integers(np.array([place[v] for v in values], dtype=np.int64))]
 
 
-def _decode_column(coded: Sequence[Any], count: int, kind_of: Any) -> Column:
+def _decode_column(coded: Sequence[Any], count: int, kind_of: Any, types: frozenset[type] | None = None) -> Column:
+    """Return the values of a column. `types`: those that its scalars must be of; nested ones are, because msgspec decodes them so."""
+    values = _values(coded, count, kind_of)
+    if types is not None and coded[0] not in (_NESTED, _HUGE) and not types.issuperset(map(type, values)):
+        raise CodecError("a column with values of another type")
+    return values
+
+
+def _values(coded: Sequence[Any], count: int, kind_of: Any) -> Column:
     kind = coded[0]
     if kind == _CONSTANT:
         return [coded[1]] * count
@@ -162,17 +177,41 @@ def _decode_column(coded: Sequence[Any], count: int, kind_of: Any) -> Column:
     if kind == _FLOATS:
         return cast(Column, _unplanes(coded[1], "<f8", 8).tolist())
     if kind == _BOOLS:
-        return cast(Column, _bits(coded[2], coded[1]).tolist())
+        return cast(Column, _bits(coded[2], _same(coded[1], count)).tolist())
     if kind == _TEXTS:
         texts = coded[1]
         return [texts[i] for i in _whole(coded[2]).tolist()]
     if kind == _OPTIONAL:
-        present = _bits(coded[2], coded[1])
+        present = _bits(coded[2], _same(coded[1], count))
         rest = iter(_decode_column(coded[3], int(present.sum()), kind_of))
         return [next(rest) if there else None for there in present.tolist()]
     if kind == _SCALARS:
         return cast(Column, msgspec.msgpack.decode(coded[1]))
     return cast(Column, _load(kind, coded[1], list[kind_of]))
+
+
+def _same(said: int, count: int) -> int:
+    if said != count:
+        raise CodecError(f"a column of {said} values in a table of {count} rows")
+    return count
+
+
+@cache
+def _scalar_types(struct: type[msgspec.Struct]) -> dict[str, frozenset[type]]:
+    """Return the types of scalars that each field may hold; an integer may stand for a float, and stays one."""
+    return {name: frozenset(_scalars(kind)) for name, kind in _kinds(struct).items()}
+
+
+def _scalars(kind: Any) -> Iterator[type]:
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) in (Union, UnionType):
+        for part in get_args(kind):
+            yield from _scalars(part)
+    elif get_origin(kind) is Literal:
+        yield from map(type, get_args(kind))
+    elif kind in _SCALAR_TYPES:
+        yield from (float, int) if kind is float else (kind,)
 
 
 def _bits(text: bytes, count: int) -> npt.NDArray[np.bool_]:
@@ -191,19 +230,20 @@ def _encode_table(rows: Sequence[msgspec.Struct], row_type: type[msgspec.Struct]
 class PackedPartial:
     """A `RankPartial` in its compact form; tables are decoded when asked for.
 
-    `file`, `inside` and `sound` are those of the partial. Pickles as its bytes.
+    `file`, `inside` and `sound` are those of the partial; `foreign`: see `from_bytes`. Pickles as its bytes.
     """
 
-    __slots__ = ("_head", "_rest", "_tables")
+    __slots__ = ("_head", "_rest", "_tables", "foreign")
+    foreign: bool
     _rest: bytes
     _tables: dict[str, tuple[int, bytes]]
     _head: dict[str, Any] | None
 
-    def __init__(self, rest: bytes, tables: dict[str, tuple[int, bytes]]) -> None:
-        self._rest, self._tables, self._head = rest, tables, None
+    def __init__(self, rest: bytes, tables: dict[str, tuple[int, bytes]], *, foreign: bool = False) -> None:
+        self._rest, self._tables, self.foreign, self._head = rest, tables, foreign, None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedPartial.from_bytes, (self.to_bytes(),)
+        return _from_bytes, (self.to_bytes(), self.foreign)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PackedPartial) and (self._rest, self._tables) == (other._rest, other._tables)
@@ -222,8 +262,11 @@ class PackedPartial:
         return cls(zlib.compress(msgspec.msgpack.encode(rest), _LEVEL), tables)
 
     @classmethod
-    def from_bytes(cls, text: bytes) -> PackedPartial:
-        """Read what `to_bytes` wrote. Raises CodecError when it is nothing of the kind, or of another version."""
+    def from_bytes(cls, text: bytes, *, foreign: bool = False) -> PackedPartial:
+        """Read what `to_bytes` wrote. Raises CodecError when it is nothing of the kind, or of another version.
+
+        `foreign`: from a place where others write; values of other types than the columns' raise CodecError when they are decoded.
+        """
         if not text.startswith(MAGIC):
             raise CodecError("no packed partial")
         try:
@@ -236,7 +279,19 @@ class PackedPartial:
             raise CodecError(f"a packed partial of version {version}, not {CODEC_VERSION}")
         if tables.keys() != table_types().keys():
             raise CodecError("a packed partial with other tables")
-        return cls(rest, tables)
+        if min(count for count, _ in tables.values()) < 0:
+            raise CodecError("a packed partial with less than no rows")
+        return cls(rest, tables, foreign=foreign)
+
+    def refuse_larger(self, *, most_bytes: int, most_rows: int) -> None:
+        """Raise CodecError where decoding would need more than that, before it does; `most_bytes`: of all sections, inflated."""
+        if sum(count for count, _ in self._tables.values()) > most_rows:
+            raise CodecError(f"a packed partial of more than {most_rows:,} rows")
+        left = most_bytes
+        for text in (self._rest, *(text for _, text in self._tables.values())):
+            left -= _inflated_bytes(text, left)
+        for text in self.calls.columns.values():  # deflated once more, behind a byte that says how
+            left -= _inflated_bytes(text[1:], left)
 
     def to_bytes(self) -> bytes:
         """Return the compact form. Equal partials give equal bytes."""
@@ -249,7 +304,10 @@ class PackedPartial:
             kinds = _kinds(RankPartial)
             with _explained():
                 coded = msgspec.msgpack.decode(zlib.decompress(self._rest), type=dict[str, tuple[int, bytes]])
-                self._head = {key: _load(kind, text, kinds[key]) for key, (kind, text) in coded.items()}
+                head = {key: _load(kind, text, kinds[key]) for key, (kind, text) in coded.items()}
+                if head.keys() != kinds.keys() - table_types().keys():
+                    raise CodecError("a packed partial with other fields")
+                self._head = head
         if name in self._head:
             return self._head[name]
         raise AttributeError(name)
@@ -265,12 +323,13 @@ class PackedPartial:
             return []
         row_type = table_types()[name]
         kinds = _kinds(row_type)
+        types = _scalar_types(row_type) if self.foreign else {}
         with _explained():
             names, coded = msgspec.msgpack.decode(zlib.decompress(text))
             if tuple(names) != row_type.__struct_fields__:
                 raise CodecError(f"the table {name} has other columns")
             columns = [
-                [stamp[n]] * count if n in stamp else _decode_column(c, count, kinds[n])
+                [stamp[n]] * count if n in stamp else _decode_column(c, count, kinds[n], types.get(n))
                 for n, c in zip(names, coded, strict=True)
             ]
             return [row_type(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
@@ -281,6 +340,22 @@ class PackedPartial:
         tables = {n: Rows(self, n) if n in late else self.table(n) for n in self._tables}
         rest = {f: getattr(self, f) for f in RankPartial.__struct_fields__ if f not in tables}
         return RankPartial(**rest, **cast(dict[str, Any], tables))
+
+
+def _inflated_bytes(text: bytes, most: int) -> int:
+    """Return how long a deflated text is, at most `most`. Raises CodecError for a longer one, before it is inflated."""
+    with _explained():
+        inflate = zlib.decompressobj()
+        size = len(inflate.decompress(text, most + 1)) if most >= 0 else 1
+        if size > most:
+            raise CodecError("a packed partial that inflates to too much")
+        if not inflate.eof:
+            raise CodecError("a packed partial that is cut short")
+    return size
+
+
+def _from_bytes(text: bytes, foreign: bool) -> PackedPartial:  # noqa: FBT001 pickle gives positions
+    return PackedPartial.from_bytes(text, foreign=foreign)
 
 
 class Rows(Sequence[Any]):
@@ -312,6 +387,9 @@ class _explained:  # noqa: N801 reads as a word where it is used
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        damage = (zlib.error, msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, EOFError)
+        damage = (
+            *(zlib.error, msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, EOFError),
+            *(AttributeError, ArithmeticError, RecursionError, MemoryError),
+        )
         if isinstance(error, damage) and not isinstance(error, CodecError):
             raise CodecError(f"a damaged packed partial: {error}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from hpuprof.errors import OutputError, UsageError
 from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
+from hpuprof.targets import refuse_target
 
 SUFFIXES = (".html", ".json", ".md", ".txt")
 
@@ -57,10 +58,7 @@ def check_target(path: Path, *, force: bool, suffixes: tuple[str, ...] = SUFFIXE
     """Refuse early what `write` would refuse late. Raises UsageError or OutputError."""
     if path.suffix not in suffixes:
         raise UsageError(f"{path}: no format for the suffix {path.suffix!r}", hint=f"use one of {', '.join(suffixes)}")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists", hint="use --force to replace it")
-    if not path.absolute().parent.is_dir():
-        raise OutputError(f"{path.parent}: no such directory", hint="create it first")
+    refuse_target(path, force=force)
 
 
 def write(report: Report | Comparison, path: Path, *, force: bool = True) -> Path:

@@ -75,7 +75,7 @@ def loads(text: bytes | str, *, name: str = "comparison") -> Comparison:
                 hint="update hpuprof",
             )
         return msgspec.json.decode(text, type=Comparison)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
             f"{name}: no hpuprof comparison: {error}", hint="give a file written by `hpuprof compare -o file.json`"
         ) from error

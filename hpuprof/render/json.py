@@ -37,7 +37,7 @@ def loads(text: bytes | str, *, name: str = "report") -> Report:
                 f"{name}: report schema {head.schema_version} is newer than {SCHEMA_VERSION}", hint="update hpuprof"
             )
         return Report(msgspec.json.decode(text, type=ReportData))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
             f"{name}: no hpuprof report: {error}", hint="give a file written with -o report.json or --json"
         ) from error

@@ -16,6 +16,7 @@ import msgspec
 
 from hpuprof.errors import MissingDependencyError, OutputError, UsageError
 from hpuprof.render.units import clean
+from hpuprof.targets import refuse_target
 
 Columns = Mapping[str, list[Any]]
 SUFFIXES = (".csv", ".json", ".parquet")
@@ -133,10 +134,7 @@ def check_table_target(path: Path, *, force: bool) -> None:
         raise UsageError(
             f"{path}: no format of a table for the suffix {path.suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}"
         )
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists", hint="use --force to replace it")
-    if not path.absolute().parent.is_dir():
-        raise OutputError(f"{path.parent}: no such directory", hint="create it first")
+    refuse_target(path, force=force)
     if path.suffix == ".parquet":
         from importlib.util import find_spec
 

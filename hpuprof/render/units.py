@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
+from hpuprof.messages import visible as clean
 from hpuprof.model.units import UNKNOWN, duration
 
 __all__ = ["UNKNOWN", "clean", "duration", "measured", "number", "percent", "shorten", "size"]
-
-# Control characters, and marks that reorder or hide text in terminals and browsers.
-_HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
-
-
-def clean(text: str) -> str:
-    """Replace control characters and direction marks, so that a name cannot steer a terminal or a page."""
-    return _HOSTILE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def percent(fraction: float | None) -> str:

@@ -265,7 +265,7 @@ def _run_diagnostics(
         )
 
     found = [row("HP114", f.message, path=f.path, offset=f.offset) for f in failed]
-    found += [row("HP114" if s.explicit else "HP120", s.reason, path=s.path) for s in skipped]
+    found += [row(s.code, s.reason, path=s.path) for s in skipped]
     guessed = [who for who, _ in done if "rank: order of names" in who.provenance]
     if guessed:
         found.append(row("HP113", f"{len(guessed)} files were given ranks in order of their names", count=len(guessed)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.trace import Ints
 from hpuprof.naming import is_trace_name
+from hpuprof.scratch import scratch_folder
 from hpuprof.timeline.colours import COLOURS
 from hpuprof.timeline.plan import plan_file
 from hpuprof.timeline.planned import SLICE, Columns, FilePlan, PlanJob
@@ -123,7 +123,7 @@ def check_file(path: str | Path) -> Checked:
             path=path,
             hint="check that it exists and that you may read it",
         ) from error
-    with tempfile.TemporaryDirectory(prefix="hpuprof-check-") as spool:
+    with scratch_folder("check") as spool:
         plan = plan_file(PlanJob(path, path, str(Path(spool) / "0")))
         if isinstance(plan, FailedFile):
             raise TraceFormatError(plan.message, path=path, offset=plan.offset or 0, hint=plan.hint)

@@ -6,8 +6,8 @@ Two passes over each file: `plan` decides where its rows go and leaves that on d
 
 from __future__ import annotations
 
+import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -27,6 +27,7 @@ from hpuprof.model.clock import ClockOffset, GivenClock
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
+from hpuprof.scratch import scratch_folder
 from hpuprof.timeline.layout import Layout
 from hpuprof.timeline.output import Segment, check_target, join_segments, write_segment
 from hpuprof.timeline.plan import plan_file
@@ -135,10 +136,10 @@ def merge_files(
 ) -> Merged:
     """Write the merged timeline; see `hpuprof.merge`."""
     check_target(path, force=force)
-    if any(Path(file.path).resolve() == path.resolve() for file in files):
+    if any(os.path.realpath(file.path) == os.path.realpath(path) for file in files):
         raise UsageError(f"{path} is one of the traces to merge", hint="write to another file")
     chosen = _choose(files, identities, options)
-    with tempfile.TemporaryDirectory(prefix="hpuprof-merge-") as spool:
+    with scratch_folder("merge") as spool:
         windows = _windows([f for f, _ in chosen], options.steps, jobs=jobs, executor=executor)
         jobs_todo = [
             PlanJob(file.path, file.name, str(Path(spool) / str(i)), window)
@@ -336,7 +337,7 @@ def _diagnostics(
         for note in plan.notes
     ]
     rows += [_diagnostic("HP114", f.path, 1, f.message, f.offset) for f in failed]
-    rows += [_diagnostic("HP114", s.path, 1, s.reason, None) for s in skipped if s.explicit]
+    rows += [_diagnostic(s.code, s.path, 1, s.reason, None) for s in skipped if s.explicit]
     if clock == "start of each rank":
         text = "ranks were recorded more than a day apart by their stamps; each is drawn from its own start"
         rows.append(_diagnostic("HP128", "", 1, text, None))

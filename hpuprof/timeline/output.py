@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpuprof.errors import OutputError, UsageError
+from hpuprof.targets import refuse_target
 
 SUFFIXES = (".json", ".json.gz")
 _LEVEL = 5  # of gzip: within 3 % of the default's size at half its time
@@ -24,12 +25,7 @@ def check_target(path: Path, *, force: bool) -> None:
     """Refuse early what writing would refuse late. Raises UsageError or OutputError."""
     if not path.name.endswith(SUFFIXES):
         raise UsageError(f"{path}: a timeline is .json or .json.gz", hint="name it merged.json.gz")
-    if path.is_dir():
-        raise OutputError(f"{path} is a directory", hint="name a file in it")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists", hint="use --force to replace it")
-    if not path.absolute().parent.is_dir():
-        raise OutputError(f"{path.parent}: no such directory", hint="create it first")
+    refuse_target(path, force=force)
 
 
 @dataclass(frozen=True)

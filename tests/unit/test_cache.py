@@ -5,8 +5,10 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import hpuprof
@@ -15,6 +17,7 @@ from hpuprof import tasks
 from hpuprof.cache import FOLDER, Cache, fingerprint, prune, user_folder
 from hpuprof.ingest import read as reader
 from hpuprof.ingest.location import State, state
+from hpuprof.model.partial_codec import MAGIC
 from hpuprof.render import render
 
 LONG_AGO = 1_700_000_000
@@ -170,9 +173,125 @@ def test_beside_makes_a_folder_that_git_and_discovery_ignore(traces, reads):
     reads.clear()
     hpuprof.analyze(traces, jobs=1)  # HPUPROF_CACHE=off in tests
     assert len(reads) == 3
-    reads.clear()
     hpuprof.analyze(traces, jobs=1, cache="auto")
-    assert reads == [], "auto uses a folder that is there"
+    assert len(reads) == 6, "a folder that came with the traces is not asked"
+    hpuprof.analyze(traces, jobs=1, cache="beside")
+    assert len(reads) == 6
+
+
+def test_a_folder_beside_that_is_a_link_is_not_followed(traces, reads, tmp_path):
+    for link in (FOLDER, f"{FOLDER}/partials"):
+        shutil.rmtree(traces / FOLDER, ignore_errors=True)
+        (tmp_path / "elsewhere").mkdir(exist_ok=True)
+        (traces / link).parent.mkdir(exist_ok=True)
+        (traces / link).symlink_to(tmp_path / "elsewhere")
+        hpuprof.analyze(traces, jobs=1, cache="beside")
+        assert list((tmp_path / "elsewhere").iterdir()) == []
+        (traces / link).unlink()
+    assert len(list(user_folder().glob("partials/*/*"))) == 3, "the user's own folder steps in"
+
+
+def test_entries_that_are_links_pipes_or_too_large_count_as_absent(traces, reads, tmp_path, monkeypatch):
+    hpuprof.analyze(traces, jobs=1, cache="beside")
+    one, two, three = sorted((traces / FOLDER).glob("partials/*/*"))
+    shutil.move(one, tmp_path / "entry")
+    one.symlink_to(tmp_path / "entry")
+    two.unlink()
+    os.mkfifo(two)
+    with three.open("ab") as handle:
+        handle.truncate(cache_module.ENTRY_BYTES + 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    reads.clear()
+    hpuprof.analyze(traces, jobs=1, cache="beside")
+    assert sorted(reads) == names(traces)
+    assert [e.lstat().st_size < 100_000 and e.is_file() and not e.is_symlink() for e in (one, two, three)] == [True] * 3
+
+
+def test_entries_of_strangers_beside_the_traces_count_as_absent(traces, reads, monkeypatch):
+    hpuprof.analyze(traces, jobs=1, cache="beside")
+    reads.clear()
+    trace_owner = (traces / names(traces)[0]).stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: trace_owner + 1)
+    hpuprof.analyze(traces, jobs=1, cache="beside")
+    assert reads == [], "who owns the traces may say what they hold"
+    shelf = cache_module._Shelf(traces / FOLDER, trusted=(trace_owner + 1,))
+    (entry, *_) = (traces / FOLDER).glob("partials/*/*")
+    assert (shelf.read(entry.parent.name + entry.name), shelf.write("ab" * 20, b"", 0o644)) == (b"", False)
+
+
+def test_entries_are_for_those_who_may_read_the_trace(traces, monkeypatch):
+    (traces / names(traces)[0]).chmod(0o640)
+    (traces / names(traces)[1]).chmod(0o600)
+    (traces / names(traces)[2]).chmod(0o644)
+    mask = os.umask(0o002)
+    try:
+        hpuprof.analyze(traces, jobs=1, cache="beside")
+        monkeypatch.setattr(cache_module, "SMALL_FILE_BYTES", 1)
+        hpuprof.analyze(traces, jobs=1, cache="auto")
+    finally:
+        os.umask(mask)
+    modes = sorted(p.stat().st_mode & 0o777 for p in (traces / FOLDER).glob("partials/*/*"))
+    assert modes == [0o600, 0o640, 0o644]
+    assert {p.stat().st_mode & 0o777 for p in user_folder().glob("partials/*/*")} == {0o600}
+
+
+def forged(entry: Path, change) -> None:
+    """Change an entry's sections as somebody would who knows the form: the checksum is right again."""
+    key = entry.parent.name + entry.name
+    version, rest, tables = msgspec.msgpack.decode(entry.read_bytes()[16 + len(MAGIC) :])
+    body = MAGIC + msgspec.msgpack.encode((version, *change(rest, tables)))
+    entry.write_bytes(cache_module._checksum(key, body) + body)
+
+
+def packed(value) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(value))
+
+
+def steps(tables, column, coded, count=None):
+    """Return the tables with another coded column of the steps."""
+    old, text = tables["steps"]
+    names, columns = msgspec.msgpack.decode(zlib.decompress(text))
+    columns = [coded if n == column else c for n, c in zip(names, columns, strict=True)]
+    return {**tables, "steps": (old if count is None else count, packed([names, columns]))}
+
+
+def head(rest, **changes):
+    return packed({**msgspec.msgpack.decode(zlib.decompress(rest)), **changes})
+
+
+BOMB = zlib.compress(b"\x90" * (1 << 28))
+FORGERIES = {
+    "no zlib": lambda rest, tables: (rest, {**tables, "kernels": (5, b"nothing")}),
+    "a bomb": lambda rest, tables: (rest, {**tables, "kernels": (5, BOMB)}),
+    "a bomb of calls": lambda rest, tables: (
+        head(rest, calls=[8, msgspec.msgpack.encode({"columns": {"start": b"\0" + BOMB}})]),
+        tables,
+    ),
+    "many rows": lambda rest, tables: (rest, {n: (10**9, t) for n, (_, t) in tables.items()}),
+    "fewer than no rows": lambda rest, tables: (rest, {**tables, "steps": (-5, b"")}),
+    "many bits": lambda rest, tables: (rest, steps(tables, "used", [6, 10**11, b""])),
+    "many absent": lambda rest, tables: (rest, steps(tables, "used", [5, 10**11, b"", [0, 1]])),
+    "text for a number": lambda rest, tables: (rest, steps(tables, "wall_ns", [0, "long"])),
+    "nothing for a number": lambda rest, tables: (rest, steps(tables, "wall_ns", [0, None])),
+    "a number beyond 64 bits": lambda rest, tables: (rest, steps(tables, "wall_ns", [0, 2**64 - 1])),
+    "width 3": lambda rest, tables: (rest, steps(tables, "wall_ns", [1, [0, 3, b"123"]])),
+    "no column": lambda rest, tables: (rest, steps(tables, "wall_ns", [])),
+    "no such text": lambda rest, tables: (rest, steps(tables, "label", [4, ["a"], [0, 1, b"\x7f" * 6]])),
+    "deep": lambda rest, tables: (rest, {**tables, "steps": (6, zlib.compress(b"\x91" * 100_000))}),
+    "no head": lambda rest, tables: (packed({}), tables),
+    "another head": lambda rest, tables: (head(rest, file=[8, packed(1)]), tables),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_entry_counts_as_absent_and_takes_no_memory(forgery, traces, tmp_path, limited):
+    place = tmp_path / "c"
+    want = render(hpuprof.analyze(traces, jobs=1, cache=str(place)), ".json")
+    for entry in place.glob("partials/*/*"):
+        forged(entry, FORGERIES[forgery])
+    done = limited("analyze", "--json", "-j1", "--cache", place, traces)
+    assert (done.exit, done.stdout) == (0, want), done.stderr
+    assert hpuprof.analyze(traces, jobs=1, cache=str(place)), "written anew"
 
 
 def test_auto_leaves_the_traces_alone_and_small_files_out(traces, monkeypatch, reads):
@@ -236,6 +355,16 @@ def test_the_least_recently_used_entries_go_first(tmp_path):
     assert prune(tmp_path, limit=200, every_s=0) == 0
     assert prune(tmp_path, limit=0, every_s=0) == 2
     assert prune(tmp_path / "none") == 0
+
+
+def test_what_a_killed_writer_left_is_removed_after_a_day(tmp_path):
+    folder = tmp_path / "partials" / "aa"
+    folder.mkdir(parents=True)
+    for name in (".new", ".old"):
+        (folder / name).write_bytes(b"x")
+    os.utime(folder / ".old", (LONG_AGO, LONG_AGO))
+    assert prune(tmp_path, every_s=0) == 1
+    assert [p.name for p in folder.iterdir()] == [".new"]
 
 
 def test_what_cannot_be_told_apart_has_no_key(tmp_path):

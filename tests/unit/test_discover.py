@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from builder import TraceBuilder
 
-from hpuprof.errors import InputError, NoTracesFoundError, RankConflictError
+import hpuprof
+from hpuprof.errors import InputError, NoTracesFoundError, RankConflictError, TraceFormatError
 from hpuprof.ingest.discover import discover, identify, identity_inside
+from hpuprof.render import render
 
 
 def put(folder: Path, *names: str, **header: object) -> None:
@@ -168,3 +171,56 @@ def test_nothing_to_find_is_an_error(tmp_path: Path):
 def test_a_header_longer_than_the_head_does_not_hide_the_trace(tmp_path: Path):
     put(tmp_path, "t.json", distributedInfo={"rank": 2}, stackFrames="x" * 600_000)
     assert who(tmp_path) == {"t.json": (2, "inside the file")}
+
+
+def closed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Forbid to list a folder; root may list any, so permissions alone would not do."""
+    real = os.scandir
+
+    def scandir(path: object = "."):
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+@pytest.mark.parametrize("asked", ["", "*", "*/*.json", "**/*.json"])
+def test_a_folder_that_may_not_be_searched_is_told(asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    put(tmp_path, "open/rank0.json", "closed/rank1.json")
+    closed(monkeypatch, tmp_path / "closed")
+    files, skipped = discover([tmp_path / asked])
+    assert [Path(f.path).name for f in files] == ["rank0.json"]
+    assert [(s.code, s.reason) for s in skipped] == [("HP180", "the folder cannot be searched: Permission denied")]
+    with pytest.raises(InputError, match=r"closed: the folder cannot be searched: Permission denied \(HP180\)"):
+        hpuprof.analyze(tmp_path / asked, strict=True)
+
+
+def test_a_run_whose_only_folder_may_not_be_searched_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    closed(monkeypatch, tmp_path)
+    with pytest.raises(TraceFormatError, match="the folder cannot be searched: Permission denied") as caught:
+        discover([tmp_path])
+    assert "may read" in caught.value.hint
+
+
+def test_a_file_that_may_not_be_looked_at_costs_itself(tmp_path: Path):
+    put(tmp_path, "rank0.json")
+    (tmp_path / "circle.json").symlink_to("circle.json")  # fails as a link into a closed folder does, for root as well
+    (tmp_path / "nowhere.json").symlink_to("none")
+    long = tmp_path / ("x" * 300 + ".json")
+    files, skipped = discover([tmp_path, long])
+    assert [f.name for f in files] == ["rank0.json"]
+    assert [(s.path[:7], s.code, s.reason) for s in skipped] == [
+        ("circle.", "HP114", "cannot be read: Too many levels of symbolic links"),
+        ("nowhere", "HP114", "cannot be read: No such file or directory"),
+        ("xxxxxxx", "HP114", "cannot be read: File name too long"),
+    ]
+    with pytest.raises(TraceFormatError, match="cannot be read: File name too long"):
+        discover([long])
+
+
+def test_a_name_that_is_no_utf_8_can_be_told(tmp_path: Path):
+    TraceBuilder().host("a", 0, 1).write(tmp_path / "rank0.json").rename(tmp_path / "rank0\udcff.json")
+    report = hpuprof.analyze(tmp_path)
+    assert [f.path for f in report.data.files] == ["rank0\\udcff.json"]
+    assert "rank0\\\\udcff.json" in render(report, ".json")

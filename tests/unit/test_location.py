@@ -14,7 +14,8 @@ import hpuprof
 from hpuprof.errors import InputError, MissingDependencyError, UsageError
 from hpuprof.ingest import location
 from hpuprof.ingest.discover import discover
-from hpuprof.ingest.location import State, base_name, find, folder_and_name, here_only, local_path, scheme, shown, state
+from hpuprof.ingest.listing import find
+from hpuprof.ingest.location import State, base_name, folder_and_name, here_only, local_path, scheme, shown, state
 from hpuprof.ingest.source import ByteSource, read_head, read_tail
 from hpuprof.naming import SUFFIXES
 from hpuprof.render import render
@@ -54,7 +55,7 @@ def test_patterns_find_files_and_directories_but_never_hide_a_name(tmp_path):
         (tmp_path / name).write_text("{}")
 
     def names(pattern):
-        return [name for _, name, _ in find(str(tmp_path / pattern), SUFFIXES)]
+        return [found.name for found in find(str(tmp_path / pattern), SUFFIXES)]
 
     assert names("run*") == ["run1/rank0.json", "run2/rank1.json"]
     assert names("run*/*.json") == ["rank0.json", "rank1.json"]
@@ -128,6 +129,22 @@ def test_single_objects_and_directories_that_are_not_there(memory):
     for nothing in ("memory://bucket/none", "memory://bucket/none/*.json"):
         with pytest.raises(InputError, match="no such file or directory"):
             discover([nothing])
+
+
+def test_a_folder_of_a_store_that_may_not_be_listed_is_told(memory, monkeypatch):
+    memory.pipe("/bucket/run/closed/rank9.json", b"{}")
+    real = type(memory).ls
+
+    def ls(self, path, detail=True, **options):
+        if path.endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return real(self, path, detail=detail, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "ls", ls)
+        patch.delattr(type(memory), "find")  # as sftp, hdfs and web servers: one folder after another
+        files, skipped = discover(["memory://bucket/run"])
+    assert (len(files), [(s.path, s.code) for s in skipped]) == (8, [("closed", "HP180")])
 
 
 def test_an_object_that_vanishes_costs_itself(memory, monkeypatch):

@@ -142,7 +142,7 @@ def read_profile(text: str) -> dict[str, Constant]:
         return {}
     try:
         profile = msgspec.json.decode(text, type=MachineProfile)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(
             f"not a machine profile: {error}", hint="a file that `hpuprof calibrate -o FILE` wrote"
         ) from None

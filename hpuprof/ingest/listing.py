@@ -1,0 +1,249 @@
+"""Finds the files that a path, a URL, a directory or a pattern means. Judges them by name only; opens none.
+
+What may not be looked at is found, too, with the reason: a folder that is left out without a word takes ranks with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from hpuprof.errors import InputError
+from hpuprof.ingest.location import WEB, as_os_errors, base_name, encodable, file_system, local_path, scheme, shown
+
+_MAGIC = re.compile(r"[*?\[]")
+_DEPTH = 64
+"""Of folders inside one another on a server; an index page may list itself for ever."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file, or a folder that could not be searched. `explicit`: it was named itself; `problem`: why the folder was not searched."""
+
+    place: str
+    name: str  # relative to what was asked for, fit for reports
+    explicit: bool = False
+    problem: str = ""
+
+
+def find(place: str | Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
+    """Yield each file that a path, URL, directory or pattern means, and each folder that could not be searched.
+
+    Directories are searched for names with one of `suffixes`; folders that begin with a dot, links to folders, and what is no
+    regular file are left out. Names in a directory are relative to it. A path that exists is taken as it is, also with `*`
+    or `[` in it. Raises InputError for nothing.
+    """
+    path = local_path(place)
+    if path is not None:
+        yield from _find_local(path, suffixes)
+    else:
+        yield from _find_remote(str(place), suffixes)
+
+
+def _nothing(place: str) -> InputError:
+    return InputError(
+        f"{shown(place)}: no such file or directory",
+        hint="give a trace file, a directory of traces, or a URL of either",
+    )
+
+
+def _hidden(relative: str) -> bool:
+    return any(part.startswith(".") for part in relative.split("/"))
+
+
+# ----------------------------------------------------------------------------------------------------------------- local
+
+
+def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
+    pattern = _MAGIC.search(str(path))
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # ValueError: a NUL in it
+        if not pattern and not isinstance(error, (FileNotFoundError, NotADirectoryError, ValueError)):
+            yield _named(path)  # forbidden, or a name too long: who opens it will say why
+            return
+    else:
+        yield from _in_folder(path, suffixes) if stat.S_ISDIR(mode) else [_named(path)]
+        return
+    closed: list[Found] = []
+    matches = _matches(path, closed) if pattern else []
+    if not matches and not closed:
+        raise _nothing(str(path))
+    yield from closed
+    for found in matches:
+        if os.path.isdir(found):  # noqa: PTH112 never raises, unlike Path.is_dir
+            for inner in _in_folder(found, suffixes):
+                yield Found(inner.place, f"{encodable(found.name)}/{inner.name}", inner.explicit, inner.problem)
+        else:
+            yield _named(found)
+
+
+def _named(path: Path) -> Found:
+    return Found(str(path), encodable(path.name), explicit=True)
+
+
+def _in_folder(root: Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
+    """Yield the files below a folder in order of their paths."""
+    found: list[tuple[tuple[str, ...], str]] = []  # parts of the relative path, problem
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        parts = waiting.pop()
+        entries, problem = _entries(root.joinpath(*parts))
+        if problem:
+            found.append((parts, problem))
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if _is_folder(entry):
+                waiting.append((*parts, entry.name))
+            elif entry.name.lower().endswith(suffixes) and _may_be_file(entry):
+                found.append(((*parts, entry.name), ""))
+    for parts, problem in sorted(found):
+        name = encodable("/".join(parts)) or encodable(root.name)
+        yield Found(str(root.joinpath(*parts)), name, problem=problem)
+
+
+def _entries(folder: Path) -> tuple[list[os.DirEntry[str]], str]:
+    """Return what a folder holds, and why it could not be listed."""
+    try:
+        with os.scandir(folder) as listing:
+            return list(listing), ""
+    except OSError as error:
+        return [], f"the folder cannot be searched: {error.strerror or error}"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _may_be_file(entry: os.DirEntry[str]) -> bool:
+    """Leave out folders behind links, pipes, devices; take what cannot be looked at: who opens it will say why."""
+    try:
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110 never raises
+    except OSError:
+        return True
+
+
+def _matches(pattern: Path, closed: list[Found]) -> list[Path]:
+    """Return the paths that a pattern means, sorted; folders on the way that cannot be listed go to `closed`."""
+    parts = pattern.parts
+    first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
+    root = Path(*parts[:first])
+    return sorted(set(_expand(root, parts[first:], closed))) if os.path.isdir(root) else []  # noqa: PTH112
+
+
+def _expand(folder: Path, parts: Sequence[str], closed: list[Found]) -> Iterator[Path]:
+    if not parts:
+        yield folder
+        return
+    part, rest = parts[0], parts[1:]
+    if not _MAGIC.search(part):
+        if rest or os.path.lexists(folder / part):
+            yield from _expand(folder / part, rest, closed)
+        return
+    if part == "**":
+        yield from _expand(folder, rest, closed)
+    elif not os.path.isdir(folder):  # noqa: PTH112
+        return
+    entries, problem = _entries(folder)
+    if problem:
+        closed.append(Found(str(folder), encodable(folder.name), problem=problem))
+    for entry in entries:
+        if entry.name.startswith(".") and not part.startswith("."):
+            continue
+        if part == "**":
+            if _is_folder(entry):
+                yield from _expand(folder / entry.name, parts, closed)
+        elif fnmatchcase(entry.name, part):
+            yield from _expand(folder / entry.name, rest, closed)
+
+
+# ---------------------------------------------------------------------------------------------------------------- remote
+
+
+def _find_remote(place: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
+    web = scheme(place) in WEB
+    # The query of a web address belongs to it and is no pattern.
+    pattern = _MAGIC.search(place.partition("?")[0] if web else place)
+    try:
+        with as_os_errors(place):
+            system, inner = file_system(place)
+            if pattern:
+                roots = sorted(map(str, system.glob(inner)))
+                if not roots:
+                    raise FileNotFoundError(place)
+            else:
+                roots = [inner]
+            for root in roots:
+                if _is_file(system, root, suffixes, web=web):
+                    where = place if not pattern else str(system.unstrip_protocol(root))
+                    yield Found(where, base_name(where), explicit=True)
+                else:
+                    yield from _listed(system, root, suffixes, under=base_name(root) + "/" if pattern else "", web=web)
+    except FileNotFoundError:
+        raise _nothing(place) from None
+    except OSError as error:
+        raise InputError(
+            f"{shown(place)}: cannot be listed: {error.strerror or error}", hint="check the address and the credentials"
+        ) from error
+
+
+def _is_file(system: Any, path: str, suffixes: tuple[str, ...], *, web: bool) -> bool:
+    if web:  # a web server answers for directories too; only their names tell them apart
+        return base_name(path).lower().endswith(suffixes) or not (path.endswith("/") or system.isdir(path))
+    return bool(system.info(path)["type"] == "file")
+
+
+def _listed(system: Any, root: str, suffixes: tuple[str, ...], *, under: str, web: bool) -> Iterator[Found]:
+    stem = root.rstrip("/") + "/"
+    closed: list[tuple[str, str]] = []
+    names = _walk(system, stem if web else root, closed) if _lists_by_folder(system) else system.find(root)
+    told = [(str(name), "") for name in names]
+    for name, problem in sorted(told + closed):
+        # Some file systems list names with a leading slash that the root lacks, or the other way round.
+        at = name.find(stem.strip("/") + "/")
+        relative = name[at + len(stem.strip("/")) + 1 :] if at >= 0 else name
+        relative = encodable(unquote(relative)) if web else relative
+        if problem or (relative.lower().endswith(suffixes) and not _hidden(relative)):
+            yield Found(str(system.unstrip_protocol(name)), under + relative, problem=problem)
+
+
+def _lists_by_folder(system: Any) -> bool:
+    """Tell whether `find` asks for one folder after another, and so leaves those that it may not list out without a word."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    own = getattr(type(system), "_find", None) or type(system).find
+    return own in (AbstractFileSystem.find, AsyncFileSystem._find)  # noqa: SLF001 an object store's own is one request
+
+
+def _walk(system: Any, folder: str, closed: list[tuple[str, str]], depth: int = 0) -> list[str]:
+    """Return the files below a folder; `closed` gets the folders inside it that cannot be listed, and why. Raises OSError for the first."""
+    try:
+        if depth > _DEPTH:
+            raise OSError("too many folders inside one another")
+        with as_os_errors(folder):
+            listing = system.ls(folder, detail=True)
+    except OSError as error:
+        if not depth:
+            raise
+        closed.append((folder, f"the folder cannot be searched: {error.strerror or error}"))
+        return []
+    found: list[str] = []
+    for entry in listing:
+        name = str(entry["name"])
+        if entry["type"] != "directory":
+            found.append(name)
+        elif name.rstrip("/") != folder.rstrip("/") and not base_name(name).startswith("."):
+            found += _walk(system, name, closed, depth + 1)
+    return found

@@ -1,0 +1,71 @@
+"""Makes text fit to be shown: no terminal sequence, no line of its own, no password, no signature. Owns no message itself.
+
+Names of files and of what is in a trace, and what other libraries' exceptions say, are other people's text. Whatever
+prints such text sends it through `visible`; whatever takes text that may hold an address sends it through `without_secrets`.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Control characters, marks that reorder or hide text in terminals and browsers, and halves of characters.
+_HOSTILE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{1,40}"
+_ADDRESS = re.compile(rf"{_SCHEME}://?[^\s'\"<>]*")  # a Path keeps one of the two slashes
+_CHAINED = re.compile(rf"::(?={_SCHEME}(?:::|://))")
+_PORT = re.compile(r"[^:]*(?::\d*)?|\[[^\]]*\](?::\d*)?")
+_WEB = ("http", "https")
+_LINE = 200
+
+
+def visible(text: str) -> str:
+    r"""Show control characters, line breaks, marks of direction and halves of characters as escapes: a name cannot steer a terminal.
+
+    A backslash stays what it is, so that paths stay readable; the text can be encoded whatever it held.
+    """
+    return _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def bare_address(address: str) -> str:
+    """Return a URL without user, password, fragment, and query, any of which may hold a secret; also of chained ones (`a::b://`).
+
+    Outside the web a `?` without a `=` behind it is part of a pattern and stays.
+    """
+    kind, mark, rest = re.split(r"(://?)", address, maxsplit=1) if ":/" in address else (address, "", "")
+    if not mark:
+        return address
+    tail = ""
+    inner = _CHAINED.search(rest)
+    if inner:
+        rest, tail = rest[: inner.start()], "::" + bare_address(rest[inner.end() :])
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        rest = rest[authority.rindex("@") + 1 :]
+    elif "@" in rest and not _PORT.fullmatch(authority):
+        rest = rest[rest.rindex("@") + 1 :]  # a password that holds / ? or #, which should have been quoted
+    rest = rest.partition("#")[0]
+    path, question, query = rest.partition("?")
+    keep = question and kind.rpartition("::")[2].lower() not in _WEB and "=" not in query
+    return f"{kind}{mark}{rest if keep else path}{tail}"
+
+
+def without_secrets(text: str) -> str:
+    """Return text with every URL in it as `bare_address` shows it."""
+    return _ADDRESS.sub(_bare_match, text) if ":/" in text else text
+
+
+def _bare_match(found: re.Match[str]) -> str:
+    address = found[0].rstrip(":;,.)]}")
+    return bare_address(address) + found[0][len(address) :]
+
+
+def told(error: BaseException) -> str:
+    """Return what another library's exception says as one short line: no secrets, no bytes of what a server sent."""
+    text = " ".join((str(error).splitlines() or [""])[0].split())
+    text = without_secrets(re.split(r"\bb['\"]", text, maxsplit=1)[0]).rstrip(" ,:=")
+    if len(text) > _LINE:
+        text = text[: _LINE - 1] + "…"
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name

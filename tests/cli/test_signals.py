@@ -1,0 +1,55 @@
+"""A run that is told to end leaves nothing behind; what a killed one left goes with the next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hpuprof.scratch import scratch_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def started(samples: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a merge with two workers and return when it is at work."""
+    (folder / "tmp").mkdir()
+    (folder / "out").mkdir()
+    words = ["merge", str(samples / "hpu_g3_lazy_8_ranks"), "-j", "2", "-o", str(folder / "out" / "merged.json.gz")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hpuprof", *words],
+        env={**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+    )
+    while process.poll() is None and not list((folder / "tmp").glob("hpuprof-merge-*/.held")):
+        time.sleep(0.005)
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_run_that_is_ended_removes_what_it_made(number: int, code: int, samples: Path, tmp_path: Path):
+    with started(samples, tmp_path) as process:
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (code, b"")
+    assert list((tmp_path / "tmp").iterdir()) == list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_one(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with started(samples, tmp_path) as process:
+        (left,) = (tmp_path / "tmp").glob("hpuprof-merge-*")
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+        with scratch_folder("check"):
+            assert left.is_dir(), "somebody works in it"
+        process.kill()
+        process.wait()
+    with scratch_folder("check") as mine, scratch_folder("merge"):
+        assert (left.exists(), mine.is_dir()) == (False, True)
+    assert not mine.exists()
