@@ -10,9 +10,10 @@ from hpuprof.render import sections as shown
 from hpuprof.render.advise import numbers
 from hpuprof.render.html_columns import COLUMNS
 from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, Tile
-from hpuprof.render.sections import could_not_say, graph_options, lead_recording
+from hpuprof.render.sections import could_not_say, graph_options
 from hpuprof.render.units import measured
 from hpuprof.report.model import Report
+from hpuprof.report.place import lead_recording
 
 TOP_RANKS = 1024
 TOP_STEPS = 200
@@ -283,7 +284,7 @@ def rank_blocks(report: Report) -> list[Block]:
                 HtmlTable.of_rows(
                     "precision-table", f"Compute by data type{whose}", mine("precision"), COLUMNS["precision-table"]
                 ),
-                HtmlTable.of_section(shown.intel(report.data), "intel"),
+                HtmlTable.of_section(shown.intel(report.data, lead_recording(report.data)), "intel"),
             ),
         ),
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hpuprof.render.section import Section
-from hpuprof.render.sections import TOP, could_not_say, sections
+from hpuprof.render.sections import TOP, sections, unsaid
 from hpuprof.render.units import clean, shorten
 from hpuprof.report.model import Report
 
@@ -59,13 +59,13 @@ def _print(report: Report, console: Console, top: int | None) -> None:
         console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
         if section.note:
             console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
-    lines = could_not_say(report)
+    lines = unsaid(report)
     if lines:
         console.print()
         console.print(Text("What the trace could not say", style="bold underline"))
-        for line in lines:
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
-    codes = [f.code for f in report.findings] + [line.split(" ", 1)[0] for line in lines]
+        for code, text in lines:
+            console.print(Padding(Text(f"{code} {text}"), (0, 0, 0, 2)))
+    codes = [*(f.code for f in report.findings), *(code for code, _ in lines)]
     if codes:
         console.print()
         console.print(

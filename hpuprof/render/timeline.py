@@ -16,17 +16,17 @@ def merged_json(merged: Merged) -> str:
     return msgspec.json.format(msgspec.json.encode(merged), indent=1).decode() + "\n"
 
 
-def merged_text(merged: Merged) -> str:
-    """Return one line per fact: what was written, what was moved, what was left out and why."""
+def merged_text(merged: Merged, *, written: bool = True) -> str:
+    """Return one line per fact: what was written (where `written`), what was moved, what was left out and why."""
     ranks = len(merged.ranks)
-    lines = [
-        (
+    lines = [f"clock: {_CLOCKS[merged.clock]}"]
+    if written:
+        lines.insert(
+            0,
             f"wrote {clean(merged.path)} ({size(merged.bytes)}): {ranks} rank{'s' if ranks != 1 else ''} over "
             f"{duration(merged.span_ns)}, {number(merged.slices)} slices, {number(merged.arrows)} arrows, "
-            f"{number(merged.counters)} counter samples"
-        ),
-        f"clock: {_CLOCKS[merged.clock]}",
-    ]
+            f"{number(merged.counters)} counter samples",
+        )
     if merged.moved:
         lines.append(f"{number(merged.moved)} slices that would have crossed others lie on lanes of their own")
     lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if "(" not in reason]

@@ -20,7 +20,7 @@ from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepR
 from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.graph_mode import decide_graph_mode
-from hpuprof.report.metrics import build_metrics
+from hpuprof.report.metrics import IDLE, build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
 from hpuprof.report.place import places
 from hpuprof.report.ranks import across_ranks, build_rank_metrics
@@ -230,7 +230,7 @@ def _headline(
         rest = f"; most of its idle time fell into {CAUSE_TEXT[cause]}" if cause not in (None, Cause.UNKNOWN) else ""
         sentence = f"{_WORDS['device']}: the device was busy {_percent(busy)} of the step{rest}"
     else:
-        deciding.append(f"idle_{cause.name.lower()}_fraction" if cause is not None else "device_idle_fraction")
+        deciding.append(IDLE[cause] if cause is not None else "device_idle_fraction")
         doing = (
             "with nothing traced on the host"
             if cause == Cause.UNKNOWN
@@ -240,7 +240,14 @@ def _headline(
         )
         why = f"; for {_percent(bound.top_cause_fraction)} of the step it idled {doing}" if doing else ""
         sentence = f"{_WORDS[bound.kind]}: the device was busy {_percent(busy)} of the step{why}"
-    return Headline(bound=bound.kind, sentence=f"{sentence}.", deciding=deciding, population=population)
+    lead = main[0][0] if main else None
+    return Headline(
+        bound=bound.kind,
+        sentence=f"{sentence}.",
+        deciding=deciding,
+        population=population,
+        lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,
+    )
 
 
 def _run_diagnostics(

@@ -12,7 +12,7 @@ from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import StepRow
 from hpuprof.report.model import Metric
 
-_SHARES = (
+SHARES = (
     (
         "host_working_fraction",
         "host_working_ns",
@@ -40,6 +40,9 @@ _SHARES = (
     ),
     ("exposed_copy_fraction", "exposed_copy_ns", "lower", "Sum of exposed_copy_ns over the sum of wall_ns."),
 )
+"""Shares of the step: metric, column of the step table, polarity, definition."""
+IDLE = {cause: f"idle_{cause.name.lower()}_fraction" for cause in Cause}
+"""The metric that says for which share of the step the device idled for a cause."""
 
 
 def build_metrics(
@@ -92,7 +95,7 @@ def build_metrics(
             "step_time_p50 over unprofiled_step_time: how much slower the recorded steps were.",
         )
     )
-    for name, column, polarity, definition in _SHARES:
+    for name, column, polarity, definition in SHARES:
         values = [getattr(s, column) for s in steps]
         known = bool(values) and all(v is not None for v in values) and wall > 0
         out.append(metric(name, sum(values) / wall if known else None, "fraction", polarity, definition))
@@ -112,7 +115,7 @@ def build_metrics(
     for cause in Cause:
         value = idle.get(cause, 0) / wall if traced else None
         text = f"Device idle time during {CAUSE_TEXT[cause]}, over the sum of wall_ns."
-        out.append(metric(f"idle_{cause.name.lower()}_fraction", value, "fraction", "lower", text))
+        out.append(metric(IDLE[cause], value, "fraction", "lower", text))
     launches = [s.launches for s in steps]
     out.append(
         metric(
