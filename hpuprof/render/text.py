@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpuprof.render.section import Section
 from hpuprof.render.sections import TOP, sections, unsaid
-from hpuprof.render.units import clean, shorten
+from hpuprof.render.units import clean, inert, shorten
 from hpuprof.report.model import Report
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | 
 
 
 def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
-    """Return what `draw` prints on a console of this width, without blanks at the ends of lines."""
+    """Return what `draw` prints on a console of this width, without blanks at the ends of lines and orders to a CI job."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -38,7 +38,7 @@ def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
             legacy_windows=False,
         )
     )
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return inert("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n")
 
 
 def _print(report: Report, console: Console, top: int | None) -> None:

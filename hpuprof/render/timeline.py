@@ -6,7 +6,7 @@ import textwrap
 
 import msgspec
 
-from hpuprof.render.units import clean, duration, number, size
+from hpuprof.render.units import clean, duration, inert, number, size
 from hpuprof.timeline.check import Checked
 from hpuprof.timeline.merge import Merged
 
@@ -34,7 +34,7 @@ def merged_text(merged: Merged, *, written: bool = True) -> str:
         f"{d.code} {clean(d.path)}: {clean(d.text)}" + (f" ({number(d.count)})" if d.count > 1 else "")
         for d in merged.diagnostics
     ]
-    return "\n".join(lines) + "\n"
+    return inert("\n".join(lines) + "\n")
 
 
 def checked_json(checked: list[Checked]) -> str:

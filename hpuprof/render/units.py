@@ -6,7 +6,7 @@ import re
 
 from hpuprof.model.units import UNKNOWN, duration
 
-__all__ = ["UNKNOWN", "clean", "duration", "measured", "number", "percent", "shorten", "size"]
+__all__ = ["UNKNOWN", "clean", "duration", "inert", "measured", "number", "percent", "shorten", "size"]
 
 # Control characters, and marks that reorder or hide text in terminals and browsers.
 _HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
@@ -15,6 +15,16 @@ _HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u206
 def clean(text: str) -> str:
     """Replace control characters and direction marks, so that a name cannot steer a terminal or a page."""
     return _HOSTILE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+# Services that run jobs obey lines of a job's output: GitHub's runner those that begin, after blanks, with `::name::`, and `##[name]`
+# wherever it stands (actions/runner, ActionCommand.cs: TryParseV2, TryParse); Azure's agent `##vso[name]`.
+_ORDERS = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#(?:vso)?\[)")
+
+
+def inert(text: str) -> str:
+    """Break what the log of a CI job would obey as a command, by signs of the same width and look."""
+    return _ORDERS.sub(lambda m: "\N{MUSIC SHARP SIGN}" if m[1] is None else f"{m[1]}\N{RATIO}", text)
 
 
 def percent(fraction: float | None) -> str:
