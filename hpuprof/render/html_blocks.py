@@ -30,6 +30,9 @@ def tiles(report: Report) -> list[Tile]:
         "exposed_communication_fraction",
         "input_fraction",
         "peak_device_memory",
+        "operators_fraction",
+        "backward_fraction",
+        "no_operator_fraction",
     )
     labels = {name: label.strip() for name, label in shown.BUDGET}
     found = []
@@ -74,7 +77,7 @@ def step_blocks(report: Report) -> list[Block]:
                     "steps",
                     f"Steps{whose}",
                     steps,
-                    COLUMNS["steps"],
+                    COLUMNS["steps-on-host" if any(s.no_operator_ns is not None for s in steps) else "steps"],
                     top=TOP_STEPS,
                     folded=True,
                 ),

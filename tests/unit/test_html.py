@@ -169,7 +169,7 @@ def test_a_thousand_ranks_and_many_operators_stay_small(samples):
 
 
 def test_every_column_of_the_page_is_one_of_the_report():
-    tables = {"constant-table": Constant, "steps": StepRow, "gap-operators": GapOperatorRow}
+    tables = {"constant-table": Constant, "steps": StepRow, "steps-on-host": StepRow, "gap-operators": GapOperatorRow}
     for name, headers in COLUMNS.items():
         stem = name.removesuffix("-table")
         row = tables.get(name) or next(_row_type(t) for t in TABLES if t in (stem, f"{stem}s", f"{stem}es"))

@@ -61,6 +61,9 @@ def step_parts(pair: Pair) -> list[Part]:
             make(1, "host", "", "working", "host working", *(column_mean(g, "host_working_ns") for g in (a, b)))
         )
         parts += _inside(make, pair, parts[-1], "operators", lambda _: True, _first)
+        silent = column_mean(a, "no_operator_ns"), column_mean(b, "no_operator_ns")
+        if silent[0].value is not None and silent[1].value is not None:
+            parts.append(make(1, "host", "", "no_operator", "no operator running", *silent))
         for kind in BLOCKED_KINDS:
             whole = column_mean(a, f"blocked_{kind}_ns"), column_mean(b, f"blocked_{kind}_ns")
             if whole[0].value or whole[1].value:
