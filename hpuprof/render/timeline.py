@@ -8,7 +8,7 @@ import msgspec
 
 from hpuprof.render.units import clean, duration, inert, number, size
 from hpuprof.timeline.check import Checked
-from hpuprof.timeline.merge import Merged
+from hpuprof.timeline.merge import WRITTEN_ANEW, Merged
 
 
 def merged_json(merged: Merged) -> str:
@@ -29,7 +29,7 @@ def merged_text(merged: Merged, *, written: bool = True) -> str:
         )
     if merged.moved:
         lines.append(f"{number(merged.moved)} slices that would have crossed others lie on lanes of their own")
-    lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if "(" not in reason]
+    lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if reason != WRITTEN_ANEW]
     lines += [
         f"{d.code} {clean(d.path)}: {clean(d.text)}" + (f" ({number(d.count)})" if d.count > 1 else "")
         for d in merged.diagnostics
