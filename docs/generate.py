@@ -30,6 +30,9 @@ def columns() -> str:
     lines += [
         "Times are int64 nanoseconds, fractions lie between 0 and 1, `null` means that the trace does not support the number.",
         "",
+        "Names come from traces. JSON, Parquet and frames hold them as they are. CSV is what spreadsheets compute and terminals show: there, control",
+        "characters become `�`, and a text that begins with `=`, `+`, `-` or `@` has an apostrophe in front.",
+        "",
     ]
     for name in TABLES:
         lines += _table(name, get_args(hints[name])[0])

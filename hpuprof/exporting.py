@@ -147,5 +147,6 @@ def _identity(who: Identity, path: str, count: int, redactor: Redactor | None) -
         "path": path,
     }
     if redactor:
-        fields |= {k: redactor.text(fields[k]) for k in ("stage", "action", "window") if fields[k]}
+        fields |= {k: redactor.text(fields[k]) for k in ("stage", "action") if fields[k]}
+        fields["window"] = redactor.window(who.window)
     return {name: [value] * count for name, value in fields.items()}

@@ -21,6 +21,7 @@ from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.links import Links, launch_calls, link
 from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.operators import kernel_rows, launch_rows, operator_rows
+from hpuprof.analysis.phases import phase_columns
 from hpuprof.analysis.population import degenerate, synchronous
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
@@ -104,7 +105,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         file=row,
         inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
         sound=not problems,
-        steps=_step_rows(trace, steps, hosts, device, states, compiling),
+        steps=_step_rows(trace, roles, steps, hosts, device, states, compiling),
         gap_causes=cause_rows(gaps, steps),
         gaps=gap_rows(trace, gaps, steps, roles, links),
         gap_operators=gap_operator_rows(trace, gaps, steps, roles, links),
@@ -131,6 +132,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
 
 def _step_rows(
     trace: Trace,
+    roles: npt.NDArray[np.int8],
     steps: Steps,
     hosts: HostTime,
     device: DeviceTime,
@@ -150,7 +152,9 @@ def _step_rows(
 
     blocked = measure(hosts.blocked, low, high)
     busy = measure(device.busy, low, high)
-    working = wall - blocked
+    phases = {} if device_known else phase_columns(trace, roles, hosts, states, steps)
+    silent = phases.get("no_operator_ns", [0] * count)
+    working = wall - blocked - np.array([ns or 0 for ns in silent], dtype=np.int64)
     unblocked = complement(hosts.blocked, int(low[0]), int(high[-1])) if count else hosts.blocked
     both = measure(intersect(device.busy, unblocked), low, high)
     launch = launch_calls(trace)
@@ -177,6 +181,7 @@ def _step_rows(
         "device_rows": _count(trace.device.start[trace.device.kind != DeviceKind.MARKER], low, high)
         if device_known
         else [None] * count,
+        **phases,
     }
     return [
         StepRow(

@@ -88,9 +88,7 @@ def command(
         say(f"wrote {output}")
         return
     columns: list[Any] = list(row.__struct_fields__)
-    out: TableWriter = (
-        JsonWriter(sys.stdout, columns) if as_json else CsvWriter(sys.stdout, columns, safe=sys.stdout.isatty())
-    )
+    out: TableWriter = JsonWriter(sys.stdout, columns) if as_json else CsvWriter(sys.stdout, columns)
     fill(out)
     out.close()
 

@@ -48,7 +48,7 @@ def command(
             with progress_bar(2 * len(run), quiet=quiet) as progress:
                 merged = api.merge(run, timeline, ranks=chosen, steps=steps, rank_from=rank_from, progress=progress)
             if not quiet:
-                click.echo(merged_text(merged).split("\n", 1)[1], nl=False, err=True)
+                click.echo(merged_text(merged, written=False), nl=False, err=True)
         with Viewer(timeline, port=port) as viewer:
             click.echo(viewer.url)
             if no_open:

@@ -123,7 +123,12 @@ class StepRow(Row, frozen=True, kw_only=True):
     excluded: Annotated[
         str, Meta(description="Why not: first, last, warm-up, compiling, validation, outlier; empty when used.")
     ]
-    host_working_ns: Annotated[int | None, Meta(description="Wall minus host_blocked_ns [ns]. None without host rows.")]
+    host_working_ns: Annotated[
+        int | None,
+        Meta(
+            description="Wall minus host_blocked_ns, and minus no_operator_ns where that is known [ns]. None without host rows."
+        ),
+    ]
     host_blocked_ns: Annotated[
         int | None,
         Meta(description="Union of waiting on the host path (main and autograd threads): the blocked_* columns [ns]."),
@@ -164,6 +169,28 @@ class StepRow(Row, frozen=True, kw_only=True):
         int, Meta(description="Launch calls, graph launches included; a launch drawn inside another one counts once.")
     ]
     device_rows: Annotated[int | None, Meta(description="Device rows that start inside the step, markers excluded.")]
+    backward_ns: Annotated[
+        int | None,
+        Meta(description="Autograd's rows on the host path, loading left out [ns]. Unknown where a device was traced."),
+    ] = None
+    optimizer_ns: Annotated[
+        int | None,
+        Meta(
+            description="Optimizer step and zero_grad, loading and backward left out [ns]. Unknown where a device was traced."
+        ),
+    ] = None
+    operators_ns: Annotated[
+        int | None,
+        Meta(
+            description="Other operators and calls on the host path, mostly the forward pass [ns]. Unknown where a device was traced."
+        ),
+    ] = None
+    no_operator_ns: Annotated[
+        int | None,
+        Meta(
+            description="What input_ns, backward_ns, optimizer_ns and operators_ns leave of the step: Python, or a thread that slept [ns]. Unknown where a device was traced."
+        ),
+    ] = None
 
 
 class GapCauseRow(Row, frozen=True, kw_only=True):

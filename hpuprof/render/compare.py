@@ -26,6 +26,10 @@ _STEP = {
     "host_working_ns": "host working",
     "host_blocked_ns": "host blocked (waiting)",
     "input_ns": "fetching data",
+    "backward_ns": "backward",
+    "optimizer_ns": "optimizer",
+    "operators_ns": "forward and other operators",
+    "no_operator_ns": "no operator running",
     "compile_ns": "compiling",
     "device_busy_ns": "device busy",
     "device_idle_ns": "device idle",
@@ -105,9 +109,9 @@ def compare_sections(c: Comparison, *, top: int | None = TOP) -> list[Section]:
     lead = [x for x in c.changes if (x.stage, x.action) == (c.stage, c.action)]
     found = [
         gates(c.gates),
-        _items("Got worse, per step", [x for x in lead if x.verdict == "worse"], top),
-        _items("Changed, per step", [x for x in lead if x.verdict == "changed"], top),
-        _items("Got better, per step", [x for x in lead if x.verdict == "better"], top),
+        _items("worse", "Got worse, per step", [x for x in lead if x.verdict == "worse"], top),
+        _items("changed", "Changed, per step", [x for x in lead if x.verdict == "changed"], top),
+        _items("better", "Got better, per step", [x for x in lead if x.verdict == "better"], top),
         _parts(c),
         _steps(lead),
         _metrics(lead),
@@ -148,7 +152,7 @@ def _signed(value: float | None, unit: str) -> str:
 
 
 def _relative(change: Change) -> str:
-    if "only in A" in change.note:
+    if change.only == "A":
         return "gone"
     if change.relative is None:
         return "new" if change.a == 0 and change.delta else ""
@@ -164,13 +168,14 @@ def _noise(low: float | None, high: float | None, unit: str) -> str:
 def _name(change: Change) -> str:
     if change.group == "gap":
         return _CAUSE.get(change.name, change.name)
-    if change.group == "gap_operator":
-        cause, _, rest = change.name.partition(" ")
+    if change.group == "gap_operator" and change.match:
+        cause = change.match.get("cause", "")
+        rest = " ".join(w for w in (change.match.get("host_row"), change.match.get("within")) if w)
         return f"{rest.replace('[pl][profile]', '') or 'nothing traced'} ({_CAUSE.get(cause, cause)})"
     return change.name
 
 
-def _items(title: str, changes: Iterable[Change], top: int | None) -> Section:
+def _items(name: str, title: str, changes: Iterable[Change], top: int | None) -> Section:
     """Show idle causes, operators, kernels and the like; the parts of the step have a table of their own."""
     chosen = [x for x in changes if x.group in _DETAIL]
     chosen.sort(key=lambda x: (x.unit != "ns", -abs(x.delta or 0.0), _DETAIL.index(x.group), x.name))
@@ -180,13 +185,13 @@ def _items(title: str, changes: Iterable[Change], top: int | None) -> Section:
             clean(_name(x)),
             _signed(x.delta, x.unit),
             _relative(x),
-            clean("; ".join(w for w in x.note.split("; ") if not w.startswith(("only in ", "usual shape ")))),
+            clean(x.remark),
         )
         for x in chosen[:top]
     )
     left = len(chosen) - len(rows)
     note = f"{left} more in --json." if left else ""
-    return Section(title, ("what", "name", "change", "", "note"), rows, "llrrl", note)
+    return Section(title, ("what", "name", "change", "", "note"), rows, "llrrl", note, name)
 
 
 def _parts(c: Comparison) -> Section:
@@ -202,10 +207,10 @@ def _parts(c: Comparison) -> Section:
         inside = [p for p in mine if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)]
         named = [p for p in inside if abs(p.delta) >= max(0.05 * scale, 0.5)]
         if named != inside[: len(named)] or len(inside) > 1 or any(p.remainder for p in inside):
-            rows += [_part(p, f"  {clean(p.text.removesuffix(f' ({part.text})'))}") for p in named[:3]]
+            rows += [_part(p, f"  {clean(p.label or p.text)}") for p in named[:3]]
     note = f"Parts sum to the change of the mean step time, {_signed(total, 'ns') if total else '0 ns'}; small ones are left out."
     header = ("part of the step", "A", "B", "change", "noise")
-    return Section("Where the step time changed", header, tuple(rows), "lrrrr", note)
+    return Section("Where the step time changed", header, tuple(rows), "lrrrr", note, "parts")
 
 
 def _part(part: Part, text: str) -> tuple[str, ...]:
@@ -236,13 +241,13 @@ def _steps(lead: Sequence[Change]) -> Section:
         for name, label in _STEP.items()
         if name in by_name and (by_name[name].a or by_name[name].b)
     )
-    return Section("Step, means", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl")
+    return Section("Step, means", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", name="steps")
 
 
 def _metrics(lead: Sequence[Change]) -> Section:
     rows = tuple(_row(x.name, x) for x in lead if x.group == "metric" and x.delta is not None and _shows(x))
     note = "Shares are of the step: when the step grows, the share of what did not grow shrinks."
-    return Section("Metrics", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", note)
+    return Section("Metrics", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", note, "metrics")
 
 
 def _shows(change: Change) -> bool:
@@ -257,14 +262,20 @@ def _places(c: Comparison) -> Section:
         for x in c.changes
         if (x.group, x.name) == ("step", "wall_ns") and (x.stage, x.action) != (c.stage, c.action)
     )
-    return Section("Other recordings, mean step time", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl")
+    return Section(
+        "Other recordings, mean step time",
+        ("", "A", "B", "change", "noise", "verdict"),
+        rows,
+        "lrrrrl",
+        name="places",
+    )
 
 
 def _findings(c: Comparison) -> Section:
     codes_a, codes_b = {f.code for f in c.findings_a}, {f.code for f in c.findings_b}
     rows = [("new in B", f.code, f.title, clean(f.evidence)) for f in c.findings_b if f.code not in codes_a]
     rows += [("gone in B", f.code, f.title, clean(f.evidence)) for f in c.findings_a if f.code not in codes_b]
-    return Section("Findings that differ", ("", "code", "finding", "evidence"), tuple(rows), "llll")
+    return Section("Findings that differ", ("", "code", "finding", "evidence"), tuple(rows), "llll", name="findings")
 
 
 def _runs(c: Comparison) -> Section:
@@ -274,4 +285,4 @@ def _runs(c: Comparison) -> Section:
 
     rows = (row("A", c.a), row("B", c.b))
     note = f"A difference counts from {percent(c.threshold)} on, and when the {100 * c.level:.0f} % interval (noise) leaves out zero."
-    return Section("Compared", ("", "run", "device", "mode", "ranks", "steps"), rows, "llllrr", note)
+    return Section("Compared", ("", "run", "device", "mode", "ranks", "steps"), rows, "llllrr", note, "runs")

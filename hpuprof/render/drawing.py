@@ -6,9 +6,9 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from hpuprof.model.tables import RankRow
-from hpuprof.render.sections import lead_recording
 from hpuprof.render.units import clean, shorten
 from hpuprof.report.model import Report
+from hpuprof.report.place import lead_recording
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

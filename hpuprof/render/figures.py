@@ -12,9 +12,10 @@ from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import StepRow, StepWaitRow
 from hpuprof.render.drawing import COLOURS, blank, heat_map, in_ms, label, recordings, same_recording
 from hpuprof.render.memory_figures import memory, memory_over_time
-from hpuprof.render.sections import SMALLEST_SHARE, lead_recording, span
+from hpuprof.render.sections import SMALLEST_SHARE, span
 from hpuprof.render.units import duration, percent, size
 from hpuprof.report.model import Report
+from hpuprof.report.place import lead_recording
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -31,7 +32,7 @@ MAX_HEAT_TEXTS = 5000
 """Cells of a heat map up to which each says its value as tables do; in larger ones it is rounded to whole µs."""
 MAX_BARS = 20
 
-HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44"}
+HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44", "no operator running": "#bbbbbb"}
 DEVICE_COLOURS = {"compute": "#228833", "exposed communication": "#aa3377", "exposed copy": "#66ccee"}
 CAUSE_COLOURS = dict(
     zip(
@@ -441,6 +442,7 @@ def _host_parts(step: StepRow) -> list[tuple[str, int, str]]:
     return [
         ("host working", step.host_working_ns, HOST_COLOURS["host working"]),
         ("host blocked", step.host_blocked_ns or 0, HOST_COLOURS["host blocked"]),
+        ("no operator running", step.no_operator_ns or 0, HOST_COLOURS["no operator running"]),
     ]
 
 

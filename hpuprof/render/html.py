@@ -16,8 +16,9 @@ from hpuprof.render.html_blocks import (
 )
 from hpuprof.render.html_tables import Block, HtmlTable, with_charts
 from hpuprof.render.page import fill_page
-from hpuprof.render.sections import gates, lead_recording
+from hpuprof.render.sections import gates
 from hpuprof.report.model import Report
+from hpuprof.report.place import lead_recording
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from hpuprof.render import sections as shown
 from hpuprof.render.advise import numbers
 from hpuprof.render.html_columns import COLUMNS
 from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, Tile
-from hpuprof.render.sections import could_not_say, graph_options, lead_recording
+from hpuprof.render.sections import could_not_say, graph_options
 from hpuprof.render.units import measured
 from hpuprof.report.model import Report
+from hpuprof.report.place import lead_recording
 
 TOP_RANKS = 1024
 TOP_STEPS = 200
@@ -29,6 +30,9 @@ def tiles(report: Report) -> list[Tile]:
         "exposed_communication_fraction",
         "input_fraction",
         "peak_device_memory",
+        "operators_fraction",
+        "backward_fraction",
+        "no_operator_fraction",
     )
     labels = {name: label.strip() for name, label in shown.BUDGET}
     found = []
@@ -73,7 +77,7 @@ def step_blocks(report: Report) -> list[Block]:
                     "steps",
                     f"Steps{whose}",
                     steps,
-                    COLUMNS["steps"],
+                    COLUMNS["steps-on-host" if any(s.no_operator_ns is not None for s in steps) else "steps"],
                     top=TOP_STEPS,
                     folded=True,
                 ),
@@ -283,7 +287,7 @@ def rank_blocks(report: Report) -> list[Block]:
                 HtmlTable.of_rows(
                     "precision-table", f"Compute by data type{whose}", mine("precision"), COLUMNS["precision-table"]
                 ),
-                HtmlTable.of_section(shown.intel(report.data), "intel"),
+                HtmlTable.of_section(shown.intel(report.data, lead_recording(report.data)), "intel"),
             ),
         ),
     ]

@@ -12,9 +12,9 @@ from hpuprof.render.units import duration
 from hpuprof.report.compare.model import Change, Comparison
 
 TOP = 500
-_PARTS = ("Where the step time changed",)
-_STEPS = ("Step, means", "Metrics", "Other recordings, mean step time")
-_REST = ("Findings that differ", "Compared")
+_ITEMS = ("worse", "changed", "better")
+_STEPS = ("steps", "metrics", "places")
+_REST = ("findings", "runs")
 
 
 def to_html(comparison: Comparison) -> str:
@@ -45,23 +45,20 @@ def _blocks(c: Comparison) -> list[Block]:
             names = ["what" if not column.name and i == 0 else column.name for i, column in enumerate(table.columns)]
             names = [name or "relative" for name in names]
             said = [i for i in range(len(names)) if any(row[i].text for row in table.rows)]
-            tables[section.title] = replace(
+            tables[section.name] = replace(
                 table,
                 columns=tuple(replace(table.columns[i], name=names[i]) for i in said),
                 rows=tuple(tuple(row[i] for i in said) for row in table.rows),
             )
-    first = [title for title in tables if title not in (*_PARTS, *_STEPS, *_REST)]
     return [
         Block(
             "changes",
             "What changed",
-            lead=""
-            if any(title.endswith(", per step") for title in first)
-            else "Nothing inside the step changed beyond noise.",
-            tables=tuple(tables[title] for title in first),
+            lead="" if any(name in tables for name in _ITEMS) else "Nothing inside the step changed beyond noise.",
+            tables=tuple(tables.get(name) for name in ("gates", *_ITEMS)),
             always=True,
         ),
-        Block("parts", _PARTS[0], tables=tuple(_untitled(tables.get(title)) for title in _PARTS)),
+        Block("parts", "Where the step time changed", tables=(_untitled(tables.get("parts")),)),
         Block(
             "step-times",
             "Step times",
@@ -72,12 +69,12 @@ def _blocks(c: Comparison) -> list[Block]:
                     "Used steps of all ranks; of more than 200, 200 at even distances in sorted order.",
                 ),
             ),
-            tables=(*(tables.get(title) for title in _STEPS), _sorted_times(c)),
+            tables=(*(tables.get(name) for name in _STEPS), _sorted_times(c)),
         ),
         Block(
             "runs",
             "The two runs",
-            tables=tuple(tables.get(title) for title in _REST),
+            tables=tuple(tables.get(name) for name in _REST),
             lists=(("Headlines", (f"A: {c.a.sentence}", f"B: {c.b.sentence}")),),
         ),
     ]

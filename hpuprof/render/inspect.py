@@ -9,7 +9,7 @@ import msgspec
 
 from hpuprof.render.sections import could_not_say
 from hpuprof.render.text import MIN_WIDTH
-from hpuprof.render.units import clean, duration, percent, shorten, size
+from hpuprof.render.units import clean, duration, inert, percent, shorten, size
 from hpuprof.report.model import Report
 
 
@@ -71,7 +71,7 @@ def to_text(report: Report, *, width: int = 80) -> str:
         lines.append("What the traces could not say")
         for line in unsaid:
             lines += _wrapped(line, "  ", width)
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return inert("\n".join(lines).rstrip("\n") + "\n")
 
 
 def _wrapped(text: str, lead: str, width: int) -> list[str]:

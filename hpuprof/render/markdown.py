@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
 from hpuprof.render.sections import could_not_say, sections
 from hpuprof.render.units import clean
 from hpuprof.report.model import Report
 
+# What GitHub makes of text after Markdown: mentions and mail addresses, links of bare addresses, formulas. A backslash does not stop the
+# first two, so a blank of no width stands in them (Renovate does the same to changelogs); for `$`, GitHub's own advice is a span
+# (docs.github.com, "Writing mathematical expressions").
+_LIVE = re.compile(r"@|:(?=//)|(?i:\bwww)(?=\.)|\$")
+_NOTHING = "&#8203;"
+
 
 def escape(text: str) -> str:
-    """Escape what Markdown or HTML would interpret."""
+    """Escape what Markdown or HTML would interpret, and what GitHub would make a mention, a link or a formula."""
     text = clean(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for mark in "|`*_[]#":
+    for mark in "|`*_[]#~":
         text = text.replace(mark, "\\" + mark)
-    return text
+    return _LIVE.sub(lambda m: "<span>$</span>" if m[0] == "$" else f"{m[0]}{_NOTHING}", text)
 
 
 def to_markdown(report: Report) -> str:

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """A titled table. `align`: one letter a column, `l` or `r`; the first left column may be shortened. `note` stands below."""
+    """A titled table. `align`: one letter a column, `l` or `r`; the first left column may be shortened. `note` stands below.
+
+    `name`: what code calls it, where code does.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     align: str
     note: str = ""
+    name: str = ""

@@ -12,7 +12,9 @@ from hpuprof.model.tables import DiagnosticRow, RankRow, Row
 from hpuprof.render.rank_sections import across_ranks
 from hpuprof.render.section import Section
 from hpuprof.render.units import clean, duration, measured, number, percent, size
+from hpuprof.report.metrics import IDLE
 from hpuprof.report.model import GateResult, Report, ReportData
+from hpuprof.report.place import lead_recording
 
 TOP = 10
 SMALLEST_SHARE = 0.0005
@@ -29,6 +31,10 @@ BUDGET = (
     ("host_working_fraction", "host working"),
     ("host_blocked_fraction", "host blocked (waiting)"),
     ("input_fraction", "fetching data"),
+    ("backward_fraction", "backward"),
+    ("optimizer_fraction", "optimizer"),
+    ("operators_fraction", "forward and other operators"),
+    ("no_operator_fraction", "no operator running"),
     ("device_busy_fraction", "device busy"),
     ("compute_fraction", "  compute"),
     ("exposed_communication_fraction", "  exposed communication"),
@@ -69,7 +75,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
             _precision(data, lead),
         ]
         found += [_obstacles(data, lead, top), _modules(data, lead, top)]
-        found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), intel(data)]
+        found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), intel(data, lead)]
     return [section for section in found if section and section.rows]
 
 
@@ -108,16 +114,6 @@ def graph_options(graph: GraphMode, top: int | None = None) -> Section:
     )
 
 
-def lead_recording(data: ReportData) -> RankRow | None:
-    """Return the recording whose detail tables are shown: the first of the kind that the headline speaks of."""
-    for row in data.ranks:
-        if data.headline.population.find(f"of {' '.join(w for w in (row.stage, row.action) if w)},") >= 0 or not (
-            row.stage or row.action
-        ):
-            return row
-    return data.ranks[0] if data.ranks else None
-
-
 def is_of(row: Row, lead: RankRow) -> bool:
     """Whether a row belongs to a recording."""
     return (row.rank, row.stage, row.action, row.window) == (lead.rank, lead.stage, lead.action, lead.window)
@@ -134,7 +130,7 @@ def _whose(data: ReportData, lead: RankRow) -> str:
 def gates(results: Sequence[GateResult]) -> Section:
     """Show how each gate went."""
     rows = tuple((clean(g.gate), g.outcome, clean(g.text)) for g in results)
-    return Section("Gates", ("fails when", "outcome", "because"), rows, "lll")
+    return Section("Gates", ("fails when", "outcome", "because"), rows, "lll", name="gates")
 
 
 def _budget(report: Report) -> Section:
@@ -149,7 +145,7 @@ def _budget(report: Report) -> Section:
 
 def causes(report: Report) -> Section:
     """Return device idle time by cause."""
-    metrics = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in _CAUSE]
+    metrics = [(cause.name.lower(), report.metrics[name].value) for cause, name in IDLE.items()]
     shown = sorted(((v, n) for n, v in metrics if v), key=lambda pair: (-pair[0], pair[1]))
     rows = tuple((_CAUSE[name], percent(value)) for value, name in shown if value >= SMALLEST_SHARE)
     return Section("Device idle, by what the host did meanwhile", ("cause", "share of step"), rows, "lr")
@@ -359,10 +355,10 @@ def _memory(data: ReportData, lead: RankRow) -> Section:
     return Section(f"Memory, whole file{_whose(data, lead)}", header, rows, "lrrrrr")
 
 
-def intel(data: ReportData) -> Section:
+def intel(data: ReportData, lead: RankRow | None) -> Section:
     """Return the quantities of Intel's own tool."""
     rows = []
-    for i in data.intel[:1]:
+    for i in _of(data.intel, lead) if lead else []:
         rows = [
             ("device ratio (D / W)", percent(i.device_ratio)),
             ("device/host overlap degree", percent(i.overlap_degree)),
@@ -429,6 +425,11 @@ def _modules(data: ReportData, lead: RankRow, top: int | None) -> Section:
 
 def could_not_say(report: Report) -> list[str]:
     """Return one line per diagnostic code, with counts summed over files, most severe first."""
+    return [f"{code} {text}" for code, text in unsaid(report)]
+
+
+def unsaid(report: Report) -> list[tuple[str, str]]:
+    """Return what `could_not_say` does, each code apart from its words."""
     order = {"error": 0, "warning": 1, "info": 2}
     groups: dict[tuple[int, str], list[DiagnosticRow]] = {}
     for row in report.data.diagnostics:
@@ -446,5 +447,5 @@ def could_not_say(report: Report) -> list[str]:
         at = f", first at byte {first.offset:,}" if first.offset is not None else ""
         total = sum(r.count for r in rows)
         amount = f"{total:,} × " if total > 1 and code in ("HP101", "HP102", "HP103", "HP111", "HP112", "HP115") else ""
-        lines.append(f"{code} {DIAGNOSTICS[code].title}: {amount}{clean(first.text)}{at}{where}")
+        lines.append((code, f"{DIAGNOSTICS[code].title}: {amount}{clean(first.text)}{at}{where}"))
     return lines

@@ -9,16 +9,20 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Protocol, get_args, get_type_hints
 
 import msgspec
 
 from hpuprof.errors import MissingDependencyError, OutputError, UsageError
-from hpuprof.render.units import clean
+from hpuprof.render.json import inert_json
+from hpuprof.render.units import clean, inert
 from hpuprof.targets import refuse_target
 
 Columns = Mapping[str, list[Any]]
+_FORMULA = ("=", "+", "-", "@")
+"""What a cell begins with that spreadsheets compute (OWASP, "CSV Injection")."""
 SUFFIXES = (".csv", ".json", ".parquet")
 
 
@@ -33,12 +37,15 @@ class TableWriter(Protocol):
 
 
 class CsvWriter:
-    """Comma-separated values with a header: unknown is an empty cell, nested values are JSON. `safe` drops control characters."""
+    """Comma-separated values with a header: unknown is an empty cell, nested values are JSON.
 
-    def __init__(self, out: IO[str], columns: list[str], *, safe: bool = False) -> None:
+    Names come from traces, and this is what spreadsheets open and terminals show: control characters are replaced, a name that would
+    be a formula has an apostrophe in front. JSON and Parquet hold names as they are.
+    """
+
+    def __init__(self, out: IO[str], columns: list[str]) -> None:
         self._out = csv.writer(out, lineterminator="\n")
         self._columns = columns
-        self._safe = safe
         self._out.writerow(columns)
 
     def write(self, piece: Columns) -> None:
@@ -50,11 +57,17 @@ class CsvWriter:
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, str):
-            return clean(value) if self._safe else value
+            return _plain(value)
         return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, tuple)) else value
 
     def close(self) -> None:
         """Nothing is left to write."""
+
+
+@lru_cache(4096)  # names repeat, row after row
+def _plain(text: str) -> str:
+    text = inert(clean(text))
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 class JsonWriter:
@@ -68,7 +81,7 @@ class JsonWriter:
     def write(self, piece: Columns) -> None:
         """Append a piece."""
         for values in zip(*(piece[c] for c in self._columns), strict=True):
-            row = msgspec.json.encode(dict(zip(self._columns, values, strict=True))).decode()
+            row = inert_json(msgspec.json.encode(dict(zip(self._columns, values, strict=True))).decode())
             self._out.write(f"{self._before}{row}")
             self._before = ",\n"
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hpuprof.render.section import Section
-from hpuprof.render.sections import TOP, could_not_say, sections
-from hpuprof.render.units import clean, shorten
+from hpuprof.render.sections import TOP, sections, unsaid
+from hpuprof.render.units import clean, inert, shorten
 from hpuprof.report.model import Report
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | 
 
 
 def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
-    """Return what `draw` prints on a console of this width, without blanks at the ends of lines."""
+    """Return what `draw` prints on a console of this width, without blanks at the ends of lines and orders to a CI job."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -38,7 +38,7 @@ def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
             legacy_windows=False,
         )
     )
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return inert("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n")
 
 
 def _print(report: Report, console: Console, top: int | None) -> None:
@@ -59,13 +59,13 @@ def _print(report: Report, console: Console, top: int | None) -> None:
         console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
         if section.note:
             console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
-    lines = could_not_say(report)
+    lines = unsaid(report)
     if lines:
         console.print()
         console.print(Text("What the trace could not say", style="bold underline"))
-        for line in lines:
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
-    codes = [f.code for f in report.findings] + [line.split(" ", 1)[0] for line in lines]
+        for code, text in lines:
+            console.print(Padding(Text(f"{code} {text}"), (0, 0, 0, 2)))
+    codes = [*(f.code for f in report.findings), *(code for code, _ in lines)]
     if codes:
         console.print()
         console.print(

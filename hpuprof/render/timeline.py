@@ -6,9 +6,9 @@ import textwrap
 
 import msgspec
 
-from hpuprof.render.units import clean, duration, number, size
+from hpuprof.render.units import clean, duration, inert, number, size
 from hpuprof.timeline.check import Checked
-from hpuprof.timeline.merge import Merged
+from hpuprof.timeline.merge import WRITTEN_ANEW, Merged
 
 
 def merged_json(merged: Merged) -> str:
@@ -16,25 +16,25 @@ def merged_json(merged: Merged) -> str:
     return msgspec.json.format(msgspec.json.encode(merged), indent=1).decode() + "\n"
 
 
-def merged_text(merged: Merged) -> str:
-    """Return one line per fact: what was written, what was moved, what was left out and why."""
+def merged_text(merged: Merged, *, written: bool = True) -> str:
+    """Return one line per fact: what was written (where `written`), what was moved, what was left out and why."""
     ranks = len(merged.ranks)
-    lines = [
-        (
+    lines = [f"clock: {_CLOCKS[merged.clock]}"]
+    if written:
+        lines.insert(
+            0,
             f"wrote {clean(merged.path)} ({size(merged.bytes)}): {ranks} rank{'s' if ranks != 1 else ''} over "
             f"{duration(merged.span_ns)}, {number(merged.slices)} slices, {number(merged.arrows)} arrows, "
-            f"{number(merged.counters)} counter samples"
-        ),
-        f"clock: {_CLOCKS[merged.clock]}",
-    ]
+            f"{number(merged.counters)} counter samples",
+        )
     if merged.moved:
         lines.append(f"{number(merged.moved)} slices that would have crossed others lie on lanes of their own")
-    lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if "(" not in reason]
+    lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if reason != WRITTEN_ANEW]
     lines += [
         f"{d.code} {clean(d.path)}: {clean(d.text)}" + (f" ({number(d.count)})" if d.count > 1 else "")
         for d in merged.diagnostics
     ]
-    return "\n".join(lines) + "\n"
+    return inert("\n".join(lines) + "\n")
 
 
 def checked_json(checked: list[Checked]) -> str:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from hpuprof.messages import visible as clean
 from hpuprof.model.units import UNKNOWN, duration
 
-__all__ = ["UNKNOWN", "clean", "duration", "measured", "number", "percent", "shorten", "size"]
+__all__ = ["UNKNOWN", "clean", "duration", "inert", "measured", "number", "percent", "shorten", "size"]
+
+
+# Services that run jobs obey lines of a job's output: GitHub's runner those that begin, after blanks, with `::name::`, and `##[name]`
+# wherever it stands (actions/runner, ActionCommand.cs: TryParseV2, TryParse); Azure's agent `##vso[name]`.
+_ORDERS = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#(?:vso)?\[)")
+
+
+def inert(text: str) -> str:
+    """Break what the log of a CI job would obey as a command, by signs of the same width and look."""
+    return _ORDERS.sub(lambda m: "\N{MUSIC SHARP SIGN}" if m[1] is None else f"{m[1]}\N{RATIO}", text)
 
 
 def percent(fraction: float | None) -> str:

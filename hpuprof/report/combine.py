@@ -21,7 +21,7 @@ from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepR
 from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.graph_mode import decide_graph_mode
-from hpuprof.report.metrics import build_metrics
+from hpuprof.report.metrics import IDLE, build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
 from hpuprof.report.place import places
 from hpuprof.report.ranks import across_ranks, build_rank_metrics
@@ -210,6 +210,19 @@ _WORDS = {
 _UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107")  # why no conclusion is drawn, the plainest reason first
 
 
+_PHASES = {
+    "operators_fraction": "in forward and other operators",
+    "backward_fraction": "in backward",
+    "optimizer_fraction": "in the optimizer",
+    "input_fraction": "fetching data",
+    "no_operator_fraction": "with no operator running",
+}
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def _percent(value: float | int | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
@@ -220,16 +233,19 @@ def _headline(
     busy, exposed = values["device_busy_fraction"], values["exposed_communication_fraction"]
     deciding = ["device_busy_fraction"]
     cause = bound.top_cause
-    if bound.kind == "unknown":
+    phases = {name: values[name] for name in _PHASES if values[name] is not None}
+    if bound.kind == "unknown" and busy is None and "operators_fraction" in phases:
+        # Without a device, what the host was in is the whole answer.
+        deciding = sorted(phases, key=lambda name: (-phases[name], list(_PHASES).index(name)))
+        shares = [f"{_percent(phases[name])} {_PHASES[name]}" for name in deciding if phases[name] >= 0.0005]
+        sentence = f"No device was traced; of the step, the host spent {_listed(shares)}"
+    elif bound.kind == "unknown":
         reasons = [d.text for code in _UNSOUND for _, part in main for d in part.diagnostics if d.code == code]
         sentence = f"{_WORDS['unknown']}: {next(iter(reasons), 'no step has a length')}"
         deciding = []
-        working, loading = values["host_working_fraction"], values["input_fraction"]
-        if busy is None and working is not None:
-            deciding = ["host_working_fraction", "input_fraction"]
-            sentence += (
-                f"; the host was working {_percent(working)} of the step, {_percent(loading)} of it fetching data"
-            )
+        if busy is None and values["host_blocked_fraction"] is not None:
+            deciding = ["host_blocked_fraction"]
+            sentence += f"; the host waited for {_percent(values['host_blocked_fraction'])} of the step"
     elif bound.kind == "communication" and exposed is not None and exposed >= 0.25:
         deciding.append("exposed_communication_fraction")
         sentence = f"{_WORDS['communication']}: {_percent(exposed)} of the step is communication that no compute hides; the device was busy {_percent(busy)}"
@@ -238,7 +254,7 @@ def _headline(
         rest = f"; most of its idle time fell into {CAUSE_TEXT[cause]}" if cause not in (None, Cause.UNKNOWN) else ""
         sentence = f"{_WORDS['device']}: the device was busy {_percent(busy)} of the step{rest}"
     else:
-        deciding.append(f"idle_{cause.name.lower()}_fraction" if cause is not None else "device_idle_fraction")
+        deciding.append(IDLE[cause] if cause is not None else "device_idle_fraction")
         doing = (
             "with nothing traced on the host"
             if cause == Cause.UNKNOWN
@@ -248,7 +264,14 @@ def _headline(
         )
         why = f"; for {_percent(bound.top_cause_fraction)} of the step it idled {doing}" if doing else ""
         sentence = f"{_WORDS[bound.kind]}: the device was busy {_percent(busy)} of the step{why}"
-    return Headline(bound=bound.kind, sentence=f"{sentence}.", deciding=deciding, population=population)
+    lead = main[0][0] if main else None
+    return Headline(
+        bound=bound.kind,
+        sentence=f"{sentence}.",
+        deciding=deciding,
+        population=population,
+        lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,
+    )
 
 
 def _run_diagnostics(

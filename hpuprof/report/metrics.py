@@ -12,7 +12,7 @@ from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import StepRow
 from hpuprof.report.model import Metric
 
-_SHARES = (
+SHARES = (
     (
         "host_working_fraction",
         "host_working_ns",
@@ -21,6 +21,10 @@ _SHARES = (
     ),
     ("host_blocked_fraction", "host_blocked_ns", "lower", "Sum of host_blocked_ns over the sum of wall_ns."),
     ("input_fraction", "input_ns", "lower", "Sum of input_ns over the sum of wall_ns."),
+    ("backward_fraction", "backward_ns", "none", "Sum of backward_ns over the sum of wall_ns."),
+    ("optimizer_fraction", "optimizer_ns", "none", "Sum of optimizer_ns over the sum of wall_ns."),
+    ("operators_fraction", "operators_ns", "none", "Sum of operators_ns over the sum of wall_ns."),
+    ("no_operator_fraction", "no_operator_ns", "lower", "Sum of no_operator_ns over the sum of wall_ns."),
     ("compile_fraction", "compile_ns", "lower", "Sum of compile_ns over the sum of wall_ns."),
     ("device_busy_fraction", "device_busy_ns", "higher", "Sum of device_busy_ns over the sum of wall_ns."),
     ("device_idle_fraction", "device_idle_ns", "lower", "Sum of device_idle_ns over the sum of wall_ns."),
@@ -40,6 +44,9 @@ _SHARES = (
     ),
     ("exposed_copy_fraction", "exposed_copy_ns", "lower", "Sum of exposed_copy_ns over the sum of wall_ns."),
 )
+"""Shares of the step: metric, column of the step table, polarity, definition."""
+IDLE = {cause: f"idle_{cause.name.lower()}_fraction" for cause in Cause}
+"""The metric that says for which share of the step the device idled for a cause."""
 
 
 def build_metrics(
@@ -92,7 +99,7 @@ def build_metrics(
             "step_time_p50 over unprofiled_step_time: how much slower the recorded steps were.",
         )
     )
-    for name, column, polarity, definition in _SHARES:
+    for name, column, polarity, definition in SHARES:
         values = [getattr(s, column) for s in steps]
         known = bool(values) and all(v is not None for v in values) and wall > 0
         out.append(metric(name, sum(values) / wall if known else None, "fraction", polarity, definition))
@@ -112,7 +119,7 @@ def build_metrics(
     for cause in Cause:
         value = idle.get(cause, 0) / wall if traced else None
         text = f"Device idle time during {CAUSE_TEXT[cause]}, over the sum of wall_ns."
-        out.append(metric(f"idle_{cause.name.lower()}_fraction", value, "fraction", "lower", text))
+        out.append(metric(IDLE[cause], value, "fraction", "lower", text))
     launches = [s.launches for s in steps]
     out.append(
         metric(

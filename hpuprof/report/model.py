@@ -33,6 +33,7 @@ from hpuprof.model.tables import (
     QueuePoint,
     RankRow,
     RankWaitRow,
+    Row,
     ShapeRow,
     StepRow,
     StepWaitRow,
@@ -64,6 +65,12 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     sentence: Annotated[str, Meta(description="The answer in words.")]
     deciding: Annotated[list[str], Meta(description="Names of the metrics that decide it.")]
     population: Annotated[str, Meta(description="Which steps, ranks and files the answer speaks of.")]
+    lead: Annotated[
+        Row | None,
+        Meta(
+            description="First of the recordings that the answer speaks of, the one whose detail tables are shown; null without any, and in reports of versions before it."
+        ),
+    ] = None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from hpuprof.model.tables import RankRow
+from hpuprof.report.model import ReportData
+
 _ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
 _STAGES = ("fit", "", "validate", "test", "predict")
 
@@ -37,3 +40,13 @@ def places(rows: Iterable[Placed]) -> list[Place]:
         )
 
     return sorted({(row.stage, row.action) for row in rows}, key=rank)
+
+
+def lead_recording(data: ReportData) -> RankRow | None:
+    """Return the first of the recordings that the headline speaks of: its stage and action, its kind of window."""
+    lead = data.headline.lead
+    if lead is None:  # a report of an earlier version
+        first = next(iter(places(data.ranks)), None)
+        return next((r for r in data.ranks if (r.stage, r.action) == first), None)
+    of = (lead.rank, lead.stage, lead.action, lead.window)
+    return next((r for r in data.ranks if (r.rank, r.stage, r.action, r.window) == of), None)

@@ -16,17 +16,18 @@ import msgspec
 from hpuprof.ingest.dialects import THREAD_WORDS
 from hpuprof.naming import parse_name
 from hpuprof.report.model import Report
+from hpuprof.report.secrets import hosts, keys
 
-# A leading slash, ~, ./ or ../ and at least two parts; a drive; or a scheme. C++ puts paths between parentheses and colons.
+# A leading slash, ~, ./ or ../ and at least two parts; a drive; or a scheme. C++ puts paths between parentheses and colons. Each part
+# begins only where the character before is none of its own, so that a long name is read once and not once from each of its characters.
 _STOP = r"\s'\"(),:;|<>*?\[\]{}`"
 _PATHS = re.compile(
-    rf"(?:[A-Za-z][A-Za-z0-9+.-]*://[^{_STOP}]+(?::\d+)?[^{_STOP}]*"
+    rf"(?:(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]+://[^{_STOP}]+(?::\d+)?[^{_STOP}]*"
     rf"|[A-Za-z]:\\[^{_STOP}]+|\\\\[^{_STOP}]+\\[^{_STOP}]+"
     rf"|(?<![\w/<>.)\]-])(?:~[\w.-]*|\.{{1,2}})?/(?:[^/{_STOP}]+/)+[^/{_STOP}]*"
     rf"|(?<![\w/<>.)\]-])~[\w.-]*/[^/{_STOP}]+"
-    r"|(?<![\w/.-])[\w.+-]+(?:[/\\][\w.+-]+)*\.(?:py|pyc|ipynb|sh|bash|cu|cuh|cc|cpp|cxx|hpp|so(?:\.\d+)*|ya?ml|toml|json|jsonl|csv|txt|log|ckpt|pth?|safetensors|gz|zip|tar|parquet|conf|cfg|ini|env|pem|key)\b(?![\w/]))"
+    r"|(?<![\w/\\.+-])[\w.+-]+(?:[/\\][\w.+-]+)*\.(?:py|pyc|ipynb|sh|bash|cu|cuh|cc|cpp|cxx|hpp|so(?:\.\d+)*|ya?ml|toml|json|jsonl|csv|txt|log|ckpt|pth?|safetensors|gz|zip|tar|parquet|conf|cfg|ini|env|pem|key)(?:(?=_\d+(?!\w))|(?![\w/])))"
 )
-_ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])|\b[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){4,7}\b")
 _AT = re.compile(r"(?<![\w.@-])(?P<user>[A-Za-z][\w.-]*)@(?P<host>[A-Za-z][\w.-]*)")
 _HOME = re.compile(
     r"(?:/home/|/Users/|/users/|[A-Za-z]:\\Users\\|/scratch/|/work/users/|~)(?P<user>[\w.-]{2,})(?=[/\\]|$)"
@@ -38,6 +39,76 @@ _COMMAND = re.compile(
     r"|(?:^|\s)--?[A-Za-z][\w-]*(?:[=\s]\S|$)|(?:^|\s)[A-Z][A-Z0-9_]{2,}=\S"
 )
 _WORD = re.compile(r"[A-Za-z]+")
+WINDOW_WORDS = frozenset({"async", "sync", "window", "step", "steps", "cycle", "epoch", "warmup", "rank"})
+_DEVICE_WORD = re.compile(r"[A-Za-z0-9]+")
+_MAKERS = frozenset(
+    [
+        "nvidia",
+        "tesla",
+        "geforce",
+        "quadro",
+        "titan",
+        "rtx",
+        "gtx",
+        "grid",
+        "tegra",
+        "orin",
+        "super",
+        "ti",
+        "gb",
+        "sxm",
+        "pcie",
+        "nvl",
+        "hbm",
+        "dgxs",
+        "dgx",
+        "mig",
+        "graphics",
+        "device",
+        "amd",
+        "instinct",
+        "radeon",
+        "pro",
+        "vega",
+        "xt",
+        "xtx",
+        "oam",
+        "intel",
+        "r",
+        "tm",
+        "data",
+        "center",
+        "gpu",
+        "cpu",
+        "max",
+        "flex",
+        "arc",
+        "iris",
+        "xe",
+        "habana",
+        "labs",
+        "hpu",
+        "gaudi",
+        "hl",
+        "mtia",
+        "artemis",
+        "meta",
+        "cuda",
+        "rocm",
+        "xpu",
+        "accelerator",
+        "superchip",
+        "server",
+        "edition",
+        "workstation",
+        "generation",
+        "ada",
+        "generic",
+        "of",
+        "with",
+    ]
+)
+_MODEL = re.compile(r"[A-Z]{0,3}\d{1,5}[A-Za-z]{0,3}|[A-Za-z]?")
 _SUFFIX = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.csv)(?:\.gz)?$|\.gz$")
 _OWN = frozenset(
     {"definition", "advice", "title", "unit", "polarity", "code", "severity", "provenance", "excluded", "fix"}
@@ -137,9 +208,18 @@ class Redactor:
                 self._done[key] = self._token("command", text)
             else:
                 known = self._pattern().sub(lambda m: self._folded[m.group().lower()], text)
-                paths = _PATHS.sub(lambda m: self._path(m.group()), known)
-                self._done[key] = _ADDRESS.sub(lambda m: self._token("host", m.group()), paths)
+                without = self._without("key", keys(known), known)
+                paths = _PATHS.sub(lambda m: self._path(m.group()), without)
+                self._done[key] = self._without("host", hosts(paths), paths)
         return self._done[key]
+
+    def _without(self, kind: str, spans: Iterable[tuple[int, int]], text: str) -> str:
+        """Return a text with tokens where secrets stood."""
+        pieces, end = [], 0
+        for low, high in spans:
+            pieces += [text[end:low], self._token(kind, text[low:high])]
+            end = high
+        return "".join([*pieces, text[end:]])
 
     def _path(self, path: str) -> str:
         return path if re.fullmatch(r"file-\d+\S*", path) else self._token("path", path)
@@ -148,6 +228,15 @@ class Redactor:
         """Return the token of a value that is a secret as a whole."""
         self._add(kind, text)
         return self._token(kind, text)
+
+    def device(self, text: str) -> str:
+        """Return a device's name without words that no maker calls a device by; one of them may be a host."""
+        return _DEVICE_WORD.sub(lambda m: m[0] if _of_makers(m[0]) else self._token("device", m[0]), self.text(text))
+
+    def window(self, text: str) -> str:
+        """Return a window's name, or its token when its words are not the recorder's."""
+        usual = all(word in WINDOW_WORDS for word in _WORD.findall(text.lower()))
+        return text if usual else self._token("window", text)
 
     def thread(self, text: str) -> str:
         """Return the name of a process or thread, or its token."""
@@ -159,6 +248,13 @@ class Redactor:
 def _usual(name: str) -> bool:
     """Tell whether the name of a thread consists of usual words and numbers."""
     return all(word.lower() in THREAD_WORDS for word in _WORD.findall(name))
+
+
+def _of_makers(word: str) -> bool:
+    """Tell whether a word is one of those of devices' names: Tesla, SXM4, 80GB, MI250X."""
+    if _MODEL.fullmatch(word) or re.fullmatch(r"(?:host|key|user|path|file|device|thread|command|window)|\d+", word):
+        return True
+    return word.lower().rstrip("0123456789") in _MAKERS
 
 
 def redact(report: Report) -> Report:
@@ -218,6 +314,10 @@ def _apply(redactor: Redactor, value: Any, field: str, *, row: bool = False) -> 
             return redactor.whole("file", value)
         if field == "host_name":
             return redactor.whole("host", value)
+        if field in ("device_name", "device"):
+            return redactor.device(value)
+        if field == "window":
+            return redactor.window(value)
         if field == "lane":
             return redactor.thread(value)
         return redactor.text(value, name=row and field not in _PROSE)

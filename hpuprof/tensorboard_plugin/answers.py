@@ -1,21 +1,17 @@
-"""What the tab's routes answer: rows of the runs table, the comparison of runs, one report as a page. Numbers come from reports."""
+"""What the tab's routes answer: rows of the runs table, the comparison of runs. Numbers come from reports."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from hpuprof.render.sections import span
 from hpuprof.render.units import clean, measured
 from hpuprof.report.model import Metric, Report
 from hpuprof.tensorboard_plugin.runs import RunState
 
 SHOWN = ("step_time_p50", "device_busy_fraction", "device_idle_fraction", "host_blocked_fraction", "input_fraction")
-_SCRIPT = re.compile(r"<script(?P<attributes>[^>]*)>(?P<body>.*?)</script\s*>", re.DOTALL | re.IGNORECASE)
-_STYLE = "static/style.css"
 
 
 def run_row(state: RunState) -> dict[str, Any]:
@@ -54,20 +50,13 @@ def _cell(metric: Metric) -> dict[str, Any]:
     return {"value": metric.value, "text": measured(metric.value, metric.unit)}
 
 
-def _graph_mode(report: Report) -> dict[str, Any] | None:
-    """Return the graph-mode verdict where the report has one."""
-    found = getattr(report, "graph_mode", None) or getattr(report.data, "graph_mode", None)
-    verdict = getattr(found, "verdict", None)
-    if not isinstance(verdict, str):
-        return None
-    speedup = getattr(found, "speedup", None)
-    numbers = [n for part in ("low", "median", "high") if isinstance(n := getattr(speedup, part, None), (int, float))]
-    known = len(numbers) == 3
+def _graph_mode(report: Report) -> dict[str, Any]:
+    graph = report.graph_mode
     return {
-        "verdict": verdict,
-        "sentence": clean(str(getattr(found, "sentence", "") or "")),
-        "speedup": "{1:.2f}× ({0:.2f}–{2:.2f})".format(*numbers) if known else "",
-        "value": numbers[1] if known else None,
+        "verdict": graph.verdict,
+        "sentence": clean(graph.sentence),
+        "speedup": span(graph.speedup) if graph.speedup else "",
+        "value": graph.speedup.median if graph.speedup else None,
     }
 
 
@@ -121,51 +110,6 @@ def _compared(metric: Metric | None, before: Metric | None, *, is_base: bool) ->
         "change": text,
         "better": better,
     }
-
-
-def report_page(report: Report, *, embedded: bool = False) -> str:
-    """Return a report as one HTML document: the full report where this installation can write it, else its sections.
-
-    `embedded`: the tab shows the answer above it already.
-    """
-    try:
-        from hpuprof.render.html import to_html  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ModuleNotFoundError as error:
-        if error.name not in ("hpuprof.render.html", "plotly"):
-            raise
-        return plain_page(report, embedded=embedded)
-    return str(to_html(report))
-
-
-def plain_page(report: Report, *, embedded: bool = False) -> str:
-    """Return a report's sections as a plain HTML document; names from traces are escaped."""
-    import jinja2
-    from markupsafe import Markup
-
-    from hpuprof.render.sections import could_not_say, sections
-
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters["clean"] = clean
-    home = files("hpuprof.tensorboard_plugin")
-    template = environment.from_string(home.joinpath("templates/report.html.j2").read_text(encoding="utf-8"))
-    return template.render(
-        report=report,
-        sections=sections(report),
-        unsaid=could_not_say(report),
-        style=Markup(home.joinpath(_STYLE).read_text(encoding="utf-8")),  # noqa: S704  our own file
-        embedded=embedded,
-    )
-
-
-def script_hashes(page: str) -> list[str]:
-    """Return the SHA-256 of every inline script of a page, base64, as a content security policy names them."""
-    return [
-        base64.b64encode(hashlib.sha256(match["body"].encode()).digest()).decode()
-        for match in _SCRIPT.finditer(page)
-        if "src=" not in match["attributes"]
-    ]
 
 
 def asset(name: str) -> bytes:

@@ -11,8 +11,10 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from hpuprof._version import __version__
-from hpuprof.render import render
+from hpuprof.render.page import script_hashes
+from hpuprof.render.units import clean
 from hpuprof.tensorboard_plugin import answers
+from hpuprof.tensorboard_plugin.pages import Pages
 from hpuprof.tensorboard_plugin.runs import Runs, RunState
 
 _ASSETS = {"/index.js": "text/javascript", "/style.css": "text/css"}
@@ -56,6 +58,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
                 f"hpuprof reads traces from a local directory; this TensorBoard shows {logdir or 'none'}. "
                 "Copy the traces, or give --logdir the directory that holds them."
             )
+        self.pages = Pages()
         self.runs = runs if runs is not None or self.problem else Runs(logdir.removeprefix("file://"))
 
     def get_plugin_apps(self) -> dict[str, Any]:
@@ -96,7 +99,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             states = self.runs.list()
         body = {
             "version": __version__,
-            "problem": self.problem,
+            "problem": self.problem or (clean(self.runs.problem) if self.runs is not None else ""),
             "logdir": str(self.runs.logdir) if self.runs is not None else "",
             "looked": self.runs is None or self.runs.looked,
             "runs": [answers.run_row(state) for state in states],
@@ -106,15 +109,16 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     @_route
     def _serve_report(self, request: wrappers.Request) -> wrappers.Response:
         """One report as a page of its own."""
-        state = self._report(request.args.get("run", ""))
-        page = answers.report_page(state.report, embedded="embedded" in request.args)
-        return http_util.Respond(request, page, "text/html", csp_scripts_sha256s=answers.script_hashes(page))
+        page = self.pages.packed(self._report(request.args.get("run", "")), ".html")
+        return http_util.Respond(
+            request, page, "text/html", content_encoding="gzip", csp_scripts_sha256s=script_hashes(drawn=True)
+        )
 
     @_route
     def _serve_json(self, request: wrappers.Request) -> wrappers.Response:
         """One report as the document that `hpuprof analyze --json` prints."""
-        report = self._report(request.args.get("run", "")).report
-        return http_util.Respond(request, render(report, ".json"), "application/json")
+        document = self.pages.packed(self._report(request.args.get("run", "")), ".json")
+        return http_util.Respond(request, document, "application/json", content_encoding="gzip")
 
     @_route
     def _serve_compare(self, request: wrappers.Request) -> wrappers.Response:
@@ -126,7 +130,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         base = self._report(request.args.get("base", states[0].name))
         return http_util.Respond(request, answers.comparison(states, base), "application/json")
 
-    def _report(self, name: str) -> Any:
+    def _report(self, name: str) -> RunState:
         state = self.runs.get(name) if self.runs is not None else None
         if state is None:
             raise _NotFoundError(f"no run {name!r}")

@@ -7,6 +7,7 @@ that lead out of the log directory are not followed.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -72,6 +73,7 @@ class Runs:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._stopped = False
+        self.problem = ""  # why the latest search for runs was given up
         self.looked = False  # whether the log directory was searched at least once
 
     # ------------------------------------------------------------------------------------------------------------- asking
@@ -105,7 +107,11 @@ class Runs:
 
     def _watch(self) -> None:
         while not self._stopped:
-            self.refresh()
+            try:
+                self.refresh()
+                self.problem = ""
+            except Exception as error:  # noqa: BLE001  whatever one look trips over, the next one is made
+                self.problem = f"hpuprof could not look for runs: {type(error).__name__}: {error}"
             self._wake.wait(self.period_s)
             self._wake.clear()
 
@@ -144,26 +150,32 @@ class Runs:
             for name in sorted(names):
                 if not name.lower().endswith(_SUFFIXES) or name.startswith("."):
                     continue
-                path = Path(folder, name)
-                try:
-                    if not path.resolve().is_relative_to(self.logdir):
-                        continue
-                    state = path.stat()
-                except OSError:
-                    continue
-                files.append(FileState(str(path), state.st_size, state.st_mtime_ns))
+                state = self._look_at(Path(folder, name))
+                if state is not None:
+                    files.append(state)
             named = [f for f in files if is_trace_name(Path(f.path).name)]
             files = named or files  # beside named traces, other files are somebody else's
             if files:
                 relative = Path(folder).relative_to(self.logdir).as_posix()
                 yield relative, tuple(files)
 
+    def _look_at(self, path: Path) -> FileState | None:
+        """Return a regular file's state; None for what leads out of the log directory, vanishes, or would block its reader."""
+        # `Path.resolve` raises RuntimeError at a loop of links before Python 3.13; `realpath` leaves it to `stat`.
+        if not Path(os.path.realpath(path)).is_relative_to(self.logdir):
+            return None
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return FileState(str(path), found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
     def _work(self, name: str) -> None:
         state = self.get(name)
         if state is None:
             return
         newest = max(f.changed_ns for f in state.files)
-        if time.time_ns() - newest < self.settled_s * 1e9:
+        if abs(time.time_ns() - newest) < self.settled_s * 1e9:  # a stamp of the future, by another clock, says nothing
             self._put(replace(state, progress="being written"))
             return
         count, done = len(state.files), 0

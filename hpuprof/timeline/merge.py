@@ -35,6 +35,8 @@ from hpuprof.timeline.planned import FilePlan, PlanJob
 from hpuprof.timeline.steps import Selection, step_window
 from hpuprof.timeline.write import WriteJob, write_file
 
+WRITTEN_ANEW = "metadata rows (written anew)"
+"""Of what `Merged.left_out` counts, the rows of which nothing is lost."""
 _RANKS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -285,7 +287,7 @@ def _write(
         "flow points outside every row": total("flow_points_outside_slices"),
         "rows outside the steps": total("outside_steps"),
         "end rows joined with their begin rows": total("ends_joined"),
-        "metadata rows (written anew)": sum(plan.names.rows for plan in plans),
+        WRITTEN_ANEW: sum(plan.names.rows for plan in plans),
     }
     return Merged(
         path=str(path),

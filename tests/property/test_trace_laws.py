@@ -96,9 +96,11 @@ def test_every_step_adds_up(events):
         causes[row.step] = causes.get(row.step, 0) + row.idle_ns
     assert len(part.steps) == COUNT
     for step in part.steps:
-        assert step.wall_ns == step.host_working_ns + step.host_blocked_ns
+        assert step.wall_ns == step.host_working_ns + step.host_blocked_ns + (step.no_operator_ns or 0)
         if step.device_busy_ns is None:
             assert (step.device_idle_ns, causes) == (None, {})
+            phases = (step.input_ns, step.backward_ns or 0, step.optimizer_ns, step.operators_ns, step.no_operator_ns)
+            assert step.no_operator_ns is None or sum(phases) == step.wall_ns
             continue
         kinds = (step.compute_busy_ns, step.communication_busy_ns, step.copy_busy_ns)
         assert step.wall_ns == step.device_busy_ns + step.device_idle_ns

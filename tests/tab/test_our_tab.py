@@ -6,9 +6,12 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +23,9 @@ pytest.importorskip("tensorboard", reason="needs tensorboard: pip install 'hpupr
 from werkzeug.test import Client
 
 import hpuprof
+from hpuprof.render.page import script_hashes
 from hpuprof.report.model import Report
-from hpuprof.tensorboard_plugin import answers
+from hpuprof.tensorboard_plugin import answers, pages
 from hpuprof.tensorboard_plugin.plugin import HpuprofPlugin
 from hpuprof.tensorboard_plugin.runs import Runs
 
@@ -36,6 +40,13 @@ def looked(logdir: Path, **options: Any) -> Runs:
     runs.refresh()
     runs.start = lambda: None  # type: ignore[method-assign]
     return runs
+
+
+def until(holds: Callable[[], bool], *, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -147,6 +158,45 @@ def test_links_out_of_the_log_directory_are_not_followed(logdir: Path, samples: 
     assert {s.name for s in looked(logdir).list()} == {"hpu_g2_eager", "lightning_1_rank"}
 
 
+def test_odd_files_neither_end_the_watching_nor_stop_it(logdir: Path) -> None:
+    """A loop of links, and a pipe that nobody writes into; beside them everything is analysed."""
+    folder = logdir / "odd"
+    folder.mkdir()
+    (folder / "loop.json").symlink_to("loop.json")
+    os.mkfifo(folder / "host_0.1.pt.trace.json")
+    os.mkfifo(logdir / "hpu_g2_eager" / "host_1.1.pt.trace.json")
+    assert [(s.name, s.status) for s in looked(logdir).list()] == [
+        ("hpu_g2_eager", "done"),
+        ("lightning_1_rank", "done"),
+    ]
+
+
+def test_a_look_that_fails_is_told_and_the_next_one_is_made(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, search = Runs(logdir, settled_s=0, period_s=0.01), Runs._search
+    failed = threading.Event()
+
+    def broken(_: Runs) -> Any:
+        failed.set()
+        raise RuntimeError("a loop of links")
+
+    monkeypatch.setattr(Runs, "_search", broken)
+    _, routes = plugin(runs)
+    routes["/runs"].get("/runs")
+    assert failed.wait(30)
+    until(lambda: "RuntimeError: a loop of links" in routes["/runs"].get("/runs").get_json()["problem"])
+    monkeypatch.setattr(Runs, "_search", search)
+    until(lambda: [s.status for s in runs.list()] == ["done", "done"] and not runs.problem)
+    runs.stop()
+
+
+def test_a_stamp_of_the_future_is_not_waited_for(logdir: Path) -> None:
+    for path in (logdir / "hpu_g2_eager").iterdir():
+        os.utime(path, ns=(1 << 62, 1 << 62))
+    runs = Runs(logdir, settled_s=60)
+    runs.refresh()
+    assert runs.get("hpu_g2_eager").status == "done"  # type: ignore[union-attr]
+
+
 def test_only_get(logdir: Path) -> None:
     _, routes = plugin(looked(logdir))
     for route in ("/runs", "/report", "/report.json", "/compare"):
@@ -189,8 +239,9 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     folder = tmp_path / "log" / "<b>run"
     folder.mkdir(parents=True)
     (folder / "host_0.1.pt.trace.json").write_text(json.dumps({"traceEvents": rows}), encoding="utf-8")
-    page = answers.plain_page(looked(tmp_path / "log").list()[0].report)  # type: ignore[arg-type]
-    assert "<img" not in page
+    _, routes = plugin(looked(tmp_path / "log"))
+    page = routes["/report"].get("/report", query_string={"run": "<b>run"}).get_data(as_text=True)
+    assert "<img src" not in page
     assert "&lt;img" in page
     assert "\x1b" not in page
     assert "\u202e" not in page
@@ -204,10 +255,39 @@ def test_the_tab_fetches_nothing_from_elsewhere() -> None:
             assert word not in text, f"{word} in {name}"
 
 
-def test_inline_scripts_of_a_report_are_named_in_the_policy() -> None:
-    page = "<html><script>one()</script><script src='x.js'></script><script type='module'>two()</script></html>"
-    expected = [base64.b64encode(hashlib.sha256(body).digest()).decode() for body in (b"one()", b"two()")]
-    assert answers.script_hashes(page) == expected
+def test_the_policy_names_our_own_scripts_and_never_those_of_a_page(
+    logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "render", lambda *_: "<html><script>stolen()</script></html>")
+    _, routes = plugin(looked(logdir))
+    answer = routes["/report"].get("/report?run=hpu_g2_eager")
+    named = set(re.findall(r"'sha256-([^']+)'", answer.headers["Content-Security-Policy"]))
+    assert named == set(script_hashes(drawn=True))
+    assert base64.b64encode(hashlib.sha256(b"stolen()").digest()).decode() not in named
+
+
+def test_a_report_is_rendered_once_for_each_version_and_never_twice_at_a_time(
+    logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, made, at_once = looked(logdir), [], []
+
+    def slow(report: Report, suffix: str) -> str:
+        at_once.append(1)
+        assert len(at_once) == 1
+        time.sleep(0.05)
+        at_once.pop()
+        made.append(suffix)
+        return f"page {len(made)}"
+
+    monkeypatch.setattr(pages, "render", slow)
+    _, routes = plugin(runs)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: routes["/report"].get("/report?run=hpu_g2_eager").get_data(), range(8)))
+    assert (answers, made) == ([b"page 1"] * 8, [".html"])
+    for path in (logdir / "hpu_g2_eager").iterdir():
+        os.utime(path, ns=(1, 1))
+    runs.refresh()
+    assert routes["/report"].get("/report?run=hpu_g2_eager").get_data() == b"page 2", "another version, another page"
 
 
 # ----------------------------------------------------------------------------------------------------------- what is shown
@@ -229,18 +309,14 @@ def test_comparison_shows_differences_from_the_base(logdir: Path, samples: Path)
     assert share["cells"][1]["change"] == f"{points:+.1f} pp"
 
 
-def test_the_graph_mode_verdict_is_shown_when_a_report_has_one(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = looked(logdir).list()[0]
-    assert answers.run_row(state)["graph_mode"]["verdict"] in ("yes", "no", "marginal", "cannot say")
-    found = SimpleNamespace(
-        verdict="yes", sentence="Graphs help.", speedup=SimpleNamespace(low=1.31, median=1.38, high=1.46)
-    )
-    fake = SimpleNamespace(graph_mode=found)
-    monkeypatch.setattr(
-        answers, "getattr", lambda o, n, d=None: getattr(fake if n == "graph_mode" else o, n, d), raising=False
-    )
+def test_the_graph_mode_verdict_is_the_reports(logdir: Path, samples: Path) -> None:
+    shutil.copytree(samples / "hpu_g1_lazy", logdir / "a")
+    state = looked(logdir).get("a")
+    assert state is not None
+    graph = state.report.graph_mode  # type: ignore[union-attr]
     shown = answers.run_row(state)["graph_mode"]
-    assert (shown["verdict"], shown["speedup"], shown["value"]) == ("yes", "1.38× (1.31–1.46)", 1.38)
+    assert (shown["verdict"], shown["sentence"], shown["value"]) == ("yes", graph.sentence, graph.speedup.median)
+    assert shown["speedup"] == f"{graph.speedup.median:.2f}× ({graph.speedup.low:.2f}–{graph.speedup.high:.2f})"
 
 
 def test_the_json_route_is_the_report(logdir: Path) -> None:

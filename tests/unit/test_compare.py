@@ -14,6 +14,7 @@ from builder import TraceBuilder
 from limited import Limited
 
 import hpuprof
+from hpuprof.analysis import operators
 from hpuprof.report.compare.attribution import NAMED
 from hpuprof.report.compare.model import Comparison
 from hpuprof.report.compare.reports import compare_reports
@@ -285,8 +286,9 @@ def test_kernels_on_one_side_only_say_so(tmp_path):
 
 def test_rows_left_out_of_a_cut_table_are_unknown(tmp_path):
     a, b = run(tmp_path), run(tmp_path, kernel="other")
-    cut = msgspec.structs.replace(a.data.diagnostics[0], rank=0, code="HP123", text="5 kernels beyond the largest 200")
-    c = hpuprof.compare(Report(msgspec.structs.replace(a.data, diagnostics=[*a.data.diagnostics, cut])), b)
+    (kernel,) = a.data.kernels
+    cut = [msgspec.structs.replace(kernel, name=f"k{i}") for i in range(operators.MAX_ROWS)]
+    c = hpuprof.compare(Report(msgspec.structs.replace(a.data, kernels=cut)), b)
     other = next(x for x in c.changes if x.group == "kernel" and x.name.startswith("other"))
     assert (other.a, other.verdict, other.note) == (None, "unknown", "unknown in A")
 
@@ -381,31 +383,18 @@ def test_saved_reports_traces_and_runs_compare_alike(samples, tmp_path):
     assert (from_report.a.name, from_report.b.name) == (str(saved), "B")
 
 
-def test_collectives_are_compared_once_reports_have_them(tmp_path):
-    from hpuprof.model.tables import Row
-
-    class CollectiveRow(Row, frozen=True, kw_only=True):
-        operation: str
-        group: str
-        bytes: int
-        start_ns: int
-        transfer_ns: int
-
-    class Wider(ReportData, frozen=True, kw_only=True):
-        collectives: list[CollectiveRow]
-
-    def with_collectives(report: Report, transfer: int) -> Report:
-        rows = [
-            CollectiveRow(rank=0, operation="all_reduce", group="dp", bytes=64, start_ns=i, transfer_ns=transfer)
-            for i in range(9)
-        ]
-        fields = {n: getattr(report.data, n) for n in report.data.__struct_fields__}
-        return Report(Wider(**fields | {"collectives": rows}))
-
-    report = run(tmp_path)
-    c = hpuprof.compare(with_collectives(report, 1000), with_collectives(report, 5000))
-    change = next(x for x in c.changes if x.group == "collective")
-    assert (change.name, change.measure, change.verdict) == ("all_reduce dp 64", "transfer_ns", "worse")
+def test_medians_of_collectives_are_compared_as_they_stand(samples):
+    """No median is divided by the number of steps."""
+    report = hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks")
+    slower = [msgspec.structs.replace(r, duration_p50_ns=2 * r.duration_p50_ns) for r in report.data.collectives]
+    c = hpuprof.compare(report, Report(msgspec.structs.replace(report.data, collectives=slower)))
+    (change,) = [x for x in c.changes if x.measure == "duration_p50_ns"]
+    assert (change.name, change.a, change.b, change.verdict) == (
+        "0 0-7 all_reduce 2097152 bfloat16",
+        635_994,
+        2 * 635_994,
+        "worse",
+    )
 
 
 class GraphMode(msgspec.Struct):

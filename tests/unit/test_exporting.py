@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from importlib.util import find_spec
 
@@ -13,7 +14,7 @@ import hpuprof
 from hpuprof.analysis.slices import slice_pieces
 from hpuprof.exporting import SLICES, TABLE_NAMES, all_slices, row_type
 from hpuprof.model.slices import SliceRow
-from hpuprof.render.tables import kinds
+from hpuprof.render.tables import CsvWriter, kinds
 
 needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
 
@@ -108,3 +109,13 @@ def test_a_failure_leaves_no_half_file(samples, tmp_path):
     with pytest.raises(hpuprof.InputError):
         hpuprof.export(tmp_path / "bad.json", "slices", tmp_path / "t.csv")
     assert [p.name for p in tmp_path.iterdir()] == ["bad.json"]
+
+
+def test_cells_of_csv_are_neither_formulas_nor_orders(tmp_path):
+    out = io.StringIO()
+    names = ["=1+1", "+x", "-x", "@x", "\x1b[31mx", "::error::x", "a##[group]b", "aten::mm", "1-2", ""]
+    CsvWriter(out, ["name", "count"]).write({"name": names, "count": [-1] * len(names)})
+    assert out.getvalue().splitlines() == [
+        "name,count", "'=1+1,-1", "'+x,-1", "'-x,-1", "'@x,-1", "\ufffd[31mx,-1", "∶:error::x,-1", "a♯#[group]b,-1",
+        "aten::mm,-1", "1-2,-1", ",-1",
+    ]  # fmt: skip

@@ -17,7 +17,7 @@ def blocked(part: RankPartial) -> dict[str, int]:
     step = part.steps[0]
     kinds = {k: getattr(step, f"blocked_{k}_ns") // 1000 for k in ("sync", "queue", "alloc", "join", "copy", "loader")}
     assert sum(kinds.values()) == step.host_blocked_ns // 1000
-    assert step.host_working_ns == step.wall_ns - step.host_blocked_ns
+    assert step.host_working_ns == step.wall_ns - step.host_blocked_ns - (step.no_operator_ns or 0)
     return {k: v for k, v in kinds.items() if v}
 
 
@@ -118,8 +118,8 @@ def test_traced_time_is_the_union_of_operators_and_calls_without_waiting(tmp_pat
     b.host("aten::linear", 10, 30).host("aten::addmm", 15, 20).host("cudaLaunchKernel", 20, 5, cat="cuda_runtime")
     b.host("aten::item", 50, 20).host("cudaStreamSynchronize", 55, 10, cat="cuda_runtime")
     [step] = b.reduce(tmp_path).steps
-    # Operators cover 10..40 and 50..70, of which 55..65 is waiting.
-    assert (step.host_traced_ns, step.host_blocked_ns, step.host_working_ns) == (40_000, 10_000, 90_000)
+    # Operators cover 10..40 and 50..70, of which 55..65 is waiting; no device shows, so the rest is no work.
+    assert (step.host_traced_ns, step.host_blocked_ns, step.host_working_ns) == (40_000, 10_000, 40_000)
 
 
 def test_host_device_overlap(tmp_path: Path):

@@ -1,5 +1,7 @@
 """The HTML page: one file, no network, names stay text, same bytes, bounded size, readable without JavaScript."""
 
+import base64
+import hashlib
 import json
 import re
 import time
@@ -82,6 +84,9 @@ def test_page_needs_no_network(html, page):
     assert "http" not in own
     (policy,) = [a["content"] for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy"]
     assert "default-src 'none'" in policy
+    (allowed,) = [part.split()[1:] for part in policy.split(";") if part.split()[0] == "script-src"]
+    run = [s for s, a in zip(page.scripts, page.all("script"), strict=True) if a.get("type") != "application/json"]
+    assert allowed == [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in run[::-1]]
 
 
 def test_plotly_is_bundled_once(page):
@@ -164,7 +169,7 @@ def test_a_thousand_ranks_and_many_operators_stay_small(samples):
 
 
 def test_every_column_of_the_page_is_one_of_the_report():
-    tables = {"constant-table": Constant, "steps": StepRow, "gap-operators": GapOperatorRow}
+    tables = {"constant-table": Constant, "steps": StepRow, "steps-on-host": StepRow, "gap-operators": GapOperatorRow}
     for name, headers in COLUMNS.items():
         stem = name.removesuffix("-table")
         row = tables.get(name) or next(_row_type(t) for t in TABLES if t in (stem, f"{stem}s", f"{stem}es"))

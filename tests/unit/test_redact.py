@@ -12,6 +12,7 @@ import hpuprof
 from hpuprof.cli.main import main
 from hpuprof.exporting import TABLE_NAMES
 from hpuprof.report.model import Report, ReportData
+from hpuprof.report.place import lead_recording
 from hpuprof.report.redact import Redactor, redact_reports
 
 HOST = "zebrahost42"
@@ -164,6 +165,31 @@ def test_tokens_are_stable_and_shared_between_reports(samples):
         ("s3://bucket/key", "path-1"),
         ("~/x/y", "path-1"),
         ("from 192.168.0.1:80", "from host-1:80"),
+        ("at 2001:db8::1", "at host-1"),
+        ("[2001:db8::1]:29500", "[host-1]:29500"),
+        ("fe80::1: refused", "host-1: refused"),
+        ("fe80::1%eth0 and ::1", "host-1 and host-2"),
+        ("conn_2001:db8::1_7", "conn_host-1_7"),
+        ("::ffff:10.0.0.1", "host-1"),
+        ("08:00:27:ab:cd:ef", "host-1"),
+        ("tcp://ip-10-0-0-7", "path-1"),
+        ("on ip-10-0-0-7.", "on host-1."),
+        ("cuDNN 9.1.0.70", None),
+        ("nccl 2.21.5.1", None),
+        ("nccl 2.21.5.1:29500", "nccl host-1:29500"),
+        ("version 10.1.2.3", "version host-1"),
+        ("via 9.1.0.70.", "via host-1."),
+        ("999.1.2.300", None),
+        ("1:2:3:4:5:6", None),
+        ("12:30:45", None),
+        ("void c10::add(fe::Add, (anonymous namespace)::dead)", None),
+        ("nn.Module: secretproj/models/net.py_7", "nn.Module: path-1_7"),
+        ("torch.log_softmax", None),
+        (f"login ghp_{'a1B2' * 9}", "login key-1"),
+        ("key AKIAIOSFODNN7EXAMPLE", "key key-1"),
+        (f"hf_{'aB3' * 12}_x", "key-1_x"),
+        ("Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "Bearer key-1"),
+        ("hf_attention_forward_kernel", None),
         ("python train.py --x=1", "command-1"),
         ("SECRET=1 run", "command-1"),
     ],
@@ -198,3 +224,52 @@ def test_known_users_and_hosts_go_as_whole_words():
     r.learn_file("dir/nodeseven_3.17.pt.trace.json")
     assert r.text("carol trains on NodeSeven, carols sing") == "user-1 trains on host-1, carols sing"
     assert r.whole("file", "dir/nodeseven_3.17.pt.trace.json").endswith(".pt.trace.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("HPU acmehost9", "HPU device-1"),
+        ("NVIDIA A100-SXM4-80GB", None),
+        ("NVIDIA A100-PG509-200", None),
+        ("NVIDIA GeForce RTX 2080 Ti", None),
+        ("AMD Instinct MI250X", None),
+        ("Intel(R) Data Center GPU Max 1550", None),
+        ("GAUDI3", None),
+    ],
+)
+def test_a_device_keeps_the_words_of_its_maker(name, expected):
+    assert Redactor().device(name) == (expected or name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("0", None), ("3@2", None), ("1-async", None), ("of acmehost9", "window-1")]
+)
+def test_a_window_keeps_the_recorders_words(name, expected):
+    assert Redactor().window(name) == (expected or name)
+
+
+def test_windows_and_devices_have_one_token_everywhere(tmp_path):
+    """Rows still belong together, the headline still finds its recording."""
+    b = TraceBuilder(
+        deviceProperties=[{"id": 0, "name": "HPU acmehost9"}], hpuprof={"window": "of acmehost9", "stage": "fit"}
+    )
+    for i in range(6):
+        b.step(i, 1000 * i, 1000).host("aten::mm", 1000 * i + 10, 500)
+    report = hpuprof.redact(hpuprof.analyze(b.write(tmp_path / "a.pt.trace.json")))
+    assert "acmehost9" not in _json(report)
+    assert report.headline.lead.window == "window-1" == report.data.operators[0].window
+    assert lead_recording(report.data) is report.data.ranks[0]
+
+
+def test_long_names_cost_time_that_grows_with_them(limited, tmp_path):
+    """Letters and `a+a+…` were read once from each of their characters: 40 kB took 5 s."""
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, 1000 * i, 1000)
+    for place, name in enumerate(
+        ("x" * 400_000, "a+" * 200_000, "a\\" * 200_000, "1:" * 200_000, "~a" * 200_000, "/a" * 200_000)
+    ):
+        b.host(name, 1010 + 100 * place, 50)
+    done = limited("analyze", "--redact", "--json", "--quiet", b.write(tmp_path / "long.pt.trace.json"), cpu_s=20)
+    assert done.exit == 0, done.stderr[:500]

@@ -47,7 +47,7 @@ def step_parts(pair: Pair) -> list[Part]:
             whole = idle_mean(a, cause), idle_mean(b, cause)
             text = f"device idle, {_CAUSE[cause]}"
             parts.append(make(1, "idle", "", cause, text, *whole))
-            parts += _inside(make, pair, parts[-1], "gap_operators", _of_cause(cause), _idle_text)
+            parts += _inside(make, pair, parts[-1], "gap_operators", _of_cause(cause), _idle_label)
         for column, kind, text in _BUSY:
             whole = column_mean(a, column), column_mean(b, column)
             if whole[0].value or whole[1].value:
@@ -55,12 +55,15 @@ def step_parts(pair: Pair) -> list[Part]:
                 of_kind = {
                     (k.name, k.engine, k.dtype or "") for g in (a, b) for k in g.rows("kernels") if k.kind == kind
                 }
-                parts += _inside(make, pair, parts[-1], "kernels", of_kind.__contains__, lambda m, _: m[0])
+                parts += _inside(make, pair, parts[-1], "kernels", of_kind.__contains__, _first)
     elif all(g.sample.columns["host_working_ns"] is not None for g in (a, b)):
         parts.append(
             make(1, "host", "", "working", "host working", *(column_mean(g, "host_working_ns") for g in (a, b)))
         )
-        parts += _inside(make, pair, parts[-1], "operators", lambda _: True, lambda m, _: m[0])
+        parts += _inside(make, pair, parts[-1], "operators", lambda _: True, _first)
+        silent = column_mean(a, "no_operator_ns"), column_mean(b, "no_operator_ns")
+        if silent[0].value is not None and silent[1].value is not None:
+            parts.append(make(1, "host", "", "no_operator", "no operator running", *silent))
         for kind in BLOCKED_KINDS:
             whole = column_mean(a, f"blocked_{kind}_ns"), column_mean(b, f"blocked_{kind}_ns")
             if whole[0].value or whole[1].value:
@@ -79,7 +82,16 @@ _Maker = Callable[..., Part]
 
 def _maker(pair: Pair) -> _Maker:
     def make(
-        level: int, kind: str, parent: str, name: str, text: str, a: Estimate, b: Estimate, *, remainder: bool = False
+        level: int,
+        kind: str,
+        parent: str,
+        name: str,
+        text: str,
+        a: Estimate,
+        b: Estimate,
+        *,
+        label: str = "",
+        remainder: bool = False,
     ) -> Part:
         span = interval(a, b)
         before, after = float(a.value or 0), float(b.value or 0)
@@ -91,6 +103,7 @@ def _maker(pair: Pair) -> _Maker:
             parent=parent,
             name=name,
             text=text,
+            label=label or text,
             a=before,
             b=after,
             delta=after - before,
@@ -108,7 +121,7 @@ def _inside(
     whole: Part,
     table: str,
     wanted: Callable[[Match], bool],
-    words: Callable[[Match, Part], str],
+    called: Callable[[Match], str],
 ) -> list[Part]:
     """Name what is inside a part; the last one is the remainder. Nothing when a side has no such rows."""
     spec: Spec = _BY_TABLE[table]
@@ -127,9 +140,10 @@ def _inside(
             whole.kind,
             whole.name,
             " ".join(w for w in m if w),
-            words(m, whole),
+            f"{called(m)} ({whole.text})" if whole.kind == "idle" else called(m),
             of_a.get(m, zero),
             of_b.get(m, zero),
+            label=called(m),
         )
         for m in sorted(names)
     ]
@@ -154,8 +168,11 @@ def _of_cause(cause: str) -> Callable[[Match], bool]:
     return lambda match: match[0] == cause
 
 
-def _idle_text(match: Match, whole: Part) -> str:
+def _first(match: Match) -> str:
+    return match[0]
+
+
+def _idle_label(match: Match) -> str:
     _, row, within = match
     within = within.removeprefix("[pl][profile]")
-    what = f"{row} in {within}" if row and within else row or (f"{within} itself" if within else "")
-    return f"{what} ({whole.text})" if what else f"nothing traced ({whole.text})"
+    return f"{row} in {within}" if row and within else row or (f"{within} itself" if within else "nothing traced")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hpuprof.report.compare.model import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
@@ -31,19 +32,24 @@ class Judge:
         b: Estimate,
         *,
         noisy: bool,
-        note: str = "",
+        match: Mapping[str, str] | None = None,
+        only: str = "",
+        counts: str = "",
+        shapes: str = "",
     ) -> Change:
-        """Judge one item. `noisy`: its noise matters, so that without it nothing can be said; else the threshold alone decides."""
+        """Judge one item. `noisy`: its noise matters, so that without it nothing can be said; else the threshold alone decides.
+
+        `match`, `only`: as in Change. `counts` and `shapes` say in words how often and on what shapes it ran.
+        """
         known = a.value is not None and b.value is not None
         delta = b.value - a.value if a.value is not None and b.value is not None else None
         span = interval(a, b)
         if not known:
             verdict = UNKNOWN
             missing = "A and B" if a.value is None and b.value is None else "A" if a.value is None else "B"
-            note = note or f"unknown in {missing}"
+            why = f"unknown in {missing}" if not only else ""
         else:
             verdict, why = self._verdict(a, b, unit, polarity, span, noisy=noisy)
-            note = "; ".join(w for w in (note, why) if w)
         return Change(
             stage=self.place[0],
             action=self.place[1],
@@ -59,7 +65,10 @@ class Judge:
             low=span[0] if span else None,
             high=span[1] if span else None,
             verdict=verdict,
-            note=note,
+            note="; ".join(w for w in (f"only in {only}" if only else "", counts, shapes, why) if w),
+            only=only,
+            remark="; ".join(w for w in (counts, why) if w),
+            match=dict(match or {}),
         )
 
     def _verdict(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpuprof.model.tables import StepRow
 from hpuprof.report.compare.judge import Judge
 from hpuprof.report.compare.model import Change
 from hpuprof.report.compare.noise import (
@@ -19,6 +18,7 @@ from hpuprof.report.compare.noise import (
     weighted_spread,
 )
 from hpuprof.report.compare.population import Group, Pair
+from hpuprof.report.metrics import IDLE, SHARES
 from hpuprof.report.model import Metric
 
 _STEP_COLUMNS = {
@@ -32,6 +32,10 @@ _STEP_COLUMNS = {
     "blocked_copy_ns": "lower",
     "blocked_loader_ns": "lower",
     "input_ns": "lower",
+    "backward_ns": "none",
+    "optimizer_ns": "none",
+    "operators_ns": "none",
+    "no_operator_ns": "lower",
     "compile_ns": "lower",
     "device_busy_ns": "lower",
     "device_idle_ns": "lower",
@@ -44,6 +48,10 @@ _STEP_COLUMNS = {
     "device_rows": "lower",
 }
 """Columns of the step table that are compared as means over steps, with their polarity."""
+
+
+_COLUMN_OF = {name: column for name, column, _, _ in SHARES}
+_CAUSE_OF = {name: cause.name.lower() for cause, name in IDLE.items()}
 
 
 def metric_changes(pair: Pair, judge: Judge) -> list[Change]:
@@ -103,18 +111,7 @@ def idle_mean(group: Group, cause: str) -> Estimate:
 
 
 def _from_steps(name: str) -> bool:
-    return name in _SPECIAL or _column(name) is not None or _cause(name) is not None
-
-
-def _column(name: str) -> str | None:
-    base = name.removesuffix("_fraction")
-    if base == name:
-        return None
-    return next((c for c in (f"{base}_ns", f"{base}_busy_ns") if c in StepRow.__struct_fields__), None)
-
-
-def _cause(name: str) -> str | None:
-    return name[5:-9] if name.startswith("idle_") and name.endswith("_fraction") else None
+    return name in _SPECIAL or name in _COLUMN_OF or name in _CAUSE_OF
 
 
 def _metric(group: Group, metric: Metric | None, name: str) -> Estimate:
@@ -125,11 +122,11 @@ def _metric(group: Group, metric: Metric | None, name: str) -> Estimate:
         return Estimate(own)
     if name in _SPECIAL:
         found = _SPECIAL[name](group, wall)
-    elif (cause := _cause(name)) is not None:
+    elif (cause := _CAUSE_OF.get(name)) is not None:
         idle = sample.columns["device_idle_ns"]
         found = sample.ratio(group.idle.get(cause, np.zeros(len(sample))), wall) if idle is not None else Estimate(None)
     else:
-        values = sample.columns.get(_column(name) or "")
+        values = sample.columns.get(_COLUMN_OF[name])
         found = sample.ratio(values, wall) if values is not None else Estimate(None)
     # The report's own number, so that both say the same to the last digit.
     return Estimate(own, found.error, found.freedom) if own is not None else found

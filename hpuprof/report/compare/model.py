@@ -64,6 +64,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     note: Annotated[str, Meta(description="What to know: only in B, another shape, noise unknown.")]
+    only: Annotated[str, Meta(description="A or B, when the other side certainly has none; else empty.")] = ""
+    remark: Annotated[str, Meta(description="Of the note, what neither `only` nor the shapes say.")] = ""
+    match: Annotated[
+        dict[str, str], Meta(description="Columns that a row was matched by, for rows matched by more than one.")
+    ] = {}
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +81,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     parent: Annotated[str, Meta(description="Name of the part of level 1, for those of level 2.")]
     name: Annotated[str, Meta(description="Cause, kind of device work, operator or kernel; or what a remainder is.")]
     text: Annotated[str, Meta(description="The part in words.")]
+    label: Annotated[str, Meta(description="The same where the part it belongs to was named before.")] = ""
     a: Annotated[float, Meta(description="Mean per step in A [ns].")]
     b: Annotated[float, Meta(description="Mean per step in B [ns].")]
     delta: Annotated[float, Meta(description="b less a [ns].")]

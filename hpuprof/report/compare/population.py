@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,18 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from hpuprof.analysis.idle import MAX_ROWS
+from hpuprof.analysis.idle import MAX_ROWS as MAX_IDLE_ROWS
+from hpuprof.analysis.operators import MAX_ROWS
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.tables import FileRow, Row, StepRow
 from hpuprof.report.compare.noise import MIN_STEPS, Floats, Sample
 from hpuprof.report.model import Report, ReportData
-from hpuprof.report.place import Place, places
+from hpuprof.report.place import Place, lead_recording, places
 
 _COLUMNS = tuple(
     name
     for name in StepRow.__struct_fields__
     if (name.endswith("_ns") and name != "start_ns") or name in ("launches", "device_rows")
 )
+
+_LONGEST = {"operators": MAX_ROWS, "kernels": MAX_ROWS, "gap_operators": MAX_IDLE_ROWS}
 
 
 def key(row: Row) -> tuple[int, str, str, str]:
@@ -101,10 +105,9 @@ class Group:
         return dict(sorted(out.items()))
 
     def cut(self, what: str) -> bool:
-        """Tell whether a table (`operators`, `kernels` or `gap_operators`) kept only its largest rows."""
-        if what == "gap_operators":
-            return max(Counter(key(r) for r in self.rows(what) if isinstance(r, Row)).values(), default=0) >= MAX_ROWS
-        return any(d.code == "HP123" and what in d.text for d in self.rows("diagnostics"))
+        """Tell whether a table (`operators`, `kernels` or `gap_operators`) may hold only its largest rows: it is as long as one gets."""
+        longest = max(Counter(key(r) for r in self.rows(what) if isinstance(r, Row)).values(), default=0)
+        return longest >= _LONGEST.get(what, sys.maxsize)
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
         kept_a, kept_b, caution = _ranks(files_a, files_b)
         cautions += [caution] if caution else []
         group_a, group_b = (
-            Group(data, tuple(kept), place == places(data.ranks)[0] and len(kept) == len(files))
+            Group(data, tuple(kept), place == _spoken_of(data) and len(kept) == len(files))
             for data, kept, files, place in (
                 (a.data, kept_a, files_a, place_a),
                 (b.data, kept_b, files_b, place_b),
@@ -170,6 +173,12 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
         )
     cautions += [f"Not compared: {r}." for r in refused]
     return pairs, [*cautions, *_differences(pairs[0])]
+
+
+def _spoken_of(data: ReportData) -> Place | None:
+    """Return the stage and action that a report's own answer speaks of."""
+    lead = lead_recording(data)
+    return (lead.stage, lead.action) if lead else None
 
 
 def _list(of: Sequence[Place]) -> str:

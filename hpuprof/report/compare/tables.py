@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hpuprof.model.tables import Row
@@ -68,14 +67,29 @@ SPECS = (
         (Measure("idle_ns", deviation="idle_deviation_ns"),),
         count="gaps",
     ),
+    Spec(
+        "collectives",
+        "collective",
+        ("group", "group_ranks", "op", "bytes", "dtype"),
+        tuple(
+            Measure(column, per_step=False)
+            for column in (
+                "duration_p50_ns",
+                "shortest_p50_ns",
+                "transfer_p50_ns",
+                "transfer_p90_ns",
+                "wait_mean_ns",
+                "wait_max_ns",
+            )
+        ),
+    ),
 )
-_IDENTITY = ("rank", "stage", "action", "window")
 
 
 def table_changes(pair: Pair, judge: Judge) -> list[Change]:
-    """Compare every table that has a specification, and collectives by what their rows are made of."""
+    """Compare every table that has a specification."""
     out: list[Change] = []
-    for spec in (*SPECS, *_guessed(pair)):
+    for spec in SPECS:
         sides = pair.a.rows(spec.table), pair.b.rows(spec.table)
         if not any(sides):
             continue
@@ -92,7 +106,8 @@ def table_changes(pair: Pair, judge: Judge) -> list[Change]:
                 )
                 if not a.value and not b.value:
                     continue
-                note = "; ".join(_notes(match, of_a, of_b, counts, shapes, spec, sure))
+                missing = match not in of_a or match not in of_b
+                only = "B" if match not in of_a and sure[0] else "A" if match not in of_b and sure[1] else ""
                 noisy = bool(measure.deviation) and not (a.error is None and b.error is None and _enough(pair))
                 out.append(
                     judge.change(
@@ -104,7 +119,10 @@ def table_changes(pair: Pair, judge: Judge) -> list[Change]:
                         a,
                         b,
                         noisy=noisy,
-                        note=note,
+                        match=dict(zip(spec.keys, match, strict=True)) if len(spec.keys) > 1 else None,
+                        only=only,
+                        counts="" if missing or not spec.count else _counted(match, counts),
+                        shapes="" if missing else _shaped(match, shapes),
                     )
                 )
     return out
@@ -193,49 +211,11 @@ def _shapes(group: Group, spec: Spec) -> dict[Match, str]:
     return out
 
 
-def _notes(
-    match: Match,
-    of_a: Mapping[Match, Estimate],
-    of_b: Mapping[Match, Estimate],
-    counts: list[dict[Match, float]],
-    shapes: list[dict[Match, str]],
-    spec: Spec,
-    sure: tuple[bool, ...],
-) -> list[str]:
-    notes = []
-    for side, found, ok, other in (("A", of_a, sure[0], "B"), ("B", of_b, sure[1], "A")):
-        if match not in found:
-            notes.append(f"only in {other}" if ok else f"unknown in {side}")
-    if notes:
-        return notes
-    if spec.count:
-        before, after = (c.get(match, 0.0) for c in counts)
-        if abs(after - before) > 0.005 * max(before, after):
-            notes.append(f"{before:.4g} → {after:.4g} per step")
-    before_shape, after_shape = (s.get(match) for s in shapes)
-    if before_shape and after_shape and before_shape != after_shape:
-        notes.append(f"usual shape {before_shape} → {after_shape}")
-    return notes
+def _counted(match: Match, counts: list[dict[Match, float]]) -> str:
+    before, after = (c.get(match, 0.0) for c in counts)
+    return f"{before:.4g} → {after:.4g} per step" if abs(after - before) > 0.005 * max(before, after) else ""
 
 
-def _guessed(pair: Pair) -> list[Spec]:
-    """Describe the table of collectives, if the reports have one, by its columns: texts identify, times per step or per row count."""
-    rows = pair.a.rows("collectives") or pair.b.rows("collectives")
-    if not rows:
-        return []
-    fields = [f for f in type(rows[0]).__struct_fields__ if f not in _IDENTITY]
-    texts = tuple(
-        f
-        for f in fields
-        if f == "bytes" or (all(isinstance(getattr(r, f), (str, type(None))) for r in rows) and f != "clock")
-    )
-    sums = [f for f in fields if f.endswith("_per_step_ns")]
-    times = sums or [
-        f
-        for f in fields
-        if f.endswith("_ns") and not f.startswith(("start", "end", "first", "last")) and "offset" not in f
-    ]
-    numbers = [f for f in times if all(isinstance(getattr(r, f), (int, float)) or getattr(r, f) is None for r in rows)]
-    return [
-        Spec("collectives", "collective", texts, tuple(Measure(f, per_step=not sums) for f in numbers)),
-    ]
+def _shaped(match: Match, shapes: list[dict[Match, str]]) -> str:
+    before, after = (s.get(match) for s in shapes)
+    return f"usual shape {before} → {after}" if before and after and before != after else ""

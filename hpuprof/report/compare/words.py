@@ -63,17 +63,13 @@ def _name(part: Part, inside: Sequence[Part], total: float) -> list[tuple[float,
     if not large:
         first = max((p for p in inside if not p.remainder), key=lambda p: p.delta / total, default=None)
         hint = (
-            f", first of all {first.text.removesuffix(f' ({part.text})')}"
+            f", first of all {first.label or first.text}"
             if first is not None and first.delta / part.delta >= 0.25
             else ""
         )
         return [(part.delta, f"{part.text}{hint}")]
-    out = [(p.delta, _full(p, part)) for p in large]
+    out = [(p.delta, f"{p.label or p.text} ({part.text})") for p in large]
     left = part.delta - sum(ns for ns, _ in out)
     if left / total >= SHARE:
         out.append((left, f"{part.text}, elsewhere"))
     return out
-
-
-def _full(part: Part, whole: Part) -> str:
-    return part.text if whole.text in part.text else f"{part.text} ({whole.text})"

@@ -58,7 +58,7 @@ async function poll() {
 }
 
 function status() {
-  if (state.lost) return state.lost;
+  if (state.lost || state.problem) return state.lost || state.problem;
   const busy = state.runs.filter((run) => run.status === "analysing");
   const waiting = state.runs.filter((run) => run.status === "waiting").length;
   const parts = busy.map((run) => `analysing ${run.name}: ${run.progress}`);
@@ -114,7 +114,7 @@ function runView() {
 // another frame, seen when it has come: no run's numbers stand below another one's verdict.
 function reportFrame() {
   const run = chosen();
-  const wanted = state.view === "run" && run && run.sentence ? query("report", {run: run.key, version: run.version, embedded: 1}) : "";
+  const wanted = state.view === "run" && run && run.sentence ? query("report", {run: run.key, version: run.version}) : "";
   const old = document.getElementById("report");
   if (!wanted || state.shown === wanted) {
     old.hidden = !wanted || !old.dataset.loaded;
@@ -195,7 +195,7 @@ function compareView() {
 }
 
 function empty() {
-  if (state.problem) return [make("h1", {}, "No runs to show"), make("p", {}, state.problem)];
+  if (state.problem && !state.runs.length) return [make("h1", {}, "No runs to show"), make("p", {}, state.problem)];
   if (!state.looked) return [make("h1", {}, "Looking for runs"), make("progress", {"aria-label": "search"})];
   return [make("h1", {}, "No traces yet"), make("p", {}, `hpuprof looks for *.pt.trace.json[.gz] below ${state.logdir}, and again every few seconds.`)];
 }

@@ -1,0 +1,47 @@
+"""What the host path was in, where no device was traced: every nanosecond of a step belongs to exactly one phase."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.threads import BACKWARD
+from hpuprof.model.intervals import Intervals, complement, measure, subtract, union, union_of
+from hpuprof.model.schema import Activity, Cause, HostKind, Role
+from hpuprof.model.trace import Trace
+
+COLUMNS = ("backward_ns", "optimizer_ns", "operators_ns", "no_operator_ns")
+"""Columns of the step table; with `input_ns` they sum to `wall_ns`."""
+
+
+def phase_columns(
+    trace: Trace, roles: npt.NDArray[np.int8], hosts: HostTime, states: dict[Cause, Intervals], steps: Steps
+) -> dict[str, list[int | None]]:
+    """Measure the phases of each step [ns]: each takes what loading and the earlier ones left, waiting inside included.
+
+    Backward is what the autograd engine's rows cover. None where no such row shows and an optimizer does: the trace then cannot tell
+    it from the other operators. All are None without operators, as in logs of runtime calls.
+    """
+    host, count = trace.host, len(steps)
+    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    if not count or not (path & (host.kind == HostKind.OP)).any():
+        return {name: [None] * count for name in COLUMNS}
+    engine = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
+    nodes = path & engine[host.name]
+    taken = states[Cause.DATA_LOADER]
+    columns: dict[str, list[int | None]] = {}
+    for name, found in (
+        ("backward_ns", union(host.start[nodes], host.end[nodes])),
+        ("optimizer_ns", states[Cause.OPTIMIZER]),
+        ("operators_ns", union_of(hosts.traced, hosts.blocked)),
+    ):
+        columns[name] = measure(subtract(found, taken), steps.start, steps.end).tolist()
+        taken = union_of(taken, found)
+    rest = complement(taken, int(steps.start[0]), int(steps.end[-1]))
+    columns["no_operator_ns"] = measure(rest, steps.start, steps.end).tolist()
+    if not nodes.any() and (path & (host.activity == Activity.OPTIMIZER)).any():
+        columns["backward_ns"] = [None] * count
+    return columns

@@ -1,0 +1,117 @@
+"""Each finding fires at its threshold, is silent just below it, and findings stand in the order of what they concern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from builder import TraceBuilder
+
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.schema import Cause
+from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
+from hpuprof.report.findings import find
+from hpuprof.report.ranks import across_ranks
+
+WALL = 1000
+Case = tuple[RankPartial, dict[str, float], dict[Cause, int]]
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory) -> RankPartial:
+    """A recording of one rank in which nothing is worth a finding: steps of 1000 µs, the device busy for most of each."""
+    b = TraceBuilder()
+    for i in range(6):
+        at = 1000 * i
+        b.step(i, at, 1000)
+        for k in range(9):
+            b.kernel("gemm", at + 20 + 108 * k, 105, launch=at + 5 + 108 * k)
+    return b.reduce(tmp_path_factory.mktemp("quiet"))
+
+
+def found(part: RankPartial, values: dict[str, float], idle: dict[Cause, int]) -> list[str]:
+    row = msgspec.convert(dict.fromkeys(RankRow.__struct_fields__) | BASE, RankRow)
+    main = [(row, part)]
+    return [f.code for f in find(main, values, idle, WALL, across_ranks(main, clock="raw", manifest=None))]
+
+
+BASE = {"rank": 0, "stage": "", "action": "", "window": "0", "steps_used": 4, "steps_total": 6, "step_p50_ns": WALL, "step_p90_ns": WALL, "bound": "device"}  # fmt: skip
+
+
+def idles(cause: Cause) -> Callable[[RankPartial, int], Case]:
+    return lambda part, share: (part, {}, {cause: share})
+
+
+def compiles(part: RankPartial, step: int) -> Case:
+    steps = [msgspec.structs.replace(s, compile_ns=5 if s.step == step else 0) for s in part.steps]
+    return msgspec.structs.replace(part, steps=steps), {}, {}
+
+
+def short(part: RankPartial, share: int) -> Case:
+    return part, {"short_launch_fraction": share / WALL}, {}
+
+
+def allocates(part: RankPartial, share: int) -> Case:
+    steps = [msgspec.structs.replace(s, wall_ns=WALL, blocked_alloc_ns=share) for s in part.steps]
+    return msgspec.structs.replace(part, steps=steps), {}, {}
+
+
+def full_precision(part: RankPartial, low: int) -> Case:
+    rows = [
+        PrecisionRow(engine="MME", dtype=dtype, busy_ns=ns, fraction=ns / WALL)
+        for dtype, ns in (("bf16", low), ("fp32", WALL - low))
+    ]
+    return msgspec.structs.replace(part, precision=rows), {"compute_fraction": 1.0}, {}
+
+
+def fills_memory(part: RankPartial, share: int) -> Case:
+    unknown = dict.fromkeys(MemoryRow.__struct_fields__)
+    mine = {"rank": 0, "stage": "", "action": "", "window": "0", "space": "device", "samples": 1, "allocated_bytes": 0}
+    row = msgspec.convert(unknown | mine | {"freed_bytes": 0, "peak_allocated_bytes": share}, MemoryRow)
+    file = msgspec.structs.replace(part.file, device_memory_bytes=WALL)
+    return msgspec.structs.replace(part, memory=[row], file=file), {}, {}
+
+
+@pytest.mark.parametrize(
+    ("code", "case", "fires", "silent"),
+    [
+        ("HP204", idles(Cause.H2D_COPY), 30, 29),
+        ("HP205", compiles, 1, 0),
+        ("HP207", short, 500, 499),
+        ("HP208", idles(Cause.OPTIMIZER), 50, 49),
+        ("HP209", idles(Cause.CALLBACK), 30, 29),
+        ("HP210", full_precision, 499, 500),
+        ("HP211", allocates, 10, 9),
+        ("HP213", idles(Cause.PYTHON), 100, 99),
+        ("HP215", idles(Cause.SYNCHRONISE), 30, 29),
+        ("HP216", fills_memory, 901, 900),
+    ],
+)
+def test_a_finding_fires_at_its_threshold_and_not_below(quiet, code, case, fires, silent):
+    assert found(*case(quiet, fires)) == [code]
+    assert found(*case(quiet, silent)) == []
+
+
+def test_findings_stand_in_the_order_of_the_share_they_concern(quiet):
+    idle = {
+        Cause.SYNCHRONISE: 40,
+        Cause.OPTIMIZER: 300,
+        Cause.H2D_COPY: 40,
+        Cause.PYTHON: 120,
+        Cause.OPERATOR_LAUNCH: 130,
+    }
+    assert found(quiet, {"short_launch_fraction": 0.6}, idle) == [
+        "HP208",  # 0.3
+        "HP201",  # 0.13, as much as the next: the smaller code first
+        "HP207",
+        "HP213",  # 0.12
+        "HP204",  # 0.04
+        "HP215",
+    ]
+
+
+def test_device_rows_that_are_not_sound_support_no_finding_about_the_device(quiet, tmp_path):
+    alone = TraceBuilder().steps(6, 1000).host("aten::mm", 1500, 10).reduce(tmp_path)
+    assert not alone.sound
+    assert found(alone, {"short_launch_fraction": 0.9}, {Cause.PYTHON: 500, Cause.H2D_COPY: 500}) == []
