@@ -15,6 +15,10 @@ DEFAULT_WINDOW_LIMIT = 20  # where nothing else bounds the number of files
 ACTIVITIES = ("cpu", "hpu", "cuda", "xpu", "mtia", "privateuse1")
 
 
+class HabanaProfileError(ConfigError, AssertionError):
+    """Two profilers want the device. An AssertionError too, because lightning-habana's HPUProfiler raised that."""
+
+
 @dataclass(frozen=True)
 class RecordConfig:
     """Options of a recording; see `docs/recorder.md` for what each one costs."""
@@ -119,10 +123,10 @@ def rank_numbers(ranks: Any) -> tuple[int, ...] | None:
 
 
 def refuse_habana_profile() -> None:
-    """Refuse `HABANA_PROFILE=1`: it hands Synapse's profiler to another tool. Raises ConfigError."""
+    """Refuse `HABANA_PROFILE=1`: it hands Synapse's profiler to another tool. Raises HabanaProfileError."""
     value = os.environ.get("HABANA_PROFILE")
     if value is not None and value not in ("", "0") and not value.startswith("profile_api"):
-        raise ConfigError(
+        raise HabanaProfileError(
             f"HABANA_PROFILE={value} starts the Intel Gaudi Profiler, which owns the device's profiler; both cannot record at once",
             hint="unset HABANA_PROFILE (or set it to profile_api_light) before torch is imported",
         )

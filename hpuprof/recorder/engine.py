@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hpuprof.errors import HpuprofError
 from hpuprof.naming import trace_name
 from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_habana_profile
 from hpuprof.recorder.device import Device, find_device, resolve_activities
@@ -164,9 +163,8 @@ class Engine:
                 close()
             except Exception:  # noqa: BLE001, S110  the first error is the one to tell
                 pass
-        hint = f" ({error.hint})" if isinstance(error, HpuprofError) and error.hint else ""
         warnings.warn(
-            f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}{hint}",
+            f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}",
             RuntimeWarning,
             stacklevel=2,
         )
