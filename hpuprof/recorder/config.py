@@ -12,6 +12,7 @@ from hpuprof.errors import ConfigError
 from hpuprof.recorder.plan import ASYNC, SYNC, Schedule
 
 DEFAULT_WINDOW_LIMIT = 20  # where nothing else bounds the number of files
+_ACTIONS = ("NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE")  # of torch.profiler.ProfilerAction
 ACTIVITIES = ("cpu", "hpu", "cuda", "xpu", "mtia", "privateuse1")
 
 
@@ -111,6 +112,26 @@ def activity_names(activities: Sequence[Any] | None) -> tuple[str, ...] | None:
     if isinstance(activities, str):
         activities = (activities,)
     return tuple(a.lower() if isinstance(a, str) else str(getattr(a, "name", a)).lower() for a in activities)
+
+
+def check_schedule(schedule: Any, error: type[ConfigError] = ConfigError) -> None:
+    """Refuse what is no schedule: a callable from a step's number to a ProfilerAction. Asks it for step 0, as PyTorchProfiler does. Raises `error`."""
+    if schedule is None:
+        return
+    hint = "give torch.profiler.schedule(...), or wait, warmup, active and repeat"
+    if not callable(schedule):
+        raise error(f"schedule is {schedule!r}, not callable", hint=hint)
+    action = schedule(0)
+    if getattr(action, "name", None) not in _ACTIONS:
+        raise error(f"schedule returns {action!r} for step 0, which is no ProfilerAction", hint=hint)
+
+
+def check_on_trace_ready(on_trace_ready: Any) -> None:
+    """Refuse what cannot be called. Raises ConfigError."""
+    if on_trace_ready is not None and not callable(on_trace_ready):
+        raise ConfigError(
+            f"on_trace_ready is {on_trace_ready!r}, not callable", hint="a function that takes the torch profiler"
+        )
 
 
 def rank_numbers(ranks: Any) -> tuple[int, ...] | None:
