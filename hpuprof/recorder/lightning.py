@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from hpuprof.errors import ConfigError
@@ -143,6 +143,8 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         self._off = False  # something went wrong that no engine could answer for
         self._told = False
         self._given_dirpath = dirpath
+        self._torch_options = TorchOptions(experimental_config, execution_trace_observer, verbose=export_to_flame_graph)
+        # What is above is all that `teardown()` needs, which Lightning calls for what was refused below, too.
         refuse_elsewhere(profiler_kwargs)
         refuse_unknown(
             profiler_kwargs,
@@ -165,7 +167,6 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         options |= {"activities": activity_names(activities), "ranks": rank_numbers(ranks)}
         options["with_stack"] = with_stack or export_to_flame_graph
         self._config = RecordConfig(**options)
-        self._torch_options = TorchOptions(experimental_config, execution_trace_observer, verbose=export_to_flame_graph)
         self._events = TorchEvents(accumulate=acc_events)
         self._answers = answer.Answers()
         self._sort_by_key = sort_by_key or f"{'hpu' if use_hpu else 'cpu'}_time_total"
@@ -294,6 +295,9 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         }
         # The base class keeps closures of torch's schedule, which do not cross process borders and are not used here.
         state |= {"_schedule": None, "_profiler_kwargs": {}}
+        if state["_torch_options"].execution_trace_observer is not None:
+            state["_torch_options"] = replace(state["_torch_options"], execution_trace_observer=None)
+            tell("the given execution_trace_observer stays with this profiler; a copy has none")
         for name, otherwise in (
             ("_user_schedule", "wait, warmup, active and repeat"),
             ("_user_on_trace_ready", "our own files"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -334,6 +336,15 @@ def test_what_is_refused_shows_reason_and_remedy_and_is_the_error_that_was_raise
     assert isinstance(refused.value, error)
 
 
+def test_what_was_refused_leaves_nothing_to_tear_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: ignored.append(str(told.exc_value)))
+    with pytest.raises(ConfigError):
+        HPUProfiler(wiat=1)
+    gc.collect()
+    assert ignored == []
+
+
 def test_habana_profile_is_refused_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HABANA_PROFILE", "1")
     with pytest.raises(AssertionError, match="unset HABANA_PROFILE"):
@@ -365,6 +376,8 @@ def test_an_execution_trace_is_complete_after_the_fit(tmp_path: Path) -> None:
     fit(tmp_path, execution_trace_observer=observer, **SHORT)
     nodes = json.loads((tmp_path / "et.json").read_text(encoding="utf-8"))["nodes"]
     assert any(node["name"] == "aten::addmm" for node in nodes)
+    with pytest.warns(UserWarning, match="a copy has none"):
+        assert deepcopy(HPUProfiler(execution_trace_observer=observer))._torch_options.execution_trace_observer is None
 
 
 # ------------------------------------------------------------------------------------------------------------- console
