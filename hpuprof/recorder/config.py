@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Any
 
@@ -54,6 +55,9 @@ class RecordConfig:
         for name in ("every_n_steps", "max_windows"):
             if getattr(self, name) is not None:
                 _check(name, getattr(self, name), 1)
+        for option in fields(self):
+            if isinstance(option.default, bool):
+                check_switch(option.name, getattr(self, option.name))
         if not (self.asynchronous or self.synchronous):
             raise ConfigError(
                 "asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder"
@@ -103,6 +107,20 @@ class RecordConfig:
 def _check(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name} is {value!r}", hint=f"a whole number of {least} or more")
+
+
+def check_switch(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False, such as the string "no", which Python takes for true. Raises ConfigError."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r}", hint="True or False")
+
+
+def check_place(dirpath: Any, name: str, label: Any) -> None:
+    """Refuse a directory that is no path, and a start of names (called `name`) that is no plain name. Raises ConfigError."""
+    if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
+        raise ConfigError(f"dirpath is {dirpath!r}", hint="a directory or a URL")
+    if label is not None and not (isinstance(label, str) and not re.search(r"[/\\\0]", label)):
+        raise ConfigError(f"{name} is {label!r}", hint="a name without directories; dirpath says where files go")
 
 
 def activity_names(activities: Sequence[Any] | None) -> tuple[str, ...] | None:

@@ -27,7 +27,9 @@ from hpuprof.recorder.config import (
     RecordConfig,
     activity_names,
     check_on_trace_ready,
+    check_place,
     check_schedule,
+    check_switch,
     rank_numbers,
     refuse_habana_profile,
     refuse_unknown,
@@ -43,6 +45,15 @@ _EVAL_STEP = re.compile(r"\[Strategy\]\w+\.(validation|test|predict)_step$")
 _LOOP_END = re.compile(r"\.on_(train|validation|test|predict)_end$")
 _TRAINING = "training_step"
 _LOOPS = {"validate": "validation", "test": "test", "predict": "predict"}
+_SWITCHES = (
+    "group_by_input_shapes",
+    "export_to_chrome",
+    "record_module_names",
+    "analyze",
+    "export_to_flame_graph",
+    "acc_events",
+    "use_hpu",
+)
 _BY_HAND = "by hand"
 _TRAINERS_OWN = ("run_training_epoch", "run_training_batch", "optimizer_step", "save_checkpoint")
 
@@ -152,6 +163,11 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             who="HPUProfiler",
         )
         refuse_habana_profile()
+        check_place(dirpath, "filename", filename)
+        for name in _SWITCHES:
+            check_switch(name, given[name])
+        if not isinstance(row_limit, int) or isinstance(row_limit, bool) or row_limit < -1:
+            raise ConfigError(f"row_limit is {row_limit!r}", hint="a whole number, -1 for all rows")
         if sort_by_key is not None and sort_by_key not in self.AVAILABLE_SORT_KEYS:
             raise MisconfiguredError(
                 f"sort_by_key is {sort_by_key!r}", hint=f"one of {', '.join(sorted(self.AVAILABLE_SORT_KEYS))}"

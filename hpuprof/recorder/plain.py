@@ -9,11 +9,13 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
+from hpuprof.recorder import answer
 from hpuprof.recorder.config import (
     RecordConfig,
     ScheduleCallable,
     activity_names,
     check_on_trace_ready,
+    check_place,
     check_schedule,
     rank_numbers,
     refuse_habana_profile,
@@ -40,6 +42,7 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._engine.finish()
+        answer.print_where(self._engine)
 
     def step(self) -> None:
         """End the step in progress and begin the next."""
@@ -98,6 +101,7 @@ def record(
     arguments = [*known, "label", "schedule", "on_trace_ready"]
     refuse_unknown({k: v for k, v in options.items() if k not in known}, arguments, who="record")
     refuse_habana_profile()
+    check_place(dirpath, "label", label)
     check_schedule(schedule)
     check_on_trace_ready(on_trace_ready)
     options["ranks"] = rank_numbers(options.get("ranks"))
