@@ -123,7 +123,11 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
             if name in METRICS and m.value is not None
         }
     lines += _unprofiled(engine)
-    lines += [_more(engine)] if engine.written else []
+    if said is not None:
+        folders = [Path(w.path).parent for w in engine.written if "://" not in w.path]
+        lines.append(f"More: hpuprof analyze {' '.join(quote(f) for f in _where(engine, folders))}")
+    elif engine.written:
+        lines.append(f"The traces are in {engine.dirpath}; copy them to a disk and run `hpuprof analyze`.")
     if not lines:
         return
     from hpuprof.render.units import clean
@@ -142,23 +146,6 @@ def _unprofiled(engine: Engine) -> list[str]:
     return [
         f"Without the profiler a step takes {median(times) / 1e6:.2f} ms (blocks: {', '.join(f'{ns / 1e6:.2f}' for ns in times)} ms)."
     ]
-
-
-def print_where(engine: Engine) -> None:
-    """On rank 0, print what to run on the traces, when there are any."""
-    hint = _more(engine) if _answers(engine) else ""
-    if hint:
-        print(f"hpuprof: recorded {len(engine.written)} window(s). {hint}", flush=True)
-
-
-def _more(engine: Engine) -> str:
-    """Return what to run on the traces of this loop; empty when there are none."""
-    if not engine.written:
-        return ""
-    folders = [Path(w.path).parent for w in engine.written if "://" not in w.path]
-    if folders:
-        return f"More: hpuprof analyze {' '.join(quote(f) for f in _where(engine, folders))}"
-    return f"The traces are in {engine.dirpath}; copy them to a disk and run `hpuprof analyze`."
 
 
 def _where(engine: Engine, folders: list[Path]) -> list[str]:

@@ -19,7 +19,7 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 METRICS = tuple(f"self_{name}_time_total" for name in ("cpu", "cuda", "xpu", "hpu", "device"))
 SORT_KEYS = {
     f"{word}{name}_{what}"
-    for name in ("cpu", "cuda", "hpu", "device")
+    for name in ("cpu", "cuda", "xpu", "hpu", "device")
     for word, what in (
         ("", "time"),
         ("", "time_total"),

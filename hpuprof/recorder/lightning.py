@@ -26,10 +26,11 @@ from hpuprof.recorder.compatible import (
 from hpuprof.recorder.config import (
     RecordConfig,
     activity_names,
+    check_flags,
+    check_number,
     check_on_trace_ready,
     check_place,
     check_schedule,
-    check_switch,
     rank_numbers,
     refuse_habana_profile,
     refuse_unknown,
@@ -45,7 +46,7 @@ _EVAL_STEP = re.compile(r"\[Strategy\]\w+\.(validation|test|predict)_step$")
 _LOOP_END = re.compile(r"\.on_(train|validation|test|predict)_end$")
 _TRAINING = "training_step"
 _LOOPS = {"validate": "validation", "test": "test", "predict": "predict"}
-_SWITCHES = (
+_FLAGS = (
     "group_by_input_shapes",
     "export_to_chrome",
     "record_module_names",
@@ -163,11 +164,9 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             who="HPUProfiler",
         )
         refuse_habana_profile()
-        check_place(dirpath, "filename", filename)
-        for name in _SWITCHES:
-            check_switch(name, given[name])
-        if not isinstance(row_limit, int) or isinstance(row_limit, bool) or row_limit < -1:
-            raise ConfigError(f"row_limit is {row_limit!r}", hint="a whole number, -1 for all rows")
+        check_place(dirpath, filename, what="filename")
+        check_number("row_limit", row_limit, -1)
+        check_flags({name: given[name] for name in _FLAGS})
         if sort_by_key is not None and sort_by_key not in self.AVAILABLE_SORT_KEYS:
             raise MisconfiguredError(
                 f"sort_by_key is {sort_by_key!r}", hint=f"one of {', '.join(sorted(self.AVAILABLE_SORT_KEYS))}"

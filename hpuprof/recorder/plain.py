@@ -9,7 +9,6 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
-from hpuprof.recorder import answer
 from hpuprof.recorder.config import (
     RecordConfig,
     ScheduleCallable,
@@ -31,8 +30,24 @@ class Recording:
     `written` lists the files; `region(name)` marks a part of a step; in the synchronous window its borders drain the device.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        dirpath: str | os.PathLike[str],
+        *,
+        label: str,
+        config: RecordConfig,
+        who: Who,
+        schedule: ScheduleCallable | None = None,
+        on_trace_ready: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._engine = Engine(
+            config=config,
+            who=who,
+            dirpath=os.fspath(dirpath),
+            label=label,
+            schedule=schedule,
+            on_trace_ready=on_trace_ready,
+        )
 
     def __enter__(self) -> Recording:
         self._engine.step()
@@ -42,7 +57,6 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._engine.finish()
-        answer.print_where(self._engine)
 
     def step(self) -> None:
         """End the step in progress and begin the next."""
@@ -97,23 +111,21 @@ def record(
     of writing our file. `options`: those of `RecordConfig`.
     Raises ConfigError for wrong options and for `HABANA_PROFILE=1`; once recording, errors only warn.
     """
+    check_place(dirpath, label, what="label")
     known = [f.name for f in fields(RecordConfig)]
     arguments = [*known, "label", "schedule", "on_trace_ready"]
     refuse_unknown({k: v for k, v in options.items() if k not in known}, arguments, who="record")
     refuse_habana_profile()
-    check_place(dirpath, "label", label)
     check_schedule(schedule)
     check_on_trace_ready(on_trace_ready)
     options["ranks"] = rank_numbers(options.get("ranks"))
     config = RecordConfig(activities=activity_names(activities), **options)
     rank, world, local = rank_and_world()
     return Recording(
-        Engine(
-            config=config,
-            who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch"),
-            dirpath=os.fspath(dirpath),
-            label=label,
-            schedule=schedule,
-            on_trace_ready=on_trace_ready,
-        )
+        dirpath,
+        label=label,
+        config=config,
+        who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch"),
+        schedule=schedule,
+        on_trace_ready=on_trace_ready,
     )

@@ -26,12 +26,11 @@ def loop(recording: hpuprof.Recording, number: int) -> None:
         recording.step()
 
 
-def test_a_plain_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plain_loop(tmp_path: Path) -> None:
     with hpuprof.record(tmp_path / "traces", label="mine") as recording:
         loop(recording, 25)
     (path,) = files(tmp_path)
     assert recording.written == [str(path)]
-    assert capsys.readouterr().out == f"hpuprof: recorded 1 window(s). More: hpuprof analyze {tmp_path}/traces\n"
     assert path.parent.name == "mine-0-async"
     trace = read(path)
     ours = trace["hpuprof"]
@@ -121,7 +120,7 @@ def test_a_schedule_and_an_exporter_of_the_users_own(tmp_path: Path) -> None:
         ({"schedule": 3}, "schedule is 3, not callable"),
         ({"schedule": lambda _: None}, "returns None for step 0"),
         ({"on_trace_ready": "x"}, "on_trace_ready is 'x', not callable"),
-        ({"label": "a/b"}, "label is 'a/b'"),
+        ({"label": "../b"}, "label is '../b', which leads out of dirpath"),
         ({"record_shapes": "yes"}, "record_shapes is 'yes' (True or False)"),
         ({"shedule": None}, "did you mean 'schedule'?"),
     ],
