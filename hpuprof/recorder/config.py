@@ -154,7 +154,7 @@ def check_on_trace_ready(on_trace_ready: Any) -> None:
     """Refuse what cannot be called. Raises ConfigError."""
     if on_trace_ready is not None and not callable(on_trace_ready):
         raise ConfigError(
-            f"on_trace_ready is {on_trace_ready!r}, not callable", hint="a function that takes the torch profiler"
+            f"on_trace_ready is {on_trace_ready!r}, not callable", hint="a function that takes a torch profiler"
         )
 
 

@@ -428,7 +428,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             available_steps=self._available(action),
             hooks=self._hooks,
             # The validation loops of a fit come again, with training between them: nothing there is a block of like steps.
-            baseline=action == _TRAINING or stage != "fit",
+            baseline=action == _TRAINING or stage != "fit" or bool(getattr(self._trainer, "fast_dev_run", False)),
             windows=keeps,
             torch_options=self._torch_options,
             on_window=self._window_ended,

@@ -72,6 +72,15 @@ def test_function_events_are_of_the_window_that_ended_last(tmp_path: Path) -> No
     assert f"{STRATEGY}.training_step" not in names(profiler)
 
 
+def test_a_trial_run_of_few_batches_shows_the_validation_too(tmp_path: Path) -> None:
+    profiler, _ = fit(tmp_path, options={"fast_dev_run": 3}, analyze=False)
+    assert names(profiler).count(f"{STRATEGY}.validation_step") >= 1
+    assert {p.parent.name for p in files(tmp_path)} == {
+        "hpuprof-fit-training_step-0-async",
+        "hpuprof-fit-validation_step-0-async",
+    }
+
+
 def test_acc_events_keeps_the_events_of_all_windows_in_their_order(tmp_path: Path) -> None:
     profiler, _ = fit(tmp_path, acc_events=True, repeat=2, **SHORT)
     begins = [e.time_range.start for e in profiler.function_events if e.name == f"{STRATEGY}.training_step"]
@@ -320,7 +329,7 @@ def test_the_table_of_torch_follows_in_a_fit_when_it_was_asked_for(tmp_path: Pat
         ({"sort_by_key": "nope"}, MisconfigurationException, "cpu_time_total"),
         ({"schedule": 3}, MisconfigurationException, "not callable (give torch.profiler.schedule(...)"),
         ({"schedule": lambda _: 3}, MisconfigurationException, "returns 3 for step 0, which is no ProfilerAction"),
-        ({"on_trace_ready": 3}, ConfigError, "a function that takes the torch profiler"),
+        ({"on_trace_ready": 3}, ConfigError, "a function that takes a torch profiler"),
         ({"row_limit": "x"}, ConfigError, "row_limit is 'x' (a whole number of -1 or more)"),
         ({"dirpath": 5}, ConfigError, "dirpath is 5 (a directory or URL"),
         ({"filename": 5}, ConfigError, "filename is 5"),
