@@ -38,7 +38,8 @@ class HpuprofError(Exception):
         return _rebuild, (type(self), self.message, dict(self.__dict__))
 
     def __str__(self) -> str:
-        return self.message
+        # A traceback and a notebook show this and nothing else; the command line prints message and hint on lines of their own.
+        return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
 def _rebuild(cls: type[HpuprofError], message: str, state: dict[str, object]) -> HpuprofError:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpuprof.naming import is_trace_name
 from hpuprof.recorder.engine import Engine
 
+if TYPE_CHECKING:
+    from hpuprof.report.model import Report
+
 WAIT_SECONDS = 20.0
 ANSWER_BYTES = 64 << 20  # of trace files as they are on disk; more would hold up the end of the fit
+MOST_FINDINGS = 3  # on the console; the report has all
 _UNITS = {"ns": "_ns"}  # fractions have it in their names
 METRICS = (
     "step_time_p50",
@@ -24,18 +29,76 @@ METRICS = (
 )
 
 
-def summary(engines: list[Engine], *, rows: int = -1) -> str:
-    """Return the analyzer's text for the local files of this rank; what can be said without it for the others.
+@dataclass(frozen=True)
+class Answered:
+    """A report, and what is to be said beside it: whom it is about."""
+
+    report: Report
+    notes: tuple[str, ...]
+
+
+class Answers:
+    """Reports of the files that were written: all ranks' on the rank that answers, its own on every other. No file is analysed twice."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], Answered] = {}
+
+    def of(self, engines: list[Engine]) -> Answered | None:
+        """Return the report of what these loops wrote to disks, None for nothing. The rank that answers waits for the others' files."""
+        mine = [Path(w.path) for engine in engines for w in engine.written if "://" not in w.path]
+        if not mine:
+            return None
+        key = tuple(map(str, mine))
+        if key not in self._known:
+            self._known[key] = _analysed(engines[0], mine)
+        return self._known[key]
+
+
+def _analysed(engine: Engine, mine: list[Path]) -> Answered:
+    from hpuprof import api
+
+    rank = engine.who.rank
+    ranks = len(engine.config.ranks) if engine.config.ranks is not None else engine.who.world_size
+    folders = list(dict.fromkeys(path.parent for path in mine))
+    notes = []
+    alone = False
+    if engine.whole:
+        alone = True
+    elif not _answers(engine):
+        alone = True
+        notes.append(f"This is rank {rank} alone; rank {_answering(engine)} tells of all ranks.")
+    else:
+        missing = _wait(folders, ranks)
+        if sum(f.stat().st_size for folder in folders for f in folder.iterdir() if f.is_file()) > ANSWER_BYTES:
+            alone = True
+            if ranks > 1:
+                notes.append(f"That is rank {rank} alone: the traces of all ranks are large.")
+        if missing:
+            notes.append(f"{missing} of {ranks} ranks had not written their traces after {WAIT_SECONDS:.0f} s.")
+    # In this process: a worker process would run the user's script again, or inherit the device.
+    return Answered(api.analyze(mine if alone else folders, jobs=1), tuple(notes))
+
+
+def _answering(engine: Engine) -> int:
+    return min(engine.config.ranks or (0,))
+
+
+def _answers(engine: Engine) -> bool:
+    return engine.who.rank == _answering(engine)
+
+
+def summary(answers: Answers, engines: list[Engine], *, rows: int = -1) -> str:
+    """Return the analyzer's text for the files that these loops wrote to disks; what can be said without it for URLs and for none.
 
     `rows`: rows of its tables of names, -1 for all.
     """
-    paths = [w.path for engine in engines for w in engine.written]
-    local = [Path(p) for p in paths if "://" not in p]
-    if local:
-        from hpuprof import api
+    engines = [engine for engine in engines if engine.written or engine.blocks]
+    said = answers.of(engines)
+    if said is not None:
         from hpuprof.render.text import to_text
 
-        return to_text(api.analyze(local, jobs=1), top=None if rows < 0 else rows)
+        return "".join(f"{note}\n" for note in said.notes) + to_text(said.report, top=None if rows < 0 else rows)
+    paths = [w.path for engine in engines for w in engine.written]
     lines = [line for engine in engines for line in _unprofiled(engine)]
     if paths:
         lines.append(
@@ -44,40 +107,32 @@ def summary(engines: list[Engine], *, rows: int = -1) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def print_answer(engine: Engine, *, loggers: list[Any], step: int) -> None:
+def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: int) -> None:
     """On rank 0, wait for the other ranks' files, print the answer and how to see more, and log headline metrics."""
-    if engine.who.rank != min(engine.config.ranks or (0,)):
+    if not _answers(engine):
         return
     values: dict[str, float] = {}
     lines = []
-    folders = [Path(w.path).parent for w in engine.written if "://" not in w.path]
-    if folders:
-        ranks = len(engine.config.ranks) if engine.config.ranks is not None else engine.who.world_size
-        missing = _wait(folders, ranks)
-        from hpuprof import api
-
-        mine = [Path(w.path) for w in engine.written]
-        large = sum(f.stat().st_size for folder in folders for f in folder.iterdir()) > ANSWER_BYTES
-        # In this process: a worker process would run the user's script again, or inherit the device.
-        report = api.analyze(mine if large else list(folders), jobs=1)
-        lines.append(report.headline.sentence)
-        if large and ranks > 1:
-            lines.append(f"That is rank {engine.who.rank} alone: the traces of all ranks are large.")
-        if missing:
-            lines.append(f"{missing} of {ranks} ranks had not written their traces after {WAIT_SECONDS:.0f} s.")
+    said = answers.of([engine])
+    if said is not None:
+        found = said.report.findings[:MOST_FINDINGS]
+        lines += [said.report.headline.sentence, *(f"{f.code} {f.title}: {f.evidence}." for f in found), *said.notes]
         values = {
             f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value)
-            for name, m in report.metrics.items()
+            for name, m in said.report.metrics.items()
             if name in METRICS and m.value is not None
         }
     lines += _unprofiled(engine)
-    if folders:
+    if said is not None:
+        folders = [Path(w.path).parent for w in engine.written if "://" not in w.path]
         lines.append(f"More: hpuprof analyze {' '.join(quote(f) for f in _where(engine, folders))}")
     elif engine.written:
         lines.append(f"The traces are in {engine.dirpath}; copy them to a disk and run `hpuprof analyze`.")
     if not lines:
         return
-    print("hpuprof: " + "\n  ".join(lines), flush=True)
+    from hpuprof.render.units import clean
+
+    print("hpuprof: " + "\n  ".join(map(clean, lines)), flush=True)
     if engine.blocks:
         values["hpuprof/unprofiled_step_time_ns"] = float(median(ns // steps for ns, steps in engine.blocks))
     for logger in loggers if values else []:

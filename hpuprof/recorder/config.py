@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import ConfigError
 from hpuprof.recorder.plan import ASYNC, SYNC, Schedule
 
 DEFAULT_WINDOW_LIMIT = 20  # where nothing else bounds the number of files
+_ACTIONS = ("NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE")  # of torch.profiler.ProfilerAction
 ACTIVITIES = ("cpu", "hpu", "cuda", "xpu", "mtia", "privateuse1")
+
+
+class HabanaProfileError(ConfigError, AssertionError):
+    """Two profilers want the device. An AssertionError too, because lightning-habana's HPUProfiler raised that."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,13 @@ class RecordConfig:
     tensorboard: bool = True
 
     def __post_init__(self) -> None:
+        check_flags({f.name: getattr(self, f.name) for f in fields(self) if isinstance(f.default, bool)})
         for name in ("wait", "warmup", "repeat", "skip_first", "baseline_steps", "baseline_blocks"):
-            _check(name, getattr(self, name), 0)
-        _check("active", self.active, 1)
+            check_number(name, getattr(self, name), 0)
+        check_number("active", self.active, 1)
         for name in ("every_n_steps", "max_windows"):
             if getattr(self, name) is not None:
-                _check(name, getattr(self, name), 1)
+                check_number(name, getattr(self, name), 1)
         if not (self.asynchronous or self.synchronous):
             raise ConfigError(
                 "asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder"
@@ -58,7 +65,7 @@ class RecordConfig:
             raise ConfigError(f"slow_step_factor is {factor!r}", hint="a number above 1, such as 2.0")
         if self.ranks is not None:
             for rank in self.ranks:
-                _check("a rank of ranks", rank, 0)
+                check_number("a rank of ranks", rank, 0)
         for activity in self.activities or ():
             if activity not in ACTIVITIES:
                 raise ConfigError(f"unknown activity {activity!r}", hint=f"one of {', '.join(ACTIVITIES)}")
@@ -95,7 +102,15 @@ class RecordConfig:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
 
-def _check(name: str, value: Any, least: int) -> None:
+def check_flags(given: dict[str, Any]) -> None:
+    """Raise ConfigError for what is neither True nor False."""
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is {value!r}", hint="True or False")
+
+
+def check_number(name: str, value: Any, least: int) -> None:
+    """Raise ConfigError for what is no whole number of `least` or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name} is {value!r}", hint=f"a whole number of {least} or more")
 
@@ -106,7 +121,41 @@ def activity_names(activities: Sequence[Any] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(activities, str):
         activities = (activities,)
+    if not hasattr(activities, "__iter__"):
+        raise ConfigError(f"activities is {activities!r}", hint=f"a list of {', '.join(ACTIVITIES)}")
     return tuple(a.lower() if isinstance(a, str) else str(getattr(a, "name", a)).lower() for a in activities)
+
+
+def check_place(dirpath: Any, name: Any, *, what: str) -> None:
+    """Raise ConfigError for what is no directory, and for names of run directories that lead out of it. `what`: what the name is called."""
+    if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
+        raise ConfigError(f"dirpath is {dirpath!r}", hint="a directory or URL, such as 'traces'")
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise ConfigError(f"{what} is {name!r}", hint="the start of the names of run directories, such as 'big-batch'")
+    if "\0" in name or Path(name).is_absolute() or ".." in name.replace("\\", "/").split("/"):
+        raise ConfigError(f"{what} is {name!r}, which leads out of dirpath", hint="a name; dirpath says where files go")
+
+
+def check_schedule(schedule: Any, error: type[ConfigError] = ConfigError) -> None:
+    """Refuse what is no schedule: a callable from a step's number to a ProfilerAction. Asks it for step 0, as PyTorchProfiler does. Raises `error`."""
+    if schedule is None:
+        return
+    hint = "give torch.profiler.schedule(...), or wait, warmup, active and repeat"
+    if not callable(schedule):
+        raise error(f"schedule is {schedule!r}, not callable", hint=hint)
+    action = schedule(0)
+    if getattr(action, "name", None) not in _ACTIONS:
+        raise error(f"schedule returns {action!r} for step 0, which is no ProfilerAction", hint=hint)
+
+
+def check_on_trace_ready(on_trace_ready: Any) -> None:
+    """Refuse what cannot be called. Raises ConfigError."""
+    if on_trace_ready is not None and not callable(on_trace_ready):
+        raise ConfigError(
+            f"on_trace_ready is {on_trace_ready!r}, not callable", hint="a function that takes a torch profiler"
+        )
 
 
 def rank_numbers(ranks: Any) -> tuple[int, ...] | None:
@@ -119,10 +168,10 @@ def rank_numbers(ranks: Any) -> tuple[int, ...] | None:
 
 
 def refuse_habana_profile() -> None:
-    """Refuse `HABANA_PROFILE=1`: it hands Synapse's profiler to another tool. Raises ConfigError."""
+    """Refuse `HABANA_PROFILE=1`: it hands Synapse's profiler to another tool. Raises HabanaProfileError."""
     value = os.environ.get("HABANA_PROFILE")
     if value is not None and value not in ("", "0") and not value.startswith("profile_api"):
-        raise ConfigError(
+        raise HabanaProfileError(
             f"HABANA_PROFILE={value} starts the Intel Gaudi Profiler, which owns the device's profiler; both cannot record at once",
             hint="unset HABANA_PROFILE (or set it to profile_api_light) before torch is imported",
         )

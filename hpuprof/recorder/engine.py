@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hpuprof.errors import HpuprofError
 from hpuprof.naming import trace_name
 from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_habana_profile
 from hpuprof.recorder.device import Device, find_device, resolve_activities
 from hpuprof.recorder.metadata import Who, environment, host, run_mode, unprofiled, versions
 from hpuprof.recorder.plan import ASYNC, IDLE, SYNC, Phase, Slot, slots_of_callable, window_slots
 from hpuprof.recorder.tensorboard import rewritten
+from hpuprof.recorder.torch_options import TorchOptions
 from hpuprof.recorder.writer import run_directory, write_trace
 
 _SLOW_SAMPLES = 50
@@ -55,6 +55,9 @@ class Engine:
     hooks: Callable[[], Any] | None = None  # returns a context that stays open while a window records
     baseline: bool = True
     windows: bool = True  # off: only time blocks
+    whole: bool = False  # the loop is one stretch, which has no steps
+    torch_options: TorchOptions = field(default_factory=TorchOptions)
+    on_window: Callable[[Any, str], None] | None = None  # called with torch's profile and the file, "" for none
     written: list[Written] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)
     disarmed: bool = False
@@ -164,9 +167,8 @@ class Engine:
                 close()
             except Exception:  # noqa: BLE001, S110  the first error is the one to tell
                 pass
-        hint = f" ({error.hint})" if isinstance(error, HpuprofError) and error.hint else ""
         warnings.warn(
-            f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}{hint}",
+            f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -310,7 +312,9 @@ class Engine:
             profile_memory=self.config.profile_memory,
             with_flops=self.config.with_flops,
             with_modules=self.config.with_modules,
+            **self.torch_options.arguments(torch.profiler.profile),
         )
+        profile.record_steps = not self.whole
         profile.step_num = self._number
         profile.start()
         self._record_function = torch.profiler.record_function
@@ -341,7 +345,10 @@ class Engine:
     def _keep(self, profile: Any, slot: Slot) -> None:
         """Save; called from inside the profiler, which must come to its own end before an error can be dealt with."""
         try:
+            before = len(self.written)
             self._save(profile, slot)
+            if self.on_window is not None:
+                self.on_window(profile, self.written[-1].path if len(self.written) > before else "")
         except Exception as error:  # noqa: BLE001  raised again as soon as the profiler is closed
             self._failed = error
 
@@ -382,7 +389,7 @@ class Engine:
             **self.who.as_metadata(),
             "window": window,
             "window_kind": slot.window,
-            "steps": self._recorded,
+            "steps": [] if self.whole else self._recorded,
             "steps_with_validation": self._paused_in,
             "complete": self._complete,
             "unprofiled": unprofiled(self.blocks),

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
-from hpuprof.recorder.config import RecordConfig, activity_names, rank_numbers, refuse_habana_profile, refuse_unknown
+from hpuprof.recorder.config import (
+    RecordConfig,
+    ScheduleCallable,
+    activity_names,
+    check_on_trace_ready,
+    check_place,
+    check_schedule,
+    rank_numbers,
+    refuse_habana_profile,
+    refuse_unknown,
+)
 from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.metadata import Who
 
@@ -20,8 +30,24 @@ class Recording:
     `written` lists the files; `region(name)` marks a part of a step; in the synchronous window its borders drain the device.
     """
 
-    def __init__(self, dirpath: str | os.PathLike[str], *, label: str, config: RecordConfig, who: Who) -> None:
-        self._engine = Engine(config=config, who=who, dirpath=os.fspath(dirpath), label=label)
+    def __init__(
+        self,
+        dirpath: str | os.PathLike[str],
+        *,
+        label: str,
+        config: RecordConfig,
+        who: Who,
+        schedule: ScheduleCallable | None = None,
+        on_trace_ready: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._engine = Engine(
+            config=config,
+            who=who,
+            dirpath=os.fspath(dirpath),
+            label=label,
+            schedule=schedule,
+            on_trace_ready=on_trace_ready,
+        )
 
     def __enter__(self) -> Recording:
         self._engine.step()
@@ -70,19 +96,36 @@ def rank_and_world() -> tuple[int, int, int]:
 
 
 def record(
-    dirpath: str | os.PathLike[str], *, label: str = "hpuprof", activities: Sequence[Any] | None = None, **options: Any
+    dirpath: str | os.PathLike[str],
+    *,
+    label: str = "hpuprof",
+    activities: Sequence[Any] | None = None,
+    schedule: ScheduleCallable | None = None,
+    on_trace_ready: Callable[[Any], None] | None = None,
+    **options: Any,
 ) -> Recording:
     """Record a plain training loop: `with hpuprof.record("traces/") as recording: ... recording.step()`.
 
-    `dirpath`: a directory or fsspec URL; one run directory per window is made in it. `options`: those of `RecordConfig`.
+    `dirpath`: a directory or fsspec URL; one run directory per window is made in it. `schedule`: a callable from step to
+    ProfilerAction, as `torch.profiler.schedule` returns, in place of the whole plan; `on_trace_ready`: called with the torch profiler instead
+    of writing our file. `options`: those of `RecordConfig`.
     Raises ConfigError for wrong options and for `HABANA_PROFILE=1`; once recording, errors only warn.
     """
+    check_place(dirpath, label, what="label")
     known = [f.name for f in fields(RecordConfig)]
-    refuse_unknown({k: v for k, v in options.items() if k not in known}, known, who="record")
+    arguments = [*known, "label", "schedule", "on_trace_ready"]
+    refuse_unknown({k: v for k, v in options.items() if k not in known}, arguments, who="record")
     refuse_habana_profile()
+    check_schedule(schedule)
+    check_on_trace_ready(on_trace_ready)
     options["ranks"] = rank_numbers(options.get("ranks"))
     config = RecordConfig(activities=activity_names(activities), **options)
     rank, world, local = rank_and_world()
     return Recording(
-        dirpath, label=label, config=config, who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch")
+        dirpath,
+        label=label,
+        config=config,
+        who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch"),
+        schedule=schedule,
+        on_trace_ready=on_trace_ready,
     )

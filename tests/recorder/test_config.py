@@ -51,7 +51,7 @@ def test_wrong_values(options: dict[str, Any], what: str, remedy: str) -> None:
 def test_unknown_options_are_refused_with_a_suggestion(given: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=given) as error:
         refuse_unknown({given: 1}, ["wait", "record_shapes"], who="record")
-    assert hint in error.value.hint
+    assert hint in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,8 @@ def test_habana_profile(monkeypatch: pytest.MonkeyPatch, value: str, refused: bo
         return
     with pytest.raises(ConfigError, match="both cannot record at once") as error:
         refuse_habana_profile()
-    assert "unset HABANA_PROFILE" in error.value.hint
+    assert "unset HABANA_PROFILE" in str(error.value)
+    assert isinstance(error.value, AssertionError), "what lightning-habana's profiler raised"
 
 
 def test_activities_may_be_names_or_members_of_any_enum() -> None:

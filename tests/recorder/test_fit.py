@@ -643,7 +643,7 @@ def test_an_answer_that_fails_does_not_fail_the_fit(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(hpuprof.api, "analyze", fails)
     with pytest.warns(UserWarning, match="could not analyse"), pytest.warns(UserWarning, match="could not describe"):
-        fit(tmp_path, **SHORT | {"analyze": True})
+        fit(tmp_path, filename="perf", **SHORT | {"analyze": True})
 
 
 def test_a_file_for_the_summary_that_cannot_be_opened(tmp_path: Path) -> None:

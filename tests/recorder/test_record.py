@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,3 +101,30 @@ assert len(recording.written) == 1
 """
     script(tmp_path, text)
     assert len(files(tmp_path)) == 1
+
+
+def test_a_schedule_and_an_exporter_of_the_users_own(tmp_path: Path) -> None:
+    seen: list[int] = []
+    schedule = torch.profiler.schedule(wait=2, warmup=1, active=2, repeat=2)
+    with hpuprof.record(tmp_path, schedule=schedule) as recording:
+        loop(recording, 12)
+    assert [read(p)["hpuprof"]["steps"] for p in files(tmp_path)] == [[3, 4], [8, 9]]
+    with hpuprof.record(tmp_path, schedule=schedule, on_trace_ready=lambda p: seen.append(p.step_num)) as recording:
+        loop(recording, 12)
+    assert (len(seen), recording.written) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedule": 3}, "schedule is 3, not callable"),
+        ({"schedule": lambda _: None}, "returns None for step 0"),
+        ({"on_trace_ready": "x"}, "on_trace_ready is 'x', not callable"),
+        ({"label": "../b"}, "label is '../b', which leads out of dirpath"),
+        ({"record_shapes": "yes"}, "record_shapes is 'yes' (True or False)"),
+        ({"shedule": None}, "did you mean 'schedule'?"),
+    ],
+)
+def test_what_is_no_schedule_or_exporter_is_refused(tmp_path: Path, options: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        hpuprof.record(tmp_path, **options)

@@ -10,6 +10,7 @@ import pytest
 
 import hpuprof
 from hpuprof import errors
+from hpuprof.cli.main import main
 
 
 def run_python(code: str) -> str:
@@ -169,3 +170,14 @@ def test_a_dead_worker_costs_nothing(samples):
     again = [d for d in got.diagnostics if d.code == "HP162"]
     assert [(d.count, d.text.split(";")[0]) for d in again] == [(8, "its worker failed (BrokenProcessPool: killed)")]
     assert msgspec.structs.replace(got, diagnostics=[d for d in got.diagnostics if d not in again]) == told
+
+
+def test_an_error_shows_its_hint_in_a_traceback_and_once_on_the_command_line(tmp_path, capsys):
+    with pytest.raises(hpuprof.NoTracesFoundError) as error:
+        hpuprof.analyze(tmp_path)
+    assert error.value.hint
+    assert str(error.value) == f"{error.value.message} ({error.value.hint})"
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+    assert str(errors.UsageError("no hint")) == "no hint"
+    assert main(["analyze", str(tmp_path)]) == errors.EXIT_INPUT
+    assert capsys.readouterr().err.count(error.value.hint) == 1
