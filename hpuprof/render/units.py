@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hpuprof.messages import visible as clean
 from hpuprof.model.units import UNKNOWN, duration
 
