@@ -6,10 +6,9 @@ stays far below; `benchmarks/growth.py` doubles the sizes and prints the ratios.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -162,6 +161,8 @@ def a_bomb_before_the_events(size: int) -> bytes:
 @grows(1 << 27, cpu_s=25, memory_mib=400, commands=READERS, file_name="rank0.pt.trace.json.gz")
 def a_bomb_in_a_row(size: int) -> bytes:
     return _bomb(f'[{_ROW},{_ROW[:-1]},"a":"'.encode(), size, f'"}},{_ROW}]'.encode())
+
+
 # ------------------------------------------------------------------------------------------- shapes of what rows tell
 
 EVERY = ("analyze", "inspect", "merge", "check", "convert", "export")
