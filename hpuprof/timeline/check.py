@@ -28,7 +28,7 @@ from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.trace import Ints
 from hpuprof.naming import is_trace_name
-from hpuprof.timeline.colours import COLOURS
+from hpuprof.timeline.colours import known
 from hpuprof.timeline.plan import plan_file
 from hpuprof.timeline.planned import SLICE, Columns, FilePlan, PlanJob
 from hpuprof.timeline.rows import base_ns
@@ -179,8 +179,9 @@ class _Rows:
         self.rows += len(rows)
         for row in rows:
             self._common(row)
-            check = getattr(self, f"_{_PHASES.get(row.ph, 'other')}")
-            check(row)
+            phase = _PHASES.get(row.ph) if isinstance(row.ph, str) else None
+            if phase:
+                getattr(self, f"_{phase}")(row)
 
     def _common(self, row: WholeEvent) -> None:
         seen = self.seen
@@ -190,7 +191,7 @@ class _Rows:
             seen["unnamed" if row.name is UNSET else "name_no_text"] += 1
         if row.cat is not UNSET and not isinstance(row.cat, str):
             seen["cat_no_text"] += 1
-        if row.cname is not UNSET and row.cname not in COLOURS:
+        if row.cname is not UNSET and not known(row.cname):
             seen["colour"] += 1
         for value, what in ((row.pid, "pid"), (row.tid, "tid")):
             number = whole(value) if value is not UNSET else None
@@ -259,9 +260,6 @@ class _Rows:
             self.seen["memory"] += 1
             if _args(row).get("Device Type") not in (0, 1):
                 self.seen["memory_device"] += 1
-
-    def _other(self, row: WholeEvent) -> None:
-        pass
 
 
 _PHASES = {

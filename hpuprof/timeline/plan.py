@@ -124,6 +124,9 @@ class _Collector:
 
     def _other(self, row: WholeEvent, at: int, *, timed: bool) -> int:
         phase = row.ph
+        if not isinstance(phase, str) or len(phase) != 1:
+            self.note("HP112", 1, "rows whose phase is no letter were left out")
+            return LEFT_OUT
         if phase == "M":
             self._metadata(row)
             return LEFT_OUT
