@@ -163,7 +163,7 @@ def test_hostile_traces_in_chrome(tmp_path: Path):
 
 
 ODD = [None, True, -1, 1.5, 2**40, 10**30, "", "x", "NaN", [], [1], {}, {"a": {"b": None}}]
-FIELDS = "ph pid tid name cat dur id id2 bp s args cname scope tts tdur".split()
+FIELDS = ["ph", "pid", "tid", "name", "cat", "dur", "id", "id2", "bp", "s", "args", "cname", "scope", "tts", "tdur"]
 
 
 def test_fields_of_any_json_type_load_in_both_viewers(tmp_path: Path):
