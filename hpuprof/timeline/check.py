@@ -254,11 +254,11 @@ def _text(report: _Report, stream: EventStream, source: _Scanned, rows: RowsSeen
 def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, rows: RowsSeen, unit: str) -> None:
     """Count rows that cross others on their thread, as each viewer reads them, and arrows that cannot be drawn."""
     start, dur, track = rows.columns()
-    # Begin rows last as long as the plan found.
-    dur = np.where(np.isnan(dur), columns.dur / 1000, dur)
+    complete = ~np.isnan(dur)
+    dur = np.where(complete, dur, columns.dur / 1000)  # begin rows last as long as the plan found
     slices = (columns.kind == SLICE) & np.isfinite(start) & np.isfinite(dur)
-    start, dur, track = start[slices], dur[slices], track[slices].astype(np.int64)
-    dropped = dropped_by_perfetto(rows.drawn_on(track, perfetto_track), start, dur)
+    start, dur, track, complete = start[slices], dur[slices], track[slices].astype(np.int64), complete[slices]
+    dropped = dropped_by_perfetto(rows.drawn_on(track, perfetto_track), start, dur, complete)
     across = crossed_in_chrome(rows.drawn_on(track, lambda pid, tid: (str(pid), str(tid))), start, dur, unit=unit)
     truly = crossing(track, columns.start[slices], (columns.start + columns.dur)[slices]) if dropped or across else 0
     why = "half-overlap another row of their thread (annotations across python frames, kernels at one time)"
@@ -327,7 +327,11 @@ def _tensorboard(report: _Report, stream: EventStream, rows: RowsSeen, plan: Fil
     add(FAILS, seen["args"] + seen["identifiers"], "rows whose arguments it cannot use lose the whole file")
     add(FAILS, seen["host_tid"], "host rows whose thread is no number lose the whole file")
     add(FAILS, seen["step_number"], "ProfilerStep# rows without a number lose the whole file")
-    add(FAILS, seen["device_step"], "ProfilerStep# rows on the device leave the run empty")
+    add(
+        FAILS if tab.launches_kernels() else LOSES,
+        seen["device_step"],
+        "ProfilerStep# rows on the device count as steps of their own; with launches that it links, the run is empty",
+    )
     add(FAILS, tab.lost_without_device(), "launched kernels without a device number lose the whole file")
     add(FAILS, seen["device_no_number"] + seen["device_64"], "devices that are no number below 64 lose the whole file")
     add(LOSES, seen["memory_device"], "memory samples of a device type that is not 0 or 1: no memory curve")

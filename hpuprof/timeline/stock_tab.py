@@ -97,9 +97,8 @@ class StockTab:
         args = self._args(row)
         if args is None:
             return
-        if not isinstance(args.correlation, (int, float, str, type(None))) or not isinstance(
-            args.external_id, (int, float, str, type(None))
-        ):
+        joined = (args.correlation if cat in (*_KERNELS, "runtime") else None, args.external_id)
+        if cat != "python_function" and not all(isinstance(i, (int, float, str, type(None))) for i in joined):
             self.seen["identifiers"] += 1
         else:
             self._node(row, cat, name, ts, args)
@@ -141,6 +140,10 @@ class StockTab:
             for (correlation, numbered), count in self.kernels.items()
             if not numbered and correlation in self.launched and self.launched[correlation] in known
         )
+
+    def launches_kernels(self) -> bool:
+        """Whether any kernel belongs to a launch call."""
+        return any(correlation in self.launched for correlation, _ in self.kernels)
 
     def without_device(self) -> bool:
         """Whether no kernel has a device number: no GPU summary."""
