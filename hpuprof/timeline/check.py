@@ -160,7 +160,7 @@ def check_file(path: str | Path) -> Checked:
         report.add(CHROME, FAILS, 1, "a displayTimeUnit that is neither ms nor ns stops the loading")
     _viewer_rows(report, seen)
     _tensorboard(report, stream, seen, plan)
-    _sizes(report, stream.log.bytes_read)
+    _sizes(report, stream.log.bytes_read, first_step=min(seen.tab.steps, default=0))
     return report.finish(stream.log.bytes_read, seen.rows)
 
 
@@ -360,8 +360,8 @@ def _tensorboard(report: _Report, stream: EventStream, rows: RowsSeen, plan: Fil
     add(NOTE, seen["loader"], "DataLoader rows that are annotations: DataLoader time counts as 0")
 
 
-def _sizes(report: _Report, size: int) -> None:
-    smaller = f"hpuprof merge {quote(report.path)} --steps A:B -o part.json.gz"
+def _sizes(report: _Report, size: int, *, first_step: int) -> None:
+    smaller = f"{report.merge} --steps {first_step}:{first_step + 2}"
     if size > _CHROME_LIMIT:
         report.add(CHROME, FAILS, 1, "more than 512 MB of text; the browser cannot hold it as one string", smaller)
     if size > _PERFETTO_LIMIT:

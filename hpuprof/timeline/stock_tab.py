@@ -55,6 +55,7 @@ class StockTab:
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
         self.launched: dict[Any, Any] = {}  # correlation -> External id of the call
+        self.steps: set[int] = set()
         self.operators: set[Any] = set()
         self.others: set[Any] = set()  # External ids of what is no operator in its tables: steps and modules
         self.kernels: Counter[tuple[Any, bool]] = Counter()  # (correlation, whether it has a device)
@@ -114,7 +115,9 @@ class StockTab:
         elif cat == "runtime":
             self.launched[args.correlation] = args.external_id
         if step:
-            seen["step_number"] += whole(name.split("#")[1]) is None
+            number = whole(name.split("#")[1])
+            seen["step_number"] += number is None
+            self.steps |= set() if number is None else {number}
             seen["device_step"] += cat == "gpu_user_annotation"
         if step or module or cat in _OPERATORS or cat in _ANNOTATIONS:
             seen["host"] += step or cat in _OPERATORS
