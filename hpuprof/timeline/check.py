@@ -185,7 +185,8 @@ class _Report:
         name = re.sub(r"(?:\.pt\.trace)?\.(?:json|csv)(?:\.gz)?$", "", path)
         name = name if local_path(path) is not None else base_name(name)
         self.merge = f"hpuprof merge {quote(path)} -o {quote(name + '.merged.json.gz')}"
-        self.convert = f"hpuprof convert {quote(path)} -o {quote(name + '.tab')}"
+        # Not beside the trace: there it would be one more trace of its rank.
+        self.convert = f"hpuprof convert {quote(path)} -o tab"
 
     def add(self, viewer: str, severity: str, count: int, text: str, fix: str | None = None) -> None:
         """Add a problem unless there is no case of it; merging mends what the two timeline viewers dislike."""
