@@ -15,7 +15,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from hpuprof.errors import MissingDependencyError, UsageError
@@ -54,10 +54,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     """
 
     protocol_version = "HTTP/1.1"
-    extensions_map: ClassVar = {**http.server.SimpleHTTPRequestHandler.extensions_map, **_TYPES}
 
-    def __init__(self, *args: Any, trace: Path, token: str, **kwargs: Any) -> None:
-        self.trace, self.token = trace, token
+    def __init__(self, *args: Any, trace: Path, token: str, cookie: str, **kwargs: Any) -> None:
+        self.trace, self.token, self.cookie = trace, token, cookie
+        self.extensions_map = {**self.extensions_map, **_TYPES}
         super().__init__(*args, **kwargs)
 
     def do_GET(self) -> None:
@@ -94,13 +94,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     def _knows(self, told: str) -> bool:
         return secrets.compare_digest(told.encode(), self.token.encode())
 
-    @property
-    def _cookie_name(self) -> str:
-        return f"hpuprof_{self.server.server_address[1]}"  # browsers keep cookies by host, not by port
-
     def _cookie(self) -> str:
         try:
-            found = SimpleCookie(self.headers.get("Cookie", "")).get(self._cookie_name)
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.cookie)
         except CookieError:
             return ""
         return found.value if found else ""
@@ -111,7 +107,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             return
         self.send_response(HTTPStatus.SEE_OTHER)
         self.send_header("Location", "/")
-        self.send_header("Set-Cookie", f"{self._cookie_name}={self.token}; HttpOnly; SameSite=Strict; Path=/")
+        self.send_header("Set-Cookie", f"{self.cookie}={self.token}; HttpOnly; SameSite=Strict; Path=/")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -155,7 +151,10 @@ class Viewer(http.server.ThreadingHTTPServer):
 
     def __init__(self, trace: Path, *, port: int = 0) -> None:
         self.token = secrets.token_urlsafe(16)
-        handler = functools.partial(_Handler, trace=trace, token=self.token, directory=str(perfetto_files()))
+        cookie = f"hpuprof_{secrets.token_hex(4)}"  # browsers keep cookies by host, not by port
+        handler = functools.partial(
+            _Handler, trace=trace, token=self.token, cookie=cookie, directory=str(perfetto_files())
+        )
         try:
             super().__init__((HOST, port), handler)
         except (OSError, OverflowError) as error:
