@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,10 @@ def stock(path: Path, cache: Path) -> dict[str, Any] | None:
 
     logging.disable(logging.CRITICAL)
     try:
-        data = parser.RunProfileData.parse("worker", "1", str(path), str(cache))
-        profile = RunGenerator("worker", "1", data).generate_run_profile()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it uses what pandas will drop
+            data = parser.RunProfileData.parse("worker", "1", str(path), str(cache))
+            profile = RunGenerator("worker", "1", data).generate_run_profile()
     except Exception:  # noqa: BLE001  (a file that it cannot load ends it anyhow)
         return None
     finally:
