@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
-    from hpuprof.api import Run, analyze, check, compare, convert, load, merge, read_comparison, read_report, save
+    from hpuprof.api import (
+        Run,
+        analyze,
+        check,
+        check_all,
+        compare,
+        convert,
+        load,
+        merge,
+        read_comparison,
+        read_report,
+        save,
+    )
     from hpuprof.conversion.run import Conversion
     from hpuprof.errors import (
         ConfigError,
@@ -37,6 +49,7 @@ _HOME = {
         "Run",
         "analyze",
         "check",
+        "check_all",
         "compare",
         "convert",
         "load",
@@ -89,6 +102,7 @@ __all__ = [
     "__version__",
     "analyze",
     "check",
+    "check_all",
     "compare",
     "convert",
     "export",

@@ -467,15 +467,24 @@ def check(path: Source) -> Checked:
 
     Raises InputError for a missing path, TraceFormatError when nothing in the file can be read.
     """
-    from hpuprof.timeline.check import check_file
+    if local_path(path) is not None and Path(path).is_dir():
+        raise InputError(f"{path} is a directory", hint="check_all takes directories, patterns and several paths")
+    (checked,) = check_all(path)
+    return checked
 
-    try:
-        open_regular(Path(path)).close()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file", hint="give a trace file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}", hint="give a trace file") from error
-    return check_file(path)
+
+def check_all(source: Source | Sequence[Source]) -> list[Checked]:
+    """As `check`, for every trace and merged timeline under paths, patterns or URLs, in the order given.
+
+    A file that cannot be read is told in its place (`error`). Raises InputError for a missing path, NoTracesFoundError when
+    there is no trace, TraceFormatError when no file can be read.
+    """
+    from hpuprof.timeline.check import check_paths
+
+    paths: Sequence[Source] = [source] if isinstance(source, (str, Path)) else list(source)
+    if not paths:
+        raise UsageError("nothing to check", hint="give a trace file or a directory")
+    return check_paths(paths)
 
 
 def convert(

@@ -133,6 +133,15 @@ def _look(candidate: Found) -> TraceFile | Skipped:
         return Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True, unreadable=True)
 
 
+def looks_like_trace(path: str) -> bool:
+    """Whether a file that a directory holds looks like a trace or a merged timeline; also one that cannot be read, by its name."""
+    try:
+        head = read_head(path)
+        return is_merged_timeline(head.lstrip()) or not _no_trace(head, path) or is_trace_name(base_name(path))
+    except OSError:
+        return is_trace_name(base_name(path))
+
+
 def _no_trace(head: bytes, path: str) -> str:
     """Return why a file is no trace, judged by its first bytes; empty when it may be one."""
     if not head.strip():

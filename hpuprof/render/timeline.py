@@ -46,6 +46,9 @@ def checked_text(checked: list[Checked]) -> str:
     """Return one block per file: a verdict per viewer, the reasons, and what mends them."""
     lines: list[str] = []
     for file in checked:
+        if file.error:
+            lines += [f"{clean(file.path)}  cannot be read: {clean(file.error)}", ""]
+            continue
         lines.append(f"{clean(file.path)}  ({size(file.bytes)} unpacked, {number(file.rows)} rows)")
         for viewer, verdict in file.verdicts.items():
             lines.append(f"  {viewer:<16} {_VERDICTS[verdict]}")

@@ -9,33 +9,31 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from shlex import quote
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from hpuprof.errors import TraceFormatError
-from hpuprof.ingest import dialects
-from hpuprof.ingest.columns import whole
+from hpuprof.errors import NoTracesFoundError, TraceFormatError
 from hpuprof.ingest.decode import EventStream
+from hpuprof.ingest.discover import looks_like_trace
 from hpuprof.ingest.hw_csv import looks_like_hw_csv
+from hpuprof.ingest.location import base_name, find, local_path, shown, state
 from hpuprof.ingest.source import ByteSource, read_head
-from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.partial import FailedFile
-from hpuprof.model.trace import Ints
-from hpuprof.naming import is_trace_name
+from hpuprof.naming import SUFFIXES, is_trace_name
 from hpuprof.scratch import scratch_folder
-from hpuprof.timeline.colours import COLOURS
+from hpuprof.timeline.nesting import crossed_in_chrome, crossing, dropped_by_perfetto, perfetto_track
 from hpuprof.timeline.plan import plan_file
 from hpuprof.timeline.planned import SLICE, Columns, FilePlan, PlanJob
-from hpuprof.timeline.rows import base_ns
+from hpuprof.timeline.rows_seen import RowsSeen
 
 PERFETTO, CHROME, TENSORBOARD = VIEWERS = ("Perfetto", "chrome://tracing", "TensorBoard")
 FAILS, LOSES, NOTE = "fails", "loses", "note"
-UNSET = msgspec.UNSET
 
 _CHROME_LIMIT = 512 << 20  # a V8 string holds no more
 _PERFETTO_LIMIT = 1_000_000_000  # the browser's trace processor has 2 GB (4 GB where it is built for 64 bits)
@@ -45,8 +43,6 @@ _HELD = 1 << 20
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _NOT_FINITE = re.compile(rb"[:,\[]\s*(?:-?Infinity|NaN)\s*[,}\]]")
 _TRAILING = re.compile(rb'\}\s*,\s*\](?=\s*(?:,\s*"|\}|\Z))')
-_STEP = re.compile(r"ProfilerStep#(?!\d+$)")
-_KERNEL_CATS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +65,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     rows: Annotated[int, Meta(description="Rows read, metadata included.")]
     verdicts: Annotated[dict[str, str], Meta(description="By viewer: ok, loses or fails.")]
     problems: Annotated[list[Problem], Meta(description="Why, worst first.")]
+    error: Annotated[str, Meta(description="Why nothing in it can be read; else empty.")] = ""
 
 
 class _Scanned(ByteSource):
@@ -106,6 +103,34 @@ class _Scanned(ByteSource):
             self.seen["not_finite"] += len(_NOT_FINITE.findall(text))
 
 
+def check_paths(paths: Sequence[str | Path]) -> list[Checked]:
+    """Check every trace under paths: files as they are, directories and patterns searched for traces and merged timelines.
+
+    A file that cannot be read is told in its place (`error`). Raises InputError for a path that is not there,
+    NoTracesFoundError when nothing looks like a trace, and TraceFormatError when no file can be read.
+    """
+    found: dict[str, None] = {}
+    for given in paths:
+        for place, _, explicit in find(given, SUFFIXES):
+            if explicit or looks_like_trace(place):
+                found.setdefault(place)
+    if not found:
+        where = ", ".join(shown(p) for p in paths)
+        raise NoTracesFoundError(f"no trace found in {where}", hint="give a directory with *.pt.trace.json[.gz] files")
+    checked = []
+    errors = []
+    for place in found:
+        try:
+            checked.append(check_file(place))
+        except TraceFormatError as error:
+            errors.append(error)
+            checked.append(_unreadable(place, error))
+    if len(errors) == len(checked):
+        more = f" (and {len(errors) - 1} more files)" if len(errors) > 1 else ""
+        raise TraceFormatError(errors[0].message + more, path=errors[0].path, hint=errors[0].hint)
+    return checked
+
+
 def check_file(path: str | Path) -> Checked:
     """Check one trace file. Raises TraceFormatError when nothing in it can be read."""
     path = str(path)
@@ -114,12 +139,12 @@ def check_file(path: str | Path) -> Checked:
             return _csv(path)
         source = _Scanned(path)
         stream = EventStream(source, whole=True)
-        seen = _Rows()
+        seen = RowsSeen()
         for rows in stream:
             seen.feed(rows)  # type: ignore[arg-type]
     except OSError as error:
         raise TraceFormatError(
-            f"{path}: cannot be read: {error.strerror or error}",
+            f"{shown(path)}: cannot be read: {error.strerror or error}",
             path=path,
             hint="check that it exists and that you may read it",
         ) from error
@@ -128,12 +153,17 @@ def check_file(path: str | Path) -> Checked:
         if isinstance(plan, FailedFile):
             raise TraceFormatError(plan.message, path=path, offset=plan.offset or 0, hint=plan.hint)
         columns = Columns.load(plan.spool)
+    if len(columns.kind) != seen.rows:
+        raise TraceFormatError(f"{shown(path)}: the file changed while it was read", path=path, hint="try again")
     report = _Report(path)
+    unit = stream.log.header.get("displayTimeUnit")
     _text(report, stream, source, seen)
-    _lost_rows(report, plan, columns, base_ns(stream.log.header))
+    _lost_rows(report, plan, columns, seen, "ns" if unit == "ns" else "ms")
+    if unit and unit not in ("ns", "ms"):
+        report.add(CHROME, FAILS, 1, "a displayTimeUnit that is neither ms nor ns stops the loading")
     _viewer_rows(report, seen)
-    _tensorboard(report, stream, seen)
-    _sizes(report, stream.log.bytes_read)
+    _tensorboard(report, stream, seen, plan)
+    _sizes(report, stream.log.bytes_read, first_step=min(seen.tab.steps, default=0))
     return report.finish(stream.log.bytes_read, seen.rows)
 
 
@@ -141,7 +171,14 @@ def _csv(path: str) -> Checked:
     report = _Report(path)
     for viewer in VIEWERS:
         report.add(viewer, FAILS, 1, "a table of the hardware profiler, not a Chrome trace")
-    return report.finish(Path(path).stat().st_size, 0)
+    return report.finish(state(path).bytes, 0)
+
+
+def _unreadable(path: str, error: TraceFormatError) -> Checked:
+    report = _Report(path)
+    for viewer in VIEWERS:
+        report.add(viewer, FAILS, 1, error.message, fix="")
+    return report.finish(0, 0, error=error.message)
 
 
 class _Report:
@@ -149,146 +186,30 @@ class _Report:
         self.path = path
         self.problems: list[Problem] = []
         name = re.sub(r"(?:\.pt\.trace)?\.(?:json|csv)(?:\.gz)?$", "", path)
-        self.merge = f"hpuprof merge {_quoted(path)} -o {_quoted(name + '.merged.json.gz')}"
+        name = name if local_path(path) is not None else base_name(name)
+        self.merge = f"hpuprof merge {quote(path)} -o {quote(name + '.merged.json.gz')}"
+        # Not beside the trace: there it would be one more trace of its rank.
+        self.convert = f"hpuprof convert {quote(path)} -o tab"
 
     def add(self, viewer: str, severity: str, count: int, text: str, fix: str | None = None) -> None:
         """Add a problem unless there is no case of it; merging mends what the two timeline viewers dislike."""
         if not count:
             return
         if fix is None:
-            fix = self.merge if viewer != TENSORBOARD else f"hpuprof convert {_quoted(self.path)} --for tensorboard"
+            fix = self.merge if viewer != TENSORBOARD else self.convert
         self.problems.append(Problem(viewer=viewer, severity=severity, count=count, text=text, fix=fix))
 
-    def finish(self, size: int, rows: int) -> Checked:
+    def finish(self, size: int, rows: int, *, error: str = "") -> Checked:
         order = {FAILS: 0, LOSES: 1, NOTE: 2}
         self.problems.sort(key=lambda p: (VIEWERS.index(p.viewer), order[p.severity]))
         verdicts = {}
         for viewer in VIEWERS:
             found = {p.severity for p in self.problems if p.viewer == viewer}
             verdicts[viewer] = FAILS if FAILS in found else LOSES if LOSES in found else "ok"
-        return Checked(path=self.path, bytes=size, rows=rows, verdicts=verdicts, problems=self.problems)
+        return Checked(path=self.path, bytes=size, rows=rows, verdicts=verdicts, problems=self.problems, error=error)
 
 
-class _Rows:
-    """Counts what the viewers stumble over, row by row."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.seen: Counter[str] = Counter()
-        self.cats: Counter[str] = Counter()
-        self.names: dict[str, set[str]] = {}
-
-    def feed(self, rows: list[WholeEvent]) -> None:
-        self.rows += len(rows)
-        for row in rows:
-            self._common(row)
-            check = getattr(self, f"_{_PHASES.get(row.ph, 'other')}")
-            check(row)
-
-    def _common(self, row: WholeEvent) -> None:
-        seen = self.seen
-        if bytes(row.ts) in (b"", b"null") and row.ph != "M":
-            seen["timeless"] += 1
-        if not isinstance(row.name, str):
-            seen["unnamed" if row.name is UNSET else "name_no_text"] += 1
-        if row.cat is not UNSET and not isinstance(row.cat, str):
-            seen["cat_no_text"] += 1
-        if row.cname is not UNSET and row.cname not in COLOURS:
-            seen["colour"] += 1
-        for value, what in ((row.pid, "pid"), (row.tid, "tid")):
-            number = whole(value) if value is not UNSET else None
-            if value is UNSET or value is None:
-                seen[f"no_{what}"] += 1
-            elif number is None:
-                seen["text_id"] += 1
-            elif not 0 <= number < 2**32:
-                seen["far_id"] += 1
-
-    def _slice(self, row: WholeEvent) -> None:
-        seen, cat = self.seen, row.cat if isinstance(row.cat, str) else ""
-        self.cats[cat.lower()] += 1
-        if row.dur is UNSET or row.dur is None:
-            seen["endless"] += 1
-        if not cat:
-            seen["uncategorised"] += 1
-        rule = dialects.row_rule(cat, lane=False)
-        if rule and rule.target == "host" and whole(row.tid) is None:
-            seen["host_tid"] += 1
-        if isinstance(row.name, str) and row.name.startswith("ProfilerStep#"):
-            seen["step_number"] += bool(_STEP.match(row.name))
-            seen["device_step"] += cat.lower() == "gpu_user_annotation"
-        if cat.lower() == "kernel":
-            device = _args(row).get("device")
-            if not isinstance(device, int):
-                seen["kernel_without_device"] += 1
-            elif device >= 64:
-                seen["kernel_device_64"] += 1
-        elif cat.lower() in ("cuda_runtime", "cuda_driver", "privateuse1_runtime", "hip_runtime", "xpu_runtime"):
-            seen["launches"] += 1
-
-    def _mark(self, row: WholeEvent) -> None:  # noqa: ARG002
-        self.seen["marks"] += 1
-
-    def _flow(self, row: WholeEvent) -> None:
-        if row.id is UNSET or row.id is None:
-            self.seen["flow_without_id"] += 1
-        elif not isinstance(row.id, int):
-            self.seen["flow_text_id"] += 1
-        if row.ph == "f" and row.bp != "e":
-            self.seen["flow_unbound"] += 1
-
-    def _counter(self, row: WholeEvent) -> None:
-        values = list(_args(row).values())
-        self.seen["counter_null"] += None in values
-        if not values or not all(isinstance(v, (int, float)) or _numeric(v) for v in values):
-            self.seen["counter"] += 1
-
-    def _async(self, row: WholeEvent) -> None:
-        if row.id is UNSET and row.id2 is UNSET:
-            self.seen["async_without_id"] += 1
-        if row.cat is UNSET:
-            self.seen["async_without_cat"] += 1
-        if row.ph in "STpF":
-            self.seen["async_legacy"] += 1
-
-    def _metadata(self, row: WholeEvent) -> None:
-        if row.args is UNSET:
-            self.seen["metadata_without_args"] += 1
-        elif row.name == "process_name":
-            self.names.setdefault(str(row.pid), set()).add(str(_args(row).get("name")))
-
-    def _instant(self, row: WholeEvent) -> None:
-        if row.name == "[memory]":
-            self.seen["memory"] += 1
-            if _args(row).get("Device Type") not in (0, 1):
-                self.seen["memory_device"] += 1
-
-    def _other(self, row: WholeEvent) -> None:
-        pass
-
-
-_PHASES = {
-    "X": "slice", "B": "mark", "E": "mark", "s": "flow", "t": "flow", "f": "flow", "C": "counter", "M": "metadata",
-    **dict.fromkeys("bneSTpF", "async"), **dict.fromkeys("iI", "instant"),
-}  # fmt: skip
-
-
-def _args(row: WholeEvent) -> dict[str, Any]:
-    try:
-        args = msgspec.json.decode(row.args) if row.args is not UNSET else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
-    return args if isinstance(args, dict) else {}
-
-
-def _numeric(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(np.isfinite(float(value)))
-    except ValueError:
-        return False
-
-
-def _text(report: _Report, stream: EventStream, source: _Scanned, rows: _Rows) -> None:
+def _text(report: _Report, stream: EventStream, source: _Scanned, rows: RowsSeen) -> None:
     """Check the text: what is no strict JSON, and what is but is not read."""
     log, seen = stream.log, source.seen
     notes = {note.code: note for note in log.notes}
@@ -336,23 +257,26 @@ def _text(report: _Report, stream: EventStream, source: _Scanned, rows: _Rows) -
     )
 
 
-def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, base: int) -> None:
-    """Count rows that cross others on their thread, and arrows that cannot be drawn."""
-    rows = np.flatnonzero(columns.kind == SLICE)
-    keys = {(p.pid, p.tid): i for i, p in enumerate(plan.places)}
-    tracks = np.array([keys[p.pid, p.tid] for p in plan.places] or [0], dtype=np.int64)[columns.slot[rows]]
-    start, dur = columns.start[rows], columns.dur[rows]
-    crossing = _crossing(tracks, start, start + dur)
+def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, rows: RowsSeen, unit: str) -> None:
+    """Count rows that cross others on their thread, as each viewer reads them, and arrows that cannot be drawn."""
+    start, dur, track = rows.columns()
+    complete = ~np.isnan(dur)
+    dur = np.where(complete, dur, columns.dur / 1000)  # begin rows last as long as the plan found
+    slices = (columns.kind == SLICE) & np.isfinite(start) & np.isfinite(dur)
+    start, dur, track, complete = start[slices], dur[slices], track[slices].astype(np.int64), complete[slices]
+    dropped = dropped_by_perfetto(rows.drawn_on(track, perfetto_track), start, dur, complete)
+    across = crossed_in_chrome(rows.drawn_on(track, lambda pid, tid: (str(pid), str(tid))), start, dur, unit=unit)
+    truly = crossing(track, columns.start[slices], (columns.start + columns.dur)[slices]) if dropped or across else 0
     why = "half-overlap another row of their thread (annotations across python frames, kernels at one time)"
-    report.add(PERFETTO, LOSES, crossing, f"rows {why} and are dropped (since v57 drawn apart)")
-    report.add(CHROME, LOSES, crossing, f"rows {why} and are drawn as if they nested")
-    # Both read stamps as doubles of µs: exact to the ns up to 2^43 µs, some 100 days.
-    whole_us, rest_ns = np.divmod(start - base, 1000)
-    rounded = np.rint((whole_us + rest_ns / 1000.0) * 1000.0).astype(np.int64)
-    more = _crossing(tracks, rounded, rounded + dur) - crossing if len(rows) else 0
-    why = "more half-overlap another row once stamps as large as these are rounded to doubles"
-    for viewer in (PERFETTO, CHROME):
-        report.add(viewer, LOSES, max(more, 0), f"rows or so {why}")
+    more = (
+        "more half-overlap another row as it reads them (large stamps as doubles, thread numbers that it cannot hold)"
+    )
+    for viewer, count, what in (
+        (PERFETTO, dropped, "are dropped (since v57 drawn apart)"),
+        (CHROME, across, "are drawn as if they nested"),
+    ):
+        report.add(viewer, LOSES, min(count, truly), f"rows {why} and {what}")
+        report.add(viewer, LOSES, count - min(count, truly), f"rows {more} and {what}")
     further = sum(len(ids) for ids in columns.copies.values())
     report.add(CHROME, LOSES, further, "arrows from a start that has several ends; only the first is drawn")
     undrawn = plan.counts.get("flow_points_without_partner", 0) + plan.counts.get("flow_points_outside_slices", 0)
@@ -361,24 +285,7 @@ def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, base: int) -> 
         report.add(viewer, NOTE, undrawn, text, fix="")
 
 
-def _crossing(tracks: Ints, start: Ints, end: Ints) -> int:
-    """Count rows that begin inside another row of their track and end after it, as a viewer meets them."""
-    found, on = 0, -1
-    stack: list[int] = []
-    order = np.lexsort((np.arange(len(start)), -end, start, tracks))
-    for track, low, high in zip(tracks[order].tolist(), start[order].tolist(), end[order].tolist(), strict=True):
-        if track != on:
-            on, stack = track, []
-        while stack and stack[-1] <= low:
-            stack.pop()
-        if stack and high > stack[-1]:
-            found += 1
-            continue
-        stack.append(high)
-    return found
-
-
-def _viewer_rows(report: _Report, rows: _Rows) -> None:
+def _viewer_rows(report: _Report, rows: RowsSeen) -> None:
     seen, add = rows.seen, report.add
     bad = seen["unnamed"] + seen["name_no_text"] + seen["cat_no_text"]
     add(CHROME, FAILS, bad, "rows whose name or category is no text stop the loading (TypeError)")
@@ -389,7 +296,12 @@ def _viewer_rows(report: _Report, rows: _Rows) -> None:
         add(viewer, LOSES, seen["timeless"], "rows without a time stamp", fix="")
     add(PERFETTO, LOSES, seen["endless"], "rows without a duration are dropped")
     add(CHROME, NOTE, seen["endless"], "rows without a duration are drawn to the end")
-    add(PERFETTO, LOSES, seen["far_id"], "process or thread numbers below 0 or of 2^32 and more are lost")
+    add(
+        PERFETTO,
+        LOSES,
+        seen["far_id"],
+        "rows whose thread or process number is below 0 or from 2^32 are drawn on the main thread, or in process 0",
+    )
     add(PERFETTO, NOTE, seen["text_id"], "process or thread numbers that are text are replaced with other numbers")
     add(PERFETTO, LOSES, seen["counter"], "counters with a value that is no number")
     ids = seen["flow_text_id"] + seen["flow_without_id"]
@@ -405,49 +317,60 @@ def _viewer_rows(report: _Report, rows: _Rows) -> None:
         add(viewer, NOTE, contested, "processes with several names; the last one shows")
 
 
-def _tensorboard(report: _Report, stream: EventStream, rows: _Rows) -> None:
-    """Check what torch-tb-profiler 0.4.x needs. It parses with Python, so it takes NaN and bad UTF-8."""
-    seen, name = rows.seen, Path(report.path).name
-    header = stream.log.header
+def _tensorboard(report: _Report, stream: EventStream, rows: RowsSeen, plan: FilePlan) -> None:
+    """Say what torch-tb-profiler 0.4.x does with it. It parses with Python, so it takes NaN and bad UTF-8."""
+    tab, name = rows.tab, base_name(report.path)
+    seen, header = tab.seen, stream.log.header
 
     def add(severity: str, count: int, text: str, fix: str | None = None) -> None:
         report.add(TENSORBOARD, severity, count, text, fix)
 
     if not is_trace_name(name):
         add(FAILS, 1, "the name does not end in .pt.trace.json[.gz], so it is not found", "rename it")
-    add(FAILS, seen["unnamed"], "rows without a name lose the whole file")
+    add(FAILS, seen["unnamed"], "rows whose name is no text lose the whole file")
     add(FAILS, seen["uncategorised"] + seen["endless"], "rows without category or duration lose the whole file")
+    add(FAILS, seen["text_stamp"], "rows whose time stamp is no number lose the whole file")
+    add(FAILS, seen["args"] + seen["identifiers"], "rows whose arguments it cannot use lose the whole file")
     add(FAILS, seen["host_tid"], "host rows whose thread is no number lose the whole file")
     add(FAILS, seen["step_number"], "ProfilerStep# rows without a number lose the whole file")
-    add(FAILS, seen["device_step"], "ProfilerStep# rows on the device leave the run empty")
-    add(FAILS, seen["kernel_without_device"], "kernels without a device number lose the whole file")
-    add(FAILS, seen["kernel_device_64"], "devices numbered 64 and more lose the whole file")
+    add(
+        FAILS if tab.launches_kernels() else LOSES,
+        seen["device_step"],
+        "ProfilerStep# rows on the device count as steps of their own; with launches that it links, the run is empty",
+    )
+    add(FAILS, tab.lost_without_device(), "launched kernels without a device number lose the whole file")
+    add(FAILS, seen["device_no_number"] + seen["device_64"], "devices that are no number below 64 lose the whole file")
     add(LOSES, seen["memory_device"], "memory samples of a device type that is not 0 or 1: no memory curve")
-    kernels = sum(rows.cats[c] for c in _KERNEL_CATS)
-    hidden = rows.cats["hpu_op"] + rows.cats["mtia_ccp_events"]
-    if not kernels:
-        add(LOSES, hidden, "device rows of a category that it ignores: no device in any view")
-    else:
-        add(LOSES, seen["launches"], "launch calls of a category that it ignores: operators show no device time")
-        if stream.log.header.get("traceName") and "]" in str(header.get("traceName")):
-            add(LOSES, 1, "a ] behind the events (traceName): its Trace view stays blank")
+    kernels = seen["kernels"]
+    if not kernels + seen["copies"]:
+        add(LOSES, seen["hidden"], "device rows of a category that it ignores: no device in any view")
+    if kernels and tab.without_device():
+        add(LOSES, kernels, "kernels without a device number: no GPU summary and no utilisation")
+    if kernels and not tab.linked():
+        ignored = (
+            "launch calls of a category that it ignores" if seen["launches"] else "kernels that name no launch call"
+        )
+        add(LOSES, seen["launches"] or kernels, f"{ignored}: operators show no device time")
+    beside, times = tab.inflated(plan.engines)
+    add(
+        LOSES,
+        beside,
+        f"lanes of a kernel that ran on several engines: the Kernel view adds them up, {times:.1f} times its time",
+    )
+    if kernels and not seen["host"]:
+        add(LOSES, kernels, "kernels without any operator or step of the host: the Overview's times mean nothing")
+    if kernels + seen["copies"] and "]" in str(header.get("traceName", "")):
+        add(LOSES, 1, "a ] behind the events (traceName): its Trace view stays blank")
     if header.get("Framework") == "pytorch-lightning":
         add(LOSES, 1, "the Framework entry of Lightning: no Module view, and no Lightning view")
-    loader = "user_annotation" in rows.cats
-    add(NOTE, int(loader), "DataLoader time counts as 0, as it is an annotation")
+    add(NOTE, seen["loader"], "DataLoader rows that are annotations: DataLoader time counts as 0")
 
 
-def _sizes(report: _Report, size: int) -> None:
-    smaller = f"hpuprof merge {_quoted(report.path)} --steps A:B -o part.json.gz"
+def _sizes(report: _Report, size: int, *, first_step: int) -> None:
+    smaller = f"{report.merge} --steps {first_step}:{first_step + 2}"
     if size > _CHROME_LIMIT:
         report.add(CHROME, FAILS, 1, "more than 512 MB of text; the browser cannot hold it as one string", smaller)
     if size > _PERFETTO_LIMIT:
         report.add(PERFETTO, LOSES, 1, "more than 1 GB; the browser's 2 GB of memory may not suffice", smaller)
     if size > _TENSORBOARD_LIMIT:
         report.add(TENSORBOARD, LOSES, 1, "more than 500 MB; its Trace view stays blank", smaller)
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)

@@ -1,5 +1,9 @@
 """Names of colours that chrome://tracing knows; another one in a row makes it refuse the file (catapult, color_scheme.html)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 COLOURS = frozenset(
     [
         "thread_state_uninterruptible",
@@ -38,3 +42,8 @@ COLOURS = frozenset(
         "cq_build_attempt_failed",
     ]
 )
+
+
+def known(colour: Any) -> bool:
+    """Whether chrome://tracing knows a row's `cname`, which may be of any JSON type."""
+    return isinstance(colour, str) and colour in COLOURS

@@ -26,6 +26,7 @@ class _Process:
     source: str
     device: bool
     label: str
+    joined: tuple[int, str] | None = None  # its rank and name as another tool joined them
     slices: int = 0
     threads: set[int] = field(default_factory=set)
     named: list[tuple[tuple[Any, ...], int, str]] = field(default_factory=list)  # order, tid, name
@@ -97,7 +98,7 @@ class Layout:
                 label = labels[-1]
             if split and not device:
                 label = next((n for n in plan.names.process.get(pid, []) if n != label), "")
-            self._processes[key] = _Process(number, pid, device, label)
+            self._processes[key] = _Process(number, pid, device, label, plan.names.joined(pid))
         process = self._processes[key]
         process.device = process.device or device
         return process
@@ -133,7 +134,16 @@ class Layout:
         rows: list[dict[str, Any]] = []
         for rank in sorted({rank for rank, _, _ in self._processes}):
             mine = [p for (r, _, _), p in self._processes.items() if r == rank]
-            mine.sort(key=lambda p: (p.device, -p.slices if not p.device else 0, whole(p.source) or 0, p.source, p.pid))
+            mine.sort(
+                key=lambda p: (
+                    p.joined[0] if p.joined else -1,
+                    p.device,
+                    -p.slices if not p.device else 0,
+                    whole(p.source) or 0,
+                    p.source,
+                    p.pid,
+                )
+            )
             for i, process in enumerate(mine):
                 main = i == 0 and not process.device
                 rows += self._name(rank, process, sort=rank * 1000 + i, main=main)
@@ -144,8 +154,9 @@ class Layout:
         parts = [f"rank {rank}", self._hosts.get(rank, "")]
         if not main:
             parts.append(label or f"process {process.source or '?'}")
+        name = process.joined[1] if process.joined else " · ".join(p for p in parts if p)
         rows: list[tuple[str, int, dict[str, Any]]] = [
-            ("process_name", 0, {"name": " · ".join(p for p in parts if p)}),
+            ("process_name", 0, {"name": name}),
             ("process_sort_index", 0, {"sort_index": sort}),
             ("process_labels", 0, {"labels": ", ".join(p for p in (label, f"pid {process.source}") if p)}),
         ]

@@ -32,7 +32,7 @@ from hpuprof.timeline.layout import Layout
 from hpuprof.timeline.output import Segment, check_target, join_segments, write_segment
 from hpuprof.timeline.plan import plan_file
 from hpuprof.timeline.planned import FilePlan, PlanJob
-from hpuprof.timeline.steps import Selection, step_window
+from hpuprof.timeline.steps import Selection, StepsFound, no_such_step, step_window
 from hpuprof.timeline.write import WriteJob, write_file
 
 WRITTEN_ANEW = "metadata rows (written anew)"
@@ -142,11 +142,11 @@ def merge_files(
         raise UsageError(f"{path} is one of the traces to merge", hint="write to another file")
     chosen = _choose(files, identities, options)
     with scratch_folder("merge") as spool:
-        windows = _windows([f for f, _ in chosen], options.steps, jobs=jobs, executor=executor)
+        found = _windows([f for f, _ in chosen], options.steps, jobs=jobs, executor=executor)
         jobs_todo = [
-            PlanJob(file.path, file.name, str(Path(spool) / str(i)), window)
-            for i, ((file, _), window) in enumerate(zip(chosen, windows, strict=True))
-            if options.steps is None or window
+            PlanJob(file.path, file.name, str(Path(spool) / str(i)), found[i].window if found else None)
+            for i, (file, _) in enumerate(chosen)
+            if not found or found[i].window
         ]
         by_path = {file.path: (file, who) for file, who in chosen}
         plans: list[FilePlan] = []
@@ -164,9 +164,7 @@ def merge_files(
                 raise TraceFormatError(
                     failed[0].message + more, path=failed[0].path, offset=failed[0].offset or 0, hint=failed[0].hint
                 )
-            raise InsufficientDataError(
-                f"no step {options.steps} in {len(chosen)} files", hint="`hpuprof inspect` shows the steps of each file"
-            )
+            raise no_such_step(options.steps or Selection(), found, [who.rank for _, who in chosen])
         who = _identify_again([by_path[p.path][0] for p in plans], plans, rank_from)
         if strict:
             _refuse_losses(_diagnostics(plans, failed, skipped, ""))
@@ -174,7 +172,11 @@ def merge_files(
         def run(todo: Sequence[WriteJob]) -> Iterator[Segment]:
             return map_ordered(write_file, todo, jobs=jobs, executor=executor)
 
-        return _write(plans, who, path, options, failed, skipped, progress, run)
+        merged = _write(plans, who, path, options, failed, skipped, progress, run)
+        without = sum(not file.window for file in found)
+        if without:
+            merged.left_out["files without these steps"] = without
+        return merged
 
 
 def _refuse_losses(diagnostics: list[DiagnosticRow]) -> None:
@@ -204,9 +206,9 @@ def _choose(
 
 def _windows(
     files: Sequence[TraceFile], steps: Selection | None, *, jobs: int, executor: Executor | None
-) -> list[tuple[int, int] | None]:
+) -> list[StepsFound]:
     if steps is None:
-        return [None] * len(files)
+        return []
     return list(map_ordered(step_window, [(f.path, steps) for f in files], jobs=jobs, executor=executor))
 
 

@@ -39,6 +39,7 @@ from hpuprof.timeline.planned import (
     LEFT_OUT,
     LONE_END,
     POINT,
+    RANK_IN_NAME,
     SLICE,
     WAIT,
     FilePlan,
@@ -124,6 +125,9 @@ class _Collector:
 
     def _other(self, row: WholeEvent, at: int, *, timed: bool) -> int:
         phase = row.ph
+        if not isinstance(phase, str) or len(phase) != 1:
+            self.note("HP112", 1, "rows whose phase is no letter were left out")
+            return LEFT_OUT
         if phase == "M":
             self._metadata(row)
             return LEFT_OUT
@@ -157,6 +161,9 @@ class _Collector:
         pid, key, name = _text(row.pid), (_text(row.pid), _text(row.tid)), args.get("name")
         if row.name == "process_name" and isinstance(name, str):
             self.names.process.setdefault(pid, []).append(name)
+            noted = match[1] if (match := RANK_IN_NAME.search(name)) else args.get("rank")
+            if (number := whole(noted)) is not None:
+                self.names.rank[pid] = number
         elif row.name == "process_labels" and isinstance(args.get("labels"), str):
             self.names.labels.setdefault(pid, []).append(args["labels"])
         elif row.name == "thread_name" and isinstance(name, str):

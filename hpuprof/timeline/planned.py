@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from hpuprof.ingest import dialects
 from hpuprof.ingest.recover import Note
 from hpuprof.model.trace import Bytes8, Ints
 
+# TraceLens TraceFuse names processes "RANK 3 - GPU", and notes the rank in the arguments of every row, these too.
+RANK_IN_NAME = re.compile(r"\brank\W{0,3}(\d{1,9})\b", re.IGNORECASE)
 LEFT_OUT, SLICE, FLOW, COUNTER, ASYNC, POINT, LONE_END = range(7)
 FRAME, DEVICE, ANNOTATION, WAIT = range(4)
 GROUP_NAMES = {FRAME: "", DEVICE: "device", ANNOTATION: "annotations", WAIT: "waits"}
@@ -39,9 +42,18 @@ class Names:
 
     process: dict[str, list[str]] = field(default_factory=dict)
     labels: dict[str, list[str]] = field(default_factory=dict)
+    rank: dict[str, int] = field(default_factory=dict)  # as another tool noted it that joined the ranks in one file
     thread: dict[tuple[str, str], str] = field(default_factory=dict)
     thread_sort: dict[tuple[str, str], int] = field(default_factory=dict)
     rows: int = 0
+
+    def joined(self, pid: str) -> tuple[int, str] | None:
+        """Return rank and name of a process where another tool joined several ranks in the file; None where none did."""
+        if pid not in self.rank or len(set(self.rank.values())) < 2:
+            return None
+        rank, name = self.rank[pid], (self.process.get(pid) or [""])[-1]
+        own = name if RANK_IN_NAME.search(name) else f"rank {rank} · {name}"
+        return rank, " · ".join([own, *self.labels.get(pid, [])[-1:]])
 
     def of_process(self, pid: str) -> str:
         """Return the name of a process: a device's own before any other, as writers disagree on process 0; else the last."""

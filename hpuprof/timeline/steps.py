@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hpuprof.analysis.steps import compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
-from hpuprof.errors import TraceFormatError, UsageError
+from hpuprof.errors import InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.ingest.read import read_trace
 
 _NUMBER = re.compile(r"#(\d+)$")
@@ -40,8 +42,15 @@ def parse_steps(text: str) -> Selection:
     return Selection(first, last)
 
 
-def step_window(job: tuple[str, Selection]) -> tuple[int, int] | None:
-    """Return the absolute window [ns) of the chosen steps of a file; None when it has none of them.
+class StepsFound(NamedTuple):
+    """What a file has of the chosen steps: the absolute window [ns), None for none of them, and the numbers of all its steps."""
+
+    window: tuple[int, int] | None
+    numbers: list[int]
+
+
+def step_window(job: tuple[str, Selection]) -> StepsFound:
+    """Look for the chosen steps in a file.
 
     Steps are numbered as their rows are (`ProfilerStep#12`), or from 0 where rows have no number or numbers repeat.
     """
@@ -49,7 +58,7 @@ def step_window(job: tuple[str, Selection]) -> tuple[int, int] | None:
     try:
         trace = read_trace(path)
     except TraceFormatError:
-        return None
+        return StepsFound(None, [])
     steps = find_steps(trace, track_roles(trace), compile_intervals(trace))
     named = [match for label in steps.labels if (match := _NUMBER.search(label))]
     numbers = [int(match[1]) for match in named]
@@ -57,6 +66,25 @@ def step_window(job: tuple[str, Selection]) -> tuple[int, int] | None:
         numbers = list(range(len(steps)))
     inside = [i for i, number in enumerate(numbers) if number in chosen]
     if not inside:
-        return None
+        return StepsFound(None, numbers)
     low, high = int(steps.start[inside].min()), int(steps.end[inside].max())
-    return low + trace.origin_ns, high + trace.origin_ns
+    return StepsFound((low + trace.origin_ns, high + trace.origin_ns), numbers)
+
+
+def no_such_step(chosen: Selection, found: Sequence[StepsFound], ranks: Sequence[int]) -> InsufficientDataError:
+    """Return the error for steps that no file has; it names those that there are."""
+    present = sorted({number for file in found for number in file.numbers})
+    files = f"{len(found)} file{'s' if len(found) != 1 else ''} of {_range('rank', sorted(set(ranks)))}"
+    if not present:
+        return InsufficientDataError(f"no step {chosen} in {files}: no step was found", hint="leave out --steps")
+    return InsufficientDataError(
+        f"no step {chosen} in {files}",
+        hint=f"present: {_range('step', present)}, as in --steps {present[0]}:{present[-1] + 1}",
+    )
+
+
+def _range(what: str, numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"{what} {numbers[0]}"
+    gapless = len(numbers) == numbers[-1] - numbers[0] + 1
+    return f"{what}s {numbers[0]} to {numbers[-1]}" + ("" if gapless else f" ({len(numbers)} of them)")

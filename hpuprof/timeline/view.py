@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import http.server
 import importlib.util
+import secrets
 import shutil
+from collections.abc import Callable
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from hpuprof.errors import MissingDependencyError, UsageError
 
@@ -37,34 +40,84 @@ def perfetto_files() -> Path:
     return folder
 
 
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
+# The UI asks Google who its user is, and looks for a trace processor on port 9001; what this page may reach is this server.
+_POLICY = (
+    "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; worker-src 'self' blob:; frame-ancestors 'none'"
+)
+
+
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the UI, and the trace under the name that the UI asks for."""
+    """Serves the UI to anybody on this machine, and the trace to whoever knows the token.
+
+    The address that is printed carries the token; a cookie keeps it, as the UI asks for the trace by a name of its own.
+    """
 
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, *args: Any, trace: Path, **kwargs: Any) -> None:
-        self.trace = trace
+    def __init__(self, *args: Any, trace: Path, token: str, cookie: str, **kwargs: Any) -> None:
+        self.trace, self.token, self.cookie = trace, token, cookie
+        self.extensions_map = {**self.extensions_map, **_TYPES}
         super().__init__(*args, **kwargs)
 
     def do_GET(self) -> None:
-        # A page of another site must not read traces by way of a name that resolves to this machine.
-        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in (HOST, "localhost"):
-            self.send_error(HTTPStatus.FORBIDDEN)
+        self._answer(super().do_GET)
+
+    def do_HEAD(self) -> None:
+        self._answer(super().do_HEAD)
+
+    def _answer(self, file: Callable[[], None]) -> None:
+        try:
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+            path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+        except ValueError:
+            self.send_error(HTTPStatus.BAD_REQUEST)
             return
-        path = urlsplit(self.path).path
-        if path in ("/vizviewer_info", "/file_info"):
+        told = query.get("token", [""])[0]
+        if host not in (HOST, "localhost"):
+            # A page of another site must not read traces by way of a name that resolves to this machine.
+            self.send_error(HTTPStatus.FORBIDDEN)
+        elif path in ("/vizviewer_info", "/file_info"):
             self._send_bytes(b"{}")
         elif path == "/localtrace":
-            self._send_trace()
+            if self._knows(told) or self._knows(self._cookie()):
+                self._send_trace()
+            else:
+                self.send_error(HTTPStatus.FORBIDDEN)
+        elif path == "/" and told:
+            self._keep_token(told)
+        elif "\0" in unquote(path):
+            self.send_error(HTTPStatus.NOT_FOUND)
         else:
-            super().do_GET()
+            file()
+
+    def _knows(self, told: str) -> bool:
+        return secrets.compare_digest(told.encode(), self.token.encode())
+
+    def _cookie(self) -> str:
+        try:
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.cookie)
+        except CookieError:
+            return ""
+        return found.value if found else ""
+
+    def _keep_token(self, told: str) -> None:
+        if not self._knows(told):
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return
+        self.send_response(HTTPStatus.SEE_OTHER)
+        self.send_header("Location", "/")
+        self.send_header("Set-Cookie", f"{self.cookie}={self.token}; HttpOnly; SameSite=Strict; Path=/")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def _send_bytes(self, body: bytes) -> None:
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _send_trace(self) -> None:
         try:
@@ -73,7 +126,8 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
                 self.send_header("Content-Type", "application/octet-stream")
                 self.send_header("Content-Length", str(self.trace.stat().st_size))
                 self.end_headers()
-                shutil.copyfileobj(handle, self.wfile)
+                if self.command != "HEAD":
+                    shutil.copyfileobj(handle, self.wfile)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         except OSError:
@@ -81,6 +135,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Content-Security-Policy", _POLICY)
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class calls it so)
@@ -93,7 +150,11 @@ class Viewer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, trace: Path, *, port: int = 0) -> None:
-        handler = functools.partial(_Handler, trace=trace, directory=str(perfetto_files()))
+        self.token = secrets.token_urlsafe(16)
+        cookie = f"hpuprof_{secrets.token_hex(4)}"  # browsers keep cookies by host, not by port
+        handler = functools.partial(
+            _Handler, trace=trace, token=self.token, cookie=cookie, directory=str(perfetto_files())
+        )
         try:
             super().__init__((HOST, port), handler)
         except (OSError, OverflowError) as error:
@@ -103,5 +164,5 @@ class Viewer(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Return the address of the page."""
-        return f"http://{HOST}:{self.server_address[1]}/"
+        """Return the address of the page, with the token that opens the trace."""
+        return f"http://{HOST}:{self.server_address[1]}/?token={self.token}"

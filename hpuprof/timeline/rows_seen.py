@@ -1,0 +1,142 @@
+"""Counts, row by row, what Perfetto and chrome://tracing stumble over, and keeps what their nesting needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hpuprof.ingest.columns import Interner, whole
+from hpuprof.ingest.wire import WholeEvent
+from hpuprof.model.trace import Ints
+from hpuprof.timeline.colours import known
+from hpuprof.timeline.nesting import Micros
+from hpuprof.timeline.stock_tab import StockTab
+
+UNSET = msgspec.UNSET
+
+
+class RowsSeen:
+    """Counts what the viewers stumble over, row by row."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.seen: Counter[str] = Counter()
+        self.names: dict[str, set[str]] = {}
+        self.tab = StockTab()
+        self.tracks = Interner()
+        self._start: list[Micros] = []
+        self._dur: list[Micros] = []
+        self._track: list[Any] = []
+
+    def feed(self, rows: list[WholeEvent]) -> None:
+        """Look at the next rows of the file."""
+        self.rows += len(rows)
+        start = np.array([_micros(bytes(row.ts).strip(b'" ')) for row in rows], dtype=np.float64)
+        self._start.append(start)
+        self._dur.append(np.array([_length(row) for row in rows], dtype=np.float64))
+        self._track.append(self.tracks.codes([(row.pid, row.tid) for row in rows]))
+        for row, ts in zip(rows, start.tolist(), strict=True):
+            self._common(row)
+            self.tab.feed(row, ts)
+            phase = _PHASES.get(row.ph) if isinstance(row.ph, str) else None
+            if phase:
+                getattr(self, f"_{phase}")(row)
+
+    def columns(self) -> tuple[Micros, Micros, Ints]:
+        """Return of each row its stamp (µs, NaN for none), its length as `_length` and the code of its (pid, tid) in `tracks`."""
+        return tuple(np.concatenate([np.empty(0), *parts]) for parts in (self._start, self._dur, self._track))  # type: ignore[return-value]
+
+    def drawn_on(self, track: Ints, place: Callable[[Any, Any], Any]) -> Ints:
+        """Return codes of the tracks that `place(pid, tid)` puts rows on, for codes of `tracks`."""
+        places = Interner()
+        of_code = [places[place(pid, tid)] for pid, tid in self.tracks]
+        return np.array(of_code, dtype=np.int64)[track]
+
+    def _common(self, row: WholeEvent) -> None:
+        seen = self.seen
+        if bytes(row.ts) in (b"", b"null") and row.ph != "M":
+            seen["timeless"] += 1
+        if not isinstance(row.name, str):
+            seen["unnamed" if row.name is UNSET else "name_no_text"] += 1
+        if row.cat is not UNSET and not isinstance(row.cat, str):
+            seen["cat_no_text"] += 1
+        if row.cname is not UNSET and not known(row.cname):
+            seen["colour"] += 1
+        for value, what in ((row.pid, "pid"), (row.tid, "tid")):
+            number = whole(value) if value is not UNSET else None
+            if value is UNSET or value is None:
+                seen[f"no_{what}"] += 1
+            elif number is None:
+                seen["text_id"] += 1
+            elif not 0 <= number < 2**32:
+                seen["far_id"] += 1
+
+    def _slice(self, row: WholeEvent) -> None:
+        self.seen["endless"] += row.dur is UNSET or row.dur is None
+
+    def _flow(self, row: WholeEvent) -> None:
+        if row.id is UNSET or row.id is None:
+            self.seen["flow_without_id"] += 1
+        elif not isinstance(row.id, int):
+            self.seen["flow_text_id"] += 1
+        if row.ph == "f" and row.bp != "e":
+            self.seen["flow_unbound"] += 1
+
+    def _counter(self, row: WholeEvent) -> None:
+        values = list(_args(row).values())
+        self.seen["counter_null"] += None in values
+        if not values or not all(isinstance(v, (int, float)) or _numeric(v) for v in values):
+            self.seen["counter"] += 1
+
+    def _async(self, row: WholeEvent) -> None:
+        if row.id is UNSET and row.id2 is UNSET:
+            self.seen["async_without_id"] += 1
+        if row.cat is UNSET:
+            self.seen["async_without_cat"] += 1
+        if row.ph in "STpF":
+            self.seen["async_legacy"] += 1
+
+    def _metadata(self, row: WholeEvent) -> None:
+        if row.args is UNSET:
+            self.seen["metadata_without_args"] += 1
+        elif row.name == "process_name":
+            self.names.setdefault(str(row.pid), set()).add(str(_args(row).get("name")))
+
+
+_PHASES = {
+    "X": "slice", **dict.fromkeys("stf", "flow"), "C": "counter", "M": "metadata", **dict.fromkeys("bneSTpF", "async"),
+}  # fmt: skip
+
+
+def _micros(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+def _length(row: WholeEvent) -> float:
+    """Return the length of a row in µs: infinite where it should have one and has not, NaN where it is told otherwise."""
+    if row.ph != "X":
+        return np.nan
+    length = _micros(row.dur)
+    return length if np.isfinite(length) else np.inf
+
+
+def _args(row: WholeEvent) -> dict[str, Any]:
+    try:
+        args = msgspec.json.decode(row.args) if row.args is not UNSET else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return args if isinstance(args, dict) else {}
+
+
+def _numeric(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(np.isfinite(float(value)))
+    except ValueError:
+        return False
