@@ -36,7 +36,7 @@ _ALL = (
     Diagnostic("HP113", "warning", "Ranks were guessed", "Neither the files nor their names give a rank, so names were numbered in order.", "Use `--rank-from`, or names such as `host_0.<time>.pt.trace.json`."),
     Diagnostic("HP114", "error", "A file could not be analysed", "It is no trace, or nothing in it could be read. The other files were analysed.", "Remove it or copy it again.", lossy=True),
     Diagnostic("HP115", "info", "Operators that outlive their parent", "Rows on one thread overlap without nesting; they were cut at the parent's end for self times.", "Nothing to do."),
-    Diagnostic("HP116", "info", "Device rows without a launch", "The launch lies outside the recording, or the writer gives no correlation (Habana's do not). Such rows count as device work but belong to no operator.", "Nothing to do; start the recording a step earlier to have fewer."),
+    Diagnostic("HP116", "info", "Device rows without a launch", "The launch lies outside the recording, or the writer gives no correlation and order does not tell it (HP190). Such rows count as device work but belong to no operator.", "Nothing to do; start the recording a step earlier to have fewer."),
     Diagnostic("HP117", "info", "Several devices in one process", "Device rows of several devices count together: busy means that any of them was.", "Give each device a process of its own to see them apart."),
     Diagnostic("HP118", "warning", "Ranks are missing", "The traces name more ranks than there are files.", "Collect the traces of all ranks."),
     Diagnostic("HP119", "warning", "Damaged compression", "The gzip stream is damaged or ends early. What came before was read.", "Copy the file again.", lossy=True),
@@ -58,6 +58,7 @@ _ALL = (
     Diagnostic("HP143", "info", "Collectives with missing members", "Rows of some ranks were lost or lie outside their recordings. Such collectives do not count as waiting.", "Record whole steps on all ranks."),
     Diagnostic("HP144", "info", "Process groups are not named", "The traces do not say which ranks take part in a collective; all ranks were assumed to.", "Newer PyTorch writes the group with each collective."),
     Diagnostic("HP145", "warning", "The replay misses the recorded steps", "Replayed without changes, steps differ by more than 5 % from the recorded ones: what bounds them is not in the model.", "Step times without the straggler are withheld; waiting and blame remain."),
+    Diagnostic("HP190", "info", "Launches matched by order", "The writer gives no correlation (Habana's do not). Launches and device rows were matched first in, first out: recipes, copies in, copies out and collectives each in a queue of their own, and a queue where that leaves many alone, or makes work wait beside an idle device, was left out. This decides the share of linked rows and what `hpuprof convert` draws; operators get no device time from it.", "Nothing to do."),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

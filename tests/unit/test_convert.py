@@ -84,6 +84,8 @@ def test_a_converted_trace_analyses_to_the_same_report(sample: str, samples: Pat
         [getattr(f, fact) for fact in facts] for f in before.data.files
     ]
     assert len(done.files) == len(before.data.files)
+    for report in (before, after):
+        assert [f.linked_fraction for f in report.data.files] == [f.linked for f in done.files], "one matching"
 
 
 @pytest.mark.parametrize("case", sorted(p.name for p in (Path(__file__).parents[1] / "cases").glob("*.trace.*")))
