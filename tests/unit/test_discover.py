@@ -168,3 +168,23 @@ def test_nothing_to_find_is_an_error(tmp_path: Path):
 def test_a_header_longer_than_the_head_does_not_hide_the_trace(tmp_path: Path):
     put(tmp_path, "t.json", distributedInfo={"rank": 2}, stackFrames="x" * 600_000)
     assert who(tmp_path) == {"t.json": (2, "inside the file")}
+
+
+@pytest.mark.parametrize(
+    ("names", "hosts"),
+    [
+        (["node_0", "node_1", "node_2"], ["node", "node", "node"]),  # our own names: host and rank
+        (["a_4242", "a_4243"], ["a", "a"]),  # processes of one host
+        (["node0_17", "node1_18"], ["node0", "node1"]),
+        (["node0_17", "node1_17", "node2_17"], [None, None, None]),  # copies of one name, counted
+        (["node1_17", "node2_17"], [None, None]),
+        (["node4_17", "node7_17"], ["node4", "node7"]),
+        (["worker0_step_12", "worker1_step_12"], [None, None]),
+    ],
+)
+def test_a_host_is_claimed_only_where_the_names_say_one(
+    names: list[str], hosts: list[str | None], tmp_path: Path
+) -> None:
+    for name in names:
+        put(tmp_path, f"{name}.1700000000.pt.trace.json")
+    assert [f.parts.host for f in discover([tmp_path])[0]] == hosts
