@@ -23,6 +23,7 @@ from hpuprof.analysis.threads import track_roles
 from hpuprof.conversion.identifiers import Amended, Identifiers
 from hpuprof.conversion.sheet import Sheet
 from hpuprof.conversion.shown import DeviceNodes, shown_steps
+from hpuprof.conversion.text import track_number
 from hpuprof.ingest import dialects
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -51,6 +52,11 @@ class Tab:
 def plan(trace: Trace) -> Tab:
     """Work out what a trace lacks for the tab."""
     return _Drawing(trace).tab()
+
+
+def _process(pid: str) -> int:
+    found = track_number(pid)
+    return _LANES if found is None else found
 
 
 class _Lanes:
@@ -90,8 +96,7 @@ class _Drawing:
         trace = self.trace
         direct = dialects.links_rows(trace.family, set(trace.categories))
         direct = direct and all(
-            trace.tracks[t].pid.isdecimal() and int(trace.tracks[t].pid) < 64
-            for t in np.unique(trace.device.track).tolist()
+            track_number(trace.tracks[t].pid) in range(64) for t in np.unique(trace.device.track).tolist()
         )
         steps = find_steps(trace, self.roles, compile_intervals(trace))
         steps_drawn = steps.source != "profiler_step"
@@ -130,14 +135,14 @@ class _Drawing:
     def _main(self) -> tuple[str, int]:
         """Return the process and thread that steps belong to; a trace of the device alone gets one of its own."""
         for track, role in zip(self.trace.tracks, self.roles.tolist(), strict=True):
-            if role == Role.MAIN and track.tid.isdecimal():
-                pid, tid = track.os_thread.split("/", 1)
-                return pid, int(tid)
+            tid = track_number(track.tid)
+            if role == Role.MAIN and tid is not None:
+                return track.os_thread.rpartition("/")[0], tid
         return "", 0
 
     def _steps(self, steps: Steps) -> None:
         pid, tid = self._main()
-        process = int(pid) if pid.isdecimal() else _LANES
+        process = _process(pid)
         if not pid:
             self.sheet.name_track(process, tid, "steps", process="host (not traced)")
         for i, (start, end) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
@@ -176,7 +181,7 @@ class _Drawing:
                 "ph": "i",
                 "s": "t",
                 "name": "[memory]",
-                "pid": int(pid or _LANES),
+                "pid": _process(pid),
                 "tid": tid,
                 "ts": self.sheet.stamp(when),
             }
@@ -197,8 +202,8 @@ class _Drawing:
     def _place(self, row: int) -> tuple[int, int]:
         """Return the process and thread of the OS on which a host row ran, as numbers."""
         track = self.trace.tracks[int(self.trace.host.track[row])]
-        pid, _, tid = track.os_thread.partition("/")
-        return (int(pid) if pid.isdecimal() else _LANES), (int(tid) if tid.isdecimal() else 0)
+        pid, _, tid = track.os_thread.rpartition("/")
+        return _process(pid), track_number(tid) or 0
 
     def _device(self, activations: Activations) -> DeviceNodes:
         correlation: dict[int, tuple[int, int]] = {}  # call -> correlation, external id

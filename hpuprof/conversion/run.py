@@ -22,6 +22,7 @@ from hpuprof.naming import trace_name
 
 TARGETS = ("tensorboard",)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 100  # characters that a file's own words may give to a name; file systems take 255 bytes
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ def _tasks(
         words = [who.stage, who.action] if who.stage or who.action else [Path(file.path).resolve().parent.name]
         if len(windows[who.stage, who.action]) > 1 or file.inside.get("window"):
             words.append(who.window)
-        run = _UNSAFE.sub("-", "-".join(w for w in words if w)).strip("-.") or "run"
-        host = str(file.inside.get("host") or file.parts.host or "host")
+        run = _UNSAFE.sub("-", "-".join(w for w in words if w))[:_LONGEST].strip("-.") or "run"
+        host = str(file.inside.get("host") or file.parts.host or "host")[:_LONGEST]
         name = trace_name(host, who.rank, file.parts.span or 0, compressed=compress)
         while (run, name) in taken:  # repeated recordings of one window
             run += "-again"

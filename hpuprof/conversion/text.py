@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
+def track_number(text: str) -> int | None:
+    """Return the number that a process or a thread is written as; None for other text and for more digits than 64 bits hold."""
+    return int(text) if text.isdecimal() and len(text) <= 18 else None
+
+
 def micros(ns: int) -> bytes:
     """Write nanoseconds as Chrome's microseconds."""
     sign, ns = (b"-", -ns) if ns < 0 else (b"", ns)

@@ -14,7 +14,7 @@ import msgspec
 from hpuprof._version import __version__
 from hpuprof.conversion.drawn import Tab, plan
 from hpuprof.conversion.rows import Rewriter
-from hpuprof.conversion.text import written
+from hpuprof.conversion.text import track_number, written
 from hpuprof.errors import OutputError, UsageError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.decode import EventStream
@@ -157,8 +157,8 @@ def _devices(given: Any, trace: Trace, tab: Tab) -> list[Any] | None:
         memory = device.get("totalGlobalMem")
         if not isinstance(memory, (int, float)) or isinstance(memory, bool):
             device.pop("totalGlobalMem", None)
-            if isinstance(memory, str) and memory.isdecimal():
-                device["totalGlobalMem"] = int(memory)
+            if isinstance(memory, str) and track_number(memory) is not None:
+                device["totalGlobalMem"] = track_number(memory)
         device.setdefault("name", dialects.DEVICE_NAMES.get(trace.family, "device"))
         devices.append(device)
     return devices

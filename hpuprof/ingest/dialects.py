@@ -592,7 +592,7 @@ def device_number(process: str, pid: str) -> int:
     """Return the number of the device that a lane's process belongs to, 0 when neither name nor number tells."""
     match = HPU_PROCESS.match(process)
     number = process.rsplit(":", 1)[-1] if match else pid
-    return int(number) if number.isdecimal() and int(number) < 64 else 0
+    return int(number) if number.isdecimal() and len(number) <= 9 and int(number) < 64 else 0
 
 
 def call_name(name: str) -> str:
