@@ -43,3 +43,12 @@ def grows(
         return make
 
     return add
+
+
+@grows(60_000, cpu_s=20, commands=("convert",))
+def engine_overlaps(size: int) -> bytes:
+    """Kernels of one engine that all overlap: each needs a track of its own in the tab."""
+    head = '{"ph":"M","name":"process_name","pid":0,"tid":0,"ts":0,"args":{"name":"/device:HPU:0"}}'
+    lane = '{"ph":"M","name":"thread_name","pid":0,"tid":7000,"ts":0,"args":{"name":"[HD0] TPC 0"}}'
+    row = '{"ph":"X","cat":"kernel","name":"k%d","pid":0,"tid":7000,"ts":%d,"dur":1000000,"args":{"recipeId":7}}'
+    return ('{"traceEvents":[' + ",\n".join([head, lane, *(row % (i, i) for i in range(size))]) + "]}").encode()
