@@ -36,7 +36,7 @@ _ALL = (
     Diagnostic("HP113", "warning", "Ranks were guessed", "Neither the files nor their names give a rank, so names were numbered in order.", "Use `--rank-from`, or names such as `host_0.<time>.pt.trace.json`."),
     Diagnostic("HP114", "error", "A file could not be analysed", "It is no trace, or nothing in it could be read. The other files were analysed.", "Remove it or copy it again.", lossy=True),
     Diagnostic("HP115", "info", "Operators that outlive their parent", "Rows on one thread overlap without nesting; they were cut at the parent's end for self times.", "Nothing to do."),
-    Diagnostic("HP116", "info", "Device rows without a launch", "The launch lies outside the recording, or the writer gives no correlation (Habana's do not). Such rows count as device work but belong to no operator.", "Nothing to do; start the recording a step earlier to have fewer."),
+    Diagnostic("HP116", "info", "Device rows without a launch", "The launch lies outside the recording, or the writer gives no correlation and order does not tell it (HP190). Such rows count as device work but belong to no operator.", "Nothing to do; start the recording a step earlier to have fewer."),
     Diagnostic("HP117", "info", "Several devices in one process", "Device rows of several devices count together: busy means that any of them was.", "Give each device a process of its own to see them apart."),
     Diagnostic("HP118", "warning", "Ranks are missing", "The traces name more ranks than there are files.", "Collect the traces of all ranks."),
     Diagnostic("HP119", "warning", "Damaged compression", "The gzip stream is damaged or ends early. What came before was read.", "Copy the file again.", lossy=True),
@@ -61,6 +61,7 @@ _ALL = (
     Diagnostic("HP170", "warning", "Impossible process groups", "A collective names a group of more than 262,144 ranks, or a rank of ten digits or more. The ranks of such a group count as not told.", "Nothing to do if the file was damaged or edited; report the file if a profiler wrote it so."),
     Diagnostic("HP175", "info", "Modules nested very deep", "Calls of modules that lie inside 256 others. What they ran counts to the module around them at that depth.", "Nothing to do; a recursion without an end looks like this as well."),
     Diagnostic("HP180", "error", "A folder could not be searched", "It may not be listed, or the storage refused. The traces in it, and the ranks that they hold, are missing.", "Check who may read it; on a server, that it lists its folders.", lossy=True),
+    Diagnostic("HP190", "info", "Launches matched by order", "The writer gives no correlation (Habana's do not). Launches and device rows were matched first in, first out: recipes, copies in, copies out and collectives each in a queue of their own, and a queue where that leaves many alone, or makes work wait beside an idle device, was left out. This decides the share of linked rows and what `hpuprof convert` draws; operators get no device time from it.", "Nothing to do."),
 )  # fmt: skip
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

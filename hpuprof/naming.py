@@ -21,7 +21,13 @@ _RANK = re.compile(
     re.IGNORECASE,
 )
 _NAMED_LOCAL_RANK = re.compile(r"local[-_. ]?rank[-_. ]?(?P<rank>\d+)", re.IGNORECASE)
-_HOST_NUMBER = re.compile(r"^(?P<host>.+)_(?P<number>\d+)$")
+_NUMBERED = re.compile(r"^(?P<before>.+)_(?P<number>\d+)$")
+# What RFC 1123 allows a host to be called; torch writes `socket.gethostname()`.
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"(?:.*[-.])?(?:batch|epoch|iter|iteration|logs?|pid|process|profile|rank|run|step|trace|train|worker)\d*",
+    re.IGNORECASE,
+)
 _STAGE = re.compile(
     r"^(?:TrainerFn\.)?(?P<stage>fit(?:ting)?|validat(?:e|ing)|test(?:ing)?|predict(?:ing)?)-", re.IGNORECASE
 )
@@ -36,8 +42,9 @@ _STAGES = {"fitting": "fit", "validating": "validate", "testing": "test", "predi
 class NameParts:
     """What a file name says.
 
-    `worker`: what the name calls the process, without stage and action. `number`: the trailing number of
-    `<host>_<number>`: a rank or a process id.
+    `worker`: what the name calls the process, without stage and action. `number`: its trailing number, of `<host>_<number>`: a
+    rank or a process id. `host`: only where the whole name has the form that torch's `tensorboard_trace_handler` writes,
+    `<host>_<pid>.<time>.pt.trace.json`, says no rank in words, and a host can be called so.
     """
 
     worker: str
@@ -62,15 +69,19 @@ def parse_name(name: str) -> NameParts:
     if action:
         worker = (local or action).re.split(worker, maxsplit=1)[0].rstrip("-")
         worker += f"-{local['rank']}" if local else ""
-    host = _HOST_NUMBER.match(worker)
+    numbered = _NUMBERED.match(worker)
+    before = numbered["before"] if numbered else ""
+    named = (
+        span is not None and not rank and not named_local and _HOST.fullmatch(before) and not _COUNTED.fullmatch(before)
+    )
     stage_word = stage["stage"].lower() if stage else ""
     return NameParts(
         worker=worker,
         span=span,
         rank=int(rank["rank"] or rank["worker"]) if rank else None,
         local_rank=int(named_local["rank"]) if named_local else None,
-        host=host["host"] if host else None,
-        number=int(host["number"]) if host else None,
+        host=before if named else None,
+        number=int(numbered["number"]) if numbered else None,
         stage=_STAGES.get(stage_word, stage_word),
         action=action["action"] if action else "",
     )

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.actions import action_rows
+from hpuprof.analysis.activations import linked_share, matched_launches
 from hpuprof.analysis.calls import collective_calls
 from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
@@ -33,7 +34,7 @@ from hpuprof.model.intervals import Intervals, complement, intersect, measure
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.schema import BLOCKED_KINDS, Cause, DeviceKind, Role
 from hpuprof.model.tables import DiagnosticRow, FileRow, StepRow, ThreadRow
-from hpuprof.model.trace import Trace, Trouble
+from hpuprof.model.trace import Ints, Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 
@@ -54,6 +55,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     compiling = compile_intervals(trace)
     steps = find_steps(trace, roles, compiling)
     links = link(trace)
+    launched = matched_launches(links)
     hosts = host_time(trace, roles, links)
     device = device_time(trace)
     states = host_states(trace, roles, links, hosts)
@@ -63,7 +65,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     comm_calls, comm_count = collective_calls(trace, steps, roles, links, hosts, device, gaps, states, compiling)
     operators, operator_count = operator_rows(trace, links, steps)
     kernels, kernel_count = kernel_rows(trace, steps)
-    launches, queue = launch_rows(trace, links, steps)
+    launches, queue = launch_rows(trace, links, launched, steps)
     calls = module_calls(trace, steps, links, roles)
     windows = backward_windows(trace, steps, links, calls)
     capture = capturability(trace, steps, links, roles, hosts, calls, windows)
@@ -85,7 +87,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         )
     if calls.left_out:
         cut.append(Trouble("HP175", calls.left_out, f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"))
-    row = _file_row(trace, file, steps, links)
+    row = _file_row(trace, file, steps, launched)
     given = settings.step_time_ns
     prediction = predict(
         trace,
@@ -124,7 +126,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         obstacles=capture.obstacles,
         modules=capture.modules,
         shapes=capture.shapes,
-        diagnostics=_diagnostics(trace, file, steps, links, [*problems, *cut]),
+        diagnostics=_diagnostics(trace, file, steps, links, launched, [*problems, *cut]),
         prediction=prediction,
         calls=comm_calls.pack(),
     )
@@ -221,12 +223,11 @@ def _thread_rows(trace: Trace, roles: npt.NDArray[np.int8], hosts: HostTime, ste
     return out
 
 
-def _file_row(trace: Trace, file: TraceFile, steps: Steps, links: Links) -> FileRow:
+def _file_row(trace: Trace, file: TraceFile, steps: Steps, launched: Ints) -> FileRow:
     properties = trace.header.get("deviceProperties")
     first = properties[0] if isinstance(properties, list) and properties and isinstance(properties[0], dict) else {}
     memory = first.get("totalGlobalMem")
     inside = identity_inside(trace.header)
-    real = int((trace.device.kind != DeviceKind.MARKER).sum())
     own = trace.header.get(METADATA_KEY)
     recorded: dict[str, Any] = own if isinstance(own, dict) else {}
     timed = recorded.get("unprofiled")
@@ -252,7 +253,7 @@ def _file_row(trace: Trace, file: TraceFile, steps: Steps, links: Links) -> File
         step_name=steps.name,
         steps_total=len(steps),
         steps_used=int(steps.used.sum()),
-        linked_fraction=int((links.launch >= 0).sum()) / real if real else None,
+        linked_fraction=linked_share(trace, launched),
         window_kind=str(recorded["window_kind"]) if recorded.get("window_kind") else None,
         unprofiled_step_ns=_whole(timed.get("step_ns"), least=1),
         unprofiled_spread_ns=_whole(timed.get("spread_ns"), least=0),
@@ -267,7 +268,7 @@ def _whole(value: object, *, least: int) -> int | None:
 
 
 def _diagnostics(
-    trace: Trace, file: TraceFile, steps: Steps, links: Links, problems: list[Trouble]
+    trace: Trace, file: TraceFile, steps: Steps, links: Links, launched: Ints, problems: list[Trouble]
 ) -> list[DiagnosticRow]:
     found = [*trace.health.troubles, *problems]
     if trace.health.unknown:
@@ -288,10 +289,17 @@ def _diagnostics(
     if links.nesting.clipped:
         found.append(Trouble("HP115", links.nesting.clipped, "operators that outlive their parent"))
     real = trace.device.kind != DeviceKind.MARKER
-    loose = int((real & (links.launch < 0)).sum())
+    loose = int((real & (launched < 0)).sum())
+    by_order = int((real & (links.launch < 0)).sum()) - loose
     if loose:
         found.append(
             Trouble("HP116", loose, f"{loose:,} of {int(real.sum()):,} device rows have no launch in the trace")
+        )
+    if by_order:
+        found.append(
+            Trouble(
+                "HP190", by_order, f"{by_order:,} of {int(real.sum()):,} device rows matched to their launch by order"
+            )
         )
     devices = {trace.tracks[t].pid for t in np.unique(trace.device.track[real]).tolist()}
     if len(devices) > 1:

@@ -1,23 +1,35 @@
-"""Which call launched which device work, where the writer gives no correlation: first in, first out.
+"""Which call launched which device work: as the writer says, and where it says nothing, first in, first out.
 
-Device rows without a correlation are grouped into *activations*: what one launch made the device do. One queue executes in the
-order of its launches, so the k-th launch made the k-th activation; a recording cuts both sequences at its borders, so they are
-laid against each other such that no activation begins before its launch and as few as possible stay alone.
+A row that names its call by correlation belongs to that call. Rows of writers that give no correlation are grouped into
+*activations*: what one launch made the device do. One queue executes in the order of its launches, so the k-th launch made the
+k-th activation; a recording cuts both sequences at its borders, so they are laid against each other such that no activation
+begins before its launch and as few as possible stay alone. Copies in, copies out, collectives and recipes are queues of their
+own. A queue of which many stay alone, or whose work would have waited beside an idle device, was matched wrongly: it stays
+without launches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.links import launch_calls, outermost
+from hpuprof.analysis.links import Links, launch_calls, outermost
+from hpuprof.ingest import dialects
+from hpuprof.model.intervals import Intervals, complement, contains, measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Ints, Trace
 
 GAP_NS = 50_000
 """A recipe's rows that lie further apart belong to two activations, as the vendor's lanes of one recipe never pause that long."""
+IN_VAIN_NS = 250_000
+"""Idle time of the device from which launched work that still waits contradicts its launch; launches take some 10 µs."""
+MAX_ALONE = 0.25
+"""Share of a queue's calls or activations without a counterpart from which it counts as matched wrongly: a recording cuts off few."""
+MAX_IN_VAIN = 0.1
+"""Share of such activations from which a queue counts as matched wrongly: a few wait for an event of another stream."""
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -29,64 +41,142 @@ class Activations:
 
     start: Ints
     end: Ints
-    call: Rows  # host row that launched it, -1 when it is not in the trace
+    call: Rows  # host row that launched it, -1 when it is not known
     of_row: Rows
 
     def __len__(self) -> int:
         return len(self.start)
 
+    def launched(self) -> Rows:
+        """Return for each device row the host row that launched it, -1 when it is not known."""
+        known = np.append(self.call, -1)
+        result: Rows = known[self.of_row]
+        return result
 
-def find_activations(trace: Trace) -> Activations:
+
+def matched_launches(links: Links) -> Rows:
+    """Return for each device row the host row that launched it, -1 when it is not known.
+
+    This is the one matching behind every statement about linked work. `Links.launch` holds what the writer says, and no more.
+    """
+    if _says_itself(links.trace):
+        return links.launch
+    return find_activations(links).launched()
+
+
+def linked_share(trace: Trace, launched: Rows) -> float | None:
+    """Return the share of device rows (markers left out) whose launch is known; None without device rows."""
+    real = trace.device.kind != DeviceKind.MARKER
+    return float((launched[real] >= 0).mean()) if real.any() else None
+
+
+def _says_itself(trace: Trace) -> bool:
+    """Tell whether the writer gives correlations, as all but Habana's do: a row without one is of no launch in the trace."""
+    return trace.family != "hpu"
+
+
+def find_activations(links: Links) -> Activations:
     """Group the device rows of a trace into activations and join each to the call that launched it.
 
-    Three queues are taken apart: collectives, copies that belong to no recipe, and everything else.
+    What the writer says comes first. The rest of the rows and calls are matched queue by queue where the writer gives no
+    correlation, else stay without a launch.
     """
-    work, copies, talks = _queues(trace)
-    launches = launch_calls(trace)
-    return _joined(
-        trace,
-        (
-            (_segment(trace, work, len(launches)), launches),
-            (_overlapping(trace, copies), copy_calls(trace)),
-            (_overlapping(trace, talks), collective_calls(trace)),
-        ),
-    )
+    trace = links.trace
+    known = np.flatnonzero(links.launch >= 0)
+    calls, number = np.unique(links.launch[known], return_inverse=True)
+    said = _grouped(trace, (known, number.ravel()), len(calls))
+    rest = (trace.device.kind != DeviceKind.MARKER) & (links.launch < 0)
+    if _says_itself(trace):
+        return _merged(trace, [(said, calls), _unmatched(trace, rest)])
+    work, copies, talks = _queues(trace, rest)
+
+    def left(rows: Rows) -> Rows:
+        return rows[~np.isin(rows, calls)]
+
+    launching = left(launch_calls(trace))
+    queues = [
+        (_segment(trace, work, len(launching)), launching),
+        *_copy_queues(trace, copies, left),
+        (_overlapping(trace, talks), left(collective_calls(trace))),
+    ]
+    return _merged(trace, [(said, calls), *(_matched(trace, rows, called) for rows, called in queues)])
 
 
 def work_activations(trace: Trace) -> Activations:
-    """Return the activations of `find_activations` that are neither collectives nor copies, in order of start."""
-    launches = launch_calls(trace)
-    return _joined(trace, ((_segment(trace, _queues(trace)[0], len(launches)), launches),))
+    """Return the activations that are neither collectives nor copies, in order of start, matched by order, whatever it implies.
+
+    For the replay of recipes, which holds what it gets against the recorded waits itself.
+    """
+    calls = launch_calls(trace)
+    work = _queues(trace, trace.device.kind != DeviceKind.MARKER)[0]
+    return _merged(trace, [_paired(trace, _segment(trace, work, len(calls)), calls)])
 
 
-def _queues(trace: Trace) -> tuple[Mask, Mask, Mask]:
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Device rows by number of their activation, and each activation's extent."""
+
+    rows: Rows
+    number: Rows
+    start: Ints
+    end: Ints
+
+
+def _grouped(trace: Trace, numbered: tuple[Rows, Rows], count: int | None = None) -> _Group:
+    rows, number = numbered
+    count = int(number.max(initial=-1)) + 1 if count is None else count
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.zeros(count, dtype=np.int64)
+    np.minimum.at(first, number, trace.device.start[rows])
+    np.maximum.at(last, number, trace.device.end[rows])
+    return _Group(rows, number, first, last)
+
+
+def _merged(trace: Trace, parts: list[tuple[_Group, Rows]]) -> Activations:
+    """Lay the activations of several queues one behind the other."""
+    of_row = np.full(len(trace.device), -1, dtype=np.int64)
+    base = 0
+    for group, _ in parts:
+        of_row[group.rows] = group.number + base
+        base += len(group.start)
+    return Activations(
+        np.concatenate([group.start for group, _ in parts]),
+        np.concatenate([group.end for group, _ in parts]),
+        np.concatenate([calls for _, calls in parts]),
+        of_row,
+    )
+
+
+def _unmatched(trace: Trace, rest: Mask) -> tuple[_Group, Rows]:
+    rows = np.flatnonzero(rest)
+    return _grouped(trace, (rows, np.arange(len(rows)))), np.full(len(rows), -1, dtype=np.int64)
+
+
+def _paired(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_Group, Rows]:
+    """Join a queue's activations to its calls by order."""
+    group = _grouped(trace, numbered)
+    at = align(trace.host.start[called], group.start)
+    return group, np.where(at >= 0, called[np.maximum(at, 0)], -1) if len(called) else at
+
+
+def _matched(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_Group, Rows]:
+    """Join a queue's activations to its calls by order; to none where what stays alone or waits contradicts it."""
+    group, calls = _paired(trace, numbered, called)
+    paired = np.flatnonzero(calls >= 0)
+    begin = np.minimum(trace.host.end[calls[paired]], group.start[paired])
+    in_vain = measure(_idle(trace), begin, group.start[paired]) > IN_VAIN_NS
+    most = max(len(calls), len(called))
+    if most - len(paired) > max(1, MAX_ALONE * most) or (len(paired) and in_vain.mean() > MAX_IN_VAIN):
+        calls = np.full(len(calls), -1, dtype=np.int64)
+    return group, calls
+
+
+def _queues(trace: Trace, wanted: Mask) -> tuple[Mask, Mask, Mask]:
     """Tell device rows apart: work that launches made, copies that belong to no recipe, collectives."""
     device = trace.device
-    real = device.kind != DeviceKind.MARKER
-    talks = real & (device.kind == DeviceKind.COMMUNICATION)
-    copies = real & (device.kind == DeviceKind.COPY) & (device.recipe <= 0)
-    return real & ~talks & ~copies, copies, talks
-
-
-def _joined(trace: Trace, parts: tuple[tuple[tuple[Rows, Rows], Rows], ...]) -> Activations:
-    """Join each queue's rows, numbered by activation, to its calls."""
-    device, host = trace.device, trace.host
-    of_row = np.full(len(device), -1, dtype=np.int64)
-    starts, ends, calls = [], [], []
-    base = 0
-    for (rows, number), called in parts:
-        count = int(number.max(initial=-1)) + 1
-        first = np.full(count, np.iinfo(np.int64).max)
-        last = np.zeros(count, dtype=np.int64)
-        np.minimum.at(first, number, device.start[rows])
-        np.maximum.at(last, number, device.end[rows])
-        of_row[rows] = number + base
-        at = align(host.start[called], first)
-        starts.append(first)
-        ends.append(last)
-        calls.append(np.where(at >= 0, called[np.maximum(at, 0)], -1) if len(called) else at)
-        base += count
-    return Activations(np.concatenate(starts), np.concatenate(ends), np.concatenate(calls), of_row)
+    talks = wanted & (device.kind == DeviceKind.COMMUNICATION)
+    copies = wanted & (device.kind == DeviceKind.COPY) & (device.recipe <= 0)
+    return wanted & ~talks & ~copies, copies, talks
 
 
 def align(calls: Ints, activations: Ints) -> Rows:
@@ -162,10 +252,9 @@ def _repeats(trace: Trace, rows: Rows, number: Rows, reach: Ints, most: int) -> 
     pause = np.append([0], start[1:] - reach[:-1])
     begins = np.append([True], number[1:] != number[:-1])
     cut = np.zeros(len(rows), dtype=bool)
-    for one in np.unique(recipe).tolist():
-        mine = np.flatnonzero(recipe == one)
-        sizes = np.bincount(number[mine])
-        common = int(np.gcd.reduce(sizes))
+    order = np.argsort(recipe, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(recipe[order])) + 1):
+        common = int(np.gcd.reduce(np.unique(number[mine], return_counts=True)[1]))
         for runs in range(min(most, common), 1, -1):
             length = common // runs
             if common % runs:
@@ -189,11 +278,50 @@ def _overlapping(trace: Trace, wanted: Mask) -> tuple[Rows, Rows]:
     return rows, np.cumsum(np.append([True], trace.device.start[rows][1:] >= reach[:-1])) - 1
 
 
+def _copy_queues(trace: Trace, copies: Mask, left: Callable[[Rows], Rows]) -> list[tuple[tuple[Rows, Rows], Rows]]:
+    """Return the rows and calls of copies, reads apart where rows and calls tell both.
+
+    The two directions are engines of their own: a read waits for the work before it, an upload does not.
+    """
+    calls = left(copy_calls(trace))
+    named = np.array([dialects.copies_to_host(name) for name in trace.names] or [False], dtype=bool)
+    reads = copies & named[trace.device.name]
+    reading = left(read_calls(trace, calls)) if reads.any() else calls[:0]
+    if not len(reading):
+        return [(_overlapping(trace, copies), calls)]
+    return [
+        (_overlapping(trace, reads), reading),
+        (_overlapping(trace, copies & ~reads), calls[~np.isin(calls, reading)]),
+    ]
+
+
 def copy_calls(trace: Trace) -> Rows:
     """Return the calls that copy between host and device, each once, in order of start."""
     host = trace.host
     kinds = [Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H]
     return outermost(trace, np.flatnonzero((host.kind == HostKind.RUNTIME) & np.isin(host.activity, kinds)))
+
+
+def read_calls(trace: Trace, calls: Rows) -> Rows:
+    """Return those of the copy calls that read back: by name, or made inside a read on their thread.
+
+    Where none is drawn, the operators that read (`item()`), each once.
+    """
+    host = trace.host
+    reading = host.activity == Activity.COPY_D2H
+    threads = {t.runs_on: i for i, t in enumerate(trace.tracks)}
+    line = np.array([threads[t.runs_on] for t in trace.tracks] or [0], dtype=np.int64) * (trace.end_ns + 1)
+    rows = np.flatnonzero(reading)
+    around = union(line[host.track[rows]] + host.start[rows], line[host.track[rows]] + host.end[rows])
+    found = reading[calls] | contains(around, line[host.track[calls]] + host.start[calls])
+    return calls[found] if found.any() else outermost(trace, np.flatnonzero(reading & (host.kind == HostKind.OP)))
+
+
+def _idle(trace: Trace) -> Intervals:
+    """Return when no engine worked, from the first to the last row of the device."""
+    real = trace.device.kind != DeviceKind.MARKER
+    busy = union(trace.device.start[real], trace.device.end[real])
+    return complement(busy, int(busy.start[0]), int(busy.end[-1])) if len(busy) else busy
 
 
 def collective_calls(trace: Trace) -> Rows:

@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
+from hpuprof.ingest import dialects
 from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
 _BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
-_TO_HOST = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|D2H|DEVICE_TO_HOST", re.IGNORECASE)
-_TO_DEVICE = re.compile(r"HtoD|(?:Pageable|Pinned|Host) -> Device|H2D|HOST_TO_DEVICE", re.IGNORECASE)
 _SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
 _FULL_QUEUE_FLOOR = 64  # outstanding rows below which a slow launch is not blamed on a full queue
 
@@ -78,8 +77,10 @@ def _copies(trace: Trace, links: Links) -> tuple[npt.NDArray[np.bool_], npt.NDAr
     codes = np.unique(device.name)
     by_pattern = [np.zeros(len(trace.names), dtype=bool) for _ in range(3)]
     for code in codes.tolist():
-        for flag, pattern in zip(by_pattern, (_TO_HOST, _TO_DEVICE, _BLOCKING_COPY), strict=True):
-            flag[code] = bool(pattern.search(trace.names[code]))
+        name = trace.names[code]
+        told = dialects.copies_to_host(name), dialects.copies_to_device(name), bool(_BLOCKING_COPY.search(name))
+        for flag, says in zip(by_pattern, told, strict=True):
+            flag[code] = says
     linked = links.launch >= 0
     calls = links.launch[linked]
     is_copy = host.activity[calls] == Activity.COPY

@@ -164,8 +164,13 @@ def kernel_rows(trace: Trace, steps: Steps) -> tuple[list[KernelRow], int]:
     return out, len(stats.key)
 
 
-def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRow], list[QueuePoint]]:
-    """Summarise launch calls and the depth of the launch queue."""
+def launch_rows(trace: Trace, links: Links, launched: Ints, steps: Steps) -> tuple[list[LaunchRow], list[QueuePoint]]:
+    """Summarise launch calls and the depth of the launch queue.
+
+    `launched`: the launch of each device row as far as it is known (`matched_launches`); it tells which calls are linked, and
+    their latency. What compares or counts single rows (`short_fraction`, the queue) needs a row for each launch, so it counts
+    only what the writer says: a recipe's rows are its engines' lanes.
+    """
     host, device = trace.host, trace.device
     used = steps.used_windows()
     is_launch = (host.kind == HostKind.RUNTIME) & (
@@ -174,12 +179,13 @@ def launch_rows(trace: Trace, links: Links, steps: Steps) -> tuple[list[LaunchRo
     calls = np.flatnonzero(is_launch & contains(used, host.start))
     if not len(calls):
         return [], []
-    linked = np.flatnonzero(links.launch >= 0)
+    known = np.flatnonzero(launched >= 0)
     first_start = np.full(len(host), -1, dtype=np.int64)
     # Device rows are sorted by start, so writing them backwards leaves the first row of each call.
-    first_start[links.launch[linked][::-1]] = device.start[linked][::-1]
-    launched = linked[np.isin(links.launch[linked], calls)]
-    plain = launched[host.activity[links.launch[launched]] == Activity.LAUNCH]
+    first_start[launched[known][::-1]] = device.start[known][::-1]
+    plain = np.flatnonzero(links.launch >= 0)
+    plain = plain[np.isin(links.launch[plain], calls)]
+    plain = plain[host.activity[links.launch[plain]] == Activity.LAUNCH]
     short = device.dur[plain] < host.dur[links.launch[plain]]
     depth, points = _queue(trace, links, steps)
 

@@ -72,6 +72,24 @@ def command(
             if file.lost:
                 facts.append(f"{file.lost:,} rows without time or name left out")
             say(f"  {file.source}: {', '.join(facts)}", err=False)
+            said = _other_lengths(file.step_ns, file.tab_step_ns)
+            if said:
+                say(f"    {said}", err=False)
             for problem in file.problems:
                 say(f"    {problem}", err=False)
     say(f"show them with: tensorboard --logdir {shlex.quote(str(output))}", err=False)
+
+
+def _other_lengths(recorded: tuple[int, ...], shown: tuple[int, ...]) -> str:
+    """Say where the tab shows a step much longer or shorter than it is annotated; empty where it does not."""
+    from hpuprof.render.units import duration
+
+    off = [abs(tab - own) / own if own else 0.0 for own, tab in zip(recorded, shown, strict=False)]
+    far = [i for i, share in enumerate(off) if share > 0.1]
+    if not far:
+        return ""
+    most = max(far, key=lambda i: off[i])
+    return (
+        f"{len(far)} of {len(off)} steps look longer or shorter in the tab, which ends a step with the device work that it "
+        f"launched: step {most + 1} of {duration(recorded[most])} shows as {duration(shown[most])}"
+    )

@@ -9,18 +9,20 @@ our own analysis finds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from hpuprof.analysis.activations import Activations, find_activations
+from hpuprof.analysis.activations import Activations, find_activations, linked_share
 from hpuprof.analysis.groups import clusters
 from hpuprof.analysis.links import Links, link, outermost
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
 from hpuprof.conversion.identifiers import Amended, Identifiers
 from hpuprof.conversion.sheet import Sheet
+from hpuprof.conversion.shown import DeviceNodes, shown_steps
 from hpuprof.conversion.text import track_number
 from hpuprof.ingest import dialects
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
@@ -43,6 +45,8 @@ class Tab:
     amended: Amended
     rows: list[bytes]
     linked: float | None  # share of device work with a known call, None without device rows
+    step_ns: list[int]  # length of each step, as annotated or found
+    tab_step_ns: list[int]  # the same as the tab reckons it, without trailing ones that it leaves out
 
 
 def plan(trace: Trace) -> Tab:
@@ -53,6 +57,26 @@ def plan(trace: Trace) -> Tab:
 def _process(pid: str) -> int:
     found = track_number(pid)
     return _LANES if found is None else found
+
+
+class _Lanes:
+    """Tracks of one engine on which rows lie one behind the other: viewers drop rows that half overlap."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._free: list[int] = []
+        self._taken: list[tuple[int, int]] = []  # until when, track
+
+    def take(self, start: int, end: int) -> int:
+        """Return the first track that is free at `start`, taken until `end`; rows come in order of start."""
+        while self._taken and self._taken[0][0] <= start:
+            heappush(self._free, heappop(self._taken)[1])
+        if not self._free:
+            heappush(self._free, self.count)
+            self.count += 1
+        place = heappop(self._free)
+        heappush(self._taken, (end, place))
+        return place
 
 
 class _Drawing:
@@ -78,15 +102,16 @@ class _Drawing:
         steps_drawn = steps.source != "profiler_step"
         if steps_drawn:
             self._steps(steps)
-        linked: float | None = None
-        real = trace.device.kind != DeviceKind.MARKER
+        activations = find_activations(self.links)
+        launched = activations.launched()
         used = [dialects.device_number(t.process, t.pid) for t in self._device_tracks()]
         if direct:
-            linked = float((self.links.launch[real] >= 0).mean()) if real.any() else None
+            real = np.flatnonzero(trace.device.kind != DeviceKind.MARKER)
+            nodes = DeviceNodes(launched[real], trace.device.start[real], trace.device.end[real])
             self.ids.own_links()
             self.ids.own_collectives()
         else:
-            linked = self._device()
+            nodes = self._device(activations)
         if not (trace.host.kind == HostKind.OP).any():
             self._calls_as_operators()
         self._memory()
@@ -97,7 +122,9 @@ class _Drawing:
             max(used, default=-1) + 1,
             self.ids.amended,
             self.sheet.rows,
-            linked,
+            linked_share(trace, launched),
+            steps.wall.tolist(),
+            shown_steps(trace.host, nodes, steps.start, steps.end),
         )
 
     def _device_tracks(self) -> list[Any]:
@@ -110,7 +137,7 @@ class _Drawing:
         for track, role in zip(self.trace.tracks, self.roles.tolist(), strict=True):
             tid = track_number(track.tid)
             if role == Role.MAIN and tid is not None:
-                return track.os_thread.split("/", 1)[0], tid
+                return track.os_thread.rpartition("/")[0], tid
         return "", 0
 
     def _steps(self, steps: Steps) -> None:
@@ -175,30 +202,17 @@ class _Drawing:
     def _place(self, row: int) -> tuple[int, int]:
         """Return the process and thread of the OS on which a host row ran, as numbers."""
         track = self.trace.tracks[int(self.trace.host.track[row])]
-        pid, _, tid = track.os_thread.partition("/")
+        pid, _, tid = track.os_thread.rpartition("/")
         return _process(pid), track_number(tid) or 0
 
-    def _device(self) -> float | None:
-        trace, device = self.trace, self.trace.device
-        activations = self._known_links(find_activations(trace))
+    def _device(self, activations: Activations) -> DeviceNodes:
         correlation: dict[int, tuple[int, int]] = {}  # call -> correlation, external id
         calls = np.unique(activations.call[activations.call >= 0])
         self.ids.find_around(np.union1d(calls, self.builds))
         for call in calls.tolist():
             correlation[call] = self.ids.correlation(), self._operator_of(call)
         self._call_rows(correlation)
-        self._kernel_rows(activations, correlation)
-        real = activations.of_row >= 0
-        if not real.any():
-            return None
-        mine = activations.call[activations.of_row[real]] >= 0
-        return float(mine.sum()) / int((device.kind != DeviceKind.MARKER).sum())
-
-    def _known_links(self, activations: Activations) -> Activations:
-        """Prefer what the writer says: a call that its rows name by correlation."""
-        rows = np.flatnonzero((self.links.launch >= 0) & (activations.of_row >= 0))
-        activations.call[activations.of_row[rows]] = self.links.launch[rows]
-        return activations
+        return self._kernel_rows(activations, correlation)
 
     def _operator_of(self, call: int) -> int:
         """Return the external id of the operator that a call belongs to.
@@ -260,12 +274,12 @@ class _Drawing:
                 start=int(host.start[row]), end=int(host.end[row]), **{"correlation": number, "External id": external},
             )  # fmt: skip
 
-    def _kernel_rows(self, activations: Activations, correlation: dict[int, tuple[int, int]]) -> None:
+    def _kernel_rows(self, activations: Activations, correlation: dict[int, tuple[int, int]]) -> DeviceNodes:
         """Draw each kernel once: overlapping rows of one name and engine in one activation are one kernel."""
         trace, device = self.trace, self.trace.device
         rows = np.flatnonzero(activations.of_row >= 0)
         if not len(rows):
-            return
+            return DeviceNodes(rows, device.start[rows], device.end[rows])
         numbers = np.array([dialects.device_number(t.process, t.pid) for t in trace.tracks], dtype=np.int64)
         parts = (
             activations.of_row[rows],
@@ -279,14 +293,15 @@ class _Drawing:
         first = np.zeros(len(table), dtype=np.int64)
         first[key[::-1]] = rows[::-1]
         keys, start, end, lanes = clusters(key, device.start[rows], device.end[rows])
-        free: dict[tuple[int, int], list[int]] = {}
+        lanes_of: dict[tuple[int, int], _Lanes] = {}
         arrows: set[int] = set()
         for at in np.lexsort((keys, start)).tolist():
             activation, number, engine, name, kind = table[keys[at]].tolist()
             begin, stop = int(start[at]), int(end[at])
             call = int(activations.call[activation])
             ids = correlation.get(call, (None, 0))
-            tid = self._lane(free, (number, engine), begin, stop)
+            place = lanes_of.setdefault((number, engine), _Lanes()).take(begin, stop)
+            tid = self._lane_number(engine, place)
             row = first[keys[at]]
             dtype = int(device.dtype[row])
             self.sheet.add(
@@ -305,22 +320,12 @@ class _Drawing:
                 self.sheet.arrow(
                     _LANES * 1000 + len(arrows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
                 )
-        for number, engine in sorted(free):
-            count = len(free[number, engine])
-            for place in range(count):
+        for number, engine in sorted(lanes_of):
+            for place in range(lanes_of[number, engine].count):
                 tid = self._lane_number(engine, place)
                 label = f"{trace.engines[engine]} (all lanes)" + (f" {place + 1}" if place else "")
                 self.sheet.name_track(number, tid, label, order=-1000 + engine * 100 + place)
-
-    def _lane(self, free: dict[tuple[int, int], list[int]], key: tuple[int, int], start: int, end: int) -> int:
-        """Return a track on which nothing else runs from `start` to `end`: viewers drop rows that half overlap."""
-        places = free.setdefault(key, [])
-        for place, until in enumerate(places):
-            if until <= start:
-                places[place] = end
-                return self._lane_number(key[1], place)
-        places.append(end)
-        return self._lane_number(key[1], len(places) - 1)
+        return DeviceNodes(activations.call[table[keys, 0]], start, end)
 
     @staticmethod
     def _lane_number(engine: int, place: int) -> int:

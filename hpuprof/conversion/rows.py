@@ -15,6 +15,7 @@ import msgspec
 from hpuprof.conversion.drawn import Tab
 from hpuprof.conversion.text import micros, shortened, track_number
 from hpuprof.ingest import dialects
+from hpuprof.ingest.recover import loose_json
 from hpuprof.ingest.stamps import exact_ns
 from hpuprof.ingest.wire import Args, ExactEvent, RawEvent
 
@@ -22,6 +23,9 @@ _NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
 _ARGS = tuple((f.name, f.encode_name, f.default) for f in msgspec.structs.fields(Args))
 _DEVICE_TYPE = re.compile(rb'"Device Type"\s*:\s*(-?\d+)')
 _STEP = "ProfilerStep#"
+_MOST_DIGITS = 4300
+"""Digits of an integer that Python reads (`sys.int_info.default_max_str_digits`)."""
+_HUGE = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<![0-9.eE+-])-?[0-9]{%d,}(?![0-9.eE])' % _MOST_DIGITS, re.DOTALL)
 
 
 _Numbers: TypeAlias = dict[tuple[str, str, int], int]
@@ -57,6 +61,7 @@ class Rewriter:
         """Yield each event as JSON text."""
         for event in events:
             text = self._row(event if isinstance(event, RawEvent) else _whole(event))
+            text = None if text is None else _readable(text)
             if text is None:
                 self.lost += 1
             else:
@@ -119,10 +124,10 @@ class Rewriter:
 
     def _change(self, cat: bytes, name: bytes) -> _Change:
         """Decide once for all rows of one category and name."""
-        word = msgspec.json.decode(cat) if cat else None
+        word = _plain(cat)
         if not isinstance(word, str):
             return _Change(cat=b'"unknown"', was={"cat": word})
-        title = str(msgspec.json.decode(name))
+        title = str(_plain(name))
         lower = word.lower()
         if lower in ("user_annotation", "cpu_op", "operator"):
             return self._annotation(word, title)
@@ -210,7 +215,7 @@ class Rewriter:
 
 def _set(row: RawEvent, name: str, value: int, was: dict[str, Any], added: dict[str, int]) -> None:
     """Give an argument a value; what it was is noted."""
-    args = msgspec.json.decode(row.args) if row.args else {}
+    args = _plain(row.args)
     if not isinstance(args, dict):
         args = {}
     if name == "External id" and "external id" in args:  # before torch 1.11; the tab looks here first
@@ -242,12 +247,27 @@ def _text(row: RawEvent) -> bytes:
     return msgspec.json.encode(row)
 
 
+def _readable(text: bytes) -> bytes:
+    """Return JSON that Python's parser takes, as the tab reads with it: UTF-8, and integers of too many digits as text."""
+    if not text.isascii():
+        text = text.decode("utf-8", "replace").encode()
+    if len(text) > _MOST_DIGITS:
+        text = _HUGE.sub(lambda found: found[0] if found[0].startswith(b'"') else b'"%s"' % found[0], text)
+    return text
+
+
 def _quoted(text: str) -> bytes:
     return msgspec.json.encode(text)
 
 
 def _plain(raw: Any) -> Any:
-    return msgspec.json.decode(raw) if raw else None
+    """Return a value as reading the trace gives it; None for none, and for what is no value."""
+    if not raw:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # numbers out of range, bytes that are not UTF-8
+        return loose_json(_readable(bytes(raw)))
 
 
 def _ns(raw: Any) -> int | None:

@@ -33,7 +33,9 @@ class ConvertedFile:
 
     `rows`: rows of the source that are in it; `drawn`: rows that were added; `lost`: rows without a time or a name;
     `steps`: `as recorded`, or `found` where they were drawn from our own step finder; `linked`: share of device work whose
-    launch is known, None without device work; `problems`: what was wrong with the source, in words.
+    launch is known, None without device work; `step_ns`: length of each step as annotated or found, `tab_step_ns`: the
+    same as the tab shows it, which ends a step with the device work that it launched and leaves out some at the end [ns];
+    `problems`: what was wrong with the source, in words.
     """
 
     source: str
@@ -47,6 +49,8 @@ class ConvertedFile:
     family: str
     steps: str
     linked: float | None
+    step_ns: tuple[int, ...]
+    tab_step_ns: tuple[int, ...]
     problems: tuple[str, ...]
 
 
@@ -164,6 +168,8 @@ def _row(file: TraceFile, who: Identity, run: str, task: _Task, result: Written)
         family=result.family,
         steps=result.steps,
         linked=result.linked,
+        step_ns=result.step_ns,
+        tab_step_ns=result.tab_step_ns,
         problems=tuple(t.text + ("" if t.offset is None else f" (byte {t.offset})") for t in result.troubles),
     )
 

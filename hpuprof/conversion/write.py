@@ -31,7 +31,7 @@ _NOT_FOR_THE_TAB = ("computeMajor", "computeMinor")  # they bring advice that is
 
 @dataclass(frozen=True)
 class Written:
-    """What became of one file. `linked`: share of device work whose launch is known, None without device work."""
+    """What became of one file; fields as in `run.ConvertedFile`."""
 
     path: str
     bytes: int
@@ -41,6 +41,8 @@ class Written:
     family: str
     steps: str
     linked: float | None
+    step_ns: tuple[int, ...]
+    tab_step_ns: tuple[int, ...]
     troubles: tuple[Trouble, ...]
 
 
@@ -90,6 +92,8 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any], *, 
         family=trace.family,
         steps="found" if tab.steps_drawn else "as recorded",
         linked=tab.linked,
+        step_ns=tuple(tab.step_ns),
+        tab_step_ns=tuple(tab.tab_step_ns),
         troubles=trace.health.troubles,
     )
 

@@ -581,6 +581,20 @@ DEVICE_NAMES = {"hpu": "HPU", "mtia": "MTIA", "xpu": "XPU", "rocm": "ROCm device
 """What a device is called whose trace does not name it."""
 
 
+_TO_HOST = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|D2H|DEVICE_TO_HOST", re.IGNORECASE)
+_TO_DEVICE = re.compile(r"HtoD|(?:Pageable|Pinned|Host) -> Device|H2D|HOST_TO_DEVICE", re.IGNORECASE)
+
+
+def copies_to_host(name: str) -> bool:
+    """Tell whether a copy's name says that it reads back from the device."""
+    return _TO_HOST.search(name) is not None
+
+
+def copies_to_device(name: str) -> bool:
+    """Tell whether a copy's name says that it uploads to the device."""
+    return _TO_DEVICE.search(name) is not None
+
+
 def device_number(process: str, pid: str) -> int:
     """Return the number of the device that a lane's process belongs to, 0 when neither name nor number tells."""
     match = HPU_PROCESS.match(process)

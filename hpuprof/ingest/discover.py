@@ -31,6 +31,7 @@ _IDENTITY = re.compile(
 _MERGED = re.compile(rb'^\{[^{}\[\]]*"%s":\{"merged":' % METADATA_KEY.encode())
 _FOLDER_RANK = re.compile(r"(?:global[-_. ]?)?rank[-_. ]?(?P<rank>\d{1,9})", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
 
 _REQUESTS = 16  # heads of remote files asked for at a time
@@ -115,7 +116,27 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
         raise NoTracesFoundError(
             f"no trace found in {where}{found}", hint="give a directory with *.pt.trace.json[.gz] files"
         )
-    return sorted(files, key=lambda f: (f.name, f.path)), skipped
+    return sorted(_with_sure_hosts(files), key=lambda f: (f.name, f.path)), skipped
+
+
+def _with_sure_hosts(files: list[TraceFile]) -> list[TraceFile]:
+    """Take back the hosts of names that differ only in a number within them which runs from 0 or 1: they count processes.
+
+    The number behind the host is its process id or, in our own names, a rank; it may run.
+    """
+    sets: dict[tuple[str, str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for i, file in enumerate(files):
+        for run in _DIGITS.finditer(file.parts.host or ""):
+            worker = file.parts.worker
+            key = folder_and_name(file.path)[0], worker[: run.start()], worker[run.end() :]
+            sets[key][int(run[0])].append(i)
+    out = list(files)
+    for numbered in sets.values():
+        first = min(numbered)
+        if len(numbered) > 1 and first <= 1 and max(numbered) - first + 1 == len(numbered):
+            for i in (i for members in numbered.values() for i in members):
+                out[i] = replace(files[i], parts=replace(files[i].parts, host=None))
+    return out
 
 
 def _look(candidate: Found) -> TraceFile | Skipped:

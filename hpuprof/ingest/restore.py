@@ -14,7 +14,7 @@ from hpuprof.naming import CONVERTED_KEY
 
 DRAWN = "hpuprof"
 _FIELDS = ("cat", "name", "pid", "tid")
-_ARGS = {
+_ARGS = {  # those that are read; `device`, which `convert` adds too, is not
     "External id": ("external_id", -1),
     "external id": ("external_id_old", -1),
     "correlation": ("correlation", -1),
@@ -53,7 +53,7 @@ def _restore(event: Event, mark: dict[str, Any]) -> None:
                 setattr(event.args, field, was[name])
     added = mark.get("added")
     for name in added if isinstance(added, list) else ():
-        if name in _ARGS:
+        if isinstance(name, str) and name in _ARGS:
             setattr(event.args, *_ARGS[name])
 
 

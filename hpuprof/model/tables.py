@@ -350,7 +350,9 @@ class LaunchRow(Row, frozen=True, kw_only=True):
     count_per_step: Annotated[float, Meta(description="Calls over used steps.")]
     host_p50_ns: Annotated[int, Meta(description="Median duration of the call [ns].")]
     host_p90_ns: Annotated[int, Meta(description="90th percentile [ns].")]
-    linked: Annotated[int, Meta(description="Calls whose device row is in the trace.")]
+    linked: Annotated[
+        int, Meta(description="Calls whose device row is in the trace; a call inside another one has none of its own.")
+    ]
     latency_p50_ns: Annotated[
         int | None,
         Meta(description="Median of max(0, device start - end of the call), first device row of each call [ns]."),

@@ -141,7 +141,9 @@ class Redactor:
         self._add("file", path)
         self._add("file", name)
         parts = parse_name(name)
-        for found in (host, parts.host, parts.worker if parts.host is None else None):
+        # Whether or not the name's form says so: what stands before a number may be a host.
+        before = parts.worker.rpartition("_")[0] if parts.number is not None else parts.worker
+        for found in (host, before):
             if found and not _usual(found):
                 self._add("host", found)
         self.learn_text(path)

@@ -53,6 +53,7 @@ def launch_recipe(session: Session, thread: Thread, recipe: int, kernels: list[K
         "streamHandle": COMPUTE_STREAM,
         "streamName": "STREAM_TYPE_COMPUTE",
     }
+    called_ns = thread.now_ns
     with session.synapse_call("synLaunchWithExternalEvents", args, thread):
         session.work(3, thread)
         with session.synapse_host("enqueueWithExternalEventsExt (accel0)", thread):
@@ -61,6 +62,7 @@ def launch_recipe(session: Session, thread: Thread, recipe: int, kernels: list[K
         session.work(2, thread)
     ready_ns = thread.now_ns + session.jitter(LAUNCH_LATENCY_US)
     _, ended = session.device.run(ready_ns, recipe, kernels)
+    session.schedule.launches.append((called_ns, ended))
     record_event(session, thread, COMPUTE_STREAM, "STREAM_TYPE_COMPUTE")
     wait = session.wait
     wait.now_ns = max(wait.now_ns, thread.now_ns + session.jitter(6))
@@ -107,6 +109,7 @@ def copy_to_device(session: Session, size_bytes: int, dur_us: float, *, lazy: bo
             with logged, session.synapse_host("memcpyAsync", session.main):
                 session.work(8)
             end = session.device.copy(session.main.now_ns + session.jitter(12), "memcpy", dur_us)
+            session.schedule.launches.append((session.main.now_ns, end))
             session.work(6)
     session.memory(size_bytes)
     return end
@@ -119,6 +122,7 @@ def read_scalar(session: Session, *, wake_us: float) -> None:
         end = session.device.copy(
             session.main.now_ns + session.jitter(20), "memcpyD2H", 4, after_compute=True
         )
+        session.schedule.launches.append((session.main.now_ns, end))
         with session.synapse_host("synchronizeStream (accel0)", session.main):
             session.main.now_ns = max(session.main.now_ns, end) + session.jitter(wake_us)
         session.work(6)

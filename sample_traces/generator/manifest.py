@@ -22,6 +22,10 @@ DEFINITIONS: dict[str, str] = {
     "step_source": "The rule that gave the steps: lightning or profiler_step; null if the format has none.",
     "last_step_is_partial": "The profiler stopped inside the last step.",
     "step_wall_ns": "Length of each step.",
+    "step_until_done_ns": (
+        "The same until all device work that the step launched is done, from where the step before it was done: "
+        "what the stock TensorBoard tab shows."
+    ),
     "device_busy_ns": "Union of all device activity (compute, communication, copy; no markers) in the step.",
     "compute_busy_ns": "The same for MME and TPC lanes only.",
     "communication_busy_ns": "The same for NIC lanes only; a row includes the waiting for other ranks.",

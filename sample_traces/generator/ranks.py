@@ -95,6 +95,7 @@ def _collectives(sessions: dict[int, Session], ready: dict[int, tuple[int, int]]
         done_ns = max(arrivals.values()) + transfer_ns
         for rank, session in sessions.items():
             session.device.collective(arrivals[rank], done_ns, "hcclAllReduce")
+            session.schedule.launches.append((ready[rank][bucket], done_ns))
     return done_ns
 
 

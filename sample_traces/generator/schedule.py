@@ -26,6 +26,7 @@ class Schedule:
     steps: list[Interval] = field(default_factory=list)
     activities: list[Activity] = field(default_factory=list)
     compiles: list[Interval] = field(default_factory=list)
+    launches: list[Interval] = field(default_factory=list)  # when the host called, when that work had ended
 
     def of_kind(self, *kinds: str) -> list[Interval]:
         """Return the activities of some kinds of work (``compute``, ``communication``, ``copy``)."""
@@ -34,6 +35,18 @@ class Schedule:
     def of_engine(self, engine: str) -> list[Interval]:
         """Return the activities of one engine class (``mme``, ``tpc``, ``dma``, ``nic``)."""
         return [(a.start_ns, a.end_ns) for a in self.activities if a.engine == engine]
+
+    def until_done(self) -> list[int]:
+        """Return how long each step takes until the device work that was launched in it is done, too.
+
+        It begins where the step before it was done, if that is later than its own begin.
+        """
+        lengths, done = [], 0
+        for begin, end in self.steps:
+            start = max(begin, done)
+            done = max([start, end, *(ended for called, ended in self.launches if begin <= called < end)])
+            lengths.append(done - start)
+        return lengths
 
     def expected(self) -> dict[str, object]:
         """Return the headline numbers of the manifest: one integer (ns) a step for each list."""
@@ -52,6 +65,7 @@ class Schedule:
             "compile_ns": self.compiles,
         }
         numbers: dict[str, object] = {"step_wall_ns": [end - start for start, end in self.steps]}
+        numbers["step_until_done_ns"] = self.until_done()
         for name, intervals in series.items():
             numbers[name] = [length(clip(intervals, step)) for step in self.steps]
         return numbers

@@ -20,6 +20,16 @@ def test_it_says_what_it_wrote_and_how_to_show_it(
     assert out.endswith(f"show them with: tensorboard --logdir {tmp_path / 'tab'}\n")
 
 
+def test_it_says_where_the_tab_reckons_steps_in_another_way(
+    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "4 of 7 steps look longer or shorter in the tab, which ends a step with the device work that it launched"
+    assert main(["convert", str(samples / "hpu_g1_lazy_graph_replay"), "-o", str(tmp_path / "a")]) == 0
+    assert f"{said}: step 1 of 977.1 µs shows as 1.28 ms\n" in capsys.readouterr().out
+    assert main(["convert", str(samples / "hpu_g3_compile"), "-o", str(tmp_path / "b")]) == 0
+    assert "in the tab" not in capsys.readouterr().out
+
+
 def test_json_is_one_document(samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(samples / "cpu_2_ranks_ddp"), "-o", str(tmp_path), "--json", "--no-compress"]) == 0
     done = json.loads(capsys.readouterr().out)

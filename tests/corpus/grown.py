@@ -515,3 +515,12 @@ def waits_on_many_streams(size: int) -> bytes:
         rows += [launch(i + 1, at + 0.2), kernel("k", at + 3, 2, 1 + i % (size // 8), i + 1)]
         rows.append(row("cudaStreamSynchronize", at + 2, 6, "cuda_runtime"))
     return trace(rows)
+
+
+@grows(60_000, cpu_s=20, commands=("convert",))
+def engine_overlaps(size: int) -> bytes:
+    """Kernels of one engine that all overlap: each needs a track of its own in the tab."""
+    head = '{"ph":"M","name":"process_name","pid":0,"tid":0,"ts":0,"args":{"name":"/device:HPU:0"}}'
+    lane = '{"ph":"M","name":"thread_name","pid":0,"tid":7000,"ts":0,"args":{"name":"[HD0] TPC 0"}}'
+    row = '{"ph":"X","cat":"kernel","name":"k%d","pid":0,"tid":7000,"ts":%d,"dur":1000000,"args":{"recipeId":7}}'
+    return ('{"traceEvents":[' + ",\n".join([head, lane, *(row % (i, i) for i in range(size))]) + "]}").encode()

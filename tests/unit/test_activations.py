@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from builder import TraceBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpuprof.analysis.activations import align
+from hpuprof.analysis.activations import align, linked_share, matched_launches
+from hpuprof.analysis.links import link
+from hpuprof.model.trace import Trace
 
 
 @pytest.mark.parametrize(
@@ -41,3 +46,58 @@ def test_no_work_begins_before_its_call_and_the_order_is_kept(calls: list[int], 
 def test_work_that_follows_its_call_at_once_is_found_again(gaps: list[int], late: int) -> None:
     called = np.cumsum(np.array(gaps, dtype=np.int64))
     assert align(called, called + late).tolist() == list(range(len(called)))
+
+
+def launched(trace: Trace) -> list[tuple[str, int | None]]:
+    """Each device row with the start of the call that launched it, us."""
+    calls = matched_launches(link(trace)).tolist()
+    rows = zip(trace.device.name.tolist(), calls, strict=True)
+    return [(trace.names[name], int(trace.host.start[call]) // 1000 if call >= 0 else None) for name, call in rows]
+
+
+def copying(builder: TraceBuilder, steps: int) -> TraceBuilder:
+    """Steps of 1 ms: an upload, a recipe, and a read of a value whose copy no call shows."""
+    for i in range(steps):
+        at = i * 1000.0
+        builder.host("memcpyAsync", at, 5, cat="privateuse1_runtime")
+        builder.lane("memcpy", at + 20, 30, engine="PCI DMA 0 (DRAM/HOST)", tid=3010, cat="gpu_memcpy")
+        builder.host("LaunchRecipeTask", at + 60, 5, cat="privateuse1_runtime").lane("gemm", at + 80, 500, recipeId=7)
+        builder.lane("memcpyD2H", at + 590, 5, engine="PCI DMA 1 (DRAM/HOST)", tid=3011, cat="gpu_memcpy")
+    return builder
+
+
+def test_copies_in_and_copies_out_are_queues_of_their_own(tmp_path: Path) -> None:
+    b = copying(TraceBuilder(), 3)
+    for i in range(3):
+        b.host("aten::item", i * 1000 + 100, 600)
+    assert launched(b.trace(tmp_path)) == [
+        ("memcpy", 0), ("gemm", 60), ("memcpyD2H", 100), ("memcpy", 1000), ("gemm", 1060), ("memcpyD2H", 1100),
+        ("memcpy", 2000), ("gemm", 2060), ("memcpyD2H", 2100),
+    ]  # fmt: skip
+
+
+def test_a_queue_whose_work_would_have_waited_beside_an_idle_device_stays_without_launches(tmp_path: Path) -> None:
+    # Ten calls and twenty copies, and nothing tells which copies they made: any whole shift is wrong for half of them.
+    found = launched(copying(TraceBuilder(), 10).trace(tmp_path))
+    assert {call for name, call in found if name.startswith("memcpy")} == {None}
+    assert [call for name, call in found if name == "gemm"] == [i * 1000 + 60 for i in range(10)]
+
+
+def test_what_the_writer_says_comes_first_row_by_row(tmp_path: Path) -> None:
+    b = TraceBuilder()
+    for i in range(3):
+        b.host("LaunchRecipeTask", i * 100, 5, cat="privateuse1_runtime", correlation=i)
+    b.lane("a", 210, 5, correlation=1).lane("b", 216, 5, correlation=0).lane("c", 222, 5)
+    assert launched(b.trace(tmp_path)) == [("a", 100), ("b", 0), ("c", 200)]
+
+
+def test_order_tells_nothing_where_the_writer_gives_correlations(tmp_path: Path) -> None:
+    b = (
+        TraceBuilder()
+        .kernel("a", 20, 5, launch=0)
+        .kernel("b", 30, 5)
+        .host("cudaLaunchKernel", 25, 2, cat="cuda_runtime")
+    )
+    trace = b.trace(tmp_path)
+    assert launched(trace) == [("a", 0), ("b", None)]
+    assert linked_share(trace, matched_launches(link(trace))) == 0.5

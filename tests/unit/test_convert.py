@@ -84,6 +84,8 @@ def test_a_converted_trace_analyses_to_the_same_report(sample: str, samples: Pat
         [getattr(f, fact) for fact in facts] for f in before.data.files
     ]
     assert len(done.files) == len(before.data.files)
+    for report in (before, after):
+        assert [f.linked_fraction for f in report.data.files] == [f.linked for f in done.files], "one matching"
 
 
 @pytest.mark.parametrize("case", sorted(p.name for p in (Path(__file__).parents[1] / "cases").glob("*.trace.*")))
@@ -361,3 +363,58 @@ def test_categories_are_spelled_as_both_versions_read_them(samples: Path, tmp_pa
                 if c not in STOCK and c.lower() in {s.lower() for s in STOCK} | {"memcpy", "operator", "memory"}
             }
             assert not misread, (sample, misread)
+
+
+@pytest.mark.parametrize("field", ["cat", "name", "pid", "tid", "args"])
+@pytest.mark.parametrize(
+    "value",
+    [b"1e400", b"-" + b"9" * 30, b"9" * 5000, b'"' + b"9" * 5000 + b'"', b'"a\xff"', b"[[1]]", b'"/x/y"', b"true"],
+)
+@pytest.mark.parametrize("cat", ["user_annotation", "cpu_op", "cuda_runtime", "kernel", "python_function"])
+def test_any_value_in_any_field_costs_at_most_its_row(field: str, value: bytes, cat: str, tmp_path: Path) -> None:
+    row = {
+        "ph": "X",
+        "cat": cat,
+        "name": "ProfilerStep#1",
+        "pid": 1,
+        "tid": 1,
+        "ts": 20,
+        "dur": 5,
+        "args": {},
+        field: "?",
+    }
+    text = json.dumps({"traceEvents": [row, op("aten::mm", 1, 3)]}).encode()
+    assert text.count(b'"?"') == 1
+    (tmp_path / "t.pt.trace.json").write_bytes(text.replace(b'"?"', value))
+    (done,) = hpuprof.convert(tmp_path / "t.pt.trace.json", tmp_path / "tab", compress=False).files
+    assert (done.rows, done.lost) == (2, 0)
+    assert "aten::mm" in [row["name"] for row in read(done.path)["traceEvents"]], (
+        "and Python can parse it, as the tab does"
+    )
+    hpuprof.analyze(done.path)
+
+
+@pytest.mark.parametrize(
+    "value", [b"1e400", b"9" * 5000, b'"a\xff"', b"[1]", b"{}", b'"' + b"9" * 5000 + b'"', b"null"]
+)
+def test_any_value_in_the_metadata_is_taken(value: bytes, tmp_path: Path) -> None:
+    keys = ("schemaVersion", "deviceProperties", "distributedInfo", "Framework", "hpuprof", "host_name", "anything")
+    for key in (*keys, "totalGlobalMem", "stage", "host"):
+        where = {
+            "totalGlobalMem": '{"deviceProperties":[{%s}],',
+            "stage": '{"hpuprof":{%s},',
+            "host": '{"hpuprof":{%s},',
+        }
+        head = where.get(key, "{%s,").encode() % (b'"%s":%s' % (key.encode(), value))
+        rows = json.dumps([op("aten::mm", 1, 3)]).encode()
+        (tmp_path / "t.pt.trace.json").write_bytes(head + b'"traceEvents":' + rows + b"}")
+        (done,) = hpuprof.convert(tmp_path / "t.pt.trace.json", tmp_path / "tab" / key, compress=False).files
+        assert "aten::mm" in [row["name"] for row in read(done.path)["traceEvents"]], key
+
+
+def test_marks_of_any_type_are_taken(tmp_path: Path) -> None:
+    for number, mark in enumerate(({"added": [["device"], {}, "device", 1]}, {"was": 3}, {"was": {"pid": [1]}}, 5)):
+        row = {**op("aten::mm", 1, 3), "args": {"hpuprof": mark}}
+        path = tmp_path / f"{number}.pt.trace.json"
+        path.write_text(json.dumps({"hpuprof_converted": {}, "traceEvents": [row]}), encoding="utf-8")
+        assert hpuprof.analyze(path).data.files[0].host_rows == 1

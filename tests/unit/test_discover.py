@@ -224,3 +224,23 @@ def test_a_name_that_is_no_utf_8_can_be_told(tmp_path: Path):
     report = hpuprof.analyze(tmp_path)
     assert [f.path for f in report.data.files] == ["rank0\\udcff.json"]
     assert "rank0\\\\udcff.json" in render(report, ".json")
+
+
+@pytest.mark.parametrize(
+    ("names", "hosts"),
+    [
+        (["node_0", "node_1", "node_2"], ["node", "node", "node"]),  # our own names: host and rank
+        (["a_4242", "a_4243"], ["a", "a"]),  # processes of one host
+        (["node0_17", "node1_18"], ["node0", "node1"]),
+        (["node0_17", "node1_17", "node2_17"], [None, None, None]),  # copies of one name, counted
+        (["node1_17", "node2_17"], [None, None]),
+        (["node4_17", "node7_17"], ["node4", "node7"]),
+        (["worker0_step_12", "worker1_step_12"], [None, None]),
+    ],
+)
+def test_a_host_is_claimed_only_where_the_names_say_one(
+    names: list[str], hosts: list[str | None], tmp_path: Path
+) -> None:
+    for name in names:
+        put(tmp_path, f"{name}.1700000000.pt.trace.json")
+    assert [f.parts.host for f in discover([tmp_path])[0]] == hosts

@@ -15,7 +15,17 @@ from hpuprof.naming import is_trace_name, parse_name, trace_name
             {"worker": "gpu01_12345", "host": "gpu01", "number": 12345, "span": 1_700_000_000_000_000_000},
         ),
         ("worker0.1623143089861.pt.trace.json.gz", {"rank": 0, "span": 1_623_143_089_861}),
-        ("worker3_step_12.1694128201557.pt.trace.json.gz", {"rank": 3}),
+        ("worker3_step_12.1694128201557.pt.trace.json.gz", {"rank": 3, "host": None, "number": 12}),
+        ("sc09wynn05-hls2_14734.1729284340533778439.pt.trace.json", {"host": "sc09wynn05-hls2", "number": 14734}),
+        ("node.cluster.local_7.17.pt.trace.json", {"host": "node.cluster.local"}),
+        ("gpu01_12345.pt.trace.json", {"host": None, "number": 12345}),  # not the handler's form: no time
+        ("gpu01_12345.json", {"host": None}),
+        ("my_model_12.17.pt.trace.json", {"host": None}),  # no host is called so
+        ("epoch_12.17.pt.trace.json", {"host": None}),
+        ("bert-step_12.17.pt.trace.json", {"host": None}),
+        ("run3_12.17.pt.trace.json", {"host": None}),
+        ("rank3-a_12.17.pt.trace.json", {"host": None, "rank": 3}),
+        ("a-local_rank3_12.17.pt.trace.json", {"host": None}),
         ("job-worker-1_4242.17.pt.trace.json", {"rank": None, "host": "job-worker-1", "number": 4242}),
         ("rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz", {"rank": 70, "span": 2861}),
         ("rank0.json.gz", {"rank": 0, "span": None}),
