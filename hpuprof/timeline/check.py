@@ -22,7 +22,8 @@ from hpuprof.errors import NoTracesFoundError, TraceFormatError
 from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.discover import looks_like_trace
 from hpuprof.ingest.hw_csv import looks_like_hw_csv
-from hpuprof.ingest.location import base_name, find, local_path, shown, state
+from hpuprof.ingest.listing import find
+from hpuprof.ingest.location import base_name, local_path, shown, state
 from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.partial import FailedFile
 from hpuprof.naming import SUFFIXES, is_trace_name
@@ -109,18 +110,20 @@ def check_paths(paths: Sequence[str | Path]) -> list[Checked]:
     A file that cannot be read is told in its place (`error`). Raises InputError for a path that is not there,
     NoTracesFoundError when nothing looks like a trace, and TraceFormatError when no file can be read.
     """
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}  # path -> why it cannot be looked at
     for given in paths:
-        for place, _, explicit in find(given, SUFFIXES):
-            if explicit or looks_like_trace(place):
-                found.setdefault(place)
+        for file in find(given, SUFFIXES):
+            if file.explicit or file.problem or looks_like_trace(file.place):
+                found.setdefault(file.place, file.problem)
     if not found:
         where = ", ".join(shown(p) for p in paths)
         raise NoTracesFoundError(f"no trace found in {where}", hint="give a directory with *.pt.trace.json[.gz] files")
     checked = []
     errors = []
-    for place in found:
+    for place, problem in found.items():
         try:
+            if problem:
+                raise TraceFormatError(f"{shown(place)}: {problem}", path=place, hint="check that you may read it")
             checked.append(check_file(place))
         except TraceFormatError as error:
             errors.append(error)
