@@ -117,7 +117,7 @@ def read_whole(path: str | Path) -> tuple[list[WholeEvent], DecodeLog]:
     for row, begin, end in _pairs(_rows(source, log), normaliser):
         engine = row.get("Engine") or ""
         engines.add(engine)
-        args = {k: v for k, v in row.items() if v and k not in ("Event type", _TIME)}
+        args = {k: v for k, v in row.items() if k and v and k not in ("Event type", _TIME)}
         events.append(
             WholeEvent(
                 ph="X",
