@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from hpuprof.analysis.device import DeviceTime
 from hpuprof.analysis.gaps import Gaps
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.host import HostTime
-from hpuprof.analysis.links import Links
+from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.calls import DEEDS, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
@@ -25,6 +26,7 @@ from hpuprof.model.trace import CommNote, Ints, Trace
 MAX_CALLS = 20_000
 """More calls than this in one file are cut to the first ones; 200 steps of a hundred collectives fit."""
 
+_NOTES_AROUND = 16  # operators that tell of a collective, one inside the other; PyTorch draws two
 _NOTHING = CommNote()
 
 
@@ -157,9 +159,9 @@ def _activations(trace: Trace, rows: npt.NDArray[np.int64]) -> _Found:
     """Merge overlapping rows of one name: a collective shows on every network port that it uses."""
     device = trace.device
     parts = []
-    for name in np.unique(device.name[rows]).tolist():
-        merged = union(device.start[rows[device.name[rows] == name]], device.end[rows[device.name[rows] == name]])
-        parts.append((merged.start, merged.end, np.full(len(merged), name, dtype=np.int64)))
+    for code, places in members(device.name[rows]):
+        merged = union(device.start[rows[places]], device.end[rows[places]])
+        parts.append((merged.start, merged.end, np.full(len(merged), code, dtype=np.int64)))
     start, end, name = (np.concatenate([p[i] for p in parts]) for i in range(3))
     order = np.lexsort((end, start))
     start, end, name = start[order], end[order], name[order]
@@ -241,13 +243,17 @@ def _launch_notes(trace: Trace, links: Links, rows: npt.NDArray[np.int64]) -> li
     annotation = _annotations(trace, launch)
     known: dict[tuple[int, ...], CommNote] = {}
     out = []
-    for row, position, around in zip(rows.tolist(), operator.tolist(), annotation.tolist(), strict=True):
-        chain, at = [], position
-        while at >= 0:
-            code = int(host.comm[nesting.rows[at]])
-            if code >= 0:
-                chain.append(code)
-            at = int(nesting.parent[at])
+    # Operators with notes, nested by their positions, which are in pre-order.
+    noted = np.flatnonzero(host.comm[nesting.rows] >= 0)
+    tree = forest(noted, np.zeros(len(noted), dtype=np.int32), noted, nesting.stop[noted])
+    innermost = tree.innermost(np.zeros(len(operator), dtype=np.int32), operator)
+    code = host.comm[nesting.rows[noted]]
+    for row, place, around in zip(rows.tolist(), innermost.tolist(), annotation.tolist(), strict=True):
+        chain: list[int] = []
+        at = place
+        while at >= 0 and len(chain) < _NOTES_AROUND:
+            chain.append(int(code[at]))
+            at = int(tree.parent[at])
         key = (int(device.comm[row]), around, *chain)
         if key not in known:
             own = trace.comms[key[0]] if key[0] >= 0 else _NOTHING
@@ -292,7 +298,7 @@ def _merge(notes: list[CommNote]) -> CommNote:
 
 
 def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[CallKind], Ints]:
-    members = _configured(trace.header)
+    configured = _configured(trace.header)
     groups: dict[CallGroup, int] = {}
     kinds: dict[CallKind, int] = {}
     by_note: dict[CommNote, int] = {}
@@ -302,7 +308,9 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
     for note in notes:
         plain = replace(note, sequence=-1, ranks=(id(note.ranks),))
         if plain not in by_note:
-            told = members.get(note.group) or (next(iter(members.values())) if len(members) == 1 else ("", "", ()))
+            told = configured.get(note.group) or (
+                next(iter(configured.values())) if len(configured) == 1 else ("", "", ())
+            )
             group = CallGroup(
                 name=note.group or told[0],
                 text=note.group_text or told[1],

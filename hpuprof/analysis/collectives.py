@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.clocks import Clocks, contradictions, estimate, given_clocks
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.matching import SYMMETRIC, Matching, RankCalls
 from hpuprof.model.calls import Ints
 from hpuprof.model.clock import GivenClock
@@ -176,10 +177,10 @@ def time_members(
 def _typical(kind: Ints, transfer: Ints, whole: Flags, most: Flags) -> dict[int, int]:
     """Return the median transfer of each kind: of its complete collectives, else of those that lack few members [ns]."""
     out = {}
-    for code in np.unique(kind[most]).tolist():
-        mine = whole & (kind == code)
-        mine = mine if mine.any() else most & (kind == code)
-        out[code] = int(np.median(transfer[mine]))
+    some = np.flatnonzero(most)
+    for code, places in members(kind[some]):
+        mine = some[places]
+        out[code] = int(np.median(transfer[mine[whole[mine]] if whole[mine].any() else mine]))
     return out
 
 

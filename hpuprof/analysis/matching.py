@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -82,12 +83,12 @@ class Matching:
     def __len__(self) -> int:
         return len(self.kind)
 
-    @property
+    @cached_property
     def count(self) -> Ints:
         """Members found of each collective."""
         return np.diff(self.first)
 
-    @property
+    @cached_property
     def complete(self) -> np.ndarray:
         """Collectives of which every expected member was found."""
         complete: np.ndarray = (self.count == self.expected) & (self.count > 1)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.deviation import step_deviations
-from hpuprof.analysis.groups import clusters, group, percentile
+from hpuprof.analysis.groups import clusters, group, members, percentile
 from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import Intervals, contains
@@ -189,35 +189,35 @@ def launch_rows(trace: Trace, links: Links, launched: Ints, steps: Steps) -> tup
     short = device.dur[plain] < host.dur[links.launch[plain]]
     depth, points = _queue(trace, links, steps)
 
-    def row(name: str, members: npt.NDArray[np.int64], *, everything: bool) -> LaunchRow:
-        called = calls if everything else members
+    def row(name: str, counted: Ints, called: Ints, quick: npt.NDArray[np.bool_], *, everything: bool) -> LaunchRow:
         start = first_start[called]
         has = start >= 0
         latency = np.maximum(start[has] - host.end[called[has]], 0)
-        mine = short if everything else short[np.isin(links.launch[plain], members)]
         return LaunchRow(
             call=name,
-            count=len(members),
-            count_per_step=len(members) / len(used),
-            host_p50_ns=percentile(host.dur[members], 0.5) or 0,
-            host_p90_ns=percentile(host.dur[members], 0.9) or 0,
+            count=len(counted),
+            count_per_step=len(counted) / len(used),
+            host_p50_ns=percentile(host.dur[counted], 0.5) or 0,
+            host_p90_ns=percentile(host.dur[counted], 0.9) or 0,
             linked=int(has.sum()),
             latency_p50_ns=percentile(latency, 0.5),
             latency_p90_ns=percentile(latency, 0.9),
-            short_fraction=float(mine.mean()) if len(mine) else None,
+            short_fraction=float(quick.mean()) if len(quick) else None,
             queue_mean=depth[0] if everything and depth else None,
             queue_max=depth[1] if everything and depth else None,
         )
 
-    names = host.name[calls]
-    groups = sorted(np.unique(names).tolist(), key=lambda n: (-int((names == n).sum()), trace.names[n]))
+    groups = sorted(members(host.name[calls]), key=lambda part: (-len(part[1]), trace.names[part[0]]))
+    short_of = {n: short[places] for n, places in members(host.name[links.launch[plain]])}
     chosen = np.zeros(len(host), dtype=bool)
     chosen[calls] = True
     outermost = launch_calls(trace)
     outermost = outermost[chosen[outermost]]
-    return [row("(all)", outermost, everything=True)] + [
-        row(trace.names[n], calls[names == n], everything=False) for n in groups
-    ], points
+    out = [row("(all)", outermost, calls, short, everything=True)]
+    for n, places in groups:
+        mine = calls[places]
+        out.append(row(trace.names[n], mine, mine, short_of.get(n, short[:0]), everything=False))
+    return out, points
 
 
 def _queue(trace: Trace, links: Links, steps: Steps) -> tuple[tuple[float, int] | None, list[QueuePoint]]:

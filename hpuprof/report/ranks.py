@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.clocks import MAX_INFEASIBLE
 from hpuprof.analysis.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
-from hpuprof.analysis.groups import percentile
+from hpuprof.analysis.groups import members, percentile
 from hpuprof.analysis.matching import PAIRED, Matching, RankCalls, match
 from hpuprof.analysis.parallelism import Use, uses
 from hpuprof.analysis.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
@@ -174,6 +174,7 @@ def _number(value: float) -> float | None:
 def _clock_rows(timed: Timed) -> list[ClockRow]:
     clocks, names = timed.clocks, timed.placement.names
     shared = np.bincount(clocks.component[clocks.component >= 0], minlength=max(len(names), 1))
+    ranks = np.bincount(timed.placement.of_rank, minlength=len(names))
     rows = []
     for i, name in enumerate(names):
         component = int(clocks.component[i])
@@ -182,7 +183,7 @@ def _clock_rows(timed: Timed) -> list[ClockRow]:
         rows.append(
             ClockRow(
                 host=name,
-                ranks=int((timed.placement.of_rank == i).sum()),
+                ranks=int(ranks[i]),
                 clock=clocks.mode,
                 reference=names[component] if related else None,
                 offset_ns=_number(clocks.offset_ns[i]) if related else None,
@@ -210,10 +211,8 @@ def _group_rows(matching: Matching, use: Sequence[Use], present: int) -> list[Pr
     group_of = np.array([k.group for k in matching.kinds] or [0], dtype=np.int64)[matching.kind]
     wrong = dict(matching.mismatched)
     rows = []
-    for g, (group, what) in enumerate(zip(matching.groups, use, strict=True)):
-        mine = group_of == g
-        if not mine.any():
-            continue
+    for g, mine in members(group_of):
+        group, what = matching.groups[g], use[g]
         rows.append(
             ProcessGroupRow(
                 group=group.name,
@@ -225,8 +224,8 @@ def _group_rows(matching: Matching, use: Sequence[Use], present: int) -> list[Pr
                 role=what.role,
                 evidence=what.evidence,
                 sharding=what.sharding,
-                collectives=int(mine.sum()),
-                complete=int((mine & matching.complete).sum()) if present > 1 else 0,
+                collectives=len(mine),
+                complete=int(matching.complete[mine].sum()) if present > 1 else 0,
                 mismatched=wrong.get(g, 0),
             )
         )
@@ -244,21 +243,21 @@ def _collective_rows(
     wait = timed.wait
     sent = _sent(ranks, matching)
     rows = []
-    for code in np.unique(matching.kind).tolist():
+    members_of = dict(members(matching.kind[timed.which]))
+    for code, mine in members(matching.kind):
         kind = matching.kinds[code]
         group = matching.groups[kind.group]
-        mine = matching.kind == code
-        members = mine[timed.which]
-        sound = mine & timed.sound
-        inside = sound[timed.which]
-        known = bool((length[members] > 0).any())
-        whole = mine & (matching.complete | timed.sound | (len(ranks) == 1)) if known else mine & False
+        taking = members_of[code]
+        sound = mine[timed.sound[mine]]
+        inside = taking[timed.sound[timed.which[taking]]]
+        known = bool((length[taking] > 0).any())
+        whole = mine[matching.complete[mine] | timed.sound[mine] | (len(ranks) == 1)] if known else mine[:0]
         lasts = matching.rank[timed.last[sound]]
         top = np.bincount(lasts, minlength=1) if len(lasts) else None
         typical = percentile(transfer[sound], 0.5)
         size = len(group.ranks)
         # Sizes that differ between ranks by design (all-to-all) count with their median.
-        told = sent[members]
+        told = sent[taking]
         message = kind.bytes if kind.bytes >= 0 else int(np.median(told)) if len(told) and (told >= 0).all() else None
         speed = message / typical * 1e9 if typical and typical > 0 and message else None
         factor = BUS_FACTOR.get(kind.op)
@@ -270,20 +269,20 @@ def _collective_rows(
                 op=kind.op,
                 bytes=message,
                 dtype=kind.dtype or None,
-                count=int(mine.sum()),
-                complete=int((mine & matching.complete).sum()),
-                duration_p50_ns=percentile(length[members], 0.5) if known else None,
-                shortest_p50_ns=percentile(shortest[whole], 0.5) if whole.any() else None,
+                count=len(mine),
+                complete=int(matching.complete[mine].sum()),
+                duration_p50_ns=percentile(length[taking], 0.5) if known else None,
+                shortest_p50_ns=percentile(shortest[whole], 0.5) if len(whole) else None,
                 transfer_p50_ns=typical,
                 transfer_p90_ns=percentile(transfer[sound], 0.9),
-                wait_mean_ns=round(float(wait[inside].mean()), 3) if inside.any() else None,
-                wait_max_ns=int(wait[inside].max()) if inside.any() else None,
+                wait_mean_ns=round(float(wait[inside].mean()), 3) if len(inside) else None,
+                wait_max_ns=int(wait[inside].max()) if len(inside) else None,
                 last_rank=ranks[int(np.argmax(top))].rank if top is not None else None,
                 last_fraction=float(top.max() / len(lasts)) if top is not None else None,
-                exposed_fraction=float(exposed[members].sum() / length[members].sum()) if known else None,
+                exposed_fraction=float(exposed[taking].sum() / length[taking].sum()) if known else None,
                 algorithm_bandwidth=speed,
                 bus_bandwidth=speed * factor(size) if speed is not None and factor and size > 1 else None,
-                clock=label if sound.any() else None,
+                clock=label if len(sound) else None,
             )
         )
     return sorted(
@@ -295,11 +294,10 @@ def _collective_rows(
 def _sent(ranks: Sequence[RankCalls], matching: Matching) -> npt.NDArray[np.int64]:
     """Return the bytes that each member names, -1 for unknown."""
     out = np.full(len(matching.rank), -1, dtype=np.int64)
-    for r, who in enumerate(ranks):
-        mine = matching.rank == r
-        table = np.array([k.bytes for k in who.calls.kinds] or [-1], dtype=np.int64)
-        if mine.any():
-            out[mine] = table[who.calls.kind[matching.call[mine]]]
+    for r, mine in members(matching.rank):
+        calls = ranks[r].calls
+        table = np.array([k.bytes for k in calls.kinds] or [-1], dtype=np.int64)
+        out[mine] = table[calls.kind[matching.call[mine]]]
     return out
 
 
@@ -403,13 +401,15 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
     which = np.repeat(np.arange(len(matching)), matching.count)
     position = {r.rank: i for i, r in enumerate(ranks)}
     found: dict[int, EarlyStop] = {}
-    for g, group in enumerate(matching.groups):
+    rows_of = dict(members(group_of[which]))
+    for g, mine in members(group_of):
+        group = matching.groups[g]
         here = [position[r] for r in group.ranks if r in position]
-        mine = np.flatnonzero(group_of == g)
-        if len(here) < 2 or not len(mine) or not group.known:
+        if len(here) < 2 or not group.known:
             continue
-        rows = np.isin(which, mine)
-        lasts = {i: int(matching.place[which[rows & (matching.rank == i)]].max(initial=-1)) for i in here}
+        latest = np.full(len(ranks), -1, dtype=np.int64)
+        np.maximum.at(latest, matching.rank[rows_of[g]], matching.place[which[rows_of[g]]])
+        lasts = {i: int(latest[i]) for i in here}
         typical = int(np.median(list(lasts.values())))
         steps = max((len(ranks[i].steps) for i in here), default=1)
         margin = max(2, -(-len(mine) // max(steps, 1)))

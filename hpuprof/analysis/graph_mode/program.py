@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.population import synchronous
@@ -37,6 +39,9 @@ DEFAULT_GAP = 1_000.0
 UNEXPLAINED = 10_000.0  # ns of delay from which another lane's row is looked for
 FOLLOWS = 10_000.0  # ns after the end of another lane's row within which a start is put down to it
 WAITED = 30_000.0  # ns before the end of a synchronising call within which a row's end explains it
+MAX_WAITED = 1 << 20
+"""Waits times lanes that one wait after the other is compared with; beyond, stage times are used instead."""
+MAX_LOOKED_BACK = 64  # lanes that a stream wait may mean, the ones launched into last
 MAX_LANES = 16
 SIMILAR = 0.25  # of the usual host work, within which a step that waited is like the others; and of a step, the pause between neighbours
 _STREAM_WAIT = re.compile(r"StreamWaitEvent|streamWaitEvent|EnqueueEventsWait")
@@ -148,6 +153,8 @@ def build_program(
     marker = row < 0
     safe = np.maximum(row, 0)
     activity = np.where(marker, 0, host.activity[safe])
+    if int(np.isin(activity, (Activity.SYNC, Activity.COPY)).sum()) * len(rows.all_start) > MAX_WAITED:
+        return None
     read = ~marker & (hosts.copy_to_host[safe] | (activity == Activity.COPY_D2H))
     upload = ~marker & (hosts.copy_to_device[safe] | (activity == Activity.COPY_H2D))
     pins = _pin(rows, begin, end, low, _stream_waits(trace, path))
@@ -373,13 +380,13 @@ def _told_edges(rows: _Rows, begin: Ints, told: Ints) -> tuple[Ints, Ints]:
         zip(rows.call.tolist(), rows.lane.tolist(), rows.start.tolist(), strict=True)
     ):
         if call != previous and call in first:
-            others = sorted((j for other, j in latest.items() if other != lane), reverse=True)
-            for j in others:
-                if ends[j] <= start + 1_000:
+            for other, j in islice(reversed(latest.items()), MAX_LOOKED_BACK):
+                if other != lane and ends[j] <= start + 1_000:
                     waiting.append(i)
                     source.append(j)
                     break
         previous = call
+        latest.pop(lane, None)  # the latest one stands last
         latest[lane] = i
     return np.array(waiting, dtype=np.int64), np.array(source, dtype=np.int64)
 
@@ -389,8 +396,9 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
     count = len(rows.device_row)
     start, called, returned = rows.start, begin[rows.call], end[rows.call]
     previous = np.empty(count, dtype=np.int64)
-    for lane, (starts, ends) in enumerate(zip(rows.all_start, rows.all_end, strict=True)):
-        mine = np.flatnonzero(rows.lane == lane)
+    on_lane = dict(members(rows.lane))
+    for lane, mine in on_lane.items():
+        starts, ends = rows.all_start[lane], rows.all_end[lane]
         reach = np.maximum.accumulate(ends) if len(ends) else ends
         at = np.searchsorted(starts, start[mine], side="left") - 1
         previous[mine] = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
@@ -431,8 +439,7 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
     unexplained = float(rest[rest > UNEXPLAINED].sum())
     backlog = np.zeros(len(rows.all_start))
     for lane, (starts, ends) in enumerate(zip(rows.all_start, rows.all_end, strict=True)):
-        first = start[rows.lane == lane]
-        before = ends[starts < (int(first.min()) if len(first) else int(low[0]))]
+        before = ends[starts < (int(start[on_lane[lane]].min()) if lane in on_lane else int(low[0]))]
         backlog[lane] = float(before.max() - low[0]) if len(before) else -1e12
     return _Pins(latency, gap, edge, edge_gap, backlog, latency0, gap0, unexplained)
 

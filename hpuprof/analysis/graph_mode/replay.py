@@ -14,6 +14,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.groups import members
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -216,9 +218,8 @@ def play(
             last = epoch.high - 1
             if schedule.marker[last]:
                 done.append(np.maximum(now[:, 0], latest))
-            elif host and schedule.waits[last]:
-                for row in schedule.targets.get(last, ()):
-                    now = np.maximum(now, ends[:, row, None] + schedule.tail[last])
+            elif host and schedule.waits[last] and (rows := schedule.targets.get(last)):
+                now = np.maximum(now, ends[:, rows].max(axis=1, keepdims=True) + schedule.tail[last])
     steps = np.zeros((count, len(done)))
     for i, when in enumerate(done):
         steps[:, i] = when
@@ -259,9 +260,8 @@ def _graph_launches(schedule: Schedule, sample: Sample) -> Floats:
 def _runs(schedule: Schedule, low: int, first: int, stop: int) -> list[_Run]:
     """Cut the rows of an epoch into runs."""
     out = []
-    lane = schedule.lane[first:stop]
-    for which in np.unique(lane).tolist():
-        mine = first + np.flatnonzero(lane == which)
+    for which, places in members(schedule.lane[first:stop]):
+        mine = first + places
         cuts = np.flatnonzero(schedule.edge[mine] >= 0)
         out += [
             _Run(

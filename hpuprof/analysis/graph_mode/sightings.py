@@ -14,6 +14,7 @@ from hpuprof.analysis.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES
 from hpuprof.analysis.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.analysis.graph_mode.placement import Phase, Placement
 from hpuprof.analysis.graph_mode.signatures import flat_dims, parse
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
@@ -113,9 +114,8 @@ def sightings(scene: Scene, stream: Tokens) -> list[Sighting]:
 
 
 def _by_name(scene: Scene, positions: Ints) -> Iterator[tuple[str, Ints]]:
-    names = scene.op_name[positions]
-    for code in np.unique(names).tolist():
-        yield scene.trace.names[code], positions[names == code]
+    for code, places in members(scene.op_name[positions]):
+        yield scene.trace.names[code], positions[places]
 
 
 def _operators(scene: Scene) -> Iterator[Sighting]:
@@ -203,10 +203,12 @@ def _calls(scene: Scene) -> Iterator[Sighting]:
         trace.names[int(scene.op_name[i])] if i >= 0 and k < 2 else trace.names[int(host.name[r])]
         for r, i, k in zip(rows.tolist(), inner.tolist(), kinds.tolist(), strict=True)
     ]
-    for kind, (code, text) in enumerate(words):
-        for label in sorted({name for name, k in zip(labels, kinds.tolist(), strict=True) if k == kind}):
-            mine = rows[[name == label and k == kind for name, k in zip(labels, kinds.tolist(), strict=True)]]
-            yield scene.rows(code, label, text.format(f"`{label}`"), mine)
+    found: dict[tuple[int, str], list[int]] = {}
+    for row, kind, label in zip(rows.tolist(), kinds.tolist(), labels, strict=True):
+        found.setdefault((kind, label), []).append(row)
+    for (kind, label), mine in sorted(found.items()):
+        code, text = words[kind]
+        yield scene.rows(code, label, text.format(f"`{label}`"), np.array(mine, dtype=np.int64))
     yield from _named_rows(scene)
 
 
@@ -228,9 +230,9 @@ def _named_rows(scene: Scene) -> Iterator[Sighting]:
         return mask
 
     def each(code: str, rows: Ints, text: str, severity: str = "") -> Iterator[Sighting]:
-        for name in np.unique(host.name[rows]).tolist():
+        for name, places in members(host.name[rows]):
             label = trace.names[name]
-            yield scene.rows(code, label, text.format(f"`{label}`"), rows[host.name[rows] == name], severity)
+            yield scene.rows(code, label, text.format(f"`{label}`"), rows[places], severity)
 
     alloc = outermost(scene.path & (host.activity == Activity.ALLOC) & (host.kind == HostKind.RUNTIME))
     yield from each("HP305", alloc, "{} inside a step", "harmless")
@@ -313,9 +315,10 @@ def _steps(scene: Scene) -> Iterator[Sighting]:
     inside = without[(without > 0) & (without < len(steps) - 1)]
     if not len(inside):
         return  # the window cuts its first and last step
-    each = [nodes[back == s][0] for s in without.tolist()]
+    begun, first = np.unique(back, return_index=True)
+    each = nodes[first[np.searchsorted(begun, without)]]
     text = f"{len(without)} of {int(went.sum())} steps went backward without an optimizer step"
-    yield scene.operators("HP316", "optimizer", text, np.array(each, dtype=np.int64), "periodic")
+    yield scene.operators("HP316", "optimizer", text, each, "periodic")
 
 
 def _scalars(scene: Scene, stream: Tokens) -> Iterator[Sighting]:
@@ -343,10 +346,10 @@ def _scalars(scene: Scene, stream: Tokens) -> Iterator[Sighting]:
     batching = named(trace, _BATCHING)
     found: dict[tuple[str, str], list[int]] = {}
     shape = trace.host.shape[links.nesting.rows].astype(np.int64)
-    for (whose, _), members in groups.items():
-        if len(members) < 3:
+    for (whose, _), alike in groups.items():
+        if len(alike) < 3:
             continue
-        table = np.stack(members)
+        table = np.stack(alike)
         given, dims = code[table], shape[table]
         changes = (given != given[0]).any(axis=0) & (given >= 0).all(axis=0) & (dims == dims[0]).all(axis=0)
         if whose == -1:
@@ -374,8 +377,8 @@ def _optimizer_steps(scene: Scene) -> Iterator[Ints]:
     places = scene.placement.of(nesting.track[rows], nesting.start[rows])
     mine = (places.phase == Phase.OPTIMIZER) & (places.step >= 0)
     rows, step = rows[mine], places.step[mine]
-    for number in np.unique(step).tolist():
-        yield rows[step == number]
+    for _, inside in members(step):
+        yield rows[inside]
 
 
 def _changing_scalar(trace: Trace, details: Ints) -> str:
@@ -415,6 +418,6 @@ def _hooks(scene: Scene) -> Iterator[Sighting]:
     other = np.array([not _NO_HOOK.search(n) and "): " in n for n in trace.names])[host.name[frames]]
     hooks = np.flatnonzero((tree.parent >= 0) & calls[np.maximum(tree.parent, 0)] & other)
     rows = frames[hooks]
-    for name in np.unique(host.name[rows]).tolist():
+    for name, places in members(host.name[rows]):
         label = trace.names[name]
-        yield scene.rows("HP322", label, f"hook {label}", rows[host.name[rows] == name], "periodic")
+        yield scene.rows("HP322", label, f"hook {label}", rows[places], "periodic")
