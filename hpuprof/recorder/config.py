@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import ConfigError
@@ -27,7 +28,7 @@ class RecordConfig:
     with_modules: bool = False
     wait: int = 1
     warmup: int = 1
-    active: int = 3
+    active: int = 6
     repeat: int = 1
     skip_first: int = 0
     baseline_steps: int = 5
@@ -43,12 +44,13 @@ class RecordConfig:
     tensorboard: bool = True
 
     def __post_init__(self) -> None:
+        check_flags({f.name: getattr(self, f.name) for f in fields(self) if isinstance(f.default, bool)})
         for name in ("wait", "warmup", "repeat", "skip_first", "baseline_steps", "baseline_blocks"):
-            _check(name, getattr(self, name), 0)
-        _check("active", self.active, 1)
+            check_number(name, getattr(self, name), 0)
+        check_number("active", self.active, 1)
         for name in ("every_n_steps", "max_windows"):
             if getattr(self, name) is not None:
-                _check(name, getattr(self, name), 1)
+                check_number(name, getattr(self, name), 1)
         if not (self.asynchronous or self.synchronous):
             raise ConfigError(
                 "asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder"
@@ -58,7 +60,7 @@ class RecordConfig:
             raise ConfigError(f"slow_step_factor is {factor!r}", hint="a number above 1, such as 2.0")
         if self.ranks is not None:
             for rank in self.ranks:
-                _check("a rank of ranks", rank, 0)
+                check_number("a rank of ranks", rank, 0)
         for activity in self.activities or ():
             if activity not in ACTIVITIES:
                 raise ConfigError(f"unknown activity {activity!r}", hint=f"one of {', '.join(ACTIVITIES)}")
@@ -95,7 +97,15 @@ class RecordConfig:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
 
-def _check(name: str, value: Any, least: int) -> None:
+def check_flags(given: dict[str, Any]) -> None:
+    """Raise ConfigError for what is neither True nor False."""
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is {value!r}", hint="True or False")
+
+
+def check_number(name: str, value: Any, least: int) -> None:
+    """Raise ConfigError for what is no whole number of `least` or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name} is {value!r}", hint=f"a whole number of {least} or more")
 
@@ -106,7 +116,21 @@ def activity_names(activities: Sequence[Any] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(activities, str):
         activities = (activities,)
+    if not hasattr(activities, "__iter__"):
+        raise ConfigError(f"activities is {activities!r}", hint=f"a list of {', '.join(ACTIVITIES)}")
     return tuple(a.lower() if isinstance(a, str) else str(getattr(a, "name", a)).lower() for a in activities)
+
+
+def check_place(dirpath: Any, name: Any, *, what: str) -> None:
+    """Raise ConfigError for what is no directory, and for names of run directories that lead out of it. `what`: what the name is called."""
+    if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
+        raise ConfigError(f"dirpath is {dirpath!r}", hint="a directory or URL, such as 'traces'")
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise ConfigError(f"{what} is {name!r}", hint="the start of the names of run directories, such as 'big-batch'")
+    if "\0" in name or Path(name).is_absolute() or ".." in name.replace("\\", "/").split("/"):
+        raise ConfigError(f"{what} is {name!r}, which leads out of dirpath", hint="a name; dirpath says where files go")
 
 
 def rank_numbers(ranks: Any) -> tuple[int, ...] | None:

@@ -14,15 +14,27 @@ from typing import Any
 
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.recorder import answer
-from hpuprof.recorder.config import RecordConfig, activity_names, rank_numbers, refuse_habana_profile, refuse_unknown
+from hpuprof.recorder.config import (
+    RecordConfig,
+    activity_names,
+    check_flags,
+    check_number,
+    check_place,
+    rank_numbers,
+    refuse_habana_profile,
+    refuse_unknown,
+)
 from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.metadata import Who
+from hpuprof.recorder.outlook import EvaluationOutlook, TrainingOutlook, tuner
 from hpuprof.recorder.plain import rank_and_world
+from hpuprof.recorder.plan import Outlook
 
 PREFIX = "[pl][profile]"
 _EVAL_STEP = re.compile(r"\[Strategy\]\w+\.(validation|test|predict)_step$")
 _LOOP_END = re.compile(r"\.on_(train|validation|test|predict)_end$")
 _TRAINING = "training_step"
+_FLAGS = ("group_by_input_shapes", "export_to_chrome", "record_module_names", "analyze")
 _SORT_KEYS = {
     "hpu_time",
     "hpu_time_total",
@@ -30,6 +42,13 @@ _SORT_KEYS = {
     "device_time",
     "device_time_total",
     "self_device_time_total",
+    "self_cpu_time_total",  # as torch's own tables call them
+    "self_cuda_time_total",
+    "xpu_time",
+    "xpu_time_total",
+    "self_xpu_time_total",
+    "device_memory_usage",
+    "self_device_memory_usage",
 }
 
 
@@ -101,7 +120,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         with_modules: bool = False,
         wait: int = 1,
         warmup: int = 1,
-        active: int = 3,
+        active: int = 6,
         repeat: int = 1,
         skip_first: int = 0,
         baseline_steps: int = 5,
@@ -119,6 +138,9 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         **profiler_kwargs: Any,
     ) -> None:
         given = locals()
+        check_place(dirpath, filename, what="filename")
+        check_number("row_limit", row_limit, -1)
+        check_flags({name: given[name] for name in _FLAGS})
         super().__init__(
             dirpath=dirpath,
             filename=filename,
@@ -146,6 +168,8 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
                 f"schedule is {schedule!r}, not callable",
                 hint="give torch.profiler.schedule(...), or wait, warmup, active and repeat",
             )
+        if on_trace_ready is not None and not callable(on_trace_ready):
+            raise ConfigError(f"on_trace_ready is {on_trace_ready!r}, not callable", hint="a function that takes a torch profiler")
         options: dict[str, Any] = {f.name: given[f.name] for f in fields(RecordConfig)}
         options |= {"activities": activity_names(activities), "ranks": rank_numbers(ranks)}
         self._config = RecordConfig(**options)
@@ -201,7 +225,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             raise  # ends a loop that takes its batches itself
         except BaseException:
             if action_name == "run_training_epoch" or _EVAL_STEP.match(action_name):
-                self._finish()
+                self._finish(failed=True)
             raise
         finally:
             self.stop(action_name)
@@ -275,7 +299,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             if _TRAINING in self._engines and self._engines[_TRAINING].finished:
                 del self._engines[_TRAINING]  # that was a tuner's loop, inside the fit and before its own
         elif action_name.endswith(".on_exception"):
-            self._finish()
+            self._finish(failed=True)
 
     @property
     def _trainer(self) -> Any:
@@ -314,12 +338,13 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         keeps = self._export_to_chrome or self._user_on_trace_ready is not None
         return Engine(
             config=self._config,
-            who=Who(rank, world, local, stage, action, framework="lightning", compiled=self._compiled()),
+            who=Who(rank, world, local, stage, action, "lightning", compiled=self._compiled(), tuner=tuner()),
             dirpath=os.fspath(self.dirpath or "."),
             label=self.filename or "hpuprof",
             schedule=self._user_schedule,
             on_trace_ready=self._user_on_trace_ready,
             available_steps=self._available(action),
+            outlook=self._outlook(action),
             hooks=self._hooks,
             # The validation loops of a fit come again, with training between them: nothing there is a block of like steps.
             baseline=action == _TRAINING or stage != "fit",
@@ -365,6 +390,13 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         except (AttributeError, TypeError, ValueError):
             return float("inf")
 
+    def _outlook(self, action: str) -> Outlook:
+        if self._trainer is None:
+            return Outlook()
+        if action == _TRAINING:
+            return TrainingOutlook(self._trainer)
+        return Outlook() if self._stage == "fit" else EvaluationOutlook(self._trainer, action)
+
     def _hooks(self) -> AbstractContextManager[Any]:
         from contextlib import nullcontext
         from importlib import import_module
@@ -384,10 +416,10 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         if self._current is engine:
             self._current = None
 
-    def _finish(self) -> None:
+    def _finish(self, *, failed: bool = False) -> None:
         self._current = None
         for engine in self._engines.values():
-            engine.finish()
+            engine.finish(failed=failed)
 
     def _answer(self) -> None:
         training = self._engines.get(_TRAINING)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from shlex import quote
 from types import TracebackType
 from typing import Any
 
-from hpuprof.recorder.config import RecordConfig, activity_names, rank_numbers, refuse_habana_profile, refuse_unknown
+from hpuprof.errors import ConfigError
+from hpuprof.recorder.config import (
+    RecordConfig,
+    activity_names,
+    check_place,
+    rank_numbers,
+    refuse_habana_profile,
+    refuse_unknown,
+)
 from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.metadata import Who
+from hpuprof.recorder.telling import tell
 
 
 class Recording:
@@ -22,15 +33,21 @@ class Recording:
 
     def __init__(self, dirpath: str | os.PathLike[str], *, label: str, config: RecordConfig, who: Who) -> None:
         self._engine = Engine(config=config, who=who, dirpath=os.fspath(dirpath), label=label)
+        self._used = False
+        self._hinted = 0
 
     def __enter__(self) -> Recording:
+        if self._used:
+            tell("this recording was used already and records nothing more; make a new one with hpuprof.record(...)")
+        self._used = True
         self._engine.step()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._engine.finish()
+        self._engine.finish(failed=kind is not None)
+        self._hint()
 
     def step(self) -> None:
         """End the step in progress and begin the next."""
@@ -55,6 +72,17 @@ class Recording:
         """Time per step of each block that ran without the profiler [ns]."""
         return [ns // steps for ns, steps in self._engine.blocks]
 
+    def _hint(self) -> None:
+        """Say on one rank where the files are; not on stdout, which belongs to the program."""
+        engine, written = self._engine, self._engine.written[self._hinted :]
+        if not written or engine.who.rank != min(engine.config.ranks or (0,)):
+            return
+        self._hinted = len(engine.written)
+        folders = sorted({w.path.rpartition("/")[0] for w in written})
+        sys.stderr.write(
+            f"hpuprof: recorded {len(written)} trace(s); hpuprof analyze {' '.join(map(quote, folders))}\n"
+        )
+
 
 def rank_and_world() -> tuple[int, int, int]:
     """Return global rank, world size and local rank: from torch.distributed if it runs, else from the launcher's environment."""
@@ -77,7 +105,10 @@ def record(
     `dirpath`: a directory or fsspec URL; one run directory per window is made in it. `options`: those of `RecordConfig`.
     Raises ConfigError for wrong options and for `HABANA_PROFILE=1`; once recording, errors only warn.
     """
+    check_place(dirpath, label, what="label")
     known = [f.name for f in fields(RecordConfig)]
+    if dirpath is None:
+        raise ConfigError("record needs a directory", hint="hpuprof.record('traces/')")
     refuse_unknown({k: v for k, v in options.items() if k not in known}, known, who="record")
     refuse_habana_profile()
     options["ranks"] = rank_numbers(options.get("ranks"))
