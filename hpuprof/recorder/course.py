@@ -40,6 +40,8 @@ class Course:
         self._loop = loop
         self._available = available_steps
         self._outlook = outlook
+        self._again = again
+        self._part = False  # windows hold a part of an optimizer update, as has been told
         self._held: Slot | None = None  # the first step of a block or window that has to wait
         self._delay: int | None = None  # for so many steps; None: not yet asked for
         self._free = schedule is not None and windows  # steps are the user's choice
@@ -49,7 +51,7 @@ class Course:
         if schedule is not None and windows:
             self._slots = slots_of_callable(schedule)
         else:
-            self._fit(again=again)
+            self._fit()
             self._slots = self._plan.slots()
 
     def take(self, *, inside: bool) -> Slot | None:
@@ -90,12 +92,12 @@ class Course:
         """Return how many steps it takes until an optimizer update begins."""
         return next((i for i in range(every) if self._outlook.ahead(i).begins_update), 0)
 
-    def _fit(self, *, again: bool) -> None:
+    def _fit(self) -> None:
         every = self._every
         plan = self._plan.whole_updates(every)
         phase = -self._to_update(every) % every
         fitted = plan.fitted(self._available, every, phase)
-        if again and (fitted.wait, fitted.warmup) != (plan.wait, plan.warmup):
+        if self._again and (fitted.wait, fitted.warmup) != (plan.wait, plan.warmup):
             fitted = plan
         if fitted != plan:
             without = [name for name in ("wait", "warmup") if getattr(fitted, name) < getattr(plan, name)]
@@ -105,7 +107,8 @@ class Course:
                 f"{fitted.baseline_blocks * fitted.baseline_steps} timed step(s)"
                 + (f", without {' and '.join(without)}" if without else "")
             )
-        if fitted.windows and fitted.active % every:
+        self._part = bool(fitted.windows and fitted.active % every)
+        if self._part:
             tell(
                 f"{every} batches make one optimizer update, a window of the {self._loop} records {fitted.active}: it ends with an update "
                 f"and is not like the average step (active={every} records a whole one)"
@@ -150,7 +153,7 @@ class Course:
     def _place(self, slot: Slot) -> tuple[Slot, int]:
         """Return the first step of the block or window, as it fits what is left of the loop, and how many steps it waits."""
         plan, every = self._plan, self._every
-        left = self._available - self.begun + 1
+        left = float("inf") if self._again else self._available - self.begun + 1
         if slot.phase == Phase.TIMED:
             delay = self._to_update(every)
             late = self.kept_waiting and plan.windows
@@ -161,7 +164,7 @@ class Course:
         place = placed(plan.warmup, plan.active, left, self._outlook)
         if not place.updates:
             tell(f"a window of the {self._loop} holds no optimizer step: {every} batches make one, {left:.0f} are left")
-        elif not place.aligned and plan.active % every == 0:
+        elif not place.aligned and not self._part:
             tell(f"a window of the {self._loop} could not be aligned with optimizer updates, {every} batches each")
         if (place.warmup, place.active) != (plan.warmup, plan.active):
             slot = self._instead(slot, place.warmup, place.active)

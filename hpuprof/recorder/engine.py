@@ -178,7 +178,7 @@ class Engine:
             except Exception:  # noqa: BLE001, S110  the first error is the one to tell
                 pass
         hint = f" ({error.hint})" if isinstance(error, HpuprofError) and error.hint else ""
-        tell(f"recording stops, training goes on: {type(error).__name__}: {error}{hint}", RuntimeWarning)
+        tell(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}{hint}", RuntimeWarning)
 
     def _begin(self) -> None:
         refuse_habana_profile()

@@ -169,7 +169,9 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
                 hint="give torch.profiler.schedule(...), or wait, warmup, active and repeat",
             )
         if on_trace_ready is not None and not callable(on_trace_ready):
-            raise ConfigError(f"on_trace_ready is {on_trace_ready!r}, not callable", hint="a function that takes a torch profiler")
+            raise ConfigError(
+                f"on_trace_ready is {on_trace_ready!r}, not callable", hint="a function that takes a torch profiler"
+            )
         options: dict[str, Any] = {f.name: given[f.name] for f in fields(RecordConfig)}
         options |= {"activities": activity_names(activities), "ranks": rank_numbers(ranks)}
         self._config = RecordConfig(**options)

@@ -9,6 +9,7 @@ from typing import Any
 
 ASYNC, SYNC = "async", "sync"
 LOOK_AHEAD = 500  # steps; how far a window may move to be free of validation
+_ENOUGH = 4  # recorded steps; the first is unlike the others, and three is what an analysis wants
 _WHOLE = 16  # recorded steps; a window of a whole optimizer update may grow to so many
 
 
@@ -75,24 +76,31 @@ class Placement:
 def placed(warmup: int, active: int, remaining: float, outlook: Outlook) -> Placement:
     """Place a window in the `remaining` steps of a loop: on whole optimizer updates first, without validation inside next, soon last.
 
-    A window longer than what remains is shortened. Validation after the last recorded step is outside: the window has ended.
+    A window that is longer than what remains is shortened; one whose length is no number of whole updates grows to the end of one,
+    unless it would grow too much: it ends with an update then. Validation after the last recorded step is outside: the window has ended.
     """
     active = int(max(1, min(active, remaining)))
     warmup = int(min(warmup, max(0, remaining - active)))
-    every = outlook.accumulate or 1
-    best: tuple[int, Placement] | None = None
+    longest = int(min(_longest(active), remaining - warmup))
+    best, found = 16, Placement(0, warmup, active, aligned=False, updates=False)
     for delay in range(int(min(LOOK_AHEAD, remaining - warmup - active)) + 1):
-        steps = [outlook.ahead(delay + warmup + i) for i in range(active)]
+        ahead = [outlook.ahead(delay + warmup + i) for i in range(int(min(longest, remaining - warmup - delay)))]
+        length = next((i + 1 for i, step in enumerate(ahead) if i + 1 >= active and step.ends_update), active)
+        steps = ahead[:length]
         updates = any(step.ends_update for step in steps)
-        # A window shorter than an update ends with it: that is where the optimizer runs.
-        aligned = active % every == 0 and steps[0].begins_update and steps[-1].ends_update
-        wrong = 4 * (not updates) + 2 * (not (aligned or (active < every and steps[-1].ends_update)))
-        wrong += any(step.validates for step in steps[:-1])
-        if best is None or wrong < best[0]:
-            best = (wrong, Placement(delay, warmup, active, aligned, updates))
+        aligned = steps[0].begins_update and steps[-1].ends_update
+        part = steps[-1].ends_update and not any(step.begins_update for step in steps)  # of one long update
+        wrong = 8 * (not updates) + 4 * (not (aligned or part)) + (length > active)
+        wrong += 2 * any(step.validates for step in steps[:-1])
+        if wrong < best:
+            best, found = wrong, Placement(delay, warmup, length, aligned, updates)
         if not wrong:
             break
-    return best[1] if best is not None else Placement(0, warmup, active, aligned=False, updates=False)
+    return found
+
+
+def _longest(active: int) -> int:
+    return max(2 * active, _WHOLE)
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ class Schedule:
         return replace(
             self,
             baseline_steps=_up(self.baseline_steps, every),
-            active=active if active <= max(2 * self.active, _WHOLE) else self.active,
+            active=active if active <= _longest(self.active) else self.active,
         )
 
     def needed(self, every: int = 1, phase: int = 0) -> int:
@@ -143,8 +151,8 @@ class Schedule:
     def fitted(self, available: float, every: int = 1, phase: int = 0) -> Schedule:
         """Shorten a schedule to a loop of `available` steps.
 
-        Fewer timed steps first, then no second window, then fewer active steps (whole optimizer updates of `every` batches as
-        long as one is left), then no wait, no warm-up, one step. The last step ends with the loop. Loops that end within `skip_first` keep the schedule as it is; whoever runs it will
+        Fewer timed steps first, then no second window, then fewer active steps, then no timed ones, then active ones again (whole
+        optimizer updates of `every` batches as long as one is left), then no wait, no warm-up, one step. The last step ends with the loop. Loops that end within `skip_first` keep the schedule as it is; whoever runs it will
         say that no window completed.
         """
         plan = self
@@ -154,17 +162,22 @@ class Schedule:
             elif len(plan.windows) > 1:
                 plan = replace(plan, windows=plan.windows[:1])
             elif plan.baseline_blocks > 0:
-                plan = replace(plan, baseline_blocks=0, baseline_steps=0)
+                enough = plan.active - every >= min(_ENOUGH, self.active)
+                plan = (
+                    replace(plan, active=plan.active - every)
+                    if enough
+                    else replace(plan, baseline_blocks=0, baseline_steps=0, active=self.active)
+                )
             elif plan.active > every:
                 plan = replace(plan, active=max(every, plan.active - every))
             elif plan.wait:
                 plan = replace(plan, wait=0)
             elif plan.warmup:
                 plan = replace(plan, warmup=0)
+            elif every > 1:
+                every = 1  # no whole update fits; the end of the loop is the end of one
             elif plan.active > 1:
                 plan = replace(plan, active=plan.active - 1)
-            elif every > 1:
-                every = 1  # the end of the loop is the end of an update
             else:
                 return self
         return plan
