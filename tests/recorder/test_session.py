@@ -226,15 +226,16 @@ def test_a_script_that_ends_inside_a_window_ends_well(tmp_path: Path) -> None:
     assert (read(path)["hpuprof"]["steps"], read(path)["hpuprof"]["complete"]) == ([1, 2, 3], False)
 
 
-def test_a_recording_that_is_left_in_another_thread_than_it_was_used_in(tmp_path: Path) -> None:
+@pytest.mark.parametrize("later", ["pass", "with mine(): work()"])
+def test_a_recording_that_is_used_in_another_thread_than_it_was_begun_in(tmp_path: Path, later: str) -> None:
     told = run(
         tmp_path,
-        """
+        f"""
 def other(r):
     for i in range(3): work(); r.step()
-with ours() as r:
+with ours(warmup=0) as r:
     t = threading.Thread(target=other, args=(r,)); t.start(); t.join()
-session.Session.owner and session._release(session.Session.owner)
+{later}
 """,
     )
     assert "the window was begun in another thread" in told[-1]
