@@ -33,7 +33,7 @@ class RecordConfig:
     with_modules: bool = False
     wait: int = 1
     warmup: int = 1
-    active: int = 3
+    active: int = 6
     repeat: int = 1
     skip_first: int = 0
     baseline_steps: int = 5

@@ -37,8 +37,11 @@ class Device:
             mark_step = getattr(core, "mark_step", None)
             if mark_step is not None and os.environ.get("PT_HPU_LAZY_MODE") != "0":
                 mark_step()  # does nothing where there is no graph to flush
-        synchronize = getattr(self._module(), "synchronize", None)
-        if synchronize is not None:
+        module = self._module()
+        synchronize = getattr(module, "synchronize", None)
+        # A device that this process never used has nothing to wait for, and asking would make a context on it.
+        begun = getattr(module, "is_initialized", None)
+        if synchronize is not None and (begun is None or begun()):
             synchronize()
 
     def memory(self) -> dict[str, int]:

@@ -7,28 +7,39 @@ at the end of the loop. It never raises into a training run: the first error dis
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hpuprof.errors import OutputError
 from hpuprof.naming import trace_name
+from hpuprof.recorder.actions import Actions
 from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_habana_profile
+from hpuprof.recorder.course import Course
 from hpuprof.recorder.device import Device, find_device, resolve_activities
 from hpuprof.recorder.metadata import Who, environment, host, run_mode, unprofiled, versions
-from hpuprof.recorder.plan import ASYNC, IDLE, SYNC, Phase, Slot, slots_of_callable, window_slots
+from hpuprof.recorder.plan import (
+    IDLE,
+    SYNC,
+    Outlook,
+    Phase,
+    Slot,
+)
+from hpuprof.recorder.session import Session, running_elsewhere
+from hpuprof.recorder.telling import tell, tell_once
 from hpuprof.recorder.tensorboard import rewritten
 from hpuprof.recorder.torch_options import TorchOptions
-from hpuprof.recorder.writer import run_directory, write_trace
+from hpuprof.recorder.writer import fallbacks, run_directory, usable_directory, write_trace
 
 _SLOW_SAMPLES = 50
 _ENOUGH_SAMPLES = 10
 _PROFILED = (Phase.WARMUP, Phase.RECORD)
+_WORTH_KEEPING = 2  # whole steps of a window that was interrupted
+_RETRIES = 3  # of windows that were interrupted before that
 
 
 @dataclass
@@ -52,8 +63,9 @@ class Engine:
     schedule: ScheduleCallable | None = None
     on_trace_ready: Callable[[Any], None] | None = None
     available_steps: float = float("inf")
+    outlook: Outlook = field(default_factory=Outlook)
     hooks: Callable[[], Any] | None = None  # returns a context that stays open while a window records
-    baseline: bool = True
+    baseline: bool = True  # off for loops inside others, which come again: no timed blocks, no window at any price
     windows: bool = True  # off: only time blocks
     whole: bool = False  # the loop is one stretch, which has no steps
     torch_options: TorchOptions = field(default_factory=TorchOptions)
@@ -65,19 +77,22 @@ class Engine:
     def __post_init__(self) -> None:
         self._began_ns = time.time_ns()
         self._device: Device | None = None
-        self._slots: Iterator[Slot] | None = None
+        self._course: Course | None = None
         self._slot = IDLE
         self._number = -1  # of the step in progress
         self._done = False
-        self._profile: Any = None
-        self._record_function: Any = None  # looked up when a window opens
+        self._session: Session | None = None
+        self._actions: Actions | None = None  # of the window that is open
+        self._window_actions: Actions | None = None  # of the last one
         self._next_action: Any = None
         self._ending = False
         self._hooked: Any = None
         self._counters: list[tuple[int, dict[str, int]]] = []
         self._block_start = 0
         self._block_steps = 0
+        self._block_spoiled = False
         self._recorded: list[int] = []
+        self._updates: list[int] = []
         self._complete = False
         self._windows = 0
         self._failed: Exception | None = None  # what went wrong inside torch's own calls
@@ -85,14 +100,19 @@ class Engine:
         self._paused_in: list[int] = []
         self._walls: deque[int] = deque(maxlen=_SLOW_SAMPLES)
         self._last_start = 0
-        self._open: dict[tuple[int, str], list[Any]] = {}
+        self._interrupted = 0
 
     # ------------------------------------------------------------------------------------------------- what a framework calls
 
     @property
     def recording(self) -> bool:
         """Whether a profiler runs right now (warm-up included)."""
-        return self._profile is not None
+        return self._session is not None
+
+    @property
+    def steps(self) -> int:
+        """How many steps have begun."""
+        return self._course.begun if self._course is not None else 0
 
     @property
     def finished(self) -> bool:
@@ -101,43 +121,37 @@ class Engine:
 
     def step(self, number: int | None = None) -> None:
         """Begin the next step; this ends the one before. `number`: what the framework counts; default: one more than the last."""
-        if self.finished and self._profile is None:
+        if self.finished and self._session is None:
             return
         self._safely(self._step, number)
 
     def enter(self, name: str) -> None:
         """Open a named action; cheap while nothing is recorded."""
-        if self._profile is None:
+        actions = self._actions
+        if actions is None:
             return
         try:
             if self._slot.window == SYNC:
                 self._require_device().drain()
-            action = self._record_function(name)
-            action.__enter__()
-            # Keys hold the thread, so threads never share a stack and need no lock.
-            self._open.setdefault((threading.get_ident(), name), []).append(action)
+            actions.enter(name, recorded=self._slot.phase == Phase.RECORD)
         except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
             self._disarm(error)
 
     def leave(self, name: str) -> None:
         """Close a named action, innermost first; unknown names are ignored."""
-        stack = self._open.get((threading.get_ident(), name))
-        if not stack:
+        actions = self._actions
+        if actions is None or not actions.is_open(name):
             return
-        try:
-            action = stack.pop()
-        except IndexError:
-            return  # another thread's step border closed it meanwhile
         try:
             if self._slot.window == SYNC:
                 self._require_device().drain()
-            action.__exit__(None, None, None)
+            actions.leave(name)
         except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
             self._disarm(error)
 
     def pause(self) -> None:
         """Leave the loop for something else (validation): timed blocks do not count it, a recorded step tells of it."""
-        if not self._paused_at and (self._slot.phase == Phase.TIMED or self._profile is not None):
+        if not self._paused_at and (self._slot.phase == Phase.TIMED or self._session is not None):
             self._safely(self._pause)
 
     def resume(self) -> None:
@@ -145,10 +159,10 @@ class Engine:
         if self._paused_at:
             self._safely(self._resume)
 
-    def finish(self) -> None:
-        """End the loop: save what is open, tell what never completed."""
-        if self._slots is not None and not self._done:
-            self._safely(self._finish)
+    def finish(self, *, failed: bool = False) -> None:
+        """End the loop: save what is open, tell what never completed. `failed`: an error ended the loop inside its last step."""
+        if self._course is not None and (not self._done or self._session is not None):
+            self._safely(self._finish, failed)
         self._done = True
 
     # ---------------------------------------------------------------------------------------------------------------- inside
@@ -167,53 +181,53 @@ class Engine:
                 close()
             except Exception:  # noqa: BLE001, S110  the first error is the one to tell
                 pass
-        warnings.warn(
-            f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        tell(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}", RuntimeWarning)
 
-    def _begin(self) -> Iterator[Slot]:
+    def _begin(self) -> None:
         refuse_habana_profile()
         self._device = find_device()
         if self.config.ranks is not None and self.who.rank not in self.config.ranks:
             self._done = True
-            return iter(())
-        if self.schedule is not None and self.windows:
-            return slots_of_callable(self.schedule)
-        plan = self.config.schedule(device=self._device.kind != "cpu", baseline=self.baseline)
-        if not self.windows:
-            plan = replace(plan, windows=(), repeat=1)
-        fitted = plan.fitted(self.available_steps)
-        if fitted != plan:
-            warnings.warn(
-                f"hpuprof: the {self._loop} has {self.available_steps:.0f} steps, the schedule needs {plan.skip_first + plan.cycle_steps}; "
-                f"recording {len(fitted.windows)} window(s) of {fitted.active} step(s), {fitted.baseline_blocks * fitted.baseline_steps} timed step(s)",
-                stacklevel=2,
-            )
-        return fitted.slots()
+            return
+        if self.windows and self.on_trace_ready is None:
+            self.dirpath = usable_directory(self.dirpath, self.who.rank)
+        self._course = Course(
+            self.config.schedule(device=self._device.kind != "cpu", baseline=self.baseline),
+            loop=self.loop,
+            available_steps=self.available_steps,
+            outlook=self.outlook,
+            schedule=self.schedule,
+            again=not self.baseline,
+            windows=self.windows,
+        )
 
     def _step(self, number: int | None) -> None:
-        if self._slots is None:
-            self._slots = self._begin()
-        before = self._slot
+        if self._course is None:
+            self._begin()
+        course, before = self._course, self._slot
+        if course is None:
+            return
         self._resume()
         self._number = self._number + 1 if number is None else number
         self._end_block(before)
-        slot = next(self._slots, None)
+        if before.last:
+            self._end_window(before, None)
+        slot = course.take(inside=self._session is not None)
         self._end_window(before, slot)
         limit = self.config.window_limit
-        if self._profile is None and limit is not None and self._windows >= limit:
+        if self._session is None and limit is not None and self._windows >= limit:
             slot, self._done = IDLE, True
         elif slot is None:
-            slot = self._after_the_plan()
+            slot = self._after_the_plan(course)
+        if self._session is None and not (self._windows or self._done):
+            slot = course.last_chance(slot)
         self._slot = slot
         self._begin_window(slot)
         if slot.phase == Phase.TIMED and slot.first:
             self._require_device().drain()
-            self._block_start, self._block_steps = time.perf_counter_ns(), 0
+            self._block_start, self._block_steps, self._block_spoiled = time.perf_counter_ns(), 0, False
 
-    def _after_the_plan(self) -> Slot:
+    def _after_the_plan(self, course: Course) -> Slot:
         """Idle, or start an extra window when the last step was slow; done when nothing can trigger one."""
         if self.config.slow_step_factor is None:
             self._done = True
@@ -222,8 +236,7 @@ class Engine:
         last, self._last_start = now - self._last_start if self._last_start else 0, now
         if last and len(self._walls) >= _ENOUGH_SAMPLES and last > self.config.slow_step_factor * median(self._walls):
             self._last_start = 0  # steps of the window are slower, and are not compared
-            self._slots = window_slots(ASYNC, self.config.warmup, self.config.active, self._windows)
-            return next(self._slots)
+            return course.extra_window(self._windows)
         if last:
             self._walls.append(last)
         return IDLE
@@ -251,13 +264,18 @@ class Engine:
         if before.phase != Phase.TIMED:
             return
         self._block_steps += 1
+        self._block_spoiled = self._block_spoiled or running_elsewhere()
         if before.last:
             self._require_device().drain()
+            if self._block_spoiled:
+                tell_once("another torch profiler ran while steps were timed; that block is left out")
+                return
             self.blocks.append((time.perf_counter_ns() - self._block_start, self._block_steps))
 
     def _end_window(self, before: Slot, slot: Slot | None) -> None:
         """End the step before in the profiler that runs, and the window with it when the next step is not part of it."""
-        if self._profile is None:
+        session = self._session
+        if session is None:
             return
         if self._sync_window:
             self._require_device().drain()
@@ -267,17 +285,19 @@ class Engine:
         if before.phase == Phase.RECORD and not same:
             self._sample_memory()
         self._close_actions()
-        self._profile.step_num = self._number - 1  # `step()` adds one and names the next step after it
+        session.profile.step_num = self._number - 1  # `step()` adds one and names the next step after it
         self._ending = not same
-        self._profile.step()
+        session.step()
         if not same:
             self._close_window()
 
     def _begin_window(self, slot: Slot) -> None:
-        if self._profile is None and slot.phase in _PROFILED:
+        if self._session is None and slot.phase in _PROFILED:
             self._open_window(slot)
         if slot.phase == Phase.RECORD:
             self._recorded.append(self._number)
+            if self.outlook.accumulate is not None and self.outlook.ahead(0).ends_update:
+                self._updates.append(self._number)
             self._sample_memory()
 
     @property
@@ -296,10 +316,8 @@ class Engine:
         activities, missing = resolve_activities(self.config.activities, device)
         if missing or (device.kind == "cpu" and self.config.activities is None):
             what = f"cannot record {', '.join(missing)} here" if missing else "no accelerator is available"
-            _warn_once(
-                f"hpuprof: {what}; the trace will hold CPU rows only" if len(activities) <= 1 else f"hpuprof: {what}"
-            )
-        self._recorded, self._counters, self._paused_in, self._complete = [], [], [], False
+            tell_once(f"{what}; the trace will hold CPU rows only" if len(activities) <= 1 else what)
+        self._recorded, self._updates, self._counters, self._paused_in, self._complete = [], [], [], [], False
         self._next_action, self._ending = _action(slot), False
         if slot.window == SYNC:
             device.drain()  # what was asked for before the window does not belong to it
@@ -316,9 +334,10 @@ class Engine:
         )
         profile.record_steps = not self.whole
         profile.step_num = self._number
-        profile.start()
-        self._record_function = torch.profiler.record_function
-        self._profile = profile
+        session = Session(profile, self._make_way)
+        session.start()
+        self._session = session
+        self._actions = self._window_actions = Actions()
         if self.hooks is not None:
             self._hooked = self.hooks()
             self._hooked.__enter__()
@@ -330,14 +349,15 @@ class Engine:
         return self._next_action
 
     def _close_window(self) -> None:
-        profile, self._profile = self._profile, None
+        session, self._session = self._session, None
+        self._actions = None
         hooked, self._hooked = self._hooked, None
         try:
             if hooked is not None:
                 hooked.__exit__(None, None, None)
         finally:
-            if profile is not None:
-                profile.stop()
+            if session is not None:
+                session.stop()
         error, self._failed = self._failed, None
         if error is not None:
             raise error
@@ -352,12 +372,37 @@ class Engine:
         except Exception as error:  # noqa: BLE001  raised again as soon as the profiler is closed
             self._failed = error
 
+    def _make_way(self, why: str) -> None:
+        """Somebody starts a profiler in the thread that we record: ours ends first, as both at once would crash the process."""
+        self._safely(self._yield, why)
+
+    def _yield(self, why: str) -> None:
+        slot, whole, course = self._slot, max(0, len(self._recorded) - 1), self._course
+        self._complete, self._interrupted = False, self._interrupted + 1
+        again = self.schedule is None and whole < _WORTH_KEEPING and self._interrupted <= _RETRIES
+        keep = self.on_trace_ready
+        if again:
+            self.on_trace_ready = _drop
+        self._end_now()
+        self.on_trace_ready, self._slot = keep, IDLE
+        if again:
+            self._windows -= bool(self._recorded)
+        if course is not None:
+            course.give_up(slot, again=again)
+        what = "would be recorded again later" if again else f"was cut short after {len(self._recorded)} step(s)"
+        tell(f"{why} inside a window of hpuprof, which {what}")
+
+    def _end_now(self) -> None:
+        """Close the window within a step."""
+        self._require_device().drain()
+        if self._slot.phase == Phase.RECORD:
+            self._sample_memory()
+        self._close_actions()
+        self._close_window()
+
     def _close_actions(self) -> None:
-        """Close what is still open at a step's border: actions do not reach across steps."""
-        opened, self._open = self._open, {}
-        for stack in opened.values():
-            while stack:
-                stack.pop().__exit__(None, None, None)
+        if self._actions is not None:
+            self._actions.close()
 
     def _sample_memory(self) -> None:
         if self.config.memory_counters:
@@ -372,15 +417,32 @@ class Engine:
             self.on_trace_ready(profile)
             return
         window = f"{slot.cycle}-{slot.window}"
-        run = "-".join(word for word in (self.label, self.who.stage, self.who.action, window) if word)
-        name = trace_name(host(), self.who.rank, time.time_ns(), compressed=self.config.compress)
-        target = f"{run_directory(self.dirpath.rstrip('/') + '/' + run, self.who.rank, self._began_ns)}/{name}"
+        metadata = self._metadata(slot, window)
         with tempfile.TemporaryDirectory(prefix="hpuprof-") as folder:
             exported = Path(folder) / "trace.json"
             profile.export_chrome_trace(str(exported))
-            rewrite = rewritten if self.config.tensorboard else None
-            size = write_trace(exported, target, self._metadata(slot, window), self._counters, rewrite=rewrite)
+            target, size = self._write(exported, window, metadata)
         self.written.append(Written(target, size, window, self._complete))
+
+    def _write(self, exported: Path, window: str, metadata: dict[str, Any]) -> tuple[str, int]:
+        """Put the file where it belongs, or where else it can be written: a window comes once."""
+        run = "-".join(w for w in (self.label, self.who.tuner, self.who.stage, self.who.action, window) if w)
+        name = trace_name(host(), self.who.rank, time.time_ns(), compressed=self.config.compress)
+        spans = self._window_actions.spans if self._window_actions is not None else []
+        first: OutputError | None = None
+        for place in (self.dirpath, *fallbacks()):
+            target = f"{run_directory(place.rstrip('/') + '/' + run, self.who.rank, self._began_ns)}/{name}"
+            rewrite = rewritten if self.config.tensorboard else None
+            try:
+                size = write_trace(exported, target, metadata, self._counters, spans=spans, rewrite=rewrite)
+            except OutputError as error:
+                first = first or error
+                continue
+            if first is not None:
+                tell(f"{first}; the trace is {target} instead", RuntimeWarning)
+            return target, size
+        assert first is not None
+        raise first
 
     def _metadata(self, slot: Slot, window: str) -> dict[str, Any]:
         device = self._require_device()
@@ -391,6 +453,9 @@ class Engine:
             "window_kind": slot.window,
             "steps": [] if self.whole else self._recorded,
             "steps_with_validation": self._paused_in,
+            "steps_with_update": None if self.outlook.accumulate is None else self._updates,
+            "accumulate_grad_batches": self.outlook.accumulate,
+            "actions_of_other_threads": self._window_actions.counts() if self._window_actions is not None else None,
             "complete": self._complete,
             "unprofiled": unprofiled(self.blocks),
             "mode": run_mode(device.kind, compiled=self.who.compiled),
@@ -400,36 +465,39 @@ class Engine:
             "environment": environment(),
         }
 
-    def _finish(self) -> None:
-        if self._profile is None:
+    def _finish(self, failed: bool) -> None:  # noqa: FBT001
+        if self._session is None:
             if not self._windows and self.windows:
-                self._tell(
-                    f"the {self._loop} ended before a window began; nothing was recorded (see wait, baseline_steps, skip_first)"
-                )
+                self._tell_of_nothing()
             return
-        if self._slot.phase == Phase.RECORD and self._slot.last:
+        if self._slot.phase == Phase.RECORD and self._slot.last and not failed:
             self._end_window(self._slot, None)  # the loop's end is the last step's end
             return
-        self._require_device().drain()
-        if self._slot.phase == Phase.RECORD:
-            self._sample_memory()
-        self._close_actions()
         self._complete = False
+        self._end_now()
         recorded = len(self._recorded)
-        self._close_window()
         what = (
             f"was cut short after {recorded} step(s)"
             if recorded
             else "had recorded no step yet; nothing was kept of it"
         )
-        self._tell(f"the {self._loop} ended inside a window, which {what}")
+        tell(f"the {self.loop} ended inside a window, which {what}")
+
+    def _tell_of_nothing(self) -> None:
+        if self.who.framework == "pytorch" and self.steps <= 1:
+            tell(
+                "step() was never called, so nothing was recorded: call it on the recording once in each step of your loop"
+            )
+            return
+        taken = self._course.kept_waiting if self._course is not None else ""
+        why = f"{taken} had the profiler" if taken else "see wait, baseline_steps, skip_first"
+        tell(f"the {self.loop} ended before a window began; nothing was recorded ({why})")
 
     @property
-    def _loop(self) -> str:
-        return f"{self.who.action} loop of {self.who.stage}" if self.who.action else "loop"
-
-    def _tell(self, text: str) -> None:
-        warnings.warn(f"hpuprof: {text}", stacklevel=2)
+    def loop(self) -> str:
+        """What the loop is called in messages."""
+        inner = f"{self.who.tuner} in {self.who.stage}" if self.who.tuner else self.who.stage
+        return f"{self.who.action} loop of {inner}" if self.who.action else "loop"
 
 
 def _action(slot: Slot | None) -> Any:
@@ -445,12 +513,3 @@ def _action(slot: Slot | None) -> Any:
 
 def _drop(_: Any) -> None:
     """Keep nothing."""
-
-
-_warned: set[str] = set()
-
-
-def _warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, stacklevel=3)

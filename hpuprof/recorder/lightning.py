@@ -37,7 +37,9 @@ from hpuprof.recorder.config import (
 )
 from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.metadata import Who
+from hpuprof.recorder.outlook import EvaluationOutlook, TrainingOutlook, tuner
 from hpuprof.recorder.plain import rank_and_world
+from hpuprof.recorder.plan import Outlook
 from hpuprof.recorder.telling import tell
 from hpuprof.recorder.torch_options import TorchOptions
 
@@ -118,7 +120,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         with_modules: bool = False,
         wait: int = 1,
         warmup: int = 1,
-        active: int = 3,
+        active: int = 6,
         repeat: int = 1,
         skip_first: int = 0,
         baseline_steps: int = 5,
@@ -237,7 +239,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             raise  # ends a loop that takes its batches itself
         except BaseException:
             if action_name == "run_training_epoch" or _EVAL_STEP.match(action_name):
-                self._finish()
+                self._finish(failed=True)
             raise
         finally:
             self.stop(action_name)
@@ -357,7 +359,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             if _TRAINING in self._engines and self._engines[_TRAINING].finished:
                 del self._engines[_TRAINING]  # that was a tuner's loop, inside the fit and before its own
         elif action_name.endswith(".on_exception"):
-            self._finish()
+            self._finish(failed=True)
 
     @property
     def _trainer(self) -> Any:
@@ -420,12 +422,13 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         keeps = self._export_to_chrome or self._user_on_trace_ready is not None
         return Engine(
             config=self._config,
-            who=Who(rank, world, local, stage, action, framework="lightning", compiled=self._compiled()),
+            who=Who(rank, world, local, stage, action, "lightning", compiled=self._compiled(), tuner=tuner()),
             dirpath=os.fspath(self.dirpath or "."),
             label=self.filename or "hpuprof",
             schedule=self._user_schedule,
             on_trace_ready=self._user_on_trace_ready,
             available_steps=self._available(action),
+            outlook=self._outlook(action),
             hooks=self._hooks,
             # The validation loops of a fit come again, with training between them: nothing there is a block of like steps.
             baseline=action == _TRAINING or stage != "fit" or bool(getattr(self._trainer, "fast_dev_run", False)),
@@ -478,6 +481,13 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         except (AttributeError, TypeError, ValueError):
             return float("inf")
 
+    def _outlook(self, action: str) -> Outlook:
+        if self._trainer is None:
+            return Outlook()
+        if action == _TRAINING:
+            return TrainingOutlook(self._trainer)
+        return Outlook() if self._stage == "fit" else EvaluationOutlook(self._trainer, action)
+
     def _hooks(self) -> AbstractContextManager[Any]:
         from contextlib import nullcontext
         from importlib import import_module
@@ -497,10 +507,10 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         if self._current is engine:
             self._current = None
 
-    def _finish(self) -> None:
+    def _finish(self, *, failed: bool = False) -> None:
         self._current = None
         for engine in self._engines.values():
-            engine.finish()
+            engine.finish(failed=failed)
 
     def _answer(self) -> None:
         """Print the answer of the stage once: of its training loop in a fit, else of the loop there is."""

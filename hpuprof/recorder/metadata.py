@@ -32,6 +32,7 @@ class Who:
     action: str = ""
     framework: str = ""
     compiled: bool = False
+    tuner: str = ""  # which of Lightning's tuners runs this loop: lr_find, batch_size
 
     def as_metadata(self) -> dict[str, Any]:
         """Return what tells this process from all others, as plain JSON values."""
@@ -44,6 +45,7 @@ class Who:
             "stage": self.stage,
             "action": self.action,
             "framework": self.framework,
+            **({"tuner": self.tuner} if self.tuner else {}),
         }
 
 

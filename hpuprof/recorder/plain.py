@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from shlex import quote
 from types import TracebackType
 from typing import Any
 
+from hpuprof.errors import ConfigError
 from hpuprof.recorder.config import (
     RecordConfig,
     ScheduleCallable,
@@ -22,6 +25,7 @@ from hpuprof.recorder.config import (
 )
 from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.metadata import Who
+from hpuprof.recorder.telling import tell
 
 
 class Recording:
@@ -48,15 +52,21 @@ class Recording:
             schedule=schedule,
             on_trace_ready=on_trace_ready,
         )
+        self._used = False
+        self._hinted = 0
 
     def __enter__(self) -> Recording:
+        if self._used:
+            tell("this recording was used already and records nothing more; make a new one with hpuprof.record(...)")
+        self._used = True
         self._engine.step()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._engine.finish()
+        self._engine.finish(failed=kind is not None)
+        self._hint()
 
     def step(self) -> None:
         """End the step in progress and begin the next."""
@@ -80,6 +90,17 @@ class Recording:
     def unprofiled_step_ns(self) -> list[int]:
         """Time per step of each block that ran without the profiler [ns]."""
         return [ns // steps for ns, steps in self._engine.blocks]
+
+    def _hint(self) -> None:
+        """Say on one rank where the files are; not on stdout, which belongs to the program."""
+        engine, written = self._engine, self._engine.written[self._hinted :]
+        if not written or engine.who.rank != min(engine.config.ranks or (0,)):
+            return
+        self._hinted = len(engine.written)
+        folders = sorted({w.path.rpartition("/")[0] for w in written})
+        sys.stderr.write(
+            f"hpuprof: recorded {len(written)} trace(s); hpuprof analyze {' '.join(map(quote, folders))}\n"
+        )
 
 
 def rank_and_world() -> tuple[int, int, int]:
@@ -113,6 +134,8 @@ def record(
     """
     check_place(dirpath, label, what="label")
     known = [f.name for f in fields(RecordConfig)]
+    if dirpath is None:
+        raise ConfigError("record needs a directory", hint="hpuprof.record('traces/')")
     arguments = [*known, "label", "schedule", "on_trace_ready"]
     refuse_unknown({k: v for k, v in options.items() if k not in known}, arguments, who="record")
     refuse_habana_profile()

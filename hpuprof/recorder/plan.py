@@ -8,6 +8,9 @@ from enum import Enum
 from typing import Any
 
 ASYNC, SYNC = "async", "sync"
+LOOK_AHEAD = 500  # steps; how far a window may move to be free of validation
+_ENOUGH = 4  # recorded steps; the first is unlike the others, and three is what an analysis wants
+_WHOLE = 16  # recorded steps; a window of a whole optimizer update may grow to so many
 
 
 class Phase(Enum):
@@ -34,6 +37,73 @@ IDLE = Slot(Phase.IDLE)
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What is known of a step to come: where it stands in an optimizer update of several batches, whether validation runs after it."""
+
+    begins_update: bool = True
+    ends_update: bool = True
+    validates: bool = False
+
+
+class Outlook:
+    """What a framework knows of its loop. This one knows nothing."""
+
+    @property
+    def accumulate(self) -> int | None:
+        """Batches for one optimizer update; None when unknown."""
+        return None
+
+    def ahead(self, steps: int) -> Ahead:  # noqa: ARG002
+        """Return what is known of the step that begins so many steps from now; 0 is the one that begins now."""
+        return Ahead()
+
+    def last(self) -> bool:
+        """Whether the step that begins now is known to be the loop's last."""
+        return False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a window goes: so many steps from now. `aligned`: it holds whole optimizer updates; `updates`: at least one."""
+
+    delay: int
+    warmup: int
+    active: int
+    aligned: bool
+    updates: bool
+
+
+def placed(warmup: int, active: int, remaining: float, outlook: Outlook) -> Placement:
+    """Place a window in the `remaining` steps of a loop: on whole optimizer updates first, without validation inside next, soon last.
+
+    A window that is longer than what remains is shortened; one whose length is no number of whole updates grows to the end of one,
+    unless it would grow too much: it ends with an update then. Validation after the last recorded step is outside: the window has ended.
+    """
+    active = int(max(1, min(active, remaining)))
+    warmup = int(min(warmup, max(0, remaining - active)))
+    longest = int(min(_longest(active), remaining - warmup))
+    best, found = 16, Placement(0, warmup, active, aligned=False, updates=False)
+    for delay in range(int(min(LOOK_AHEAD, remaining - warmup - active)) + 1):
+        ahead = [outlook.ahead(delay + warmup + i) for i in range(int(min(longest, remaining - warmup - delay)))]
+        length = next((i + 1 for i, step in enumerate(ahead) if i + 1 >= active and step.ends_update), active)
+        steps = ahead[:length]
+        updates = any(step.ends_update for step in steps)
+        aligned = steps[0].begins_update and steps[-1].ends_update
+        part = steps[-1].ends_update and not any(step.begins_update for step in steps)  # of one long update
+        wrong = 8 * (not updates) + 4 * (not (aligned or part)) + (length > active)
+        wrong += 2 * any(step.validates for step in steps[:-1])
+        if wrong < best:
+            best, found = wrong, Placement(delay, warmup, length, aligned, updates)
+        if not wrong:
+            break
+    return found
+
+
+def _longest(active: int) -> int:
+    return max(2 * active, _WHOLE)
+
+
+@dataclass(frozen=True)
 class Schedule:
     """Numbers of steps. A cycle is: wait, timed blocks, then one window for each kind, each with a warm-up.
 
@@ -45,7 +115,7 @@ class Schedule:
     baseline_steps: int = 5
     baseline_blocks: int = 3
     warmup: int = 1
-    active: int = 3
+    active: int = 6
     repeat: int = 1
     windows: tuple[str, ...] = (ASYNC, SYNC)
     every_n_steps: int | None = None
@@ -55,20 +125,57 @@ class Schedule:
         """Steps of one cycle."""
         return self.wait + self.baseline_steps * self.baseline_blocks + len(self.windows) * (self.warmup + self.active)
 
-    def fitted(self, available: float) -> Schedule:
-        """Shorten a schedule to a loop of `available` steps: fewer timed steps first, then no second window, then fewer active steps.
+    def whole_updates(self, every: int) -> Schedule:
+        """Round timed blocks and windows up to whole optimizer updates of `every` batches, unless a window would grow too much."""
+        active = _up(self.active, every)
+        return replace(
+            self,
+            baseline_steps=_up(self.baseline_steps, every),
+            active=active if active <= _longest(self.active) else self.active,
+        )
 
-        The last step ends with the loop. Loops too short for one recorded step keep the schedule as it is; whoever runs it will
+    def needed(self, every: int = 1, phase: int = 0) -> int:
+        """Return the steps until the first cycle is over.
+
+        Blocks and windows begin with an optimizer update of `every` batches, or end with one when they are shorter; the loop
+        begins `phase` batches after the start of an update.
+        """
+        at = phase + self.skip_first + self.wait
+        if self.baseline_blocks:
+            at = _up(at, every) + self.baseline_blocks * self.baseline_steps
+        for _ in self.windows:
+            at += self.warmup
+            at = _up(at, every) + self.active if self.active % every == 0 else _up(at + self.active, every)
+        return at - phase
+
+    def fitted(self, available: float, every: int = 1, phase: int = 0) -> Schedule:
+        """Shorten a schedule to a loop of `available` steps.
+
+        Fewer timed steps first, then no second window, then fewer active steps, then no timed ones, then active ones again (whole
+        optimizer updates of `every` batches as long as one is left), then no wait, no warm-up, one step. The last step ends with the loop. Loops that end within `skip_first` keep the schedule as it is; whoever runs it will
         say that no window completed.
         """
         plan = self
-        while plan.skip_first + plan.cycle_steps > available:
-            if plan.baseline_steps > 1:
-                plan = replace(plan, baseline_steps=plan.baseline_steps - 1)
+        while plan.needed(every, phase) > available:
+            if plan.baseline_steps > every:
+                plan = replace(plan, baseline_steps=plan.baseline_steps - every)
             elif len(plan.windows) > 1:
                 plan = replace(plan, windows=plan.windows[:1])
             elif plan.baseline_blocks > 0:
-                plan = replace(plan, baseline_blocks=0, baseline_steps=0)
+                enough = plan.active - every >= min(_ENOUGH, self.active)
+                plan = (
+                    replace(plan, active=plan.active - every)
+                    if enough
+                    else replace(plan, baseline_blocks=0, baseline_steps=0, active=self.active)
+                )
+            elif plan.active > every:
+                plan = replace(plan, active=max(every, plan.active - every))
+            elif plan.wait:
+                plan = replace(plan, wait=0)
+            elif plan.warmup:
+                plan = replace(plan, warmup=0)
+            elif every > 1:
+                every = 1  # no whole update fits; the end of the loop is the end of one
             elif plan.active > 1:
                 plan = replace(plan, active=plan.active - 1)
             else:
@@ -95,6 +202,10 @@ class Schedule:
                 yield Slot(Phase.TIMED, i == 0, i == self.baseline_steps - 1, cycle=cycle)
         for window in self.windows:
             yield from window_slots(window, self.warmup, self.active, cycle)
+
+
+def _up(number: int, every: int) -> int:
+    return -(-number // every) * every
 
 
 def window_slots(window: str, warmup: int, active: int, cycle: int) -> Iterator[Slot]:

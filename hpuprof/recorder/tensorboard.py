@@ -6,8 +6,9 @@ A trace that cannot be rewritten is kept as the profiler wrote it.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from pathlib import Path
+
+from hpuprof.recorder.telling import tell
 
 LIMIT_BYTES = 128 << 20
 """Larger exports stay as they are: rewriting takes about a second for each 20 MB while training waits, and the tab fails on them."""
@@ -24,10 +25,9 @@ def rewritten(plain: Path, final: Path) -> Path | None:
     except Exception as error:  # noqa: BLE001  a recording must not be lost to a viewer's needs
         with contextlib.suppress(OSError):
             final.with_name(final.name + PART).unlink()
-        warnings.warn(
-            f"hpuprof: {final.name} is kept as torch wrote it, TensorBoard's own tab may not show the device: {type(error).__name__}: {error}",
+        tell(
+            f"{final.name} is kept as torch wrote it, TensorBoard's own tab may not show the device: {type(error).__name__}: {error}",
             RuntimeWarning,
-            stacklevel=2,
         )
         return None
     return final.with_name(final.name + PART)

@@ -1,7 +1,7 @@
-"""Writes one trace file: takes what the profiler exported, adds our metadata and counters, and puts it in place whole.
+"""Writes one trace file: takes what the profiler exported, adds our metadata and rows, and puts it in place whole.
 
 The export is copied as a stream, never parsed: our key goes before `traceEvents` (nothing may follow it for TensorBoard's
-sake), counter rows become the first events. A file appears under its final name only when it is complete.
+sake), counters and actions of other threads become the first events. A file appears under its final name only when it is complete.
 """
 
 from __future__ import annotations
@@ -14,16 +14,103 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from hpuprof.errors import OutputError
 from hpuprof.naming import METADATA_KEY, is_trace_name, parse_name
+from hpuprof.recorder.actions import Span
+from hpuprof.recorder.telling import tell
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 _PIECE = 4 << 20
 _TAIL = 64
 _CLOCKS_NS = 60_000_000_000
+
+
+class _Rows(NamedTuple):
+    """What we add to the events: memory over time, and actions of threads that the profiler does not record."""
+
+    counters: list[tuple[int, dict[str, int]]]
+    spans: list[Span]
+
+    def written(self, base_ns: int) -> list[bytes]:
+        pid = os.getpid()
+        rows = [
+            f'{{"ph": "C", "name": "memory", "pid": {pid}, "tid": 0, "ts": {_micros(when - base_ns)}, "args": {json.dumps(values)}}}'
+            for when, values in self.counters
+        ]
+        rows += [
+            f'{{"ph": "X", "cat": "user_annotation", "name": {json.dumps(span.name)}, "pid": {pid}, "tid": {span.thread}, '
+            f'"ts": {_micros(span.start_ns - base_ns)}, "dur": {_micros(max(0, span.end_ns - span.start_ns))}, "args": {{}}}}'
+            for span in sorted(self.spans, key=lambda span: (span.start_ns, -span.end_ns))
+        ]
+        return [row.encode() for row in rows]
+
+
+def _micros(ns: int) -> str:
+    micros, rest = divmod(ns, 1000)
+    return f"{micros}.{rest:03d}"
+
+
+def fallbacks() -> list[str]:
+    """Return where traces go when their own directory cannot be written: a directory where the program runs, else a temporary one."""
+    folders = [Path(tempfile.gettempdir())]
+    with contextlib.suppress(OSError):  # it may be gone
+        folders.insert(0, Path.cwd())
+    return [str(folder / "hpuprof-traces") for folder in folders]
+
+
+def usable_directory(dirpath: str, rank: int) -> str:
+    """Try a directory or URL with an empty file, before anything is recorded; return it, or another one after a warning.
+
+    Raises OutputError when no directory can be written.
+    """
+    first: OutputError | None = None
+    for place in (dirpath, *fallbacks()):
+        try:
+            _try(place, f".hpuprof-{rank}-{os.getpid()}")
+        except OutputError as error:
+            first = first or error
+            continue
+        if first is not None:
+            tell(f"{first} ({first.hint}); traces go to {place} instead", RuntimeWarning)
+        return place
+    assert first is not None
+    raise first
+
+
+def _try(place: str, name: str) -> None:
+    try:
+        if _remote(place):
+            fs, path = _filesystem(place)
+            fs.makedirs(path, exist_ok=True)
+            fs.pipe_file(f"{path}/{name}", b"")
+            fs.rm_file(f"{path}/{name}")
+            return
+        folder = Path(place.removeprefix("file://"))
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, probe = tempfile.mkstemp(prefix=name, dir=folder)
+        os.close(descriptor)
+        Path(probe).unlink()
+    except OutputError:
+        raise
+    except Exception as error:  # each file system of fsspec has exceptions of its own
+        what = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise OutputError(f"{place} cannot be written: {what}", hint="check dirpath and its permissions") from error
+
+
+def _remote(place: str) -> bool:
+    return "://" in place and not place.startswith("file://")
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ModuleNotFoundError:
+        raise OutputError(f"{url}: writing to a URL needs fsspec", hint="pip install fsspec") from None
+    fs, path = fsspec.core.url_to_fs(url)
+    return fs, str(path).rstrip("/")
 
 
 def run_directory(folder: str, rank: int, began_ns: int) -> str:
@@ -54,14 +141,16 @@ def write_trace(
     metadata: dict[str, Any],
     counters: list[tuple[int, dict[str, int]]],
     *,
+    spans: list[Span] | None = None,
     rewrite: Callable[[Path, Path], Path | None] | None = None,
 ) -> int:
     """Move the exported trace to `target` (a path or fsspec URL; `.gz` compresses); return its size in bytes.
 
-    `counters`: (unix time in ns, values) pairs, written as Chrome counter rows on the trace's own clock. `rewrite` is given the
+    `counters`: (unix time in ns, values) pairs, written as Chrome counter rows on the trace's own clock, as `spans` are. `rewrite` is given the
     complete, uncompressed file and the final path, and returns the file to put there, or None to keep it. Raises OutputError.
     """
-    remote = "://" in target and not target.startswith("file://")
+    remote = _remote(target)
+    rows = _Rows(counters, spans or [])
     final = Path(target.removeprefix("file://"))
     folder = Path(tempfile.gettempdir()) if remote else final.parent
     part = ""
@@ -70,7 +159,7 @@ def write_trace(
         descriptor, part = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=folder)
         if rewrite is not None:
             with os.fdopen(descriptor, "wb") as raw, exported.open("rb") as source:
-                _copy(source, raw, metadata, counters)
+                _copy(source, raw, metadata, rows)
             place = folder / final.name if remote else final
             better = rewrite(Path(part), place)
             if better is not None:
@@ -80,10 +169,18 @@ def write_trace(
             else:
                 descriptor = os.open(part, os.O_WRONLY | os.O_TRUNC)
         if descriptor >= 0:
-            _write(descriptor, exported, target, metadata, counters)
+            _write(descriptor, exported, target, metadata, rows)
         size = Path(part).stat().st_size
         if remote:
-            _upload(part, target)
+            try:
+                _upload(part, target)
+            except (OSError, OutputError):
+                raise
+            except Exception as error:  # each file system of fsspec has exceptions of its own
+                raise OutputError(
+                    f"{target}: the trace could not be written: {type(error).__name__}: {error}",
+                    hint="check the URL and its permissions",
+                ) from error
         else:
             Path(part).chmod(0o644)
             Path(part).replace(final)
@@ -100,18 +197,16 @@ def write_trace(
                 Path(part).unlink()
 
 
-def _write(
-    descriptor: int, exported: Path, target: str, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]
-) -> None:
+def _write(descriptor: int, exported: Path, target: str, metadata: dict[str, Any], rows: _Rows) -> None:
     with os.fdopen(descriptor, "wb") as raw, exported.open("rb") as source:
         if target.endswith(".gz"):
             with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
-                _copy(source, out, metadata, counters)
+                _copy(source, out, metadata, rows)
         else:
-            _copy(source, raw, metadata, counters)
+            _copy(source, raw, metadata, rows)
 
 
-def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], counters: list[tuple[int, dict[str, int]]]) -> None:
+def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], ours: _Rows) -> None:
     head = b""
     match = None
     while match is None:
@@ -123,7 +218,7 @@ def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], counters: list[t
     if match is None:
         raise OutputError("the profiler exported no trace events", hint="record at least one step")
     base = _BASE.search(head, 0, match.start())
-    rows = _counter_rows(counters, int(base[1]) if base else 0)
+    rows = ours.written(int(base[1]) if base else 0)
     out.write(head[: match.start()])
     out.write(json.dumps(METADATA_KEY).encode() + b": " + json.dumps(metadata, sort_keys=True).encode() + b",\n")
     out.write(head[match.start() : match.end()])
@@ -142,23 +237,8 @@ def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], counters: list[t
         )
 
 
-def _counter_rows(counters: list[tuple[int, dict[str, int]]], base_ns: int) -> list[bytes]:
-    rows = []
-    for when, values in counters:
-        micros, rest = divmod(when - base_ns, 1000)
-        stamp = f"{micros}.{rest:03d}"
-        rows.append(
-            f'{{"ph": "C", "name": "memory", "pid": {os.getpid()}, "tid": 0, "ts": {stamp}, "args": {json.dumps(values)}}}'.encode()
-        )
-    return rows
-
-
 def _upload(part: str, target: str) -> None:
-    try:
-        import fsspec
-    except ModuleNotFoundError:
-        raise OutputError(f"{target}: writing to a URL needs fsspec", hint="pip install fsspec") from None
-    fs, path = fsspec.core.url_to_fs(target)
+    fs, path = _filesystem(target)
     fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
     fs.put_file(part, path + ".part")
     fs.mv(path + ".part", path)

@@ -20,6 +20,7 @@ from recorder.fits import BATCH, QUIET, Tiny, files, fit, loader, only, read, sp
 import hpuprof  # noqa: E402
 from hpuprof import ConfigError, HPUProfiler  # noqa: E402
 from hpuprof.recorder import engine as engine_module  # noqa: E402
+from hpuprof.recorder import telling  # noqa: E402
 from hpuprof.recorder.device import Device  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)
@@ -42,7 +43,7 @@ def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (ours["window"], ours["window_kind"], ours["steps"], ours["complete"]) == (
         "0-async",
         "async",
-        [17, 18, 19],
+        [17, 18, 19, 20, 21, 22],
         True,
     )
     assert len(ours["unprofiled"]["blocks_ns"]) == 3
@@ -50,12 +51,12 @@ def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (ours["mode"], ours["device"]["kind"], ours["options"]["active"], ours["framework"]) == (
         "eager",
         "cpu",
-        3,
+        6,
         "lightning",
     )
     assert {"torch", "lightning", "python", "hpuprof"} <= set(ours["versions"])
     assert "Framework" not in trace
-    assert [n for n, _, _ in steps(trace)] == [17, 18, 19]
+    assert [n for n, _, _ in steps(trace)] == [17, 18, 19, 20, 21, 22]
     out = capsys.readouterr().out
     assert "Without the profiler a step takes" in out
     assert f"More: hpuprof analyze {tmp_path}" in out
@@ -64,6 +65,7 @@ def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_analyzer_reads_it(tmp_path: Path) -> None:
     fit(tmp_path, analyze=False)
     report = hpuprof.analyze(tmp_path)
+    assert "HP110" not in {d.code for d in report.data.diagnostics}
     values = {name: m.value for name, m in report.metrics.items()}
     assert values["step_time_p50"] > 0
     assert values["unprofiled_step_time"] == only(tmp_path)["hpuprof"]["unprofiled"]["step_ns"]
@@ -104,9 +106,25 @@ def test_the_sanity_check_and_a_short_validation_loop_change_nothing(tmp_path: P
     with pytest.warns(UserWarning, match="validation_step loop of fit"):
         fit(tmp_path, options=options, analyze=False)
     trace = only(tmp_path)
-    assert trace["hpuprof"]["steps"] == [n for n, _, _ in steps(trace)] == [17, 18, 19]
-    assert trace["hpuprof"]["steps_with_validation"] == [17]
-    assert len(spans(trace, BATCH)) == 3
+    assert trace["hpuprof"]["steps"] == [n for n, _, _ in steps(trace)] == [17, 18, 19, 20, 21, 22]
+    assert trace["hpuprof"]["steps_with_validation"] == [17, 20]  # nowhere are six steps without
+    assert len(spans(trace, BATCH)) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [
+        ({"val_check_interval": 19}, [19, 20, 21, 22, 23, 24]),
+        ({"val_check_interval": 23}, [17, 18, 19, 20, 21, 22]),  # right after the window
+        ({"limit_train_batches": 20, "max_epochs": 2}, [20, 21, 22, 23, 24, 25]),
+        ({"limit_train_batches": 20, "max_epochs": 2, "check_val_every_n_epoch": 2}, [17, 18, 19, 20, 21, 22]),
+        ({"val_check_interval": 21, "check_val_every_n_epoch": None}, [21, 22, 23, 24, 25, 26]),
+    ],
+)
+def test_a_window_goes_where_no_validation_is(tmp_path: Path, options: dict[str, Any], recorded: list[int]) -> None:
+    fit(tmp_path, batches=38, options={"limit_val_batches": 1, "num_sanity_val_steps": 0, **options}, analyze=False)
+    ours = read(next(p for p in files(tmp_path) if "training_step" in str(p)))["hpuprof"]
+    assert (ours["steps"], ours["steps_with_validation"], ours["complete"]) == (recorded, [], True)
 
 
 def test_the_last_step_ends_before_validation_begins(tmp_path: Path) -> None:
@@ -139,7 +157,8 @@ def test_a_learning_rate_finder_does_not_use_up_the_recording(tmp_path: Path) ->
         **SHORT,
     )
     runs = [p.parent.name for p in files(tmp_path) if "training_step" in str(p)]
-    assert runs == ["hpuprof-fit-training_step-0-async", "hpuprof-fit-training_step-0-async-2"]
+    assert runs == ["hpuprof-lr_find-fit-training_step-0-async", "hpuprof-fit-training_step-0-async"]
+    assert [read(p)["hpuprof"].get("tuner") for p in files(tmp_path) if "training_step" in str(p)] == ["lr_find", None]
 
 
 def test_timed_blocks_do_not_count_validation(tmp_path: Path) -> None:
@@ -181,9 +200,11 @@ def test_every_n_steps_and_max_windows(tmp_path: Path) -> None:
     assert [read(p)["hpuprof"]["steps"] for p in files(tmp_path / "few")] == [[1, 2], [6, 7]]
 
 
-@pytest.mark.parametrize(("batches", "recorded"), [(12, [8, 9, 10]), (4, [2, 3]), (3, [2])])
+@pytest.mark.parametrize(
+    ("batches", "recorded"), [(12, [5, 6, 7, 8, 9, 10]), (4, [2, 3]), (3, [2]), (2, [1]), (1, [0])]
+)
 def test_a_short_loop_gets_a_shorter_plan_and_says_so(tmp_path: Path, batches: int, recorded: list[int]) -> None:
-    with pytest.warns(UserWarning, match=f"training_step loop of fit has {batches} steps, the schedule needs 20"):
+    with pytest.warns(UserWarning, match=f"training_step loop of fit has {batches} steps, the schedule needs 23"):
         fit(tmp_path, batches=batches, analyze=False)
     assert only(tmp_path)["hpuprof"]["steps"] == recorded
     assert only(tmp_path)["hpuprof"]["complete"] is True
@@ -191,7 +212,7 @@ def test_a_short_loop_gets_a_shorter_plan_and_says_so(tmp_path: Path, batches: i
 
 def test_a_loop_without_room_for_a_window_says_so(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="training_step loop of fit ended before a window began"):
-        fit(tmp_path, batches=2, baseline_steps=0, wait=5, analyze=False)
+        fit(tmp_path, batches=2, baseline_steps=0, skip_first=5, analyze=False)
     assert files(tmp_path) == []
 
 
@@ -231,9 +252,66 @@ def test_actions_cost_next_to_nothing_outside_a_window(tmp_path: Path) -> None:
 def test_gradient_accumulation(tmp_path: Path) -> None:
     fit(tmp_path, **SHORT | {"active": 4}, options={"accumulate_grad_batches": 2})
     trace = only(tmp_path)
-    assert [n for n, _, _ in steps(trace)] == [1, 2, 3, 4]
+    assert [n for n, _, _ in steps(trace)] == [2, 3, 4, 5]
     inside = [sum(s <= a and b <= e for _, a, b in spans(trace, "Optimizer.step#")) for _, s, e in steps(trace)]
-    assert inside == [1, 0, 1, 0]
+    assert inside == [0, 1, 0, 1]
+
+
+class Scheduled(pl.callbacks.GradientAccumulationScheduler):
+    """Three batches an update in the first epoch, four from then on."""
+
+    def __init__(self) -> None:
+        super().__init__(scheduling={0: 3, 1: 4})
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded", "updates", "blocks"),
+    [
+        ({"accumulate_grad_batches": 8}, [40, 41, 42, 43, 44, 45, 46, 47], [47], [8, 8, 8]),
+        ({"accumulate_grad_batches": 4}, [32, 33, 34, 35, 36, 37, 38, 39], [35, 39], [8, 8, 8]),
+        ({"accumulate_grad_batches": 32}, [154, 155, 156, 157, 158, 159], [159], [32, 32, 32]),
+        # Ten batches an epoch: an update is cut off at its end.
+        (
+            {"accumulate_grad_batches": 4, "limit_train_batches": 10, "max_epochs": 9},
+            [40, 41, 42, 43, 44, 45, 46, 47],
+            [43, 47],
+            [8, 8, 8],
+        ),
+        (
+            {"callbacks": [Scheduled()], "limit_train_batches": 24, "max_epochs": 3},
+            [24, 25, 26, 27, 28, 29, 30, 31],
+            [27, 31],
+            [6, 6, 6],
+        ),
+    ],
+)
+def test_blocks_and_windows_are_whole_optimizer_updates(
+    tmp_path: Path, options: dict[str, Any], recorded: list[int], updates: list[int], blocks: list[int]
+) -> None:
+    fit(tmp_path, batches=200, options=options, analyze=False)
+    ours = only(tmp_path)["hpuprof"]
+    assert (ours["steps"], ours["steps_with_update"]) == (recorded, updates)
+    assert ours["unprofiled"]["steps_per_block"] == blocks
+    assert ours["accumulate_grad_batches"] == options.get("accumulate_grad_batches", 4)
+
+
+def test_a_loop_of_unknown_length_that_ends_early_leaves_its_last_step(tmp_path: Path) -> None:
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self) -> Any:
+            return iter(torch.zeros(24, 4))
+
+    with pytest.warns(UserWarning, match="over sooner than could be known; recording its last step alone"):
+        trainer(HPUProfiler(tmp_path, analyze=False), tmp_path, 1.0).fit(
+            Tiny(), torch.utils.data.DataLoader(Stream(), batch_size=2)
+        )
+    assert (only(tmp_path)["hpuprof"]["steps"], only(tmp_path)["hpuprof"]["complete"]) == ([11], True)
+
+
+@pytest.mark.parametrize("batches", [True, 2])
+def test_a_fast_run_is_recorded(tmp_path: Path, batches: bool | int) -> None:
+    with pytest.warns(UserWarning, match="without wait"):
+        fit(tmp_path, options={"fast_dev_run": batches}, analyze=False)
+    assert only(tmp_path)["hpuprof"]["steps"] == [int(batches) - 1]
 
 
 def test_manual_optimization_and_two_epochs(tmp_path: Path) -> None:
@@ -274,9 +352,9 @@ def test_other_stages(tmp_path: Path, stage: str, action: str) -> None:
     trace = only(tmp_path)
     assert files(tmp_path)[0].parent.name == f"hpuprof-{stage}-{action}-0-async"
     assert (trace["hpuprof"]["stage"], trace["hpuprof"]["action"]) == (stage, action)
-    assert [n for n, _, _ in steps(trace)] == [17, 18, 19]
+    assert [n for n, _, _ in steps(trace)] == [17, 18, 19, 20, 21, 22]
     rows = spans(trace, f"[pl][profile][Strategy]SingleDeviceStrategy.{action}")
-    assert [sum(s <= a and b <= e for _, a, b in rows) for _, s, e in steps(trace)] == [1, 1, 1]
+    assert [sum(s <= a and b <= e for _, a, b in rows) for _, s, e in steps(trace)] == [1] * 6
     assert len(trace["hpuprof"]["unprofiled"]["blocks_ns"]) == 3
 
 
@@ -398,6 +476,10 @@ def test_actions_of_the_users_own(tmp_path: Path, kind: str) -> None:
     assert len(spans(trace, "[pl][profile]granular")) == 2
     assert len(spans(trace, "[pl][profile]never stopped")) == 2
     assert spans(trace, "[pl][profile]never started") == []
+    threaded = spans(trace, "[pl][profile]threaded")  # 3 threads, 20 times, in each of two steps
+    assert len(threaded) == 120
+    assert all(any(s <= a <= b <= e for _, s, e in steps(trace)) for _, a, b in threaded)
+    assert trace["hpuprof"]["actions_of_other_threads"] == {"kept": 240, "lost": 0}
 
 
 class Drained(Device):
@@ -435,7 +517,7 @@ def test_the_asynchronous_window_is_drained_after_its_last_step_only(
 ) -> None:
     fit(tmp_path, batches=batches, synchronous=False, analyze=False)
     assert device == [False] * 6 + [True]
-    assert len(steps(only(tmp_path))) == 3
+    assert len(steps(only(tmp_path))) == 6
 
 
 def test_max_windows_counts_both_kinds(tmp_path: Path, device: list[bool]) -> None:
@@ -444,7 +526,7 @@ def test_max_windows_counts_both_kinds(tmp_path: Path, device: list[bool]) -> No
 
 
 def test_a_device_that_cannot_be_recorded_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_warned", set())
+    monkeypatch.setattr(telling, "_told", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(tmp_path, **SHORT, activities=["hpu"], repeat=2)
@@ -456,10 +538,10 @@ def test_a_device_that_cannot_be_recorded_is_said_once(tmp_path: Path, monkeypat
 def test_no_accelerator_is_said_once_unless_the_cpu_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_warned", set())
+    monkeypatch.setattr(telling, "_told", set())
     with pytest.warns(UserWarning, match="no accelerator is available; the trace will hold CPU rows only"):
         fit(tmp_path, **SHORT)
-    monkeypatch.setattr(engine_module, "_warned", set())
+    monkeypatch.setattr(telling, "_told", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(tmp_path, **SHORT, activities=["cpu"])
@@ -553,6 +635,18 @@ def test_an_error_in_training(tmp_path: Path, error: BaseException, callbacks: b
     assert profiler._current is None
 
 
+def test_an_error_in_the_last_step_of_a_window_is_no_whole_window(tmp_path: Path) -> None:
+    class Fails(Tiny):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if batch_idx == 2:
+                raise ValueError("mine")
+            return super().training_step(batch, batch_idx)
+
+    with pytest.warns(UserWarning, match="cut short after 2 step"), pytest.raises(ValueError, match="mine"):
+        fit(tmp_path, module=Fails(), **SHORT)
+    assert (only(tmp_path)["hpuprof"]["steps"], only(tmp_path)["hpuprof"]["complete"]) == ([1, 2], False)
+
+
 def test_an_error_in_a_prediction(tmp_path: Path) -> None:
     class Fails(Tiny):
         def predict_step(self, batch: Any, batch_idx: int) -> Any:
@@ -613,13 +707,36 @@ def test_an_exporter_of_the_user_that_fails(tmp_path: Path) -> None:
     gives_up(tmp_path, "ValueError: not mine", on_trace_ready=fails)
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["file", "no-such-protocol://bucket/traces"])
+def test_what_cannot_be_written_is_found_before_the_window_and_the_files_go_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
-    gives_up(tmp_path, "could not be written.*check the disk", root=tmp_path / "file")
+    profiler = HPUProfiler(place, **SHORT)
+    with pytest.warns(RuntimeWarning, match="cannot be written.*traces go to .*hpuprof-traces instead"):
+        trainer(profiler, tmp_path).fit(Tiny(), loader())
+    assert only(tmp_path / "hpuprof-traces")["hpuprof"]["steps"] == [1, 2]
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_directory_that_goes_away_before_the_window_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Breaks(Tiny):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if batch_idx == 1:
+                (tmp_path / "traces").rmdir()
+                (tmp_path / "traces").write_text("", encoding="utf-8")
+            return super().training_step(batch, batch_idx)
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(RuntimeWarning, match="could not be written.*the trace is .*hpuprof-traces.* instead"):
+        fit(tmp_path / "traces", module=Breaks(), options={"default_root_dir": tmp_path}, **SHORT)
+    assert only(tmp_path / "hpuprof-traces")["hpuprof"]["complete"] is True
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
+
+    monkeypatch.chdir(tmp_path)
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
@@ -628,6 +745,12 @@ def test_a_full_disk(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert files(tmp_path) == []
+
+
+def test_warnings_point_at_the_users_line(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="has 3 steps") as caught:
+        fit(tmp_path, batches=3, analyze=False)
+    assert {Path(w.filename).name for w in caught if "hpuprof" in str(w.message)} == {"fits.py"}
 
 
 def test_an_error_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,11 +785,22 @@ def test_wrong_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ranks": 3}, "[0, 7]"),
         ({"active": 0}, "1 or more"),
         ({"activities": ["gpu"]}, "hpu"),
+        ({"activities": 5}, "hpu"),
+        ({"row_limit": "x"}, "whole number"),
+        ({"dirpath": 5}, "directory or URL"),
+        ({"filename": 5}, "run directories"),
+        ({"filename": "../../esc"}, "dirpath says where"),
+        ({"filename": "/esc"}, "dirpath says where"),
+        ({"compress": "no"}, "True or False"),
+        ({"record_shapes": "yes"}, "True or False"),
+        ({"analyze": 1}, "True or False"),
+        ({"on_trace_ready": "print"}, "takes a torch profiler"),
     ):
         with pytest.raises(ConfigError) as error:
             HPUProfiler(**arguments)  # type: ignore[arg-type]
         assert hint in error.value.hint
-    assert HPUProfiler(sort_by_key="hpu_time_total")._sort_by_key == "hpu_time_total"
+    for key in ("hpu_time_total", "self_cpu_time_total"):
+        assert HPUProfiler(sort_by_key=key)._sort_by_key == key
     monkeypatch.setenv("HABANA_PROFILE", "1")
     with pytest.raises(ConfigError, match="HABANA_PROFILE=1") as error:
         HPUProfiler()

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from hpuprof.recorder.plan import Schedule, Slot, slots_of_callable, window_slots
+from hpuprof.recorder.plan import Ahead, Outlook, Placement, Schedule, Slot, placed, slots_of_callable, window_slots
 
 LETTER = {"idle": ".", "timed": "t", "warmup": "w", "record": "r"}
 
@@ -53,13 +53,17 @@ def test_repeat_zero_has_no_end() -> None:
 @pytest.mark.parametrize(
     ("available", "expected"),
     [
-        (24, ".ttttTttttTttttTwrrRwrrR"),
-        (23, ".tttTtttTtttTwrrRwrrR"),
-        (12, ".TTTwrrRwrrR"),
-        (9, ".TTTwrrR"),
-        (8, ".TTTwrrR"),
-        (7, ".wrrR"),
+        (30, ".ttttTttttTttttTwrrrrrRwrrrrrR"),
+        (29, ".tttTtttTtttTwrrrrrRwrrrrrR"),
+        (18, ".TTTwrrrrrRwrrrrrR"),
+        (17, ".TTTwrrrrrR"),
+        (10, ".TTTwrrrrR"),
+        (9, ".TTTwrrrR"),
+        (8, ".wrrrrrR"),
+        (7, ".wrrrrR"),
         (3, ".wR"),
+        (2, "wR"),
+        (1, "R"),
     ],
 )
 def test_fitted_to_a_short_loop(available: int, expected: str) -> None:
@@ -68,8 +72,67 @@ def test_fitted_to_a_short_loop(available: int, expected: str) -> None:
     assert plan.cycle_steps <= available
 
 
-def test_a_loop_without_room_for_one_step_keeps_the_plan() -> None:
-    assert Schedule().fitted(2) == Schedule()
+def test_a_loop_that_ends_before_it_may_begin_keeps_the_plan() -> None:
+    assert Schedule(skip_first=2).fitted(2) == Schedule(skip_first=2)
+
+
+@pytest.mark.parametrize(
+    ("every", "steps", "active"), [(1, 5, 6), (2, 6, 6), (4, 8, 8), (5, 5, 10), (8, 8, 8), (16, 16, 16), (32, 32, 6)]
+)
+def test_blocks_and_windows_are_whole_optimizer_updates_while_they_stay_small(
+    every: int, steps: int, active: int
+) -> None:
+    plan = Schedule().whole_updates(every)
+    assert (plan.baseline_steps, plan.active) == (steps, active)
+
+
+@pytest.mark.parametrize(
+    ("every", "phase", "needed"),
+    [(1, 0, 30), (4, 0, 4 + 24 + 4 + 8 + 4 + 8), (4, 3, 1 + 24 + 4 + 8 + 4 + 8), (32, 0, 32 + 96 + 32 + 32)],
+)
+def test_what_a_cycle_needs_with_gradient_accumulation(every: int, phase: int, needed: int) -> None:
+    assert Schedule().whole_updates(every).needed(every, phase) == needed
+
+
+@pytest.mark.parametrize(
+    ("available", "active", "warmup"), [(20, 8, 1), (16, 8, 1), (15, 8, 0), (8, 8, 0), (3, 3, 0), (1, 1, 0)]
+)
+def test_a_short_loop_keeps_a_whole_update_as_long_as_it_can(available: int, active: int, warmup: int) -> None:
+    plan = Schedule().whole_updates(8).fitted(available, 8)
+    assert (plan.active, plan.warmup, plan.baseline_blocks) == (active, warmup, 0)
+
+
+class Loop(Outlook):
+    """Updates of `every` batches from step 0 on, validation after each `validation` steps."""
+
+    def __init__(self, every: int = 1, validation: int = 10**6, now: int = 0) -> None:
+        self.every, self.validation, self.now = every, validation, now
+
+    @property
+    def accumulate(self) -> int:
+        return self.every
+
+    def ahead(self, steps: int) -> Ahead:
+        at = self.now + steps
+        return Ahead(at % self.every == 0, (at + 1) % self.every == 0, (at + 1) % self.validation == 0)
+
+
+@pytest.mark.parametrize(
+    ("loop", "warmup", "active", "remaining", "expected"),
+    [
+        (Loop(), 1, 6, 99, Placement(0, 1, 6, aligned=True, updates=True)),
+        (Loop(every=4), 1, 8, 99, Placement(3, 1, 8, aligned=True, updates=True)),
+        (Loop(every=32), 1, 6, 99, Placement(25, 1, 6, aligned=False, updates=True)),
+        (Loop(every=32), 1, 6, 20, Placement(0, 1, 6, aligned=False, updates=False)),
+        (Loop(validation=19, now=15), 1, 3, 99, Placement(0, 1, 3, aligned=True, updates=True)),  # ends before it
+        (Loop(validation=19, now=16), 1, 6, 99, Placement(2, 1, 6, aligned=True, updates=True)),  # from 19 on
+        (Loop(validation=3), 1, 6, 99, Placement(0, 1, 6, aligned=True, updates=True)),  # nowhere without
+        (Loop(every=4, validation=6), 0, 4, 99, Placement(0, 0, 4, aligned=True, updates=True)),
+        (Loop(), 1, 6, 5, Placement(0, 0, 5, aligned=True, updates=True)),
+    ],
+)
+def test_where_a_window_goes(loop: Loop, warmup: int, active: int, remaining: int, expected: Placement) -> None:
+    assert placed(warmup, active, remaining, loop) == expected
 
 
 def test_an_extra_window() -> None:

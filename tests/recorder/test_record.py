@@ -34,7 +34,12 @@ def test_a_plain_loop(tmp_path: Path) -> None:
     assert path.parent.name == "mine-0-async"
     trace = read(path)
     ours = trace["hpuprof"]
-    assert (ours["rank"], ours["framework"], ours["steps"], ours["complete"]) == (0, "pytorch", [17, 18, 19], True)
+    assert (ours["rank"], ours["framework"], ours["steps"], ours["complete"]) == (
+        0,
+        "pytorch",
+        [17, 18, 19, 20, 21, 22],
+        True,
+    )
     assert len(recording.unprofiled_step_ns) == 3 == len(ours["unprofiled"]["blocks_ns"])
     for _, start, end in steps(trace):
         rows = [r for r in spans(trace, "forward") if start <= r[1] and r[2] <= end]
@@ -85,6 +90,48 @@ def test_repeated_recordings_never_share_a_run_directory(tmp_path: Path) -> None
         "hpuprof-0-async-2",
         "hpuprof-1-async-2",
     ]
+
+
+def test_the_end_says_where_the_files_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with hpuprof.record(tmp_path, wait=0, baseline_blocks=0, active=1) as recording:
+        loop(recording, 3)
+    assert capsys.readouterr().err.endswith(
+        f"hpuprof: recorded 1 trace(s); hpuprof analyze {tmp_path}/hpuprof-0-async\n"
+    )
+
+
+def test_a_recording_without_steps_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"step\(\) was never called"), hpuprof.record(tmp_path):
+        torch.ones(2).add(1)
+
+
+def test_a_recording_that_is_used_twice_says_so(tmp_path: Path) -> None:
+    recording = hpuprof.record(tmp_path, wait=0, baseline_blocks=0, active=1)
+    with recording:
+        loop(recording, 3)
+    with pytest.warns(UserWarning, match="used already and records nothing more"), recording:
+        loop(recording, 3)
+    assert len(files(tmp_path)) == 1
+
+
+def test_an_error_in_the_last_step_of_a_window_is_no_whole_window(tmp_path: Path) -> None:
+    def fails() -> None:
+        with hpuprof.record(tmp_path, wait=0, baseline_blocks=0, active=2) as recording:
+            loop(recording, 2)
+            raise ValueError("mine")
+
+    with pytest.warns(UserWarning, match="cut short after 2 step"), pytest.raises(ValueError, match="mine"):
+        fails()
+    assert (only(tmp_path)["hpuprof"]["steps"], only(tmp_path)["hpuprof"]["complete"]) == ([1, 2], False)
+
+
+@pytest.mark.parametrize(
+    ("place", "label", "what"),
+    [(5, "x", "dirpath is 5"), (None, "x", "needs a directory"), ("t", "../x", "leads out"), ("t", 5, "label is 5")],
+)
+def test_places_that_are_none(place: Any, label: Any, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        hpuprof.record(place, label=label)
 
 
 @pytest.mark.slow

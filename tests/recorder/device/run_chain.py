@@ -80,7 +80,7 @@ def fit(hpu: PretendHpu, times: dict[str, float], folder: Path, **options: objec
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return Sgd(self.parameters(), lr=0.01)
 
-    profiler = hpuprof.HPUProfiler(dirpath=str(folder), baseline_steps=3, **options)
+    profiler = hpuprof.HPUProfiler(dirpath=str(folder), baseline_steps=3, **{"active": 3, **options})
     trainer = Trainer(
         profiler=profiler,
         accelerator="cpu",
