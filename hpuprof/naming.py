@@ -96,3 +96,9 @@ def trace_name(host: str, rank: int, time_ns: int, *, compressed: bool = False) 
     """Return the file name of a trace: `<host>_<global rank>.<time ns>.pt.trace.json[.gz]`, safe for every viewer."""
     safe = re.sub(r"[^A-Za-z0-9-]+", "-", host).strip("-") or "host"
     return f"{safe}_{rank}.{time_ns}.pt.trace.json" + (".gz" if compressed else "")
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """Return a sort key that takes numbers in names by value, however long they are: `host_2` before `host_10`."""
+    parts = re.split(r"(\d+)", text)
+    return [(len(part.lstrip("0")), part.lstrip("0")) if i % 2 else (-1, part) for i, part in enumerate(parts)]

@@ -273,7 +273,7 @@ def _plain(raw: Any) -> Any:
 def _ns(raw: Any) -> int | None:
     """Return µs, which may be quoted, as ns; None for what is no number."""
     text = bytes(raw).strip(b'" ')
-    if text[-4:-3] == b"." and text[:-4].isdigit():
+    if text[-4:-3] == b"." and text[:-4].isdigit() and text[-3:].isdigit():
         return int(text[:-4] + text[-3:])
     if not _NUMBER.fullmatch(text):
         return None

@@ -21,7 +21,7 @@ from hpuprof.ingest.listing import Found, find
 from hpuprof.ingest.location import base_name, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
-from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_trace_name, parse_name
+from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_trace_name, natural, parse_name
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT = re.compile(rb'"ph"\s*:\s*"')
@@ -235,17 +235,12 @@ def identify(files: Sequence[TraceFile], *, rank_from: str = "auto") -> list[Ide
     contiguous = len(numbers) == len({f.parts.worker for f in files}) and numbers == list(range(len(numbers)))
     # Folders tell processes apart only where the user asked for the order: else two runs would pass for two ranks.
     keys = [(folder_and_name(f.path)[0] if rank_from == "order" else "", f.parts.worker) for f in files]
-    order = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: [_natural(part) for part in key]))}
+    order = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: [natural(part) for part in key]))}
     alone = len(order) == 1
     identities = [
         _one(f, rank_from, order[key], alone=alone, contiguous=contiguous) for f, key in zip(files, keys, strict=True)
     ]
     return _windows(files, identities)
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    """Sort numbers in names by value: host_2 before host_10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def _one(file: TraceFile, rank_from: str, place: int, *, alone: bool, contiguous: bool) -> Identity:

@@ -12,7 +12,6 @@ from hpuprof.ingest.normalise import Normaliser
 from hpuprof.ingest.restore import mark_of, restore_events, restore_header
 from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.trace import Trace
-from hpuprof.naming import CONVERTED_KEY
 
 
 def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
@@ -20,7 +19,7 @@ def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
     stream = EventStream(ByteSource(path), exact=exact)
     normaliser = Normaliser()
     for events in stream:
-        if CONVERTED_KEY in stream.log.header:
+        if mark_of(stream.log.header) is not None:
             events = restore_events(events)  # noqa: PLW2901
         normaliser.feed(events, exact=exact)
         if normaliser.inexact:

@@ -25,7 +25,7 @@ _ARGS = {  # those that are read; `device`, which `convert` adds too, is not
 def mark_of(header: dict[str, Any]) -> dict[str, Any] | None:
     """Return what `convert` noted in a trace's metadata; None for a trace that it did not make."""
     mark = header.get(CONVERTED_KEY)
-    return mark if isinstance(mark, dict) else None
+    return mark if isinstance(mark, dict) and isinstance(mark.get("version"), str) else None
 
 
 def restore_events(events: list[Event]) -> list[Event]:

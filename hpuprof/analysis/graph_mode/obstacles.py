@@ -26,6 +26,7 @@ from hpuprof.analysis.links import forest
 from hpuprof.model.schema import HostKind
 from hpuprof.model.tables import ObstacleRow
 from hpuprof.model.trace import Ints
+from hpuprof.naming import natural
 
 STEP, OPTIMIZER = "(step)", "(optimizer)"
 SEVERITIES = ("blocker", "cut", "periodic", "harmless")
@@ -129,7 +130,7 @@ def _together(scene: Scene, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
             out.append(members[0])
             continue
         alike = all(row.text == rows[0].text for row in rows)
-        names = sorted({name for row in rows for name in row.modules}, key=_natural)
+        names = sorted({name for row in rows for name in row.modules}, key=natural)
         merged = msgspec.structs.replace(
             rows[0],
             module=f"{kind} ({len(names)} modules)",
@@ -183,7 +184,7 @@ def _placed(scene: Scene, sighting: Sighting, frames: UserFrames) -> list[Obstac
         )
         severity, often = _frequency(severity, steps, len(scene.steps), sighting.code)
         first = members[0]
-        names = sorted((calls.names[m] for m in modules), key=_natural)
+        names = sorted((calls.names[m] for m in modules), key=natural)
         row = ObstacleRow(
             code=sighting.code,
             severity=severity,
@@ -207,10 +208,6 @@ def _placed(scene: Scene, sighting: Sighting, frames: UserFrames) -> list[Obstac
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
-
-
-def _natural(text: str) -> tuple[object, ...]:
-    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text))
 
 
 def _severity(scene: Scene, sighting: Sighting, phase: Phase, *, leaf: bool) -> str:
