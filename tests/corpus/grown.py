@@ -59,18 +59,11 @@ def lists_of_objects_in_the_last_row(size: int) -> bytes:
     return f'{{"traceEvents":[{_ROW},{_ROW[:-1]},"args":{{{lists}}}}}]}}'.encode()
 
 
-@grows(60_000, cpu_s=5, commands=READERS)
+@grows(300_000, cpu_s=5, commands=READERS)
 def rows_within_rows_that_never_end(size: int) -> bytes:
     """The file ends inside arguments of arguments, each of which looks like a row."""
     inner = '{"args":[{"x":1}],"name":['
     return (f'{{"traceEvents":[{_ROW},' + inner * (size // len(inner))).encode()
-
-
-@grows(1_000_000, cpu_s=5, commands=READERS)
-def objects_without_a_phase_behind_a_broken_row(size: int) -> bytes:
-    broken = _ROW.replace("mm", 'm"m')
-    objects = ",".join(['{"name":1}'] * (size // 11))
-    return f"[{_ROW},{broken},{objects},{_ROW}]".encode()
 
 
 @grows(1_000_000, cpu_s=5, commands=READERS)
@@ -101,9 +94,10 @@ def a_broken_row_that_ends_in_spaces(size: int) -> bytes:
     return f'[{_ROW},{{"ph":"X","ts":1,"dur":1,"name":"a"b"}}{" " * size}x,{_ROW}]'.encode()
 
 
-@grows(4_000_000, cpu_s=5, commands=READERS)
+@grows(4_000_000, cpu_s=8, commands=READERS)
 def one_long_name(size: int) -> bytes:
-    return f"[{_ROW},{_ROW.replace('aten::mm', 'a' * size)}]".encode()
+    name = "[LightningDataModule]" * (size // 21)
+    return f"[{_ROW},{_ROW.replace('cpu_op', 'user_annotation').replace('aten::mm', name)}]".encode()
 
 
 @grows(100_000, cpu_s=5, commands=READERS)
@@ -132,12 +126,6 @@ _PAIR = b"n,[HD0] TPC 0,BEGIN,1\nn,[HD0] TPC 0,END,5\n"
 @grows(160 << 20, cpu_s=8, commands=READERS, file_name="rank0.csv")
 def a_csv_with_one_long_line(size: int) -> bytes:
     return _CSV + _PAIR + b"x" * size + b"\n" + _PAIR
-
-
-@grows(12_000_000, cpu_s=15, memory_mib=1000, commands=("export",), file_name="rank0.csv")
-def a_csv_whose_begins_all_wait_for_their_ends(size: int) -> bytes:
-    begin, end = _PAIR.splitlines(keepends=True)
-    return _CSV + begin * (size // 50) + end * (size // 50)
 
 
 def _bomb(head: bytes, size: int, tail: bytes) -> bytes:
