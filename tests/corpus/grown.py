@@ -399,3 +399,13 @@ def waits_on_many_streams(size: int) -> bytes:
         rows += [launch(i + 1, at + 0.2), kernel("k", at + 3, 2, 1 + i % (size // 8), i + 1)]
         rows.append(row("cudaStreamSynchronize", at + 2, 6, "cuda_runtime"))
     return trace(rows)
+
+
+@grows(16_000, cpu_s=30)
+def many_backward_threads(size: int) -> bytes:
+    """Each node of autograd on a thread of its own, while the device idles."""
+    rows = steps(4, 4 * size)
+    for i in range(size):
+        rows.append(row("MmBackward0", 16 * i + 1, 12, "cpu_op", 100 + i))
+        rows += [launch(i + 1, 16 * i + 2, 100 + i), kernel("k", 16 * i + 6, 4, correlation=i + 1)]
+    return trace(rows)
