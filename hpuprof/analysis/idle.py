@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +16,7 @@ from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.tables import GapOperatorRow
 from hpuprof.model.trace import Trace
 
+_FEW = 16  # threads that are asked one after the other
 MAX_ROWS = 100
 """Rows kept, the largest first; what they leave of a cause is told by the table of causes."""
 
@@ -114,10 +117,38 @@ def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: npt.NDArra
     if not len(nesting.rows):
         return out
     names = trace.host.name[nesting.rows].astype(np.int64)
-    for track in tracks:
+
+    def ask(track: npt.NDArray[np.int32], places: npt.NDArray[np.int64]) -> None:
+        at = nesting.innermost(track, when[places])
+        out[places] = np.where(at >= 0, names[np.maximum(at, 0)], -1)
+
+    for track in tracks[:_FEW]:
         left = np.flatnonzero(out < 0)
         if not len(left):
             break
-        at = nesting.innermost(np.full(len(left), track, dtype=np.int32), when[left])
-        out[left] = np.where(at >= 0, names[np.maximum(at, 0)], -1)
+        ask(np.full(len(left), track, dtype=np.int32), left)
+    left = np.flatnonzero(out < 0)
+    if len(tracks) > _FEW and len(left):
+        ask(_first_open(nesting, tracks[_FEW:], when[left]), left)
     return out
+
+
+def _first_open(nesting: Nesting, tracks: list[int], when: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Return the first of the tracks on which something is open at each instant, -1 for none; for more tracks than can be asked in turn."""
+    place = {track: i for i, track in enumerate(tracks)}
+    roots = np.flatnonzero((nesting.parent < 0) & np.isin(nesting.track, tracks))
+    roots = roots[np.argsort(nesting.start[roots], kind="stable")]
+    begun = zip(nesting.start[roots].tolist(), nesting.end[roots].tolist(), nesting.track[roots].tolist(), strict=True)
+    ahead = next(begun, None)
+    found = np.full(len(when), -1, dtype=np.int32)
+    holding: list[tuple[int, int]] = []  # place of a track, end
+    for i in np.argsort(when, kind="stable").tolist():
+        instant = int(when[i])
+        while ahead is not None and ahead[0] <= instant:
+            heappush(holding, (place[ahead[2]], ahead[1]))
+            ahead = next(begun, None)
+        while holding and holding[0][1] <= instant:
+            heappop(holding)
+        if holding:
+            found[i] = tracks[holding[0][0]]
+    return found

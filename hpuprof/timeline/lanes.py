@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from math import inf
 
 import numpy as np
 
 from hpuprof.model.trace import Ints
+
+_FEW = 16  # lanes that are tried one after the other
 
 
 def disjoint(start: Ints, end: Ints) -> bool:
@@ -56,6 +59,7 @@ def nest(start: Sequence[int], end: Sequence[int]) -> list[int]:
     Not always the fewest lanes: that is the colouring of circle graphs, which is NP-hard. Slices that nest already need one.
     """
     stacks: list[list[int]] = []
+    further = _FurtherLanes()
     lanes = []
     for low, high in zip(start, end, strict=True):
         for lane, stack in enumerate(stacks):
@@ -66,9 +70,57 @@ def nest(start: Sequence[int], end: Sequence[int]) -> list[int]:
                 lanes.append(lane)
                 break
         else:
-            lanes.append(len(stacks))
-            stacks.append([high])
+            if len(stacks) < _FEW:
+                lanes.append(len(stacks))
+                stacks.append([high])
+            else:
+                lanes.append(_FEW + further.place(low, high))
     return lanes
+
+
+class _FurtherLanes:
+    """Lanes beyond the first few, of which there may be as many as slices: a tree finds the first one that a slice nests on.
+
+    `_room`: until when a slice on a lane may run, and the most of two lanes above each pair (a segment tree, lanes last).
+    """
+
+    def __init__(self) -> None:
+        self._stacks: list[list[int]] = []
+        self._open: list[tuple[int, int]] = []  # end and lane of every slice that has not ended
+        self._room: list[float] = [inf, inf]
+
+    def place(self, low: int, high: int) -> int:
+        """Put a slice on the first lane where it nests; return which that is."""
+        while self._open and self._open[0][0] <= low:
+            lane = heappop(self._open)[1]
+            stack = self._stacks[lane]
+            stack.pop()
+            self._set(lane, stack[-1] if stack else inf)
+        half = len(self._room) // 2
+        if len(self._stacks) == half:
+            ends = self._room[half:]
+            self._room = [inf] * (4 * half)
+            for lane, end in enumerate(ends):
+                self._set(lane, end)
+            half *= 2
+        at = 1
+        while at < half:
+            at = 2 * at if self._room[2 * at] >= high else 2 * at + 1
+        lane = at - half
+        if lane == len(self._stacks):
+            self._stacks.append([])
+        self._stacks[lane].append(high)
+        heappush(self._open, (high, lane))
+        self._set(lane, high)
+        return lane
+
+    def _set(self, lane: int, end: float) -> None:
+        room = self._room
+        at = len(room) // 2 + lane
+        room[at] = end
+        while at > 1:
+            at //= 2
+            room[at] = max(room[2 * at], room[2 * at + 1])
 
 
 def arrange(start: Ints, end: Ints, group: Ints, *, apart: int) -> list[tuple[int, int]]:

@@ -30,6 +30,19 @@ class _Process:
     slices: int = 0
     threads: set[int] = field(default_factory=set)
     named: list[tuple[tuple[Any, ...], int, str]] = field(default_factory=list)  # order, tid, name
+    free: int = 1  # no smaller thread number is
+    behind: int = 1  # none between `free` and this one is
+
+    def free_thread(self, but: int | None) -> int:
+        """Return the smallest thread number that is not used and is not `but`."""
+        while self.free in self.threads:
+            self.free += 1
+        if self.free != but:
+            return self.free
+        self.behind = max(self.behind, self.free + 1)
+        while self.behind in self.threads:
+            self.behind += 1
+        return self.behind
 
 
 @dataclass
@@ -54,12 +67,15 @@ class Layout:
         self._processes: dict[tuple[int, str, bool], _Process] = {}
         self._lanes: dict[tuple[int, str, str, int], _Lanes] = {}
         self._used: set[int] = set()
+        self._next = dict(self._base)  # by rank: no smaller process number is free
+        self._drawn: set[tuple[str, str, int]] = set()  # tracks and groups of the file in hand that hold slices
 
     def add(self, rank: int, plan: FilePlan) -> list[tuple[int, int]]:
         """Place one file of a rank; files of a rank must come in order of time."""
         both = {pid for pid, _ in plan.device_tracks} & {
             p.pid for p in plan.places if (p.pid, p.tid) not in plan.device_tracks and p.threaded
         }
+        self._drawn = {(p.pid, p.tid, p.group) for p in plan.places if p.slices}
         bases: dict[tuple[str, str, int], int] = {}
         tracks: dict[tuple[str, str, int], list[Place]] = {}
         for place in plan.places:
@@ -88,9 +104,10 @@ class Layout:
         # A process that holds engines and host threads both (number 0 on HPU) is drawn as two.
         key = (rank, pid, device and split)
         if key not in self._processes:
-            number = self._base[rank]
+            number = self._next[rank]
             while number in self._used:
                 number += 1
+            self._next[rank] = number + 1
             self._used.add(number)
             label = plan.names.of_process(pid)
             labels = plan.names.labels.get(pid, [])
@@ -109,12 +126,12 @@ class Layout:
         tid = whole(place.tid)
         usable = tid is not None and 0 < tid <= _LARGEST and tid not in process.threads
         if lane or (place.group in GROUP_NAMES and place.group > DEVICE) or not usable or tid is None:
-            tid = next(n for n in range(1, _LARGEST) if n not in process.threads and n != tid)
+            tid = process.free_thread(but=tid)
         process.threads.add(tid)
         engine = plan.engines.get(key)
         name = plan.names.thread.get(key, "").strip() or _thread_name(place.tid, engine, device=process.device)
         group = GROUP_NAMES[place.group] if place.group > DEVICE else ""
-        if place.group == DEVICE and key in plan.device_tracks and _also(plan, key, FRAME):
+        if place.group == DEVICE and key in plan.device_tracks and (*key, FRAME) in self._drawn:
             group = GROUP_NAMES[DEVICE]
         name += f" · {group}" if group else ""
         name += f" · {lane + 1}" if lane else ""
@@ -132,8 +149,10 @@ class Layout:
     def metadata(self) -> list[dict[str, Any]]:
         """Return the metadata rows: names, labels and order of processes and threads."""
         rows: list[dict[str, Any]] = []
-        for rank in sorted({rank for rank, _, _ in self._processes}):
-            mine = [p for (r, _, _), p in self._processes.items() if r == rank]
+        of_rank: dict[int, list[_Process]] = {}
+        for (rank, _, _), process in self._processes.items():
+            of_rank.setdefault(rank, []).append(process)
+        for rank, mine in sorted(of_rank.items()):
             mine.sort(
                 key=lambda p: (
                     p.joined[0] if p.joined else -1,
@@ -164,10 +183,6 @@ class Layout:
             rows.append(("thread_name", tid, {"name": name}))
             rows.append(("thread_sort_index", tid, {"sort_index": i}))
         return [{"ph": "M", "name": n, "pid": process.pid, "tid": t, "ts": 0, "args": a} for n, t, a in rows]
-
-
-def _also(plan: FilePlan, key: tuple[str, str], group: int) -> bool:
-    return any((p.pid, p.tid) == key and p.group == group and p.slices for p in plan.places)
 
 
 def _thread_name(tid: str, engine: str | None, *, device: bool) -> str:

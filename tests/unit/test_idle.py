@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builder import AUTOGRAD, TraceBuilder
 
 import hpuprof
+from hpuprof.analysis.idle import _first_open
+from hpuprof.analysis.links import nest
 from hpuprof.model.partial import RankPartial
 
 
@@ -80,3 +83,18 @@ def test_rows_of_a_cause_sum_to_its_idle_time(samples, sample):
     for row in data.gap_operators:
         by_row[row.rank, row.cause] += row.idle_ns
     assert by_row == by_cause
+
+
+def test_many_threads_are_asked_as_few_are(tmp_path: Path):
+    builder = TraceBuilder()
+    for i in range(12):
+        builder.host(f"op{i}", 7 * i % 30, 5 + i, thread=(100, 100 + i))
+    tree = nest(builder.trace(tmp_path))
+    tracks = sorted(np.unique(tree.track).tolist(), reverse=True)
+    when = np.arange(0, 50_000, 500, dtype=np.int64)
+    inside = [
+        [tree.innermost(np.array([t], dtype=np.int32), when[i : i + 1])[0] >= 0 for t in tracks]
+        for i in range(len(when))
+    ]
+    expected = [next((t for t, there in zip(tracks, row, strict=True) if there), -1) for row in inside]
+    assert _first_open(tree, tracks, when).tolist() == expected

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpuprof.timeline import lanes as lanes_module
 from hpuprof.timeline.lanes import arrange, disjoint, nest, nested, spread
 
 FRAME, DEVICE, ANNOTATION = 0, 1, 2
@@ -99,3 +102,21 @@ def test_an_annotation_around_kernels_stays_with_them():
 def test_touching_slices_are_disjoint():
     assert disjoint(np.array([0, 5]), np.array([5, 6]))
     assert not disjoint(np.array([0, 4]), np.array([5, 6]))
+
+
+@given(slices)
+def test_many_lanes_are_chosen_as_few_are(rows: Slices):
+    start, end = [r[0] for r in rows], [r[1] for r in rows]
+    with patch.object(lanes_module, "_FEW", 1):
+        assert nest(start, end) == _first_that_fits(rows)
+
+
+def _first_that_fits(rows: Slices) -> list[int]:
+    lanes: list[Slices] = []
+    out = []
+    for row in rows:
+        fits = [i for i, lane in enumerate(lanes) if not any(cross(row, other) for other in lane)]
+        out.append(fits[0] if fits else len(lanes))
+        lanes.append([]) if not fits else None
+        lanes[out[-1]].append(row)
+    return out

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from builder import MAIN, TraceBuilder
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hpuprof.analysis.links import Links, link, nest
+from hpuprof.analysis.links import Links, forest, link, nest
 
 
 def launched(links: Links) -> list[tuple[str, str | None, str | None]]:
@@ -115,3 +117,27 @@ def test_step_markers_are_no_operators(tmp_path: Path):
     assert [
         (trace.names[int(trace.host.name[r])], int(p)) for r, p in zip(nesting.rows, nesting.parent, strict=True)
     ] == [("aten::add", -1)]
+
+
+spans = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40).map(
+    lambda rows: sorted(((t, s, s + d) for t, s, d in rows), key=lambda r: (r[0], r[1], -r[2]))
+)
+
+
+@given(spans)
+def test_what_lies_around_and_inside_agrees_with_the_parents(rows: list[tuple[int, int, int]]):
+    track, start, end = (np.array(c, dtype=np.int64) for c in zip(*rows, strict=True))
+    tree = forest(np.arange(len(rows)), track.astype(np.int32), start, end)
+    chains = []
+    for parent in tree.parent.tolist():
+        chains.append([parent, *chains[parent]] if parent >= 0 else [])
+    assert tree.depth.tolist() == [len(c) for c in chains]
+    assert tree.stop.tolist() == [1 + max([i, *(j for j, c in enumerate(chains) if i in c)]) for i in range(len(rows))]
+    inside = np.array([sum(i in (j, *c) for j, c in enumerate(chains)) for i in range(len(rows))])
+    assert tree.sums(np.ones(len(rows), dtype=np.int64)).tolist() == inside.tolist()
+    for when in range(45):
+        open_rows = [
+            i for i, (t, s, e) in enumerate(zip(track, start, tree.end, strict=True)) if t == 1 and s <= when < e
+        ]
+        deepest = max(open_rows, key=lambda i: len(chains[i]), default=-1)
+        assert tree.innermost(np.array([1], dtype=np.int32), np.array([when])).tolist() == [deepest]

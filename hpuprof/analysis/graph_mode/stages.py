@@ -311,16 +311,16 @@ def _regions(
     top = top[path[top] & ~contains(kept, host.start[top])]
     marks = np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD))
     work = np.concatenate([top, marks, np.flatnonzero(parts.stepping)])
+    work = work[np.argsort(host.start[work], kind="stable")]
     begin, end = host.start[work], host.end[work]
-    back = parts.backward
+    back = np.sort(host.start[parts.backward])
     whole, forward_end = [], []
-    for a, b in zip(low.tolist(), high.tolist(), strict=True):
-        mine = (begin >= a) & (begin < b)
-        if mine.any():
-            whole.append((int(begin[mine].min()), min(b, int(end[mine].max()))))
-        inside = back[(host.start[back] >= a) & (host.start[back] < b)]
-        if len(inside):
-            forward_end.append(int(host.start[inside].min()))
+    ranges = (np.searchsorted(starts, edge).tolist() for starts in (begin, back) for edge in (low, high))
+    for b, first, stop, first_back, stop_back in zip(high.tolist(), *ranges, strict=True):
+        if stop > first:
+            whole.append((int(begin[first]), min(b, int(end[first:stop].max()))))
+        if stop_back > first_back:
+            forward_end.append(int(back[first_back]))
     if not whole:
         return []
     spans = union(np.array([w[0] for w in whole]), np.array([w[1] for w in whole]))

@@ -73,8 +73,17 @@ def test_calls_of_modules_from_python_frames(tmp_path: Path):
         ("Net_0/B_0", 0, 1, 45, 65, 1),
     ]
     assert calls.types == ["Net", "A", "B"]
-    assert calls.subtree(0).tolist() == [True, True, True]
-    assert calls.subtree(2).tolist() == [False, False, True]
+    assert (calls.inside(0), calls.inside(2)) == ({0, 1, 2}, {2})
+
+
+def test_modules_inside_256_others_count_to_the_one_around_them(tmp_path: Path):
+    b = TraceBuilder()
+    for i in range(260):
+        b.host(f"nn.Module: Layer_{i}", i, 1000 - 2 * i, cat="python_function").host("aten::mm", i + 0.5, 0.2)
+    *_, calls = found(b, tmp_path)
+    assert (len(calls), int(calls.depth.max()), calls.left_out) == (256, 255, 4)
+    (told,) = [d for d in b.reduce(tmp_path).diagnostics if d.code == "HP175"]
+    assert (told.count, told.text) == (4, "4 module calls inside 256 others")
 
 
 def test_backward_nodes_belong_to_the_call_that_made_them(tmp_path: Path):
