@@ -26,7 +26,7 @@ test:
 	rm -rf build
 	$(PYTHON) -m venv $(TEST_VENV)
 	$(TEST_VENV)/bin/pip install -q --disable-pip-version-check -c tests/constraints.txt '.[$(EXTRAS)]'
-	$(TEST_VENV)/bin/pytest
+	$(TEST_VENV)/bin/pytest -n auto --dist loadfile
 
 # A browser for tests/tab (Debian; needs root); without one those tests are skipped.
 chromium:

@@ -512,6 +512,8 @@ def engine_overlaps(size: int) -> bytes:
     lane = '{"ph":"M","name":"thread_name","pid":0,"tid":7000,"ts":0,"args":{"name":"[HD0] TPC 0"}}'
     row = '{"ph":"X","cat":"kernel","name":"k%d","pid":0,"tid":7000,"ts":%d,"dur":1000000,"args":{"recipeId":7}}'
     return ('{"traceEvents":[' + ",\n".join([head, lane, *(row % (i, i) for i in range(size))]) + "]}").encode()
+
+
 @grows(16_000, cpu_s=30)
 def many_backward_threads(size: int) -> bytes:
     """Each node of autograd on a thread of its own, while the device idles."""
