@@ -64,16 +64,18 @@ class _Crossing:
         for group, counts in zip(groups, ops, strict=True):
             if counts and not group.peers:
                 often[group.ranks] = max(often.get(group.ranks, 0), counts.total())
-        self._ranks, self._often = list(often), np.array(list(often.values()), dtype=np.int64)
+        self._numbers = {ranks: number for number, ranks in enumerate(often)}
+        self._often = np.array(list(often.values()), dtype=np.int64)
         self._with: dict[int, list[int]] = defaultdict(list)
-        for number, ranks in enumerate(self._ranks):
+        for ranks, number in self._numbers.items():
             for rank in set(ranks):
                 self._with[rank].append(number)
         self.crowded = sum(len(groups) ** 2 for groups in self._with.values()) > _COMPARED
 
     def most(self, ranks: tuple[int, ...]) -> int:
         """Return how often the busiest group communicated that has one rank in common with these and no more; 0 without one."""
-        near = [number for rank in set(ranks) for number in self._with[rank] if self._ranks[number] != ranks]
+        own = self._numbers.get(ranks)
+        near = [number for rank in set(ranks) for number in self._with.get(rank, ()) if number != own]
         number, shared = np.unique(np.array(near, dtype=np.int64), return_counts=True)
         return int(self._often[number[shared == 1]].max(initial=0))
 

@@ -25,7 +25,7 @@ _DEVICE_TYPE = re.compile(rb'"Device Type"\s*:\s*(-?\d+)')
 _STEP = "ProfilerStep#"
 _MOST_DIGITS = 4300
 """Digits of an integer that Python reads (`sys.int_info.default_max_str_digits`)."""
-_HUGE = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<![0-9.eE+-])-?[0-9]{%d,}(?![0-9.eE])' % _MOST_DIGITS, re.DOTALL)
+_HUGE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|(?<![0-9.eE+-])-?[0-9]{%d,}(?![0-9.eE])' % _MOST_DIGITS, re.DOTALL)
 
 
 _Numbers: TypeAlias = dict[tuple[str, str, int], int]

@@ -311,7 +311,9 @@ def test_a_loop_of_unknown_length_that_ends_early_leaves_its_last_step(tmp_path:
 def test_a_fast_run_is_recorded(tmp_path: Path, batches: bool | int) -> None:
     with pytest.warns(UserWarning, match="without wait"):
         fit(tmp_path, options={"fast_dev_run": batches}, analyze=False)
-    assert only(tmp_path)["hpuprof"]["steps"] == [int(batches) - 1]
+    found = [read(path)["hpuprof"] for path in files(tmp_path)]
+    last = int(batches) - 1
+    assert sorted((f["action"], f["steps"]) for f in found) == [("training_step", [last]), ("validation_step", [last])]
 
 
 def test_manual_optimization_and_two_epochs(tmp_path: Path) -> None:

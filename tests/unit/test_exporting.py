@@ -116,6 +116,6 @@ def test_cells_of_csv_are_neither_formulas_nor_orders(tmp_path):
     names = ["=1+1", "+x", "-x", "@x", "\x1b[31mx", "::error::x", "a##[group]b", "aten::mm", "1-2", ""]
     CsvWriter(out, ["name", "count"]).write({"name": names, "count": [-1] * len(names)})
     assert out.getvalue().splitlines() == [
-        "name,count", "'=1+1,-1", "'+x,-1", "'-x,-1", "'@x,-1", "\ufffd[31mx,-1", "∶:error::x,-1", "a♯#[group]b,-1",
+        "name,count", "'=1+1,-1", "'+x,-1", "'-x,-1", "'@x,-1", "\\x1b[31mx,-1", "∶:error::x,-1", "a♯#[group]b,-1",
         "aten::mm,-1", "1-2,-1", ",-1",
     ]  # fmt: skip
