@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -112,6 +113,27 @@ def map_ordered(
                 following += 1
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let a signal that ends the run wait until a worker has been started: one that is half started prints a traceback of its own."""
+    kept: list[int] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        # None: set outside of Python; SIG_DFL and SIG_IGN do not come here.
+        handlers = {
+            n: old for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if callable(old := signal.getsignal(n))
+        }
+    for number in handlers:
+        signal.signal(number, lambda number, _: kept.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in kept:
+            signal.raise_signal(number)
+
+
 class _Run(Generic[T, R]):
     """One call of `run_all`."""
 
@@ -138,7 +160,8 @@ class _Run(Generic[T, R]):
                 while (waiting and not broken) or under_way:
                     while waiting and len(under_way) < jobs and not broken:
                         try:
-                            under_way[pool.submit(self.work, self.items[waiting[0]])] = waiting[0]
+                            with _undisturbed():
+                                under_way[pool.submit(self.work, self.items[waiting[0]])] = waiting[0]
                             waiting.popleft()
                         except BrokenProcessPool:
                             broken = True
@@ -164,7 +187,9 @@ class _Run(Generic[T, R]):
     def _alone(self, number: int) -> R | Lost:
         with _pool(1) as (pool, _):
             try:
-                (future,) = _finished([pool.submit(self.work, self.items[number])])
+                with _undisturbed():
+                    future = pool.submit(self.work, self.items[number])
+                (future,) = _finished([future])
                 result = future.result()
             except BrokenProcessPool:
                 return Lost("the worker process died, also with nothing beside it; out of memory?")

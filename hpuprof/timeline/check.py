@@ -186,7 +186,7 @@ def _unreadable(path: str, error: TraceFormatError) -> Checked:
 
 class _Report:
     def __init__(self, path: str) -> None:
-        self.path = path
+        path = self.path = shown(path)  # an address may hold a password
         self.problems: list[Problem] = []
         name = re.sub(r"(?:\.pt\.trace)?\.(?:json|csv)(?:\.gz)?$", "", path)
         name = name if local_path(path) is not None else base_name(name)
