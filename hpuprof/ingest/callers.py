@@ -34,12 +34,13 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
     around = {}
     for thread, codes in members.items():
         calls = outer & np.isin(host.track, codes)
-        if calls.any():
-            around[thread] = union(host.start[calls], host.end[calls])
+        spans = union(host.start[calls], host.end[calls])
+        if len(spans):  # calls without length hold nothing
+            around[thread] = spans
     out = []
     for i, track in enumerate(tracks):
-        mine = host.track == i
-        if not track.synapse or int(mine.sum()) < _CALLS:
+        mine = np.flatnonzero(host.track == i) if track.synapse else np.empty(0, dtype=np.int64)
+        if len(mine) < _CALLS:
             out.append(track)
             continue
         shares = [(0.0, ""), (0.0, "")]
