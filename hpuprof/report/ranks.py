@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.clocks import MAX_INFEASIBLE
 from hpuprof.analysis.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.analysis.matching import PAIRED, Matching, RankCalls, match
@@ -28,6 +27,7 @@ from hpuprof.model.tables import (
     StepRow,
     StepWaitRow,
 )
+from hpuprof.ranks.clocks import MAX_INFEASIBLE
 from hpuprof.report.model import Metric
 
 _COMPARABLE = ("lightning", "profiler_step", "annotation")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuprof.analysis.clocks import contradictions, estimate, given_clocks
 from hpuprof.model.clock import GivenClock
+from hpuprof.ranks.clocks import contradictions, estimate, given_clocks
 
 US, MS = 1_000, 1_000_000
 
