@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.matching import SYMMETRIC, Matching, RankCalls
 from hpuprof.model.calls import Ints
 from hpuprof.model.clock import GivenClock
 from hpuprof.ranks.clocks import Clocks, contradictions, estimate, given_clocks
+from hpuprof.ranks.matching import SYMMETRIC, Matching, RankCalls
 
 Flags = npt.NDArray[np.bool_]
 

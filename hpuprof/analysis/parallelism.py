@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.matching import PAIRED, Group, Matching
+from hpuprof.ranks.matching import PAIRED, Group, Matching
 
 _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("pipeline", re.compile(r"pipe|(?:^|_)pp(?:$|_|\d)", re.IGNORECASE)),

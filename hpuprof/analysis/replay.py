@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof.analysis.collectives import LATE_NS, Timed, gather, medians
-from hpuprof.analysis.matching import PAIRED, Group, Matching, RankCalls
 from hpuprof.model.calls import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
+from hpuprof.ranks.matching import PAIRED, Group, Matching, RankCalls
 
 MAX_EVENTS = 400_000
 """More events than this (calls and waits of all ranks) are not replayed: the first steps that fit are."""

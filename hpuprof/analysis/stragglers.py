@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.collectives import Timed, exposed_wait, gather
-from hpuprof.analysis.matching import PAIRED, Matching, RankCalls
 from hpuprof.analysis.replay import Model, build, levelled, run
 from hpuprof.model.calls import DEEDS, Ints
+from hpuprof.ranks.matching import PAIRED, Matching, RankCalls
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuprof.analysis.matching import RankCalls, match
 from hpuprof.model.calls import DEEDS, CallGroup, CallKind, Calls
+from hpuprof.ranks.matching import RankCalls, match
 
 MS = 1_000_000
 
