@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.analysis.parallelism import Use, uses
 from hpuprof.analysis.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
@@ -27,6 +26,7 @@ from hpuprof.model.tables import (
     StepWaitRow,
 )
 from hpuprof.ranks.clocks import MAX_INFEASIBLE
+from hpuprof.ranks.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import PAIRED, Matching, RankCalls, match
 from hpuprof.report.model import Metric
 
