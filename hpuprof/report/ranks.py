@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.analysis.parallelism import Use, uses
-from hpuprof.analysis.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
 from hpuprof.model.calls import DEEDS, unpack
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.partial import RankPartial
@@ -28,6 +27,7 @@ from hpuprof.model.tables import (
 from hpuprof.ranks.clocks import MAX_INFEASIBLE
 from hpuprof.ranks.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import PAIRED, Matching, RankCalls, match
+from hpuprof.ranks.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
 from hpuprof.report.model import Metric
 
 _COMPARABLE = ("lightning", "profiler_step", "annotation")
