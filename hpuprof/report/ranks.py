@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.groups import members, percentile
-from hpuprof.analysis.parallelism import Use, uses
 from hpuprof.model.calls import DEEDS, unpack
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.partial import RankPartial
@@ -27,6 +26,7 @@ from hpuprof.model.tables import (
 from hpuprof.ranks.clocks import MAX_INFEASIBLE
 from hpuprof.ranks.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import PAIRED, Matching, RankCalls, match
+from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
 from hpuprof.report.model import Metric
 

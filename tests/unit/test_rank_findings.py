@@ -6,9 +6,9 @@ import pytest
 from rank_traces import ALL_REDUCE, LATEST, blocking, four_ranks
 
 import hpuprof
-from hpuprof.analysis.parallelism import uses
 from hpuprof.errors import ConfigError
 from hpuprof.ranks.matching import Group, Kind, Matching
+from hpuprof.ranks.parallelism import uses
 from hpuprof.report.ranks import ranges
 
 US = 1000
