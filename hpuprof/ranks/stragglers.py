@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.replay import Model, build, levelled, run
 from hpuprof.model.calls import DEEDS, Ints
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.matching import PAIRED, Matching, RankCalls
+from hpuprof.ranks.scenarios import Model, build, levelled, run
 
 Floats = npt.NDArray[np.float64]
 
