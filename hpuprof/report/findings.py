@@ -10,8 +10,8 @@ from hpuprof.analysis.device import is_low_precision
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import RankRow
+from hpuprof.ranks.rank_tables import MAX_INFEASIBLE, AcrossRanks
 from hpuprof.report.model import Finding
-from hpuprof.report.ranks import MAX_INFEASIBLE, AcrossRanks
 
 Values = Mapping[str, float | int | None]
 

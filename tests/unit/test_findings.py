@@ -11,8 +11,8 @@ from builder import TraceBuilder
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
+from hpuprof.ranks.rank_tables import across_ranks
 from hpuprof.report.findings import find
-from hpuprof.report.ranks import across_ranks
 
 WALL = 1000
 Case = tuple[RankPartial, dict[str, float], dict[Cause, int]]

@@ -9,7 +9,7 @@ import hpuprof
 from hpuprof.errors import ConfigError
 from hpuprof.ranks.matching import Group, Kind, Matching
 from hpuprof.ranks.parallelism import uses
-from hpuprof.report.ranks import ranges
+from hpuprof.ranks.rank_tables import ranges
 
 US = 1000
 
