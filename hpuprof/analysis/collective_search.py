@@ -18,7 +18,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.host import HostTime
 from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.calls import DEEDS, CallGroup, CallKind, Calls
+from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.trace import CommNote, Ints, Trace

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.groups import members
-from hpuprof.model.calls import Ints
 from hpuprof.model.clock import GivenClock
+from hpuprof.model.collective_calls import Ints
 from hpuprof.ranks.clocks import Clocks, contradictions, estimate, given_clocks
 from hpuprof.ranks.matching import SYMMETRIC, Matching, RankCalls
 

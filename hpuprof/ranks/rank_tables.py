@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.groups import members, percentile
-from hpuprof.model.calls import DEEDS, unpack
 from hpuprof.model.clock import GivenClock
+from hpuprof.model.collective_calls import DEEDS, unpack
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import (

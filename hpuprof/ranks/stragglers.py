@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.calls import DEEDS, Ints
+from hpuprof.model.collective_calls import DEEDS, Ints
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.matching import PAIRED, Matching, RankCalls
 from hpuprof.ranks.scenarios import Model, build, levelled, run

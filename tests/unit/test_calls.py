@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rank_traces import ALL_REDUCE, blocking, comm, header
 
 from hpuprof.ingest.dialects import collective_op, element_bytes, element_type, is_collective, runs_on_host
-from hpuprof.model.calls import CallGroup, CallKind, Calls, pack_ints, unpack, unpack_ints
+from hpuprof.model.collective_calls import CallGroup, CallKind, Calls, pack_ints, unpack, unpack_ints
 
 
 def calls(builder: TraceBuilder, folder) -> Calls:

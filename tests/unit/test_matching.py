@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuprof.model.calls import DEEDS, CallGroup, CallKind, Calls
+from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls
 from hpuprof.ranks.matching import RankCalls, match
 
 MS = 1_000_000
