@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.activations import linked_share, matched_launches
 from hpuprof.analysis.collective_search import collective_calls
-from hpuprof.analysis.device import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
+from hpuprof.analysis.device_time import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
 from hpuprof.analysis.graph_mode.capturability import capturability
 from hpuprof.analysis.graph_mode.constants import read_profile

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.device import DeviceTime
+from hpuprof.analysis.device_time import DeviceTime
 from hpuprof.analysis.gaps import Gaps
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.host import HostTime

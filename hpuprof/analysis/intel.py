@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.device import DeviceTime, is_low_precision
+from hpuprof.analysis.device_time import DeviceTime, is_low_precision
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import EMPTY, Intervals, intersect, subtract, union

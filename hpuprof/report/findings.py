@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from hpuprof.analysis.device import is_low_precision
+from hpuprof.analysis.device_time import is_low_precision
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import RankRow

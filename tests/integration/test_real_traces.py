@@ -15,7 +15,7 @@ import pytest
 
 import hpuprof
 from hpuprof.analysis import operators
-from hpuprof.analysis.device import device_time
+from hpuprof.analysis.device_time import device_time
 from hpuprof.analysis.links import link
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles

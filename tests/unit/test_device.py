@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builder import MAIN, TraceBuilder
 
-from hpuprof.analysis.device import is_low_precision
+from hpuprof.analysis.device_time import is_low_precision
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 

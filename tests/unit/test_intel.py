@@ -14,7 +14,7 @@ import pytest
 from builder import MAIN, TraceBuilder
 
 import hpuprof
-from hpuprof.analysis.device import device_time
+from hpuprof.analysis.device_time import device_time
 from hpuprof.analysis.intel import HostShare, device_ratio, idle, overlap_degree
 from hpuprof.ingest.read import read_trace
 

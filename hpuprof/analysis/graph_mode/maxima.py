@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.device import DeviceTime
+from hpuprof.analysis.device_time import DeviceTime
 from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS
 from hpuprof.analysis.graph_mode.predict import Coverage, less_profiling
 from hpuprof.analysis.graph_mode.recipes import accumulated

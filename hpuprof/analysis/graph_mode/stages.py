@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.device import DeviceTime
+from hpuprof.analysis.device_time import DeviceTime
 from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS, constants_for, draw
 from hpuprof.analysis.graph_mode.maxima import StageTotals
 from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls

@@ -11,7 +11,7 @@ from builder import TraceBuilder
 
 import hpuprof
 from hpuprof.analysis.activations import work_activations
-from hpuprof.analysis.device import device_time
+from hpuprof.analysis.device_time import device_time
 from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict, unpack
 from hpuprof.analysis.graph_mode.recipes import Kind, build_recipes

@@ -10,7 +10,7 @@ from builder import AUTOGRAD, TraceBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuprof.analysis.device import device_time
+from hpuprof.analysis.device_time import device_time
 from hpuprof.analysis.graph_mode.modules import backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict, unpack
 from hpuprof.analysis.graph_mode.program import build_program
