@@ -16,7 +16,7 @@ from hpuprof.analysis.graph_mode.capturability import capturability
 from hpuprof.analysis.graph_mode.constants import read_profile
 from hpuprof.analysis.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
 from hpuprof.analysis.graph_mode.predict import predict
-from hpuprof.analysis.host import HostTime, host_time
+from hpuprof.analysis.host_time import HostTime, host_time
 from hpuprof.analysis.idle import gap_operator_rows
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.links import Links, launch_calls, link

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hpuprof.analysis.device_time import DeviceTime
 from hpuprof.analysis.gaps import Gaps
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.model.intervals import Intervals, complement, measure, subtract, union, union_of

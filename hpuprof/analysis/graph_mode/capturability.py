@@ -28,7 +28,7 @@ from hpuprof.analysis.graph_mode.placement import Phase, Placement
 from hpuprof.analysis.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
 from hpuprof.analysis.graph_mode.sightings import Scene, sightings
 from hpuprof.analysis.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import measure

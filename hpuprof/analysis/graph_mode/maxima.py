@@ -24,7 +24,7 @@ from hpuprof.analysis.graph_mode.predict import Coverage, less_profiling
 from hpuprof.analysis.graph_mode.recipes import accumulated
 from hpuprof.analysis.graph_mode.regions import Region
 from hpuprof.analysis.graph_mode.tandem import Costs
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.model.graph_mode import Constant
 from hpuprof.model.intervals import Intervals, complement, contains, intersect, measure, subtract, union

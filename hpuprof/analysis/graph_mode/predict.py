@@ -40,7 +40,7 @@ from hpuprof.analysis.graph_mode.replay import (
     step_times,
 )
 from hpuprof.analysis.graph_mode.rhythm import collective_groups, find_rhythm, shortest_over_steps
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.graph_mode import Constant, Option, Prediction

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.population import synchronous
 from hpuprof.analysis.steps import Steps

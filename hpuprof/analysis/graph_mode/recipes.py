@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.graph_mode.program import neighbours
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of

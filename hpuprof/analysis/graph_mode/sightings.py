@@ -15,7 +15,7 @@ from hpuprof.analysis.graph_mode.modules import ModuleCalls, Timeline, thread_co
 from hpuprof.analysis.graph_mode.placement import Phase, Placement
 from hpuprof.analysis.graph_mode.signatures import flat_dims, parse
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.schema import Activity, HostKind, Role

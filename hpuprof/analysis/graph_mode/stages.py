@@ -37,7 +37,7 @@ from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram, accumulated
 from hpuprof.analysis.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
 from hpuprof.analysis.graph_mode.replay import step_times
 from hpuprof.analysis.graph_mode.tandem import Costs, Line, find_rhythm, line, play, work_of
-from hpuprof.analysis.host import HostTime
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, outermost
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.graph_mode import Constant, Option, Prediction, Rhythm

@@ -18,7 +18,7 @@ from hpuprof.analysis.graph_mode.recipes import Kind, build_recipes
 from hpuprof.analysis.graph_mode.replay import step_times
 from hpuprof.analysis.graph_mode.rhythm import alone_ns, together_ns
 from hpuprof.analysis.graph_mode.tandem import Costs, find_rhythm, line, play, work_of
-from hpuprof.analysis.host import host_time
+from hpuprof.analysis.host_time import host_time
 from hpuprof.analysis.links import link
 from hpuprof.analysis.steps import compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles

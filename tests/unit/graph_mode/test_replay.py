@@ -16,7 +16,7 @@ from hpuprof.analysis.graph_mode.predict import predict, unpack
 from hpuprof.analysis.graph_mode.program import build_program
 from hpuprof.analysis.graph_mode.regions import capture, find_phases, find_regions, unchanged
 from hpuprof.analysis.graph_mode.replay import CrosswiseError, check_order, plain, simulate, step_times
-from hpuprof.analysis.host import host_time
+from hpuprof.analysis.host_time import host_time
 from hpuprof.analysis.links import link
 from hpuprof.analysis.steps import compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
