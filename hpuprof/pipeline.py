@@ -11,6 +11,7 @@ from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.activations import linked_share, matched_launches
 from hpuprof.analysis.collective_search import collective_calls
 from hpuprof.analysis.device_time import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
+from hpuprof.analysis.evidence import degenerate, synchronous
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
 from hpuprof.analysis.graph_mode.capturability import capturability
 from hpuprof.analysis.graph_mode.constants import read_profile
@@ -23,7 +24,6 @@ from hpuprof.analysis.links import Links, launch_calls, link
 from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.operators import kernel_rows, launch_rows, operator_rows
 from hpuprof.analysis.phases import phase_columns
-from hpuprof.analysis.population import degenerate, synchronous
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
 from hpuprof.diagnostics import DIAGNOSTICS
