@@ -36,7 +36,7 @@ def columns() -> str:
     ]
     for name in TABLES:
         lines += _table(name, get_args(hints[name])[0])
-    from hpuprof.model.slices import SliceRow
+    from hpuprof.model.slice_table import SliceRow
     from hpuprof.report.compare.model import Change, Part
     from hpuprof.report.model import GateResult
 

@@ -14,7 +14,7 @@ from hpuprof.analysis.slices import slice_pieces
 from hpuprof.errors import InputError, TraceFormatError, UsageError
 from hpuprof.ingest.discover import Identity, TraceFile, identify, identity_inside
 from hpuprof.ingest.read import read_trace
-from hpuprof.model.slices import SliceRow
+from hpuprof.model.slice_table import SliceRow
 from hpuprof.render.tables import Columns, check_table_target, pieces_of, table_file
 from hpuprof.report.model import TABLES, Report, ReportData
 from hpuprof.report.redact import Redactor, redact_reports

@@ -13,7 +13,7 @@ from builder import TraceBuilder
 import hpuprof
 from hpuprof.analysis.slices import slice_pieces
 from hpuprof.exporting import SLICES, TABLE_NAMES, all_slices, row_type
-from hpuprof.model.slices import SliceRow
+from hpuprof.model.slice_table import SliceRow
 from hpuprof.render.tables import CsvWriter, kinds
 
 needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
