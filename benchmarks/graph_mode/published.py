@@ -17,7 +17,7 @@ from statistics import mean, median
 from typing import Any, Protocol
 
 DATA = Path(__file__).with_name("published.json")
-MODULE = "hpuprof.analysis.graph_mode.closed_form"
+MODULE = "hpuprof.graph_mode.closed_form"
 NS = 1e6  # per millisecond
 HOST_BOUND = 1.2  # eager over graph: above it the host decided the eager step
 ALLOWED_LOSS = 1.03  # graphs were published to lose at most 1.6 %; a bound may be missed by as much as timings repeat
