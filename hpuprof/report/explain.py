@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpuprof.analysis.graph_mode.codes import OBSTACLES
 from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.graph_mode.obstacle_codes import OBSTACLES
 from hpuprof.report.findings import BY_CODE
 
 
