@@ -194,7 +194,7 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
                 f"{options.constants}: cannot be read: {reason or error}",
                 hint="a file that `hpuprof calibrate -o FILE` wrote",
             ) from None
-        from hpuprof.analysis.graph_mode.constants import read_profile
+        from hpuprof.graph_mode.constants import read_profile
 
         try:
             read_profile(text)

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hpuprof.analysis.graph_mode.constants import constants_for, read_profile
 from hpuprof.cli.main import main
 from hpuprof.errors import InsufficientDataError, UsageError
+from hpuprof.graph_mode.constants import constants_for, read_profile
 from hpuprof.recorder import calibrate as module
 
 torch = pytest.importorskip("torch")

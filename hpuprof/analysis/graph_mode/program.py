@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.evidence import synchronous
-from hpuprof.analysis.graph_mode.constants import PROFILER_ROWS
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
+from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
