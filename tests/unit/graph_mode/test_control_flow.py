@@ -9,7 +9,7 @@ from builder import TraceBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpuprof.analysis.graph_mode.control_flow import find_period
+from hpuprof.graph_mode.diverging_paths import find_period
 from hpuprof.model.partial import RankPartial
 
 STEP = 1000
