@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.dynamic_ops import find_operators
 from hpuprof.analysis.graph_mode.modules import (
     BackwardWindows,
     ModuleCalls,
@@ -31,6 +30,7 @@ from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
+from hpuprof.graph_mode.dynamic_ops import find_operators
 from hpuprof.model.intervals import measure
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
 from hpuprof.model.trace import Ints, Trace
