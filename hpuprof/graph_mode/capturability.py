@@ -8,12 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.modules import (
-    BackwardWindows,
-    ModuleCalls,
-    Timeline,
-    thread_codes,
-)
 from hpuprof.analysis.graph_mode.obstacles import (
     OPTIMIZER,
     STEP,
@@ -31,6 +25,12 @@ from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
+from hpuprof.graph_mode.modules import (
+    BackwardWindows,
+    ModuleCalls,
+    Timeline,
+    thread_codes,
+)
 from hpuprof.model.intervals import measure
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
 from hpuprof.model.trace import Ints, Trace

@@ -9,9 +9,9 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.modules import OPTIMIZING, ModuleCalls, loading, step_of
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
+from hpuprof.graph_mode.modules import OPTIMIZING, ModuleCalls, loading, step_of
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Ints, Trace

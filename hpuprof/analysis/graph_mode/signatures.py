@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hpuprof.analysis.graph_mode.modules import ModuleCalls
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
 from hpuprof.graph_mode.dynamic_ops import NOISE, SHAPE_AND_READ_RULES, OpHits, named
+from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.model.trace import Detail, Ints, Trace
 
 MAX_CALLS = 50_000

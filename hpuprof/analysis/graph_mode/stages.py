@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.graph_mode.predict import (
     LOADER_SHARE,
     REPLAY_LIMIT,
@@ -40,6 +39,7 @@ from hpuprof.analysis.links import Links, outermost
 from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.bottleneck import StageTotals
 from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
+from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.model.graph_mode import Constant, Option, Prediction, Rhythm
 from hpuprof.model.intervals import (
     Intervals,

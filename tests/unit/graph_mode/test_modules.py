@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from builder import AUTOGRAD, MAIN, TraceBuilder
 
-from hpuprof.analysis.graph_mode.modules import ModuleCalls, Timeline, backward_windows, module_calls
 from hpuprof.analysis.links import Links, link
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
+from hpuprof.graph_mode.modules import ModuleCalls, Timeline, backward_windows, module_calls
 from hpuprof.model.trace import Trace
 
 
