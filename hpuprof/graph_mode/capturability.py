@@ -8,14 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.obstacles import (
-    OPTIMIZER,
-    STEP,
-    Obstacle,
-    graphs_needed,
-    judge,
-    topmost_varying,
-)
 from hpuprof.analysis.graph_mode.placement import Phase, Placement
 from hpuprof.analysis.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
 from hpuprof.analysis.graph_mode.sightings import Scene, sightings
@@ -30,6 +22,14 @@ from hpuprof.graph_mode.modules import (
     ModuleCalls,
     Timeline,
     thread_codes,
+)
+from hpuprof.graph_mode.obstacles import (
+    OPTIMIZER,
+    STEP,
+    Obstacle,
+    graphs_needed,
+    judge,
+    topmost_varying,
 )
 from hpuprof.model.intervals import measure
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpuprof.analysis.graph_mode.obstacles import OPTIMIZER
 from hpuprof.graph_mode.interfaces import Situation
+from hpuprof.graph_mode.obstacles import OPTIMIZER
 from hpuprof.model.graph_mode import Prediction
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import FileRow, ModuleRow
