@@ -13,7 +13,6 @@ from hpuprof.analysis.collective_search import collective_calls
 from hpuprof.analysis.device_time import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.evidence import degenerate, synchronous
 from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
-from hpuprof.analysis.graph_mode.predict import predict
 from hpuprof.analysis.host_time import HostTime, host_time
 from hpuprof.analysis.idle import gap_operator_rows
 from hpuprof.analysis.intel import intel_row
@@ -28,6 +27,7 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.graph_mode.capturability import capturability
 from hpuprof.graph_mode.constants import read_profile
 from hpuprof.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
+from hpuprof.graph_mode.predict import predict
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import Intervals, complement, intersect, measure

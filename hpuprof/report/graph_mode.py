@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.predict import REPLAY_LIMIT, Draws, unpack
 from hpuprof.analysis.graph_mode.rhythm import alone_ns, together_ns
 from hpuprof.graph_mode.constants import constants_for
 from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
+from hpuprof.graph_mode.predict import REPLAY_LIMIT, Draws, unpack
 from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
 from hpuprof.report.graph_obstacles import Standing, blockers, memory_held, situation_of

@@ -14,7 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.graph_mode.predict import (
+from hpuprof.analysis.graph_mode.program import named
+from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
+from hpuprof.analysis.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
+from hpuprof.analysis.graph_mode.replay import step_times
+from hpuprof.analysis.graph_mode.tandem import Costs, Line, find_rhythm, line, play, work_of
+from hpuprof.analysis.host_time import HostTime
+from hpuprof.analysis.links import Links, outermost
+from hpuprof.analysis.steps import Steps
+from hpuprof.graph_mode.bottleneck import StageTotals
+from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
+from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
+from hpuprof.graph_mode.predict import (
     LOADER_SHARE,
     REPLAY_LIMIT,
     SAMPLES,
@@ -29,17 +40,6 @@ from hpuprof.analysis.graph_mode.predict import (
     resample_weights,
     used_profile,
 )
-from hpuprof.analysis.graph_mode.program import named
-from hpuprof.analysis.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
-from hpuprof.analysis.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
-from hpuprof.analysis.graph_mode.replay import step_times
-from hpuprof.analysis.graph_mode.tandem import Costs, Line, find_rhythm, line, play, work_of
-from hpuprof.analysis.host_time import HostTime
-from hpuprof.analysis.links import Links, outermost
-from hpuprof.analysis.steps import Steps
-from hpuprof.graph_mode.bottleneck import StageTotals
-from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.model.graph_mode import Constant, Option, Prediction, Rhythm
 from hpuprof.model.intervals import (
     Intervals,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from builder import TraceBuilder
 
-from hpuprof.analysis.graph_mode.predict import SAMPLES, Draws, pack
 from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.constants import constants_for, draw, read_profile
 from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
+from hpuprof.graph_mode.predict import SAMPLES, Draws, pack
 from hpuprof.model.graph_mode import Option, Prediction
 from hpuprof.report.graph_mode import decide_graph_mode
 
