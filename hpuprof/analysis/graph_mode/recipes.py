@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.activations import Activations, work_activations
-from hpuprof.analysis.graph_mode.program import neighbours
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.analysis.steps import Steps
+from hpuprof.graph_mode.program import neighbours
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
