@@ -12,7 +12,6 @@ from builder import TraceBuilder
 import hpuprof
 from hpuprof.analysis.activations import work_activations
 from hpuprof.analysis.device_time import device_time
-from hpuprof.analysis.graph_mode.recipes import Kind, build_recipes
 from hpuprof.analysis.graph_mode.replay import step_times
 from hpuprof.analysis.graph_mode.rhythm import alone_ns, together_ns
 from hpuprof.analysis.graph_mode.tandem import Costs, find_rhythm, line, play, work_of
@@ -22,6 +21,7 @@ from hpuprof.analysis.steps import compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
 from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import predict, unpack
+from hpuprof.graph_mode.recipes import Kind, build_recipes
 from hpuprof.model.intervals import union
 from hpuprof.model.schema import HostKind
 from hpuprof.report.graph_words import assumptions, evidence
@@ -279,7 +279,7 @@ def test_profiler_rows_are_taken_off_host_work(tmp_path):
 
 
 def test_of_many_recipes_the_steps_in_the_middle_enter(tmp_path, monkeypatch):
-    monkeypatch.setattr("hpuprof.analysis.graph_mode.recipes.MAX_ACTIONS", 9)
+    monkeypatch.setattr("hpuprof.graph_mode.recipes.MAX_ACTIONS", 9)
     program = program_of(lazy(12), tmp_path)
     assert (program.low / 1000).tolist() == [400, 500, 600, 700]  # four steps of two flushes, of the ten that are used
 
