@@ -17,15 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.graph_mode.regions import (
-    Region,
-    Transformed,
-    capture,
-    find_phases,
-    find_regions,
-    module_regions,
-    unchanged,
-)
 from hpuprof.analysis.graph_mode.replay import (
     FLOOR,
     CrosswiseError,
@@ -43,6 +34,15 @@ from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, build_program
+from hpuprof.graph_mode.regions import (
+    Region,
+    Transformed,
+    capture,
+    find_phases,
+    find_regions,
+    module_regions,
+    unchanged,
+)
 from hpuprof.model.graph_mode import Constant, Option, Prediction
 from hpuprof.model.intervals import Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind
