@@ -17,16 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.graph_mode.replay import (
-    FLOOR,
-    CrosswiseError,
-    Sample,
-    Schedule,
-    host_work,
-    plain,
-    simulate,
-    step_times,
-)
 from hpuprof.analysis.graph_mode.rhythm import collective_groups, find_rhythm, shortest_over_steps
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
@@ -42,6 +32,16 @@ from hpuprof.graph_mode.regions import (
     find_regions,
     module_regions,
     unchanged,
+)
+from hpuprof.graph_mode.replay import (
+    FLOOR,
+    CrosswiseError,
+    Sample,
+    Schedule,
+    host_work,
+    plain,
+    simulate,
+    step_times,
 )
 from hpuprof.model.graph_mode import Constant, Option, Prediction
 from hpuprof.model.intervals import Intervals, measure

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.replay import Schedule, check_order
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, named
+from hpuprof.graph_mode.replay import Schedule, check_order
 from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Ints, Trace

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.replay import Sample, Schedule, host_work, play
 from hpuprof.graph_mode.program import Program
+from hpuprof.graph_mode.replay import Sample, Schedule, host_work, play
 from hpuprof.model.graph_mode import Rhythm
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import CommNote, Ints

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuprof.analysis.device_time import device_time
-from hpuprof.analysis.graph_mode.replay import CrosswiseError, check_order, plain, simulate, step_times
 from hpuprof.analysis.host_time import host_time
 from hpuprof.analysis.links import link
 from hpuprof.analysis.steps import compile_intervals, find_steps
@@ -20,6 +19,7 @@ from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import predict, unpack
 from hpuprof.graph_mode.program import build_program
 from hpuprof.graph_mode.regions import capture, find_phases, find_regions, unchanged
+from hpuprof.graph_mode.replay import CrosswiseError, check_order, plain, simulate, step_times
 from hpuprof.report.graph_words import facts
 
 
