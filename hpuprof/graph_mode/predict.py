@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.graph_mode.rhythm import collective_groups, find_rhythm, shortest_over_steps
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
+from hpuprof.graph_mode.collective_skeleton import collective_groups, find_rhythm, shortest_over_steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, build_program

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.rhythm import alone_ns, together_ns
+from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.constants import constants_for
 from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
 from hpuprof.graph_mode.predict import REPLAY_LIMIT, Draws, unpack

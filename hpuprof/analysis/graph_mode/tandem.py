@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.rhythm import choose_step, reduce_step, shortest_over_steps
+from hpuprof.graph_mode.collective_skeleton import choose_step, reduce_step, shortest_over_steps
 from hpuprof.graph_mode.predict import less_profiling
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram
 from hpuprof.model.graph_mode import Rhythm

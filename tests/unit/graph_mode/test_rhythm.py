@@ -7,7 +7,7 @@ import pytest
 from builder import TraceBuilder
 from rank_traces import ALL_REDUCE, comm, header
 
-from hpuprof.analysis.graph_mode.rhythm import alone_ns, find_rhythm, together_ns
+from hpuprof.graph_mode.collective_skeleton import alone_ns, find_rhythm, together_ns
 from hpuprof.graph_mode.regions import unchanged
 from hpuprof.graph_mode.replay import plain, simulate, step_times
 from hpuprof.model.graph_mode import Rhythm
