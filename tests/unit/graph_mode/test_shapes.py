@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpuprof.analysis.graph_mode.shapes import bucket_edges, coverage, fit_cost, suggest_buckets, unseen
+from hpuprof.graph_mode.shapes import bucket_edges, coverage, fit_cost, suggest_buckets, unseen
 
 KEYS = st.lists(st.integers(0, 12), min_size=1, max_size=80)
 
