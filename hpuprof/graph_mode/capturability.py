@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.sightings import Scene, sightings
 from hpuprof.analysis.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls
@@ -29,6 +28,7 @@ from hpuprof.graph_mode.obstacles import (
     judge,
     topmost_varying,
 )
+from hpuprof.graph_mode.occurrences import Scene, sightings
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
 from hpuprof.model.intervals import measure
