@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
@@ -31,6 +30,7 @@ from hpuprof.graph_mode.obstacles import (
 from hpuprof.graph_mode.occurrences import Scene, sightings
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
+from hpuprof.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
 from hpuprof.model.intervals import measure
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
 from hpuprof.model.trace import Ints, Trace

@@ -15,12 +15,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.signatures import MAX_CALLS, ModuleShapes, Roots
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.graph_mode.placement import Phase, Placement
+from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes, Roots
 from hpuprof.model.schema import Role
 from hpuprof.model.trace import Ints, Trace
 

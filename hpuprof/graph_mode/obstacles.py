@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from hpuprof.analysis.graph_mode.signatures import ModuleShapes, parse
 from hpuprof.analysis.links import forest
 from hpuprof.graph_mode import obstacle_codes as book
 from hpuprof.graph_mode.diverging_paths import Fork, find_period
@@ -23,6 +22,7 @@ from hpuprof.graph_mode.modules import FORWARD
 from hpuprof.graph_mode.occurrences import Scene, Sighting
 from hpuprof.graph_mode.placement import Phase
 from hpuprof.graph_mode.shapes import Coverage, coverage, suggest_buckets, unseen
+from hpuprof.graph_mode.signatures import ModuleShapes, parse
 from hpuprof.model.schema import HostKind
 from hpuprof.model.tables import ObstacleRow
 from hpuprof.model.trace import Ints

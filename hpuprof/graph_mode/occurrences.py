@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.graph_mode.signatures import flat_dims, parse
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
@@ -18,6 +17,7 @@ from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.placement import Phase, Placement
+from hpuprof.graph_mode.signatures import flat_dims, parse
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 
