@@ -114,7 +114,7 @@ def predict(
         as_it_was = unchanged(program, blocking=True)
         error = _replay_error(as_it_was, program)
     if program is None or error is None or error > REPLAY_LIMIT:
-        from hpuprof.analysis.graph_mode.stages import predict_stages
+        from hpuprof.graph_mode.stages import predict_stages
 
         staged = predict_stages(
             trace,
