@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.graph_mode.tandem import Costs
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.graph_mode.predict import Coverage, less_profiling
+from hpuprof.graph_mode.recipe_queue import Costs
 from hpuprof.graph_mode.recipes import accumulated
 from hpuprof.graph_mode.regions import Region
 from hpuprof.model.graph_mode import Constant

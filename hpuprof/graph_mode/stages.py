@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.graph_mode.tandem import Costs, Line, find_rhythm, line, play, work_of
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, outermost
 from hpuprof.analysis.steps import Steps
@@ -37,6 +36,7 @@ from hpuprof.graph_mode.predict import (
     used_profile,
 )
 from hpuprof.graph_mode.program import named
+from hpuprof.graph_mode.recipe_queue import Costs, Line, find_rhythm, line, play, work_of
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
 from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
 from hpuprof.graph_mode.replay import step_times

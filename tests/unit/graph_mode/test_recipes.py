@@ -12,7 +12,6 @@ from builder import TraceBuilder
 import hpuprof
 from hpuprof.analysis.activations import work_activations
 from hpuprof.analysis.device_time import device_time
-from hpuprof.analysis.graph_mode.tandem import Costs, find_rhythm, line, play, work_of
 from hpuprof.analysis.host_time import host_time
 from hpuprof.analysis.links import link
 from hpuprof.analysis.steps import compile_intervals, find_steps
@@ -20,6 +19,7 @@ from hpuprof.analysis.threads import track_roles
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import predict, unpack
+from hpuprof.graph_mode.recipe_queue import Costs, find_rhythm, line, play, work_of
 from hpuprof.graph_mode.recipes import Kind, build_recipes
 from hpuprof.graph_mode.replay import step_times
 from hpuprof.model.intervals import union
