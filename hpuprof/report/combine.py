@@ -12,6 +12,7 @@ import msgspec
 from hpuprof.analysis.bound import Bound, decide
 from hpuprof.analysis.groups import percentile
 from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.ingest.discover import AGAIN, Identity, Skipped
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.partial import FailedFile, RankPartial
@@ -21,7 +22,6 @@ from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepR
 from hpuprof.ranks.rank_tables import across_ranks, build_rank_metrics
 from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
-from hpuprof.report.graph_mode import decide_graph_mode
 from hpuprof.report.metrics import IDLE, build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
 from hpuprof.report.place import places

@@ -10,8 +10,8 @@ from rank_traces import ALL_REDUCE, comm, header
 from hpuprof.graph_mode.collective_skeleton import alone_ns, find_rhythm, together_ns
 from hpuprof.graph_mode.regions import unchanged
 from hpuprof.graph_mode.replay import plain, simulate, step_times
+from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.graph_mode import Rhythm
-from hpuprof.report.graph_mode import decide_graph_mode
 
 from .test_replay import program_of
 
