@@ -13,10 +13,7 @@ from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.constants import constants_for
 from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
 from hpuprof.graph_mode.predict import REPLAY_LIMIT, Draws, unpack
-from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
-from hpuprof.model.partial import RankPartial
-from hpuprof.report.graph_obstacles import Standing, blockers, memory_held, situation_of
-from hpuprof.report.graph_words import (
+from hpuprof.graph_mode.verdict_words import (
     GAIN,
     LOSS,
     assumptions,
@@ -27,6 +24,9 @@ from hpuprof.report.graph_words import (
     sentence_for,
     sharpen,
 )
+from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
+from hpuprof.model.partial import RankPartial
+from hpuprof.report.graph_obstacles import Standing, blockers, memory_held, situation_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -22,9 +22,9 @@ from hpuprof.graph_mode.predict import predict, unpack
 from hpuprof.graph_mode.recipe_queue import Costs, find_rhythm, line, play, work_of
 from hpuprof.graph_mode.recipes import Kind, build_recipes
 from hpuprof.graph_mode.replay import step_times
+from hpuprof.graph_mode.verdict_words import assumptions, evidence
 from hpuprof.model.intervals import union
 from hpuprof.model.schema import HostKind
-from hpuprof.report.graph_words import assumptions, evidence
 
 LAUNCHER, BRIDGE, LAUNCHER_BRIDGE = (100, 102), (20_100, 100), (20_100, 102)
 LATENCY, GAP, BUILD, REST = 5, 2, 10, 10

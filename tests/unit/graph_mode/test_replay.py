@@ -20,7 +20,7 @@ from hpuprof.graph_mode.predict import predict, unpack
 from hpuprof.graph_mode.program import build_program
 from hpuprof.graph_mode.regions import capture, find_phases, find_regions, unchanged
 from hpuprof.graph_mode.replay import CrosswiseError, check_order, plain, simulate, step_times
-from hpuprof.report.graph_words import facts
+from hpuprof.graph_mode.verdict_words import facts
 
 
 def parts(builder: TraceBuilder, folder):
