@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.constants import constants_for
 from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
+from hpuprof.graph_mode.obstacles_by_region import Standing, blockers, memory_held, situation_of
 from hpuprof.graph_mode.predict import REPLAY_LIMIT, Draws, unpack
 from hpuprof.graph_mode.verdict_words import (
     GAIN,
@@ -26,7 +27,6 @@ from hpuprof.graph_mode.verdict_words import (
 )
 from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
-from hpuprof.report.graph_obstacles import Standing, blockers, memory_held, situation_of
 
 Floats = npt.NDArray[np.float64]
 
