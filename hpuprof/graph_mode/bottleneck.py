@@ -26,8 +26,8 @@ from hpuprof.graph_mode.predict import Coverage, less_profiling
 from hpuprof.graph_mode.recipe_queue import Costs
 from hpuprof.graph_mode.recipes import accumulated
 from hpuprof.graph_mode.regions import Region
-from hpuprof.model.graph_mode import Constant
 from hpuprof.model.intervals import Intervals, complement, contains, intersect, measure, subtract, union
+from hpuprof.model.prediction import Constant
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Ints, Trace
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from hpuprof.graph_mode.program import Program
 from hpuprof.graph_mode.replay import Sample, Schedule, host_work, play
-from hpuprof.model.graph_mode import Rhythm
+from hpuprof.model.prediction import Rhythm
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import CommNote, Ints
 

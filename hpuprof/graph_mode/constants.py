@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.errors import ConfigError
-from hpuprof.model.graph_mode import Constant, MachineProfile
+from hpuprof.model.prediction import Constant, MachineProfile
 from hpuprof.model.schema import HostKind
 
 Floats = npt.NDArray[np.float64]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hpuprof.graph_mode.interfaces import Situation
 from hpuprof.graph_mode.obstacles import OPTIMIZER
-from hpuprof.model.graph_mode import Prediction
 from hpuprof.model.partial import RankPartial
+from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import FileRow, ModuleRow
 
 _SOLVED = ("HP320",)  # the code to type sets capturable=True

@@ -43,8 +43,8 @@ from hpuprof.graph_mode.replay import (
     simulate,
     step_times,
 )
-from hpuprof.model.graph_mode import Constant, Option, Prediction
 from hpuprof.model.intervals import Intervals, measure
+from hpuprof.model.prediction import Constant, Option, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Ints, Trace
 

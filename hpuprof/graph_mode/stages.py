@@ -40,7 +40,6 @@ from hpuprof.graph_mode.recipe_queue import Costs, Line, find_rhythm, line, play
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
 from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
 from hpuprof.graph_mode.replay import step_times
-from hpuprof.model.graph_mode import Constant, Option, Prediction, Rhythm
 from hpuprof.model.intervals import (
     Intervals,
     contains,
@@ -50,6 +49,7 @@ from hpuprof.model.intervals import (
     union,
     union_of,
 )
+from hpuprof.model.prediction import Constant, Option, Prediction, Rhythm
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import HostRows, Ints, Trace
 

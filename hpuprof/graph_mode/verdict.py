@@ -25,8 +25,8 @@ from hpuprof.graph_mode.verdict_words import (
     sentence_for,
     sharpen,
 )
-from hpuprof.model.graph_mode import GraphMode, GraphOption, Interval, Option, Prediction
 from hpuprof.model.partial import RankPartial
+from hpuprof.model.prediction import GraphMode, GraphOption, Interval, Option, Prediction
 
 Floats = npt.NDArray[np.float64]
 

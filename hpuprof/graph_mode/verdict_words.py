@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.graph_mode import GraphOption, Option, Prediction
+from hpuprof.model.prediction import GraphOption, Option, Prediction
 from hpuprof.model.units import duration
 
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from hpuprof.model.collective_calls import PackedCalls
-from hpuprof.model.graph_mode import Prediction
+from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import (
     ActionRow,
     DiagnosticRow,

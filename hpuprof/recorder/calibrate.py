@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hpuprof.errors import InsufficientDataError, MissingDependencyError, UsageError
-from hpuprof.model.graph_mode import Constant, MachineProfile
+from hpuprof.model.prediction import Constant, MachineProfile
 
 DEVICES = ("auto", "hpu", "cuda", "xpu", "cpu")
 ROUNDS = 9

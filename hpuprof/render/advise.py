@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from hpuprof.model.graph_mode import GraphMode
+from hpuprof.model.prediction import GraphMode
 from hpuprof.render.sections import graph_options, ratio
 from hpuprof.render.text import MIN_WIDTH, lay_out
 from hpuprof.render.units import UNKNOWN, clean, duration, percent

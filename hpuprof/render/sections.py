@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.model.graph_mode import GraphMode, Interval
+from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import DiagnosticRow, RankRow, Row
 from hpuprof.render.rank_sections import across_ranks

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from hpuprof.errors import UsageError
-from hpuprof.model.graph_mode import GraphMode
+from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import (
     ActionRow,
     ClockRow,

@@ -13,7 +13,7 @@ from hostile import hostile
 import hpuprof
 from benchmarks.html_report import many_ranks
 from hpuprof.cli.main import main
-from hpuprof.model.graph_mode import Constant
+from hpuprof.model.prediction import Constant
 from hpuprof.model.tables import GapOperatorRow, StepRow
 from hpuprof.render import render
 from hpuprof.render.html_columns import COLUMNS

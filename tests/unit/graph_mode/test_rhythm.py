@@ -11,7 +11,7 @@ from hpuprof.graph_mode.collective_skeleton import alone_ns, find_rhythm, togeth
 from hpuprof.graph_mode.regions import unchanged
 from hpuprof.graph_mode.replay import plain, simulate, step_times
 from hpuprof.graph_mode.verdict import decide_graph_mode
-from hpuprof.model.graph_mode import Rhythm
+from hpuprof.model.prediction import Rhythm
 
 from .test_replay import program_of
 

@@ -14,7 +14,7 @@ from hpuprof.graph_mode.constants import constants_for, draw, read_profile
 from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
 from hpuprof.graph_mode.predict import SAMPLES, Draws, pack
 from hpuprof.graph_mode.verdict import decide_graph_mode
-from hpuprof.model.graph_mode import Option, Prediction
+from hpuprof.model.prediction import Option, Prediction
 
 UNIFORM = Draws.make().uniform[0]
 
