@@ -15,7 +15,7 @@ from limited import Limited
 
 import hpuprof
 from hpuprof.analysis import operators
-from hpuprof.report.compare.attribution import NAMED
+from hpuprof.compare.attribution import NAMED
 from hpuprof.report.compare.model import Comparison
 from hpuprof.report.compare.reports import compare_reports
 from hpuprof.report.model import Report, ReportData
