@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpuprof.report.compare.judge import Judge
+from hpuprof.compare.judge import Judge
 from hpuprof.report.compare.model import Change
 from hpuprof.report.compare.noise import (
     MIN_STEPS,
