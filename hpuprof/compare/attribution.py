@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hpuprof.compare.metric_changes import column_mean, idle_mean
 from hpuprof.model.schema import BLOCKED_KINDS, CAUSE_TEXT
-from hpuprof.report.compare.metrics import column_mean, idle_mean
 from hpuprof.report.compare.model import Part
 from hpuprof.report.compare.noise import Estimate, interval
 from hpuprof.report.compare.population import Group, Pair

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hpuprof.report.compare.metrics import column_mean
+from hpuprof.compare.metric_changes import column_mean
 from hpuprof.report.compare.model import Prediction
 from hpuprof.report.compare.noise import student
 from hpuprof.report.compare.population import Group, Pair

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hpuprof._version import __version__
 from hpuprof.compare.attribution import step_parts
 from hpuprof.compare.judge import Judge
+from hpuprof.compare.metric_changes import column_mean, gap_changes, metric_changes, step_changes
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
-from hpuprof.report.compare.metrics import column_mean, gap_changes, metric_changes, step_changes
 from hpuprof.report.compare.model import (
     BETTER,
     CHANGED,
