@@ -36,8 +36,8 @@ def columns() -> str:
     ]
     for name in TABLES:
         lines += _table(name, get_args(hints[name])[0])
+    from hpuprof.compare.comparison import Change, Part
     from hpuprof.model.slice_table import SliceRow
-    from hpuprof.report.compare.model import Change, Part
     from hpuprof.report.model import GateResult
 
     lines += _table("gates", GateResult)

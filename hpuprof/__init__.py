@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         read_report,
         save,
     )
+    from hpuprof.compare.comparison import Comparison
     from hpuprof.conversion.run import Conversion
     from hpuprof.errors import (
         ConfigError,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from hpuprof.model.clock import ClockOffset
     from hpuprof.recorder.lightning import HPUProfiler
     from hpuprof.recorder.plain import Recording, record
-    from hpuprof.report.compare.model import Comparison
     from hpuprof.report.model import Report
     from hpuprof.report.redact import redact
 
@@ -58,7 +58,7 @@ _HOME = {
         "read_report",
         "save",
     ),
-    "hpuprof.report.compare.model": ("Comparison",),
+    "hpuprof.compare.comparison": ("Comparison",),
     "hpuprof.exporting": ("export",),
     "hpuprof.model.clock": ("ClockOffset",),
     "hpuprof.conversion.run": ("Conversion",),

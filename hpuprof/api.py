@@ -28,9 +28,9 @@ from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, relabelled
 
 if TYPE_CHECKING:
+    from hpuprof.compare.comparison import Comparison
     from hpuprof.conversion.run import Conversion
     from hpuprof.model.clock import ClockOffset
-    from hpuprof.report.compare.model import Comparison
     from hpuprof.timeline.check import Checked
     from hpuprof.timeline.merge import Merged
 

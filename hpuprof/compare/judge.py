@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpuprof.report.compare.model import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
+from hpuprof.compare.comparison import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
 from hpuprof.report.compare.noise import Estimate, interval
 from hpuprof.report.place import Place
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hpuprof.compare.comparison import Change
 from hpuprof.compare.judge import Judge
-from hpuprof.report.compare.model import Change
 from hpuprof.report.compare.noise import (
     MIN_STEPS,
     MIN_TAIL_STEPS,

@@ -7,8 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from hpuprof.compare.comparison import Comparison
 from hpuprof.errors import OutputError, UsageError
-from hpuprof.report.compare.model import Comparison
 from hpuprof.report.model import Report
 from hpuprof.targets import refuse_target
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hpuprof.compare.comparison import COMPARISON_VERSION, Change, Comparison, Part, Side
 from hpuprof.errors import InputError
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.render.json import document
@@ -15,7 +16,6 @@ from hpuprof.render.section import Section
 from hpuprof.render.sections import TOP, gates
 from hpuprof.render.text import lay_out, printed
 from hpuprof.render.units import clean, duration, measured, percent
-from hpuprof.report.compare.model import COMPARISON_VERSION, Change, Comparison, Part, Side
 
 if TYPE_CHECKING:
     from rich.console import Console

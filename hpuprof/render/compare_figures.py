@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hpuprof.compare.comparison import Comparison
 from hpuprof.render.drawing import blank, in_ms
 from hpuprof.render.units import duration
-from hpuprof.report.compare.model import Comparison
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

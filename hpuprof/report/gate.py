@@ -22,9 +22,9 @@ from difflib import get_close_matches
 
 import msgspec
 
+from hpuprof.compare.comparison import Change, Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError
-from hpuprof.report.compare.model import Change, Comparison
 from hpuprof.report.findings import BY_CODE
 from hpuprof.report.metrics import build_metrics
 from hpuprof.report.model import GateResult, Metric, Report

@@ -16,7 +16,7 @@ from limited import Limited
 import hpuprof
 from hpuprof.analysis import operators
 from hpuprof.compare.attribution import NAMED
-from hpuprof.report.compare.model import Comparison
+from hpuprof.compare.comparison import Comparison
 from hpuprof.report.compare.reports import compare_reports
 from hpuprof.report.model import Report, ReportData
 

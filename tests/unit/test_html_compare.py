@@ -10,9 +10,9 @@ from hostile import HOSTILE
 import hpuprof
 from hpuprof import plots
 from hpuprof.cli.main import main
+from hpuprof.compare.comparison import Comparison
 from hpuprof.render import render
 from hpuprof.render.compare import compare_sections
-from hpuprof.report.compare.model import Comparison
 from hpuprof.report.compare.reports import STEP_TIMES, _spread_out
 
 

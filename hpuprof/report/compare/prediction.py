@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from hpuprof.compare.comparison import Prediction
 from hpuprof.compare.metric_changes import column_mean
-from hpuprof.report.compare.model import Prediction
 from hpuprof.report.compare.noise import student
 from hpuprof.report.compare.population import Group, Pair
 

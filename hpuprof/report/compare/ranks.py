@@ -11,10 +11,10 @@ from statistics import median_low
 
 import numpy as np
 
+from hpuprof.compare.comparison import SAME, WORSE, Change
 from hpuprof.compare.judge import Judge
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.units import duration
-from hpuprof.report.compare.model import SAME, WORSE, Change
 from hpuprof.report.compare.noise import Estimate, Floats, Sample
 from hpuprof.report.compare.population import Group, Pair
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from hpuprof._version import __version__
 from hpuprof.compare.attribution import step_parts
-from hpuprof.compare.judge import Judge
-from hpuprof.compare.metric_changes import column_mean, gap_changes, metric_changes, step_changes
-from hpuprof.errors import UsageError
-from hpuprof.options import THRESHOLD
-from hpuprof.report.compare.model import (
+from hpuprof.compare.comparison import (
     BETTER,
     CHANGED,
     COMPARISON_VERSION,
@@ -19,6 +15,10 @@ from hpuprof.report.compare.model import (
     Comparison,
     Side,
 )
+from hpuprof.compare.judge import Judge
+from hpuprof.compare.metric_changes import column_mean, gap_changes, metric_changes, step_changes
+from hpuprof.errors import UsageError
+from hpuprof.options import THRESHOLD
 from hpuprof.report.compare.noise import LEVEL
 from hpuprof.report.compare.population import Group, Pair, pair_up
 from hpuprof.report.compare.prediction import predicted_and_achieved

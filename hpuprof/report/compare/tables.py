@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hpuprof.compare.comparison import Change
 from hpuprof.compare.judge import Judge
 from hpuprof.model.tables import Row
-from hpuprof.report.compare.model import Change
 from hpuprof.report.compare.noise import MIN_STEPS, Estimate
 from hpuprof.report.compare.population import Group, Pair, key
 

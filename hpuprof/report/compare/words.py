@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpuprof.compare.comparison import BETTER, SAME, WORSE, Change, Part
 from hpuprof.model.units import duration
-from hpuprof.report.compare.model import BETTER, SAME, WORSE, Change, Part
 
 SHARE = 0.05
 """Parts smaller than this share of the change are not named."""
