@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hpuprof.compare.comparison import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
-from hpuprof.report.compare.noise import Estimate, interval
+from hpuprof.compare.noise import Estimate, interval
 from hpuprof.report.place import Place
 
 FLOOR = 0.001

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpuprof.compare.comparison import Change
 from hpuprof.compare.judge import Judge
-from hpuprof.report.compare.noise import (
+from hpuprof.compare.noise import (
     MIN_STEPS,
     MIN_TAIL_STEPS,
     Estimate,

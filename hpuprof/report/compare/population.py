@@ -13,9 +13,9 @@ import numpy as np
 
 from hpuprof.analysis.idle import MAX_ROWS as MAX_IDLE_ROWS
 from hpuprof.analysis.operators import MAX_ROWS
+from hpuprof.compare.noise import MIN_STEPS, Floats, Sample
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.tables import FileRow, Row, StepRow
-from hpuprof.report.compare.noise import MIN_STEPS, Floats, Sample
 from hpuprof.report.model import Report, ReportData
 from hpuprof.report.place import Place, lead_recording, places
 

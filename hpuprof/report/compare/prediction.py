@@ -9,7 +9,7 @@ import msgspec
 
 from hpuprof.compare.comparison import Prediction
 from hpuprof.compare.metric_changes import column_mean
-from hpuprof.report.compare.noise import student
+from hpuprof.compare.noise import student
 from hpuprof.report.compare.population import Group, Pair
 
 

@@ -17,9 +17,9 @@ from hpuprof.compare.comparison import (
 )
 from hpuprof.compare.judge import Judge
 from hpuprof.compare.metric_changes import column_mean, gap_changes, metric_changes, step_changes
+from hpuprof.compare.noise import LEVEL
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
-from hpuprof.report.compare.noise import LEVEL
 from hpuprof.report.compare.population import Group, Pair, pair_up
 from hpuprof.report.compare.prediction import predicted_and_achieved
 from hpuprof.report.compare.ranks import rank_changes, rank_explanation

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hpuprof.compare.comparison import Change
 from hpuprof.compare.judge import Judge
+from hpuprof.compare.noise import MIN_STEPS, Estimate
 from hpuprof.model.tables import Row
-from hpuprof.report.compare.noise import MIN_STEPS, Estimate
 from hpuprof.report.compare.population import Group, Pair, key
 
 Match = tuple[str, ...]
