@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hpuprof.compare.comparable import Group, Pair
 from hpuprof.compare.comparison import Part
 from hpuprof.compare.metric_changes import column_mean, idle_mean
 from hpuprof.compare.noise import Estimate, interval
 from hpuprof.model.schema import BLOCKED_KINDS, CAUSE_TEXT
-from hpuprof.report.compare.population import Group, Pair
 from hpuprof.report.compare.tables import SPECS, Match, Spec, totals
 
 NAMED = 20

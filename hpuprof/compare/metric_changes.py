@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hpuprof.compare.comparable import Group, Pair
 from hpuprof.compare.comparison import Change
 from hpuprof.compare.judge import Judge
 from hpuprof.compare.noise import (
@@ -17,7 +18,6 @@ from hpuprof.compare.noise import (
     weighted_rank,
     weighted_spread,
 )
-from hpuprof.report.compare.population import Group, Pair
 from hpuprof.report.metrics import IDLE, SHARES
 from hpuprof.report.model import Metric
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from hpuprof.compare.comparable import Group, Pair
 from hpuprof.compare.comparison import Prediction
 from hpuprof.compare.metric_changes import column_mean
 from hpuprof.compare.noise import student
-from hpuprof.report.compare.population import Group, Pair
 
 
 def predicted_and_achieved(pair: Pair) -> Prediction | None:

@@ -11,12 +11,12 @@ from statistics import median_low
 
 import numpy as np
 
+from hpuprof.compare.comparable import Group, Pair
 from hpuprof.compare.comparison import SAME, WORSE, Change
 from hpuprof.compare.judge import Judge
 from hpuprof.compare.noise import Estimate, Floats, Sample
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.units import duration
-from hpuprof.report.compare.population import Group, Pair
 
 OWN = "own_ns"
 ALONE = 0.5

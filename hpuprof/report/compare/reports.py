@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpuprof._version import __version__
 from hpuprof.compare.attribution import step_parts
+from hpuprof.compare.comparable import Group, Pair, pair_up
 from hpuprof.compare.comparison import (
     BETTER,
     CHANGED,
@@ -20,7 +21,6 @@ from hpuprof.compare.metric_changes import column_mean, gap_changes, metric_chan
 from hpuprof.compare.noise import LEVEL
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
-from hpuprof.report.compare.population import Group, Pair, pair_up
 from hpuprof.report.compare.prediction import predicted_and_achieved
 from hpuprof.report.compare.ranks import rank_changes, rank_explanation
 from hpuprof.report.compare.tables import table_changes

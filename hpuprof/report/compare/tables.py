@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hpuprof.compare.comparable import Group, Pair, key
 from hpuprof.compare.comparison import Change
 from hpuprof.compare.judge import Judge
 from hpuprof.compare.noise import MIN_STEPS, Estimate
 from hpuprof.model.tables import Row
-from hpuprof.report.compare.population import Group, Pair, key
 
 Match = tuple[str, ...]
 
