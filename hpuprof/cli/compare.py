@@ -50,10 +50,10 @@ def command(
     A and B are traces, directories of traces, or reports saved with `-o report.json`.
     """
     from hpuprof import api
+    from hpuprof.compare.reports import compare_reports
     from hpuprof.ingest.location import shown
     from hpuprof.render import check_target, render, write
     from hpuprof.render.compare import to_text
-    from hpuprof.report.compare.reports import compare_reports
     from hpuprof.report.gate import evaluate_comparison
     from hpuprof.report.redact import redact_reports
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import hpuprof
+from hpuprof.compare.reports import compare_reports
 from hpuprof.render.compare import dumps, to_markdown, to_text
 from hpuprof.render.junit import to_junit
-from hpuprof.report.compare.reports import compare_reports
 from hpuprof.report.gate import evaluate_comparison, parse_gates
 
 HERE = Path(__file__).resolve().parent

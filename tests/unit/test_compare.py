@@ -17,7 +17,7 @@ import hpuprof
 from hpuprof.analysis import operators
 from hpuprof.compare.attribution import NAMED
 from hpuprof.compare.comparison import Comparison
-from hpuprof.report.compare.reports import compare_reports
+from hpuprof.compare.reports import compare_reports
 from hpuprof.report.model import Report, ReportData
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

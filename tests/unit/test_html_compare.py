@@ -11,9 +11,9 @@ import hpuprof
 from hpuprof import plots
 from hpuprof.cli.main import main
 from hpuprof.compare.comparison import Comparison
+from hpuprof.compare.reports import STEP_TIMES, _spread_out
 from hpuprof.render import render
 from hpuprof.render.compare import compare_sections
-from hpuprof.report.compare.reports import STEP_TIMES, _spread_out
 
 
 @pytest.fixture(scope="module")
