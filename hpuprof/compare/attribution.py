@@ -14,8 +14,8 @@ from hpuprof.compare.comparable import Group, Pair
 from hpuprof.compare.comparison import Part
 from hpuprof.compare.metric_changes import column_mean, idle_mean
 from hpuprof.compare.noise import Estimate, interval
+from hpuprof.compare.table_changes import SPECS, Match, Spec, totals
 from hpuprof.model.schema import BLOCKED_KINDS, CAUSE_TEXT
-from hpuprof.report.compare.tables import SPECS, Match, Spec, totals
 
 NAMED = 20
 """Parts of level 2 named in each part of level 1, the largest changes first."""
