@@ -21,10 +21,10 @@ from hpuprof.compare.metric_changes import column_mean, gap_changes, metric_chan
 from hpuprof.compare.noise import LEVEL
 from hpuprof.compare.prediction_check import predicted_and_achieved
 from hpuprof.compare.rank_changes import rank_changes, rank_explanation
+from hpuprof.compare.sentences import explanation, sentence
 from hpuprof.compare.table_changes import table_changes
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
-from hpuprof.report.compare.words import explanation, sentence
 from hpuprof.report.model import Report
 
 STEP_TIMES = 200
