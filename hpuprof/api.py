@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from hpuprof.compare.comparison import Comparison
     from hpuprof.conversion.run import Conversion
     from hpuprof.model.clock import ClockOffset
-    from hpuprof.timeline.check import Checked
     from hpuprof.timeline.merge import Merged
+    from hpuprof.viewers.viewer_check import Checked
 
 Source = str | Path
 SMALL_RUN_BYTES = 8 << 20
@@ -479,7 +479,7 @@ def check_all(source: Source | Sequence[Source]) -> list[Checked]:
     A file that cannot be read is told in its place (`error`). Raises InputError for a missing path, NoTracesFoundError when
     there is no trace, TraceFormatError when no file can be read.
     """
-    from hpuprof.timeline.check import check_paths
+    from hpuprof.viewers.viewer_check import check_paths
 
     paths: Sequence[Source] = [source] if isinstance(source, (str, Path)) else list(source)
     if not paths:

@@ -7,8 +7,8 @@ import textwrap
 import msgspec
 
 from hpuprof.render.units import clean, duration, inert, number, size
-from hpuprof.timeline.check import Checked
 from hpuprof.timeline.merge import WRITTEN_ANEW, Merged
+from hpuprof.viewers.viewer_check import Checked
 
 
 def merged_json(merged: Merged) -> str:

@@ -14,7 +14,7 @@ from viewers.harness import catapult_all, perfetto, require_catapult, require_pe
 
 import hpuprof
 from hpuprof.cli.main import main
-from hpuprof.timeline.check import CHROME, PERFETTO, TENSORBOARD
+from hpuprof.viewers.viewer_check import CHROME, PERFETTO, TENSORBOARD
 
 
 def x(name: Any, ts: float, dur: float, tid: Any = 1, pid: Any = 1, **more: Any) -> dict[str, Any]:
