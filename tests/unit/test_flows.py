@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpuprof.timeline.flows import END, START, STEP, pair
+from hpuprof.viewers.flows import END, START, STEP, pair
 
 
 def arrows(*points: tuple[int, int, int]):
