@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpuprof.timeline import lanes as lanes_module
-from hpuprof.timeline.lanes import arrange, disjoint, nest, nested, spread
+from hpuprof.viewers import lanes as lanes_module
+from hpuprof.viewers.lanes import arrange, disjoint, nest, nested, spread
 
 FRAME, DEVICE, ANNOTATION = 0, 1, 2
 Slices = list[tuple[int, int]]
