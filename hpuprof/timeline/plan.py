@@ -26,7 +26,6 @@ from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.schema import HostKind
 from hpuprof.model.trace import Bytes8, Ints
-from hpuprof.timeline.marks import Mark, pair_marks
 from hpuprof.timeline.planned import (
     ANNOTATION,
     ASYNC,
@@ -48,6 +47,7 @@ from hpuprof.timeline.planned import (
 from hpuprof.timeline.rows import RowReader, base_ns
 from hpuprof.viewers import flows
 from hpuprof.viewers.lanes import arrange
+from hpuprof.viewers.marks import Mark, pair_marks
 
 UNSET = msgspec.UNSET
 _ASYNC_PHASES = frozenset("bneSTpF")
