@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpuprof.compare.comparison import Comparison
     from hpuprof.conversion.run import Conversion
     from hpuprof.model.clock import ClockOffset
-    from hpuprof.timeline.merge import Merged
+    from hpuprof.viewers.merging import Merged
     from hpuprof.viewers.viewer_check import Checked
 
 Source = str | Path
@@ -395,8 +395,8 @@ def merge(
     Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
     not there.
     """
-    from hpuprof.timeline.merge import MergeOptions, given_offsets, merge_files
     from hpuprof.timeline.steps import Selection, parse_steps
+    from hpuprof.viewers.merging import MergeOptions, given_offsets, merge_files
 
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)

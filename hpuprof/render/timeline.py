@@ -7,7 +7,7 @@ import textwrap
 import msgspec
 
 from hpuprof.render.units import clean, duration, inert, number, size
-from hpuprof.timeline.merge import WRITTEN_ANEW, Merged
+from hpuprof.viewers.merging import WRITTEN_ANEW, Merged
 from hpuprof.viewers.viewer_check import Checked
 
 
