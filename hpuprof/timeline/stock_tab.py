@@ -15,7 +15,7 @@ import numpy as np
 from hpuprof.ingest.columns import whole
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.intervals import union
-from hpuprof.timeline.nesting import perfetto_ns
+from hpuprof.viewers.nesting import perfetto_ns
 
 UNSET = msgspec.UNSET
 _OPERATORS = ("cpu_op", "operator", "python")

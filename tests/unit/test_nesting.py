@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpuprof.timeline.nesting import crossed_in_chrome, crossing, dropped_by_perfetto, perfetto_ns, perfetto_track
+from hpuprof.viewers.nesting import crossed_in_chrome, crossing, dropped_by_perfetto, perfetto_ns, perfetto_track
 
 EPOCH = 1_712_195_495_520_906
 
