@@ -48,8 +48,8 @@ def command(
     """
     from hpuprof import api
     from hpuprof.render.timeline import merged_json, merged_text
-    from hpuprof.timeline.output import check_target
     from hpuprof.viewers.merging import parse_ranks
+    from hpuprof.viewers.output import check_target
 
     check_target(output, force=force)
     chosen = None if ranks is None else parse_ranks(ranks)

@@ -13,10 +13,10 @@ import numpy as np
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
-from hpuprof.timeline.output import Segment, write_segment
 from hpuprof.timeline.planned import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
 from hpuprof.timeline.rows import RowReader
 from hpuprof.viewers.colours import known
+from hpuprof.viewers.output import Segment, write_segment
 
 UNSET = msgspec.UNSET
 _ENCODER = msgspec.json.Encoder()

@@ -17,7 +17,7 @@ from viewers.verify import counts, crossings, read
 
 import hpuprof
 from hpuprof.errors import InputError, InsufficientDataError, OutputError, UsageError
-from hpuprof.timeline.output import join_segments, joined_crc, write_segment
+from hpuprof.viewers.output import join_segments, joined_crc, write_segment
 
 BASE = 1_700_000_000_000_000_000
 
