@@ -12,7 +12,7 @@ from typing import Any
 
 from hpuprof.ingest import dialects
 from hpuprof.ingest.columns import whole
-from hpuprof.timeline.planned import ANNOTATION, DEVICE, FRAME, GROUP_NAMES, FilePlan, Place
+from hpuprof.viewers.file_plan import ANNOTATION, DEVICE, FRAME, GROUP_NAMES, FilePlan, Place
 
 _LARGEST = 2**31 - 1
 _ENGINE_ORDER = {"MME": 0, "TPC": 1, "DMA": 2, "NIC": 3}

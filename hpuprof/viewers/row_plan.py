@@ -26,7 +26,9 @@ from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.schema import HostKind
 from hpuprof.model.trace import Bytes8, Ints
-from hpuprof.timeline.planned import (
+from hpuprof.timeline.rows import RowReader, base_ns
+from hpuprof.viewers import flows
+from hpuprof.viewers.file_plan import (
     ANNOTATION,
     ASYNC,
     COUNTER,
@@ -44,8 +46,6 @@ from hpuprof.timeline.planned import (
     Place,
     PlanJob,
 )
-from hpuprof.timeline.rows import RowReader, base_ns
-from hpuprof.viewers import flows
 from hpuprof.viewers.lanes import arrange
 from hpuprof.viewers.marks import Mark, pair_marks
 
