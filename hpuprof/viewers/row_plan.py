@@ -26,7 +26,6 @@ from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.schema import HostKind
 from hpuprof.model.trace import Bytes8, Ints
-from hpuprof.timeline.rows import RowReader, base_ns
 from hpuprof.viewers import flows
 from hpuprof.viewers.file_plan import (
     ANNOTATION,
@@ -48,6 +47,7 @@ from hpuprof.viewers.file_plan import (
 )
 from hpuprof.viewers.lanes import arrange
 from hpuprof.viewers.marks import Mark, pair_marks
+from hpuprof.viewers.row_reader import RowReader, base_ns
 
 UNSET = msgspec.UNSET
 _ASYNC_PHASES = frozenset("bneSTpF")
