@@ -28,10 +28,10 @@ from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.partial import FailedFile
 from hpuprof.naming import SUFFIXES, is_trace_name
 from hpuprof.scratch import scratch_folder
-from hpuprof.timeline.rows_seen import RowsSeen
 from hpuprof.viewers.file_plan import SLICE, Columns, FilePlan, PlanJob
 from hpuprof.viewers.nesting import crossed_in_chrome, crossing, dropped_by_perfetto, perfetto_track
 from hpuprof.viewers.row_plan import plan_file
+from hpuprof.viewers.rows_seen import RowsSeen
 
 PERFETTO, CHROME, TENSORBOARD = VIEWERS = ("Perfetto", "chrome://tracing", "TensorBoard")
 FAILS, LOSES, NOTE = "fails", "loses", "note"
