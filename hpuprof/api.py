@@ -395,8 +395,8 @@ def merge(
     Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
     not there.
     """
-    from hpuprof.timeline.steps import Selection, parse_steps
     from hpuprof.viewers.merging import MergeOptions, given_offsets, merge_files
+    from hpuprof.viewers.step_window import Selection, parse_steps
 
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
