@@ -12,9 +12,9 @@ import numpy as np
 from hpuprof.ingest.columns import Interner, whole
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.trace import Ints
-from hpuprof.timeline.stock_tab import StockTab
 from hpuprof.viewers.colours import known
 from hpuprof.viewers.nesting import Micros
+from hpuprof.viewers.stock_tab import StockTab
 
 UNSET = msgspec.UNSET
 
