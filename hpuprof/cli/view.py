@@ -34,8 +34,8 @@ def command(
     """
     from hpuprof import api
     from hpuprof.render.timeline import merged_text
-    from hpuprof.timeline.view import Viewer, perfetto_files
     from hpuprof.viewers.merging import parse_ranks
+    from hpuprof.viewers.serving import Viewer, perfetto_files
 
     perfetto_files()  # say what is missing before the work
     chosen = None if ranks is None else parse_ranks(ranks)

