@@ -28,11 +28,11 @@ from hpuprof.model.partial import FailedFile
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
 from hpuprof.scratch import scratch_folder
-from hpuprof.timeline.write import WriteJob, write_file
 from hpuprof.viewers.file_plan import FilePlan, PlanJob
 from hpuprof.viewers.layout import Layout
 from hpuprof.viewers.output import Segment, check_target, join_segments, write_segment
 from hpuprof.viewers.row_plan import plan_file
+from hpuprof.viewers.row_writer import WriteJob, write_file
 from hpuprof.viewers.step_window import Selection, StepsFound, no_such_step, step_window
 
 WRITTEN_ANEW = "metadata rows (written anew)"

@@ -325,7 +325,7 @@ def test_the_output_is_whole_or_absent(traces: Path, tmp_path: Path, monkeypatch
         yield b"half"
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hpuprof.timeline.write.write_rows", broken)
+    monkeypatch.setattr("hpuprof.viewers.row_writer.write_rows", broken)
     with pytest.raises(OutputError, match="No space left"):
         hpuprof.merge(source, out)
     assert out.read_text() == "kept"
