@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from hpuprof._version import __version__
-from hpuprof.conversion.drawn import Tab, plan
 from hpuprof.conversion.rows import Rewriter
 from hpuprof.conversion.text import track_number, written
 from hpuprof.errors import OutputError, UsageError
@@ -25,6 +24,7 @@ from hpuprof.ingest.restore import mark_of
 from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import CONVERTED_KEY
+from hpuprof.viewers.tensorboard.added_rows import Tab, plan
 
 _NOT_FOR_THE_TAB = ("computeMajor", "computeMinor")  # they bring advice that is wrong for other makers' devices
 
