@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from hpuprof._version import __version__
-from hpuprof.conversion.rows import Rewriter
 from hpuprof.conversion.text import track_number, written
 from hpuprof.errors import OutputError, UsageError
 from hpuprof.ingest import dialects
@@ -25,6 +24,7 @@ from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import CONVERTED_KEY
 from hpuprof.viewers.tensorboard.added_rows import Tab, plan
+from hpuprof.viewers.tensorboard.rewrite import Rewriter
 
 _NOT_FOR_THE_TAB = ("computeMajor", "computeMinor")  # they bring advice that is wrong for other makers' devices
 
