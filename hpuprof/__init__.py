@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         save,
     )
     from hpuprof.compare.comparison import Comparison
-    from hpuprof.conversion.run import Conversion
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from hpuprof.recorder.plain import Recording, record
     from hpuprof.report.model import Report
     from hpuprof.report.redact import redact
+    from hpuprof.viewers.tensorboard.conversion import Conversion
 
 _HOME = {
     "hpuprof.api": (
@@ -61,7 +61,7 @@ _HOME = {
     "hpuprof.compare.comparison": ("Comparison",),
     "hpuprof.exporting": ("export",),
     "hpuprof.model.clock": ("ClockOffset",),
-    "hpuprof.conversion.run": ("Conversion",),
+    "hpuprof.viewers.tensorboard.conversion": ("Conversion",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.report.redact": ("redact",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),

@@ -29,9 +29,9 @@ from hpuprof.tasks import ReduceTask, relabelled
 
 if TYPE_CHECKING:
     from hpuprof.compare.comparison import Comparison
-    from hpuprof.conversion.run import Conversion
     from hpuprof.model.clock import ClockOffset
     from hpuprof.viewers.merging import Merged
+    from hpuprof.viewers.tensorboard.conversion import Conversion
     from hpuprof.viewers.viewer_check import Checked
 
 Source = str | Path
@@ -505,7 +505,7 @@ def convert(
     analyse to the numbers of their sources. Raises UsageError for an unknown `target` or a directory among the traces,
     OutputError when a file exists (without `force`) or cannot be written, InputError when no file could be converted.
     """
-    from hpuprof.conversion.run import TARGETS, convert_run, refuse_among
+    from hpuprof.viewers.tensorboard.conversion import TARGETS, convert_run, refuse_among
 
     if target not in TARGETS:
         raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")

@@ -48,8 +48,8 @@ def command(
     lost: what was changed or added is noted in each row, and `hpuprof analyze` finds the same numbers in both.
     """
     from hpuprof import api
-    from hpuprof.conversion.run import refuse_among
     from hpuprof.render.units import percent, size
+    from hpuprof.viewers.tensorboard.conversion import refuse_among
 
     refuse_among(paths, output)
     run = api.load(list(paths), rank_from=rank_from)
