@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from hpuprof._version import __version__
-from hpuprof.conversion.text import track_number, written
 from hpuprof.errors import OutputError, UsageError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.decode import EventStream
@@ -25,6 +24,7 @@ from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import CONVERTED_KEY
 from hpuprof.viewers.tensorboard.added_rows import Tab, plan
 from hpuprof.viewers.tensorboard.rewrite import Rewriter
+from hpuprof.viewers.tensorboard.spelling import track_number, written
 
 _NOT_FOR_THE_TAB = ("computeMajor", "computeMinor")  # they bring advice that is wrong for other makers' devices
 

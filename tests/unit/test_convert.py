@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hpuprof
-from hpuprof.conversion.text import shortened
 from hpuprof.ingest.stamps import duration_ns
+from hpuprof.viewers.tensorboard.spelling import shortened
 
 STOCK = ("Kernel", "Runtime", "cpu_op", "gpu_memcpy", "gpu_memset", "Trace", "python_function")  # 0.4.0 minds the case
 TABLES = (

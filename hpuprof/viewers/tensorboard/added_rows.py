@@ -20,7 +20,6 @@ from hpuprof.analysis.groups import clusters
 from hpuprof.analysis.links import Links, link, outermost
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
-from hpuprof.conversion.text import track_number
 from hpuprof.ingest import dialects
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -28,6 +27,7 @@ from hpuprof.naming import METADATA_KEY
 from hpuprof.viewers.tensorboard.identifiers import Amended, Identifiers
 from hpuprof.viewers.tensorboard.row_sheet import Sheet
 from hpuprof.viewers.tensorboard.shown_steps import DeviceNodes, shown_steps
+from hpuprof.viewers.tensorboard.spelling import track_number
 
 _LANES = 1_000_000  # numbers of the tracks that are added: beyond every engine lane, small enough for every viewer
 _SECOND = 1_000_000_000

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from hpuprof.conversion.text import micros, shortened, track_number
 from hpuprof.ingest import dialects
 from hpuprof.ingest.recover import loose_json
 from hpuprof.ingest.stamps import exact_ns
 from hpuprof.ingest.wire import Args, ExactEvent, RawEvent
 from hpuprof.viewers.tensorboard.added_rows import Tab
+from hpuprof.viewers.tensorboard.spelling import micros, shortened, track_number
 
 _NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
 _ARGS = tuple((f.name, f.encode_name, f.default) for f in msgspec.structs.fields(Args))

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from hpuprof.conversion.text import micros, shortened
 from hpuprof.ingest.normalise import base_ns
 from hpuprof.ingest.restore import DRAWN
 from hpuprof.model.trace import Trace
+from hpuprof.viewers.tensorboard.spelling import micros, shortened
 
 _SECOND = 1_000_000_000
 
