@@ -18,7 +18,7 @@ def rewritten(plain: Path, final: Path) -> Path | None:
     """Rewrite a complete, uncompressed trace; return the file to put in place of `final` (`.gz` compresses), None to keep `plain`."""
     if plain.stat().st_size > LIMIT_BYTES:
         return None
-    from hpuprof.conversion.write import PART, convert_file
+    from hpuprof.viewers.tensorboard.convert_file import PART, convert_file
 
     try:
         convert_file(plain, final, {}, staged=True)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpuprof.conversion.write import PART, Written, convert_file
 from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, TraceFile
 from hpuprof.ingest.location import folder_and_name, local_path
 from hpuprof.naming import trace_name
+from hpuprof.viewers.tensorboard.convert_file import PART, Written, convert_file
 
 TARGETS = ("tensorboard",)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
