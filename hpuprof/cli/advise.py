@@ -47,6 +47,6 @@ def command(
 
         click.echo(msgspec.json.format(msgspec.json.encode(report.graph_mode), indent=2).decode())
     else:
-        from hpuprof.render.advise import to_advice
+        from hpuprof.render.advice import to_advice
 
         click.echo(to_advice(report, width=out_width(), color=out_color()), nl=False, color=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpuprof.render import sections as shown
-from hpuprof.render.advise import numbers
+from hpuprof.render.advice import numbers
 from hpuprof.render.html_columns import COLUMNS
 from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, Tile
 from hpuprof.render.sections import could_not_say, graph_options
