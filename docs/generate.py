@@ -154,7 +154,7 @@ def _help(command: click.Command, name: str) -> str:
 
 def comparison_schema() -> str:
     """Return the JSON schema of a comparison."""
-    from hpuprof.render.compare import schema as build
+    from hpuprof.render.comparison_text import schema as build
 
     return json.dumps(build(), indent=1) + "\n"
 

@@ -360,7 +360,7 @@ def is_report(path: Source) -> bool:
 
 def read_comparison(path: Source) -> Comparison:
     """Read a comparison that `save` or `hpuprof compare --json` wrote. Raises InputError when it is none, or of a newer form."""
-    from hpuprof.render.compare import loads
+    from hpuprof.render.comparison_text import loads
 
     try:
         return loads(read_regular(Path(path)), name=str(path))

@@ -53,7 +53,7 @@ def command(
     from hpuprof.compare.reports import compare_reports
     from hpuprof.ingest.location import shown
     from hpuprof.render import check_target, render, write
-    from hpuprof.render.compare import to_text
+    from hpuprof.render.comparison_text import to_text
     from hpuprof.report.gate import evaluate_comparison
     from hpuprof.report.redact import redact_reports
 

@@ -39,14 +39,14 @@ def render(report: Report | Comparison, suffix: str) -> str:
 
 
 def _render_comparison(comparison: Comparison, suffix: str) -> str:
-    from hpuprof.render import compare
+    from hpuprof.render import comparison_text
 
     if suffix == ".json":
-        return compare.dumps(comparison)
+        return comparison_text.dumps(comparison)
     if suffix == ".md":
-        return compare.to_markdown(comparison)
+        return comparison_text.to_markdown(comparison)
     if suffix == ".txt":
-        return compare.to_text(comparison, width=100)
+        return comparison_text.to_text(comparison, width=100)
     if suffix == ".html":
         from hpuprof.render.html_compare import to_html
 

@@ -8,7 +8,7 @@ import pytest
 
 import hpuprof
 from hpuprof.compare.reports import compare_reports
-from hpuprof.render.compare import dumps, to_markdown, to_text
+from hpuprof.render.comparison_text import dumps, to_markdown, to_text
 from hpuprof.render.junit import to_junit
 from hpuprof.report.gate import evaluate_comparison, parse_gates
 

@@ -13,7 +13,7 @@ from hpuprof.cli.main import main
 from hpuprof.compare.comparison import Comparison
 from hpuprof.compare.reports import STEP_TIMES, _spread_out
 from hpuprof.render import render
-from hpuprof.render.compare import compare_sections
+from hpuprof.render.comparison_text import compare_sections
 
 
 @pytest.fixture(scope="module")
