@@ -6,7 +6,7 @@ returns None when the report has nothing for it; `all_figures` returns every fig
 
 from __future__ import annotations
 
-from hpuprof.render.compare_figures import compared_step_times
+from hpuprof.render.comparison_figures import compared_step_times
 from hpuprof.render.figures import (
     CAUSE_COLOURS,
     all_figures,

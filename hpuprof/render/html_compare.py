@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hpuprof.compare.comparison import Change, Comparison
-from hpuprof.render.compare_figures import compared_step_times
+from hpuprof.render.comparison_figures import compared_step_times
 from hpuprof.render.comparison_text import compare_sections
 from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, meanings, with_charts
 from hpuprof.render.page import fill_page
