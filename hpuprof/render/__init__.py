@@ -48,7 +48,7 @@ def _render_comparison(comparison: Comparison, suffix: str) -> str:
     if suffix == ".txt":
         return comparison_text.to_text(comparison, width=100)
     if suffix == ".html":
-        from hpuprof.render.html_compare import to_html
+        from hpuprof.render.html_comparison import to_html
 
         return to_html(comparison)
     raise UsageError(f"no format of a comparison for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
