@@ -13,7 +13,7 @@ from hpuprof.cli.common import out_width, progress_bar, scale_arguments, scale_o
 def command(paths: tuple[str, ...], rank_from: str | None, jobs: int | None, as_json: bool, quiet: bool) -> None:
     """Show what is in the traces: files, ranks, stages, windows, steps, dialects, health and rows that no rule knows."""
     from hpuprof import api
-    from hpuprof.render.inspect import to_json, to_text
+    from hpuprof.render.inspection import to_json, to_text
 
     scale = scale_arguments()
     run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])

@@ -8,7 +8,7 @@ import pytest
 
 import hpuprof
 from hpuprof.render import render
-from hpuprof.render.inspect import to_text as inspect_text
+from hpuprof.render.inspection import to_text as inspect_text
 from hpuprof.render.text import to_text
 
 HERE = Path(__file__).resolve().parent
