@@ -15,7 +15,7 @@ from hpuprof.errors import InputError, TraceFormatError, UsageError
 from hpuprof.ingest.discover import Identity, TraceFile, identify, identity_inside
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.slice_table import SliceRow
-from hpuprof.render.tables import Columns, check_table_target, pieces_of, table_file
+from hpuprof.render.table_files import Columns, check_table_target, pieces_of, table_file
 from hpuprof.report.model import TABLES, Report, ReportData
 from hpuprof.report.redact import Redactor, redact_reports
 

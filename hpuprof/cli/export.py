@@ -13,7 +13,7 @@ from hpuprof.cli.common import progress_bar, say, scale_arguments, scale_options
 
 if TYPE_CHECKING:
     from hpuprof.errors import TraceFormatError
-    from hpuprof.render.tables import Columns
+    from hpuprof.render.table_files import Columns
 
 
 def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -57,7 +57,7 @@ def command(
     """
     from hpuprof import api, exporting
     from hpuprof.errors import InputError
-    from hpuprof.render.tables import CsvWriter, JsonWriter, TableWriter, check_table_target, table_file
+    from hpuprof.render.table_files import CsvWriter, JsonWriter, TableWriter, check_table_target, table_file
 
     row = exporting.row_type(table)
     if output is not None:

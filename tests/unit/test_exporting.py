@@ -14,7 +14,7 @@ import hpuprof
 from hpuprof.analysis.slices import slice_pieces
 from hpuprof.exporting import SLICES, TABLE_NAMES, all_slices, row_type
 from hpuprof.model.slice_table import SliceRow
-from hpuprof.render.tables import CsvWriter, kinds
+from hpuprof.render.table_files import CsvWriter, kinds
 
 needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
 
