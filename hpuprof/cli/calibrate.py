@@ -29,7 +29,7 @@ def command(device: str, output: Path | None, force: bool, as_json: bool) -> Non
     from hpuprof.errors import UsageError
     from hpuprof.recorder.calibrate import calibrate
     from hpuprof.render import check_target, write_whole
-    from hpuprof.render.units import duration
+    from hpuprof.render.formats import duration
 
     if output is not None:
         if output.suffix != ".json":

@@ -48,7 +48,7 @@ def command(
     lost: what was changed or added is noted in each row, and `hpuprof analyze` finds the same numbers in both.
     """
     from hpuprof import api
-    from hpuprof.render.units import percent, size
+    from hpuprof.render.formats import percent, size
     from hpuprof.viewers.tensorboard.conversion import refuse_among
 
     refuse_among(paths, output)
@@ -82,7 +82,7 @@ def command(
 
 def _other_lengths(recorded: tuple[int, ...], shown: tuple[int, ...]) -> str:
     """Say where the tab shows a step much longer or shorter than it is annotated; empty where it does not."""
-    from hpuprof.render.units import duration
+    from hpuprof.render.formats import duration
 
     off = [abs(tab - own) / own if own else 0.0 for own, tab in zip(recorded, shown, strict=False)]
     far = [i for i, share in enumerate(off) if share > 0.1]

@@ -130,7 +130,7 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
         lines.append(f"The traces are in {engine.dirpath}; copy them to a disk and run `hpuprof analyze`.")
     if not lines:
         return
-    from hpuprof.render.units import clean
+    from hpuprof.render.formats import clean
 
     print("hpuprof: " + "\n  ".join(map(clean, lines)), flush=True)
     if engine.blocks:

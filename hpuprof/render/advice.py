@@ -6,9 +6,9 @@ import io
 from typing import TYPE_CHECKING
 
 from hpuprof.model.prediction import GraphMode
+from hpuprof.render.formats import UNKNOWN, clean, duration, percent
 from hpuprof.render.sections import graph_options, ratio
 from hpuprof.render.text import MIN_WIDTH, lay_out
-from hpuprof.render.units import UNKNOWN, clean, duration, percent
 from hpuprof.report.model import Report
 
 if TYPE_CHECKING:

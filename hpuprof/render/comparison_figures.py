@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hpuprof.compare.comparison import Comparison
 from hpuprof.render.drawing import blank, in_ms
-from hpuprof.render.units import duration
+from hpuprof.render.formats import duration
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

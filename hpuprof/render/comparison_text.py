@@ -10,12 +10,12 @@ import msgspec
 from hpuprof.compare.comparison import COMPARISON_VERSION, Change, Comparison, Part, Side
 from hpuprof.errors import InputError
 from hpuprof.model.schema import CAUSE_TEXT
+from hpuprof.render.formats import clean, duration, measured, percent
 from hpuprof.render.json import document
 from hpuprof.render.markdown import from_template
 from hpuprof.render.section import Section
 from hpuprof.render.sections import TOP, gates
 from hpuprof.render.text import lay_out, printed
-from hpuprof.render.units import clean, duration, measured, percent
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from hpuprof.model.tables import RankRow
-from hpuprof.render.units import clean, shorten
+from hpuprof.render.formats import clean, shorten
 from hpuprof.report.model import Report
 from hpuprof.report.place import lead_recording
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import StepRow, StepWaitRow
 from hpuprof.render.drawing import COLOURS, blank, heat_map, in_ms, label, recordings, same_recording
+from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
 from hpuprof.render.sections import SMALLEST_SHARE, span
-from hpuprof.render.units import duration, percent, size
 from hpuprof.report.model import Report
 from hpuprof.report.place import lead_recording
 

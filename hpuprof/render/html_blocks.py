@@ -8,10 +8,10 @@ from typing import Any
 
 from hpuprof.render import sections as shown
 from hpuprof.render.advice import numbers
+from hpuprof.render.formats import measured
 from hpuprof.render.html_columns import COLUMNS
 from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, Tile
 from hpuprof.render.sections import could_not_say, graph_options
-from hpuprof.render.units import measured
 from hpuprof.report.model import Report
 from hpuprof.report.place import lead_recording
 

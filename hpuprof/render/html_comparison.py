@@ -7,9 +7,9 @@ from dataclasses import replace
 from hpuprof.compare.comparison import Change, Comparison
 from hpuprof.render.comparison_figures import compared_step_times
 from hpuprof.render.comparison_text import compare_sections
+from hpuprof.render.formats import duration
 from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, meanings, with_charts
 from hpuprof.render.page import fill_page
-from hpuprof.render.units import duration
 
 TOP = 500
 _ITEMS = ("worse", "changed", "better")

@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from hpuprof.model.schema import CAUSE_TEXT
+from hpuprof.render.formats import duration, number, percent, shorten, size
 from hpuprof.render.section import Section
-from hpuprof.render.units import duration, number, percent, shorten, size
 
 TOP = 500
 """Rows of a table of names that enter the page."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from hpuprof.render.formats import clean, duration, inert, percent, shorten, size
 from hpuprof.render.sections import could_not_say
 from hpuprof.render.text import MIN_WIDTH
-from hpuprof.render.units import clean, duration, inert, percent, shorten, size
 from hpuprof.report.model import Report
 
 

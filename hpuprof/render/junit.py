@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from hpuprof.render.units import clean
+from hpuprof.render.formats import clean
 from hpuprof.report.model import GateResult
 
 # XML 1.0 has no place for these, not even escaped; `clean` takes care of the control characters.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
+from hpuprof.render.formats import clean
 from hpuprof.render.sections import could_not_say, sections
-from hpuprof.render.units import clean
 from hpuprof.report.model import Report
 
 # What GitHub makes of text after Markdown: mentions and mail addresses, links of bare addresses, formulas. A backslash does not stop the

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hpuprof.model.tables import MemoryPoint
 from hpuprof.render.drawing import COLOURS, blank, in_ms, same_recording
-from hpuprof.render.units import size
+from hpuprof.render.formats import size
 from hpuprof.report.model import Report
 from hpuprof.report.place import lead_recording
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from hpuprof.render.units import clean
+from hpuprof.render.formats import clean
 
 if TYPE_CHECKING:
     from markupsafe import Markup

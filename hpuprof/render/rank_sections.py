@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hpuprof.render.formats import clean, duration, percent, size
 from hpuprof.render.section import Section
-from hpuprof.render.units import clean, duration, percent, size
 from hpuprof.report.model import ReportData
 
 _CLOCK_NOTE = {

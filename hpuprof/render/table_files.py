@@ -16,8 +16,8 @@ from typing import IO, Any, Protocol, get_args, get_type_hints
 import msgspec
 
 from hpuprof.errors import MissingDependencyError, OutputError, UsageError
+from hpuprof.render.formats import clean, inert
 from hpuprof.render.json import inert_json
-from hpuprof.render.units import clean, inert
 from hpuprof.targets import refuse_target
 
 Columns = Mapping[str, list[Any]]

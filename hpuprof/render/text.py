@@ -6,9 +6,9 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hpuprof.render.formats import clean, inert, shorten
 from hpuprof.render.section import Section
 from hpuprof.render.sections import TOP, sections, unsaid
-from hpuprof.render.units import clean, inert, shorten
 from hpuprof.report.model import Report
 
 if TYPE_CHECKING:

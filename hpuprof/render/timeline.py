@@ -6,7 +6,7 @@ import textwrap
 
 import msgspec
 
-from hpuprof.render.units import clean, duration, inert, number, size
+from hpuprof.render.formats import clean, duration, inert, number, size
 from hpuprof.viewers.merging import WRITTEN_ANEW, Merged
 from hpuprof.viewers.viewer_check import Checked
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from hpuprof.render.formats import clean, measured
 from hpuprof.render.sections import span
-from hpuprof.render.units import clean, measured
 from hpuprof.report.model import Metric, Report
 from hpuprof.tensorboard_plugin.runs import RunState
 

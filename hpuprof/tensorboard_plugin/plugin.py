@@ -11,8 +11,8 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from hpuprof._version import __version__
+from hpuprof.render.formats import clean
 from hpuprof.render.page import script_hashes
-from hpuprof.render.units import clean
 from hpuprof.tensorboard_plugin import answers
 from hpuprof.tensorboard_plugin.pages import Pages
 from hpuprof.tensorboard_plugin.runs import Runs, RunState

@@ -8,7 +8,7 @@ import pytest
 
 import hpuprof
 from hpuprof.render import render
-from hpuprof.render.units import measured
+from hpuprof.render.formats import measured
 
 SAMPLES = ("hpu_g1_lazy", "hpu_g2_eager", "hpu_g3_compile", "hpu_g3_lazy_8_ranks", "cpu_1_rank")
 SHOWN = {

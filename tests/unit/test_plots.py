@@ -12,7 +12,7 @@ import hpuprof
 from benchmarks.html_report import many_ranks
 from hpuprof import plots
 from hpuprof.model.tables import MemoryPoint
-from hpuprof.render.units import duration
+from hpuprof.render.formats import duration
 
 
 @pytest.fixture(scope="module")
