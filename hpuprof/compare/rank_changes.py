@@ -15,8 +15,8 @@ from hpuprof.compare.comparable import Group, Pair
 from hpuprof.compare.comparison import SAME, WORSE, Change
 from hpuprof.compare.judge import Judge
 from hpuprof.compare.noise import Estimate, Floats, Sample
+from hpuprof.model.durations import duration
 from hpuprof.model.schema import CAUSE_TEXT, Cause
-from hpuprof.model.units import duration
 
 OWN = "own_ns"
 ALONE = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpuprof.compare.comparison import BETTER, SAME, WORSE, Change, Part
-from hpuprof.model.units import duration
+from hpuprof.model.durations import duration
 
 SHARE = 0.05
 """Parts smaller than this share of the change are not named."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphOption, Option, Prediction
-from hpuprof.model.units import duration
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,11 +1,11 @@
-"""Numbers and names as people read them. With `hpuprof.model.units` the only place where integers become rounded text."""
+"""Numbers and names as people read them. With `hpuprof.model.durations` the only place where integers become rounded text."""
 
 from __future__ import annotations
 
 import re
 
 from hpuprof.messages import visible as clean
-from hpuprof.model.units import UNKNOWN, duration
+from hpuprof.model.durations import UNKNOWN, duration
 
 __all__ = ["UNKNOWN", "clean", "duration", "inert", "measured", "number", "percent", "shorten", "size"]
 
