@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def _complete_gate(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    from hpuprof.report.metrics import build_metrics
+    from hpuprof.report.headline_metrics import build_metrics
 
     return [m.name for m in build_metrics([], {}, [], "") if m.name.startswith(incomplete)]
 

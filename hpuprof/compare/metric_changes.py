@@ -18,7 +18,7 @@ from hpuprof.compare.noise import (
     weighted_rank,
     weighted_spread,
 )
-from hpuprof.report.metrics import IDLE, SHARES
+from hpuprof.report.headline_metrics import IDLE, SHARES
 from hpuprof.report.model import Metric
 
 _STEP_COLUMNS = {

@@ -12,7 +12,7 @@ from hpuprof.model.tables import DiagnosticRow, RankRow, Row
 from hpuprof.render.formats import clean, duration, measured, number, percent, size
 from hpuprof.render.rank_sections import across_ranks
 from hpuprof.render.section import Section
-from hpuprof.report.metrics import IDLE
+from hpuprof.report.headline_metrics import IDLE
 from hpuprof.report.model import GateResult, Report, ReportData
 from hpuprof.report.place import lead_recording
 

@@ -22,7 +22,7 @@ from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepR
 from hpuprof.ranks.rank_tables import across_ranks, build_rank_metrics
 from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
-from hpuprof.report.metrics import IDLE, build_metrics
+from hpuprof.report.headline_metrics import IDLE, build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
 from hpuprof.report.place import places
 

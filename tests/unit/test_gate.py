@@ -23,7 +23,7 @@ from hpuprof.report.gate import (
     parse_gates,
     with_gates,
 )
-from hpuprof.report.metrics import build_metrics
+from hpuprof.report.headline_metrics import build_metrics
 from hpuprof.report.model import GateResult, Report
 
 METRICS = {m.name: m for m in build_metrics([], {}, [], "")}
