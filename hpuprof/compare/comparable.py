@@ -17,7 +17,7 @@ from hpuprof.compare.noise import MIN_STEPS, Floats, Sample
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.tables import FileRow, Row, StepRow
 from hpuprof.report.model import Report, ReportData
-from hpuprof.report.place import Place, lead_recording, places
+from hpuprof.report.recordings import Place, lead_recording, places
 
 _COLUMNS = tuple(
     name

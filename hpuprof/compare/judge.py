@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpuprof.compare.comparison import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
 from hpuprof.compare.noise import Estimate, interval
-from hpuprof.report.place import Place
+from hpuprof.report.recordings import Place
 
 FLOOR = 0.001
 """Changes smaller than this share of the step time (or of 1, for fractions) are no difference, however large relative to themselves."""

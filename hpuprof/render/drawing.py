@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof.model.tables import RankRow
 from hpuprof.render.formats import clean, shorten
 from hpuprof.report.model import Report
-from hpuprof.report.place import lead_recording
+from hpuprof.report.recordings import lead_recording
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -15,7 +15,7 @@ from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
 from hpuprof.render.sections import SMALLEST_SHARE, span
 from hpuprof.report.model import Report
-from hpuprof.report.place import lead_recording
+from hpuprof.report.recordings import lead_recording
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -18,7 +18,7 @@ from hpuprof.render.html_tables import Block, HtmlTable, with_charts
 from hpuprof.render.page import fill_page
 from hpuprof.render.sections import gates
 from hpuprof.report.model import Report
-from hpuprof.report.place import lead_recording
+from hpuprof.report.recordings import lead_recording
 
 
 @dataclass(frozen=True)

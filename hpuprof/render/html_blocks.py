@@ -13,7 +13,7 @@ from hpuprof.render.html_columns import COLUMNS
 from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, Tile
 from hpuprof.render.sections import could_not_say, graph_options
 from hpuprof.report.model import Report
-from hpuprof.report.place import lead_recording
+from hpuprof.report.recordings import lead_recording
 
 TOP_RANKS = 1024
 TOP_STEPS = 200

@@ -8,7 +8,7 @@ from hpuprof.model.tables import MemoryPoint
 from hpuprof.render.drawing import COLOURS, blank, in_ms, same_recording
 from hpuprof.render.formats import size
 from hpuprof.report.model import Report
-from hpuprof.report.place import lead_recording
+from hpuprof.report.recordings import lead_recording
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

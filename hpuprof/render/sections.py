@@ -14,7 +14,7 @@ from hpuprof.render.rank_sections import across_ranks
 from hpuprof.render.section import Section
 from hpuprof.report.headline_metrics import IDLE
 from hpuprof.report.model import GateResult, Report, ReportData
-from hpuprof.report.place import lead_recording
+from hpuprof.report.recordings import lead_recording
 
 TOP = 10
 SMALLEST_SHARE = 0.0005

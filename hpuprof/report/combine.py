@@ -24,7 +24,7 @@ from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.headline_metrics import IDLE, build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
-from hpuprof.report.place import places
+from hpuprof.report.recordings import places
 
 _PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
 _DIGITS = 9  # of a window's number

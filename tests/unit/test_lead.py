@@ -10,7 +10,7 @@ import pytest
 import hpuprof
 from hpuprof.render.sections import sections
 from hpuprof.report.model import Report
-from hpuprof.report.place import lead_recording
+from hpuprof.report.recordings import lead_recording
 
 OTHER = "other_0.1700000000000000000.pt.trace.json.gz"
 """A name without stage and action, of the same rank."""

@@ -12,7 +12,7 @@ import hpuprof
 from hpuprof.cli.main import main
 from hpuprof.exporting import TABLE_NAMES
 from hpuprof.report.model import Report, ReportData
-from hpuprof.report.place import lead_recording
+from hpuprof.report.recordings import lead_recording
 from hpuprof.report.redact import Redactor, redact_reports
 
 HOST = "zebrahost42"
