@@ -75,7 +75,7 @@ def _type(hint: object) -> str:
 
 def codes() -> str:
     """Return the reference of findings, diagnostics and obstacles."""
-    from hpuprof.report.explain import all_codes
+    from hpuprof.report.explanations import all_codes
 
     lines = [NOTE, "# Findings, diagnostics and obstacles", "", "`hpuprof explain CODE` prints the same."]
     for prefix, title in (

@@ -8,7 +8,7 @@ from hpuprof.errors import UsageError
 
 
 def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    from hpuprof.report.explain import all_codes
+    from hpuprof.report.explanations import all_codes
 
     return [entry["code"] for entry in all_codes() if entry["code"].startswith(incomplete.upper())]
 
@@ -18,7 +18,7 @@ def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(code: str | None, as_json: bool) -> None:
     """Tell what a finding (HP2xx), diagnostic (HP1xx) or obstacle (HP3xx) means, how it is found and what to do. Without CODE, list all."""
-    from hpuprof.report.explain import all_codes, explain
+    from hpuprof.report.explanations import all_codes, explain
 
     if code is None:
         if as_json:
