@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from hpuprof.errors import OutputError
 from hpuprof.naming import METADATA_KEY, is_trace_name, parse_name
-from hpuprof.recorder.actions import Span
+from hpuprof.recorder.named_actions import Span
 from hpuprof.recorder.telling import tell
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
