@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hpuprof.errors import ConfigError
-from hpuprof.recorder import answer
+from hpuprof.recorder import end_of_fit
 from hpuprof.recorder.compatible import (
     METRICS,
     SORT_KEYS,
@@ -185,7 +185,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         options["with_stack"] = with_stack or export_to_flame_graph
         self._config = RecordConfig(**options)
         self._events = TorchEvents(accumulate=acc_events)
-        self._answers = answer.Answers()
+        self._answers = end_of_fit.Answers()
         self._sort_by_key = sort_by_key or f"{'hpu' if use_hpu else 'cpu'}_time_total"
         self._group_by_input_shapes = group_by_input_shapes and record_shapes
         self._export_to_flame_graph = export_to_flame_graph
@@ -203,7 +203,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         self._finish()
         self._engines, self._off, self._told = {}, False, False
         self._events.clear()
-        self._answers = answer.Answers()
+        self._answers = end_of_fit.Answers()
         self.dirpath = self._given_dirpath  # each trainer has a log directory of its own
         super().setup(stage=getattr(stage, "value", stage), local_rank=local_rank, log_dir=log_dir)
 
@@ -265,7 +265,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         by_hand = self._engines.get(_BY_HAND)
         if by_hand is not None:
             self._finish()
-        parts = [answer.summary(self._answers, list(self._engines.values()), rows=self._row_limit)]
+        parts = [end_of_fit.summary(self._answers, list(self._engines.values()), rows=self._row_limit)]
         if self._table_wanted or by_hand is not None:
             parts.append(
                 self._events.table(
@@ -308,7 +308,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             "_output_file": None,
             "_write_stream": None,
             "_events": TorchEvents(accumulate=self._events.accumulate),  # what torch recorded stays in this process
-            "_answers": answer.Answers(),
+            "_answers": end_of_fit.Answers(),
         }
         # The base class keeps closures of torch's schedule, which do not cross process borders and are not used here.
         state |= {"_schedule": None, "_profiler_kwargs": {}}
@@ -522,7 +522,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         trainer = self._trainer
         fit = self._stage == "fit"  # the loggers of other stages are closed by now
         try:
-            answer.print_answer(
+            end_of_fit.print_answer(
                 self._answers,
                 engine,
                 loggers=list(getattr(trainer, "loggers", None) or []) if fit else [],

@@ -575,9 +575,9 @@ def test_the_answer_names_this_run_only(tmp_path: Path, capsys: pytest.CaptureFi
 def test_large_traces_are_answered_for_by_one_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hpuprof.recorder import answer
+    from hpuprof.recorder import end_of_fit
 
-    monkeypatch.setattr(answer, "ANSWER_BYTES", 100)
+    monkeypatch.setattr(end_of_fit, "ANSWER_BYTES", 100)
     fit(tmp_path, **SHORT | {"analyze": True})
     out = capsys.readouterr().out
     assert "hpuprof: No device was traced; of the step, the host spent" in out

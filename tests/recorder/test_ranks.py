@@ -21,11 +21,12 @@ import os, signal, sys
 from pathlib import Path
 from recorder.fits import Tiny, loader, trainer
 from hpuprof import HPUProfiler
-from hpuprof.recorder import answer, engine
+from hpuprof.recorder import engine
+from hpuprof.recorder import end_of_fit
 
 devices, nodes, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 last = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 1
-answer.WAIT_SECONDS = 15.0 if how == "all" else 1.0
+end_of_fit.WAIT_SECONDS = 15.0 if how == "all" else 1.0
 write = engine.write_trace
 
 def killed(exported, target, metadata, counters, **_):
