@@ -27,7 +27,7 @@ def command(device: str, output: Path | None, force: bool, as_json: bool) -> Non
     import msgspec
 
     from hpuprof.errors import UsageError
-    from hpuprof.recorder.calibrate import calibrate
+    from hpuprof.recorder.measure_constants import calibrate
     from hpuprof.render import check_target, write_whole
     from hpuprof.render.formats import duration
 

@@ -11,7 +11,7 @@ import pytest
 from hpuprof.cli.main import main
 from hpuprof.errors import InsufficientDataError, UsageError
 from hpuprof.graph_mode.constants import constants_for, read_profile
-from hpuprof.recorder import calibrate as module
+from hpuprof.recorder import measure_constants as module
 
 torch = pytest.importorskip("torch")
 
