@@ -17,8 +17,8 @@ from typing import Any
 
 from hpuprof.errors import OutputError
 from hpuprof.naming import trace_name
+from hpuprof.recorder.accelerator import Device, find_device, resolve_activities
 from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_habana_profile
-from hpuprof.recorder.device import Device, find_device, resolve_activities
 from hpuprof.recorder.metadata import Who, environment, host, run_mode, unprofiled, versions
 from hpuprof.recorder.named_actions import Actions
 from hpuprof.recorder.pacing import Course

@@ -21,7 +21,7 @@ import hpuprof  # noqa: E402
 from hpuprof import ConfigError, HPUProfiler  # noqa: E402
 from hpuprof.recorder import engine as engine_module  # noqa: E402
 from hpuprof.recorder import telling  # noqa: E402
-from hpuprof.recorder.device import Device  # noqa: E402
+from hpuprof.recorder.accelerator import Device  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)
 SHORT: dict[str, Any] = {
