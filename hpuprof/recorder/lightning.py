@@ -36,8 +36,8 @@ from hpuprof.recorder.config import (
     refuse_unknown,
 )
 from hpuprof.recorder.engine import Engine
+from hpuprof.recorder.lookahead import EvaluationOutlook, TrainingOutlook, tuner
 from hpuprof.recorder.metadata import Who
-from hpuprof.recorder.outlook import EvaluationOutlook, TrainingOutlook, tuner
 from hpuprof.recorder.plain import rank_and_world
 from hpuprof.recorder.plan import Outlook
 from hpuprof.recorder.telling import tell
