@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import ConfigError
-from hpuprof.recorder.plan import ASYNC, SYNC, Schedule
+from hpuprof.recorder.schedule import ASYNC, SYNC, Schedule
 
 DEFAULT_WINDOW_LIMIT = 20  # where nothing else bounds the number of files
 _ACTIONS = ("NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE")  # of torch.profiler.ProfilerAction

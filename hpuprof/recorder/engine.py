@@ -22,7 +22,7 @@ from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_haban
 from hpuprof.recorder.metadata import Who, environment, host, run_mode, unprofiled, versions
 from hpuprof.recorder.named_actions import Actions
 from hpuprof.recorder.pacing import Course
-from hpuprof.recorder.plan import (
+from hpuprof.recorder.schedule import (
     IDLE,
     SYNC,
     Outlook,

@@ -39,7 +39,7 @@ from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.lookahead import EvaluationOutlook, TrainingOutlook, tuner
 from hpuprof.recorder.metadata import Who
 from hpuprof.recorder.plain import rank_and_world
-from hpuprof.recorder.plan import Outlook
+from hpuprof.recorder.schedule import Outlook
 from hpuprof.recorder.telling import tell
 from hpuprof.recorder.torch_options import TorchOptions
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 
 from hpuprof.recorder.config import ScheduleCallable
-from hpuprof.recorder.plan import IDLE, Outlook, Phase, Schedule, Slot, placed, slots_of_callable, window_slots
+from hpuprof.recorder.schedule import IDLE, Outlook, Phase, Schedule, Slot, placed, slots_of_callable, window_slots
 from hpuprof.recorder.session import occupied, running_elsewhere
 from hpuprof.recorder.telling import tell
 
