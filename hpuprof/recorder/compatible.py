@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import ConfigError, MissingDependencyError
-from hpuprof.recorder.telling import tell
+from hpuprof.recorder.warn import tell
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 METRICS = tuple(f"self_{name}_time_total" for name in ("cpu", "cuda", "xpu", "hpu", "device"))

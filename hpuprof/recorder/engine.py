@@ -30,9 +30,9 @@ from hpuprof.recorder.schedule import (
     Slot,
 )
 from hpuprof.recorder.session import Session, running_elsewhere
-from hpuprof.recorder.telling import tell, tell_once
 from hpuprof.recorder.tensorboard import rewritten
 from hpuprof.recorder.torch_options import TorchOptions
+from hpuprof.recorder.warn import tell, tell_once
 from hpuprof.recorder.writer import fallbacks, run_directory, usable_directory, write_trace
 
 _SLOW_SAMPLES = 50

@@ -40,8 +40,8 @@ from hpuprof.recorder.lookahead import EvaluationOutlook, TrainingOutlook, tuner
 from hpuprof.recorder.metadata import Who
 from hpuprof.recorder.plain import rank_and_world
 from hpuprof.recorder.schedule import Outlook
-from hpuprof.recorder.telling import tell
 from hpuprof.recorder.torch_options import TorchOptions
+from hpuprof.recorder.warn import tell
 
 PREFIX = "[pl][profile]"
 _EVAL_STEP = re.compile(r"\[Strategy\]\w+\.(validation|test|predict)_step$")

@@ -12,7 +12,7 @@ from itertools import chain
 from hpuprof.recorder.config import ScheduleCallable
 from hpuprof.recorder.schedule import IDLE, Outlook, Phase, Schedule, Slot, placed, slots_of_callable, window_slots
 from hpuprof.recorder.session import occupied, running_elsewhere
-from hpuprof.recorder.telling import tell
+from hpuprof.recorder.warn import tell
 
 _PROFILED = (Phase.WARMUP, Phase.RECORD)
 

@@ -25,7 +25,7 @@ from hpuprof.recorder.config import (
 )
 from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.metadata import Who
-from hpuprof.recorder.telling import tell
+from hpuprof.recorder.warn import tell
 
 
 class Recording:

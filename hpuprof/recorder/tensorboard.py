@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from hpuprof.recorder.telling import tell
+from hpuprof.recorder.warn import tell
 
 LIMIT_BYTES = 128 << 20
 """Larger exports stay as they are: rewriting takes about a second for each 20 MB while training waits, and the tab fails on them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpuprof.errors import ConfigError
-from hpuprof.recorder.telling import tell
+from hpuprof.recorder.warn import tell
 
 
 @dataclass(frozen=True)

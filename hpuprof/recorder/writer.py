@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 from hpuprof.errors import OutputError
 from hpuprof.naming import METADATA_KEY, is_trace_name, parse_name
 from hpuprof.recorder.named_actions import Span
-from hpuprof.recorder.telling import tell
+from hpuprof.recorder.warn import tell
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')

@@ -20,7 +20,7 @@ from recorder.fits import BATCH, QUIET, Tiny, files, fit, loader, only, read, sp
 import hpuprof  # noqa: E402
 from hpuprof import ConfigError, HPUProfiler  # noqa: E402
 from hpuprof.recorder import engine as engine_module  # noqa: E402
-from hpuprof.recorder import telling  # noqa: E402
+from hpuprof.recorder import warn
 from hpuprof.recorder.accelerator import Device  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)
@@ -528,7 +528,7 @@ def test_max_windows_counts_both_kinds(tmp_path: Path, device: list[bool]) -> No
 
 
 def test_a_device_that_cannot_be_recorded_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "_told", set())
+    monkeypatch.setattr(warn, "_told", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(tmp_path, **SHORT, activities=["hpu"], repeat=2)
@@ -540,10 +540,10 @@ def test_a_device_that_cannot_be_recorded_is_said_once(tmp_path: Path, monkeypat
 def test_no_accelerator_is_said_once_unless_the_cpu_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "_told", set())
+    monkeypatch.setattr(warn, "_told", set())
     with pytest.warns(UserWarning, match="no accelerator is available; the trace will hold CPU rows only"):
         fit(tmp_path, **SHORT)
-    monkeypatch.setattr(telling, "_told", set())
+    monkeypatch.setattr(warn, "_told", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(tmp_path, **SHORT, activities=["cpu"])
