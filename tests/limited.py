@@ -125,7 +125,7 @@ def _child(request: dict) -> int:
 def _tab(logdir: str) -> int:
     """Look at a log directory as our TensorBoard tab does, and make the page of each run that has a report."""
     from hpuprof.render import render
-    from hpuprof.tensorboard_plugin.answers import run_row
+    from hpuprof.tensorboard_plugin.responses import run_row
     from hpuprof.tensorboard_plugin.runs import Runs
 
     runs = Runs(logdir, settled_s=0)

@@ -13,7 +13,7 @@ from werkzeug import wrappers
 from hpuprof._version import __version__
 from hpuprof.render.formats import clean
 from hpuprof.render.page import script_hashes
-from hpuprof.tensorboard_plugin import answers
+from hpuprof.tensorboard_plugin import responses
 from hpuprof.tensorboard_plugin.pages import Pages
 from hpuprof.tensorboard_plugin.runs import Runs, RunState
 
@@ -86,7 +86,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     def _asset(self, path: str, mime: str) -> Any:
         @wrappers.Request.application  # type: ignore[untyped-decorator,unused-ignore]
         def serve(request: wrappers.Request) -> wrappers.Response:
-            return http_util.Respond(request, answers.asset(path.lstrip("/")), mime)
+            return http_util.Respond(request, responses.asset(path.lstrip("/")), mime)
 
         return serve
 
@@ -102,7 +102,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             "problem": self.problem or (clean(self.runs.problem) if self.runs is not None else ""),
             "logdir": str(self.runs.logdir) if self.runs is not None else "",
             "looked": self.runs is None or self.runs.looked,
-            "runs": [answers.run_row(state) for state in states],
+            "runs": [responses.run_row(state) for state in states],
         }
         return http_util.Respond(request, body, "application/json")
 
@@ -128,7 +128,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         if not states:
             raise _NotFoundError("name the runs to compare: ?run=a&run=b")
         base = self._report(request.args.get("base", states[0].name))
-        return http_util.Respond(request, answers.comparison(states, base), "application/json")
+        return http_util.Respond(request, responses.comparison(states, base), "application/json")
 
     def _report(self, name: str) -> RunState:
         state = self.runs.get(name) if self.runs is not None else None

@@ -25,7 +25,7 @@ from werkzeug.test import Client
 import hpuprof
 from hpuprof.render.page import script_hashes
 from hpuprof.report.model import Report
-from hpuprof.tensorboard_plugin import answers, pages
+from hpuprof.tensorboard_plugin import pages, responses
 from hpuprof.tensorboard_plugin.plugin import HpuprofPlugin
 from hpuprof.tensorboard_plugin.runs import Runs
 
@@ -249,7 +249,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 def test_the_tab_fetches_nothing_from_elsewhere() -> None:
     for name in ("index.js", "style.css"):
-        text = answers.asset(name).decode()
+        text = responses.asset(name).decode()
         assert "//" not in text.replace("// ", "") or "http" not in text
         for word in ("http:", "https:", "innerHTML", "eval(", "@import", "url("):
             assert word not in text, f"{word} in {name}"
@@ -283,7 +283,7 @@ def test_a_report_is_rendered_once_for_each_version_and_never_twice_at_a_time(
     _, routes = plugin(runs)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: routes["/report"].get("/report?run=hpu_g2_eager").get_data(), range(8)))
-    assert (answers, made) == ([b"page 1"] * 8, [".html"])
+    assert (responses, made) == ([b"page 1"] * 8, [".html"])
     for path in (logdir / "hpu_g2_eager").iterdir():
         os.utime(path, ns=(1, 1))
     runs.refresh()
@@ -314,7 +314,7 @@ def test_the_graph_mode_verdict_is_the_reports(logdir: Path, samples: Path) -> N
     state = looked(logdir).get("a")
     assert state is not None
     graph = state.report.graph_mode  # type: ignore[union-attr]
-    shown = answers.run_row(state)["graph_mode"]
+    shown = responses.run_row(state)["graph_mode"]
     assert (shown["verdict"], shown["sentence"], shown["value"]) == ("yes", graph.sentence, graph.speedup.median)
     assert shown["speedup"] == f"{graph.speedup.median:.2f}× ({graph.speedup.low:.2f}–{graph.speedup.high:.2f})"
 
