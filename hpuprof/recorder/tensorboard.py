@@ -1,4 +1,4 @@
-"""The seam from the recorder to `hpuprof.conversion`: recorded traces show the device in the stock TensorBoard tab as they are.
+"""The seam from the recorder to `hpuprof.viewers.tensorboard`: recorded traces show the device in the stock TensorBoard tab as they are.
 
 A trace that cannot be rewritten is kept as the profiler wrote it.
 """

@@ -20,7 +20,7 @@ from recorder.fits import BATCH, QUIET, Tiny, files, fit, loader, only, read, sp
 import hpuprof  # noqa: E402
 from hpuprof import ConfigError, HPUProfiler  # noqa: E402
 from hpuprof.recorder import engine as engine_module  # noqa: E402
-from hpuprof.recorder import warn
+from hpuprof.recorder import warn  # noqa: E402
 from hpuprof.recorder.accelerator import Device  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)

@@ -283,7 +283,7 @@ def test_a_report_is_rendered_once_for_each_version_and_never_twice_at_a_time(
     _, routes = plugin(runs)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: routes["/report"].get("/report?run=hpu_g2_eager").get_data(), range(8)))
-    assert (responses, made) == ([b"page 1"] * 8, [".html"])
+    assert (answers, made) == ([b"page 1"] * 8, [".html"])
     for path in (logdir / "hpu_g2_eager").iterdir():
         os.utime(path, ns=(1, 1))
     runs.refresh()
