@@ -80,8 +80,8 @@ def command(
             progress=progress,
             **scale,
         )
+    from hpuprof.gate import evaluate, with_gates
     from hpuprof.render import render, write
-    from hpuprof.report.gate import evaluate, with_gates
 
     if redact:
         from hpuprof.report.redact import redact_reports

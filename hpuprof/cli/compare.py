@@ -51,10 +51,10 @@ def command(
     """
     from hpuprof import api
     from hpuprof.compare.reports import compare_reports
+    from hpuprof.gate import evaluate_comparison
     from hpuprof.ingest.location import shown
     from hpuprof.render import check_target, render, write
     from hpuprof.render.comparison_text import to_text
-    from hpuprof.report.gate import evaluate_comparison
     from hpuprof.report.redact import redact_reports
 
     gates = chosen_gates(fail_on, junit, changes=True)

@@ -12,7 +12,7 @@ from hpuprof.cli.common import say
 from hpuprof.targets import refuse_target
 
 if TYPE_CHECKING:
-    from hpuprof.report.gate import Gate
+    from hpuprof.gate import Gate
     from hpuprof.report.model import GateResult
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -58,7 +58,7 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
     texts = fail_on or resolve_options().fail_on
     if not texts:
         return []
-    from hpuprof.report.gate import parse_gate, parse_gates
+    from hpuprof.gate import parse_gate, parse_gates
 
     if fail_on:
         return parse_gates(fail_on, changes=changes)
@@ -67,9 +67,9 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
 
 def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str) -> int:
     """Write the JUnit file, tell on stderr what did not pass, and return the exit code."""
+    from hpuprof.gate import exit_code
     from hpuprof.render import write_whole
     from hpuprof.render.junit import to_junit
-    from hpuprof.report.gate import exit_code
 
     if junit is not None:
         write_whole(junit, to_junit(results, command=command))

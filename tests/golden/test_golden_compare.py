@@ -8,9 +8,9 @@ import pytest
 
 import hpuprof
 from hpuprof.compare.reports import compare_reports
+from hpuprof.gate import evaluate_comparison, parse_gates
 from hpuprof.render.comparison_text import dumps, to_markdown, to_text
 from hpuprof.render.junit import to_junit
-from hpuprof.report.gate import evaluate_comparison, parse_gates
 
 HERE = Path(__file__).resolve().parent
 UPDATE = bool(os.environ.get("HPUPROF_UPDATE_GOLDEN_FILES"))

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hpuprof
-from hpuprof.options import resolve_options
-from hpuprof.render.junit import to_junit
-from hpuprof.report.gate import (
+from hpuprof.gate import (
     evaluate,
     evaluate_comparison,
     exit_code,
@@ -23,6 +21,8 @@ from hpuprof.report.gate import (
     parse_gates,
     with_gates,
 )
+from hpuprof.options import resolve_options
+from hpuprof.render.junit import to_junit
 from hpuprof.report.headline_metrics import build_metrics
 from hpuprof.report.model import GateResult, Report
 
