@@ -25,9 +25,10 @@ import msgspec
 from hpuprof.compare.comparison import Change, Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError
+from hpuprof.model.metrics import Metric
 from hpuprof.report.findings import BY_CODE
 from hpuprof.report.headline_metrics import build_metrics
-from hpuprof.report.model import GateResult, Metric, Report
+from hpuprof.report.model import GateResult, Report
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 

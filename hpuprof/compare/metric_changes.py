@@ -18,8 +18,8 @@ from hpuprof.compare.noise import (
     weighted_rank,
     weighted_spread,
 )
+from hpuprof.model.metrics import Metric
 from hpuprof.report.headline_metrics import IDLE, SHARES
-from hpuprof.report.model import Metric
 
 _STEP_COLUMNS = {
     "wall_ns": "lower",

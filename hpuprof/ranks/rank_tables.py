@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.collective_calls import DEEDS, unpack
+from hpuprof.model.metrics import Metric
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import (
@@ -28,7 +29,6 @@ from hpuprof.ranks.collectives import BUS_FACTOR, Timed, gather, shortest_ns, ti
 from hpuprof.ranks.matching import PAIRED, Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
-from hpuprof.report.model import Metric
 
 _COMPARABLE = ("lightning", "profiler_step", "annotation")
 MAX_REPLAY_ERROR = 0.05

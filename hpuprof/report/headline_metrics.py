@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hpuprof.analysis.groups import percentile
+from hpuprof.model.metrics import Metric
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import StepRow
-from hpuprof.report.model import Metric
 
 SHARES = (
     (

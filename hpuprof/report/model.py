@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from hpuprof.errors import UsageError
+from hpuprof.model.metrics import Metric
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import (
     ActionRow,
@@ -45,17 +46,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 """Rises when a field changes its meaning or goes away; new fields do not raise it."""
-
-
-class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """One headline number."""
-
-    name: Annotated[str, Meta(description="Stable name, as used in gates.")]
-    value: Annotated[float | int | None, Meta(description="Value, or null when the trace does not support it.")]
-    unit: Annotated[str, Meta(description="ns, fraction, ratio, count or bytes.")]
-    polarity: Annotated[str, Meta(description="Which direction is better: lower, higher or none.")]
-    population: Annotated[str, Meta(description="What the number was taken over.")]
-    definition: Annotated[str, Meta(description="How it is computed.")]
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):

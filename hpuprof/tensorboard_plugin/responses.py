@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from hpuprof.model.metrics import Metric
 from hpuprof.render.formats import clean, measured
 from hpuprof.render.sections import span
-from hpuprof.report.model import Metric, Report
+from hpuprof.report.model import Report
 from hpuprof.tensorboard_plugin.runs import RunState
 
 SHOWN = ("step_time_p50", "device_busy_fraction", "device_idle_fraction", "host_blocked_fraction", "input_fraction")
