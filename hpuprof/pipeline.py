@@ -30,11 +30,12 @@ from hpuprof.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
 from hpuprof.graph_mode.predict import predict
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.ingest.read import read_trace
+from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, complement, intersect, measure
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.schema import BLOCKED_KINDS, Cause, DeviceKind, Role
 from hpuprof.model.tables import DiagnosticRow, FileRow, StepRow, ThreadRow
-from hpuprof.model.trace import Ints, Trace, Trouble
+from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 
@@ -203,7 +204,7 @@ def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def _count(when: npt.NDArray[np.int64], low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> list[int]:
+def _count(when: Ints, low: Ints, high: Ints) -> list[int]:
     """Count instants (sorted) in each window."""
     counts: list[int] = (np.searchsorted(when, high) - np.searchsorted(when, low)).tolist()
     return counts

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.ingest import dialects
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, complement, contains, measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 GAP_NS = 50_000
 """A recipe's rows that lie further apart belong to two activations, as the vendor's lanes of one recipe never pause that long."""
@@ -31,8 +31,7 @@ MAX_ALONE = 0.25
 MAX_IN_VAIN = 0.1
 """Share of such activations from which a queue counts as matched wrongly: a few wait for an event of another stream."""
 
-Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+Rows = Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,11 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
-from hpuprof.model.trace import CommNote, Ints, Trace
+from hpuprof.model.trace import CommNote, Trace
 
 MAX_CALLS = 20_000
 """More calls than this in one file are cut to the first ones; 200 steps of a hundred collectives fit."""
@@ -120,7 +121,7 @@ def _on_device(trace: Trace, links: Links) -> _Found | None:
     )
 
 
-def _lanes(trace: Trace, track: npt.NDArray[np.int32]) -> Ints:
+def _lanes(trace: Trace, track: Codes) -> Ints:
     """Number the tracks of calls by their labels, so that the order of rows in the file does not show."""
     used = sorted(
         np.unique(track).tolist(),
@@ -155,7 +156,7 @@ def _ready(trace: Trace, links: Links, start: Ints, launch: Ints) -> Ints:
     return ready
 
 
-def _activations(trace: Trace, rows: npt.NDArray[np.int64]) -> _Found:
+def _activations(trace: Trace, rows: Ints) -> _Found:
     """Merge overlapping rows of one name: a collective shows on every network port that it uses."""
     device = trace.device
     parts = []
@@ -178,7 +179,7 @@ def _activations(trace: Trace, rows: npt.NDArray[np.int64]) -> _Found:
     return _Found(start, end, np.zeros(len(start), dtype=np.int64), notes, issued, start.copy(), timed=True)
 
 
-def _issues(trace: Trace) -> npt.NDArray[np.int64]:
+def _issues(trace: Trace) -> Ints:
     """Return the outermost host rows that issue collectives, in order: operators, else library calls."""
     host = trace.host
     if not len(host):
@@ -196,7 +197,7 @@ def _issues(trace: Trace) -> npt.NDArray[np.int64]:
                     outer.append(row)
                     track, reach = int(host.track[row]), int(host.end[row])
             kept = np.array(outer, dtype=np.int64)
-            by_time: npt.NDArray[np.int64] = kept[np.argsort(host.start[kept], kind="stable")]
+            by_time: Ints = kept[np.argsort(host.start[kept], kind="stable")]
             return by_time
     return np.empty(0, dtype=np.int64)
 
@@ -235,7 +236,7 @@ def _enqueued(trace: Trace) -> _Found:
 # --------------------------------------------------------------------------------------------------------- what calls are
 
 
-def _launch_notes(trace: Trace, links: Links, rows: npt.NDArray[np.int64]) -> list[CommNote]:
+def _launch_notes(trace: Trace, links: Links, rows: Ints) -> list[CommNote]:
     """Join what the device row, the operators around its launch and the annotation around it tell."""
     host, device, nesting = trace.host, trace.device, links.nesting
     operator = links.operator[rows]

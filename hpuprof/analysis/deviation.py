@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals
-from hpuprof.model.trace import Ints
 
 
 def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, wanted: Ints) -> list[float | None]:

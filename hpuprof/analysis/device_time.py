@@ -9,10 +9,11 @@ import numpy as np
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import EngineRow, OverlapRow, PrecisionRow
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 LOW_PRECISION = (
     "bf16",

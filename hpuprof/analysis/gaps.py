@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
 from hpuprof.model.tables import GapCauseRow, GapRow
@@ -41,7 +42,7 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
     main = role == Role.MAIN
     activity, kind = host.activity, host.kind
 
-    def when(rows: npt.NDArray[np.bool_]) -> Intervals:
+    def when(rows: Mask) -> Intervals:
         return union(host.start[rows], host.end[rows])
 
     unknown_copy = (
@@ -76,7 +77,7 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
     }
 
 
-def _around_uploads(trace: Trace, uploads: npt.NDArray[np.bool_], path: npt.NDArray[np.bool_]) -> Intervals:
+def _around_uploads(trace: Trace, uploads: Mask, path: Mask) -> Intervals:
     """Return the copy operators (`aten::to`, `aten::copy_`) on the host path that hold an upload."""
     host = trace.host
     wanted = np.array([bool(_COPY_OP.match(n)) for n in trace.names] or [False], dtype=bool)
@@ -152,7 +153,7 @@ def gap_rows(trace: Trace, gaps: Gaps, steps: Steps, roles: npt.NDArray[np.int8]
     return out
 
 
-def _row_at(trace: Trace, when: npt.NDArray[np.int64], roles: npt.NDArray[np.int8], links: Links) -> list[str | None]:
+def _row_at(trace: Trace, when: Ints, roles: npt.NDArray[np.int8], links: Links) -> list[str | None]:
     """Return the innermost operator of the main thread at each instant, else the innermost annotation."""
     host = trace.host
     tracks = np.flatnonzero(roles == Role.MAIN)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.trace import Ints
+from hpuprof.model.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)

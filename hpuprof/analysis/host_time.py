@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
 from hpuprof.ingest import dialects
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 _BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
 _SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
@@ -27,8 +28,8 @@ class HostTime:
     blocked_by: dict[str, Intervals]  # exclusive: they sum to `blocked`
     traced: Intervals  # operators and calls, waiting left out
     by_role: dict[Role, tuple[Intervals, Intervals]]  # traced, blocked
-    copy_to_host: npt.NDArray[np.bool_]  # host rows: copy calls that read back
-    copy_to_device: npt.NDArray[np.bool_]  # host rows: copy calls that upload
+    copy_to_host: Mask  # host rows: copy calls that read back
+    copy_to_device: Mask  # host rows: copy calls that upload
 
 
 def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTime:
@@ -70,7 +71,7 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     return HostTime(blocked, exclusive, traced, by_role, to_host, to_device)
 
 
-def _copies(trace: Trace, links: Links) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     """Tell of each host row whether it is a copy call that reads back, that uploads, and that returns only when done."""
     host, device = trace.host, trace.device
     flags = np.zeros((3, len(host)), dtype=bool)
@@ -96,7 +97,7 @@ def _copies(trace: Trace, links: Links) -> tuple[npt.NDArray[np.bool_], npt.NDAr
     return flags[0], flags[1], flags[2]
 
 
-def _drawn_twice(trace: Trace) -> npt.NDArray[np.bool_]:
+def _drawn_twice(trace: Trace) -> Mask:
     """Tell which rows of Synapse's host profiler lie inside a blocking read, which is what waits."""
     host = trace.host
     below = np.array([bool(t.caller) for t in trace.tracks] or [False], dtype=bool)
@@ -107,13 +108,13 @@ def _drawn_twice(trace: Trace) -> npt.NDArray[np.bool_]:
     return below[host.track] & contains(around, host.start)
 
 
-def _blocking_reads(trace: Trace) -> npt.NDArray[np.bool_]:
+def _blocking_reads(trace: Trace) -> Mask:
     """Reads of one value that show no runtime call inside (HPU): the operator itself is the wait."""
     host = trace.host
     if trace.family != "hpu" or not len(host):
         return np.zeros(len(host), dtype=bool)
     reads = np.array(["_local_scalar_dense" in n or "hpu_lazy_D2H" in n for n in trace.names], dtype=bool)
-    waits: npt.NDArray[np.bool_] = reads[host.name] & (host.activity == Activity.COPY_D2H)
+    waits: Mask = reads[host.name] & (host.activity == Activity.COPY_D2H)
     return waits
 
 

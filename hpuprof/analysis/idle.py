@@ -11,6 +11,7 @@ from hpuprof.analysis.deviation import step_deviations
 from hpuprof.analysis.gaps import Gaps
 from hpuprof.analysis.links import Links, Nesting, nest_rows
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import intersect
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.tables import GapOperatorRow
@@ -92,7 +93,7 @@ def _annotations(trace: Trace, steps: Steps, roles: npt.NDArray[np.int8]) -> Nes
     return nest_rows(trace, rows)
 
 
-def _borders(nestings: list[Nesting], tracks: list[int]) -> npt.NDArray[np.int64]:
+def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
     """Return all instants at which something opens or closes on these tracks, from the beginning of time."""
     found = [np.array([np.iinfo(np.int64).min], dtype=np.int64)]
     for nesting in nestings:
@@ -101,24 +102,24 @@ def _borders(nestings: list[Nesting], tracks: list[int]) -> npt.NDArray[np.int64
     return _distinct(np.concatenate(found))
 
 
-def _distinct(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _distinct(values: Ints) -> Ints:
     """Return the distinct values, ascending; np.unique hashes first, which is ten times slower here.
 
     A stable sort merges what is in order already, as the starts and the ends of rows are: ten times less again.
     """
     ordered = np.sort(values, kind="stable")
-    distinct: npt.NDArray[np.int64] = ordered[np.append([True], ordered[1:] != ordered[:-1])]
+    distinct: Ints = ordered[np.append([True], ordered[1:] != ordered[:-1])]
     return distinct
 
 
-def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> Ints:
     """Return the code of the innermost row's name at each instant, by the first of the tracks that has one; -1 for none."""
     out = np.full(len(when), -1, dtype=np.int64)
     if not len(nesting.rows):
         return out
     names = trace.host.name[nesting.rows].astype(np.int64)
 
-    def ask(track: npt.NDArray[np.int32], places: npt.NDArray[np.int64]) -> None:
+    def ask(track: Codes, places: Ints) -> None:
         at = nesting.innermost(track, when[places])
         out[places] = np.where(at >= 0, names[np.maximum(at, 0)], -1)
 
@@ -133,7 +134,7 @@ def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: npt.NDArra
     return out
 
 
-def _first_open(nesting: Nesting, tracks: list[int], when: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def _first_open(nesting: Nesting, tracks: list[int], when: Ints) -> Codes:
     """Return the first of the tracks on which something is open at each instant, -1 for none; for more tracks than can be asked in turn."""
     place = {track: i for i, track in enumerate(tracks)}
     roots = np.flatnonzero((nesting.parent < 0) & np.isin(nesting.track, tracks))

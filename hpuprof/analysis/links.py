@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
-NestIndex = npt.NDArray[np.int64]
+NestIndex = Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +24,13 @@ class Nesting:
     """
 
     rows: NestIndex
-    track: npt.NDArray[np.int32]
+    track: Codes
     start: Ints
     end: Ints  # clipped to the parent's end
     parent: NestIndex  # position in `rows`, -1 for roots
     clipped: int  # rows that ended after their parent
 
-    def innermost(self, track: npt.NDArray[np.int32], when: Ints) -> NestIndex:
+    def innermost(self, track: Codes, when: Ints) -> NestIndex:
         """Return the position of the deepest operator of each track that contains each instant, -1 for none."""
         if not len(self.rows):
             return np.full(len(when), -1, dtype=np.int64)
@@ -57,14 +58,14 @@ class Nesting:
         """How many rows lie around each row."""
         return self.around(np.ones(len(self.rows), dtype=bool))
 
-    def around(self, marked: npt.NDArray[np.bool_]) -> NestIndex:
+    def around(self, marked: Mask) -> NestIndex:
         """Return how many of the marked rows lie around each row, itself not counted."""
         change = np.bincount(np.flatnonzero(marked) + 1, minlength=len(marked) + 1)
         change -= np.bincount(self.stop[marked], minlength=len(marked) + 1)
         count: NestIndex = np.cumsum(change)[:-1]
         return count
 
-    def outermost(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    def outermost(self, codes: npt.NDArray[np.integer]) -> Mask:
         """Tell which rows lie in no other one of the same code, shape `(rows,)` as `codes`."""
         order = np.argsort(codes, kind="stable")
         # A range of positions for each code, so that one running maximum serves all of them.
@@ -115,7 +116,7 @@ def nest_rows(trace: Trace, rows: NestIndex) -> Nesting:
     return forest(rows, host.track[rows], host.start[rows], host.end[rows])
 
 
-def forest(rows: NestIndex, track: npt.NDArray[np.int32], start: Ints, end: Ints) -> Nesting:
+def forest(rows: NestIndex, track: Codes, start: Ints, end: Ints) -> Nesting:
     """Nest any slices, sorted by track, start and falling end; `rows` are the caller's indices of them."""
     parent = _nest_levels(track, start, end)
     clipped = 0
@@ -124,7 +125,7 @@ def forest(rows: NestIndex, track: npt.NDArray[np.int32], start: Ints, end: Ints
     return Nesting(rows, track, start, end, parent, clipped)
 
 
-def _nest_levels(track: npt.NDArray[np.int32], start: Ints, end: Ints) -> NestIndex | None:
+def _nest_levels(track: Codes, start: Ints, end: Ints) -> NestIndex | None:
     """Find parents level by level, all threads at once; None when rows overlap without nesting.
 
     Rows come sorted by track, start and falling end. A row's depth is the number of earlier rows that are still open; its
@@ -153,7 +154,7 @@ def _nest_levels(track: npt.NDArray[np.int32], start: Ints, end: Ints) -> NestIn
     return parent if nested.all() else None
 
 
-def _nest_stack(track: npt.NDArray[np.int32], start: Ints, end: Ints) -> tuple[NestIndex, Ints, int]:
+def _nest_stack(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, Ints, int]:
     """Find parents with a stack, row by row; return parents, ends cut at the parent's end, and how many were cut."""
     parent: list[int] = []
     ends = end.tolist()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.arrays import Ints
 from hpuprof.model.tables import MemoryPoint, MemoryRow
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 MEMORY_POINTS = 200
 """Slices of a memory curve, at most, for each space."""

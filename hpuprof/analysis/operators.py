@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.deviation import step_deviations
 from hpuprof.analysis.groups import clusters, group, members, percentile
 from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.tables import KernelRow, LaunchRow, OperatorRow, QueuePoint
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 MAX_ROWS = 200
 """Rows kept of the operator and kernel tables, the largest first; the report says when a table was cut."""
@@ -93,7 +93,7 @@ def _deviations(values: Ints, keys: Ints, start: Ints, used: Intervals, wanted: 
     return dict(zip(wanted.tolist(), step_deviations(keys, values, start, used, wanted), strict=True))
 
 
-def _shapes(trace: Trace, links: Links, inside: npt.NDArray[np.bool_], names: Ints) -> dict[int, tuple[int, str]]:
+def _shapes(trace: Trace, links: Links, inside: Mask, names: Ints) -> dict[int, tuple[int, str]]:
     """Return for each operator name the number of distinct input shapes and the most frequent one."""
     shape = trace.host.shape[links.nesting.rows]
     rows = inside & (shape >= 0)
@@ -189,7 +189,7 @@ def launch_rows(trace: Trace, links: Links, launched: Ints, steps: Steps) -> tup
     short = device.dur[plain] < host.dur[links.launch[plain]]
     depth, points = _queue(trace, links, steps)
 
-    def row(name: str, counted: Ints, called: Ints, quick: npt.NDArray[np.bool_], *, everything: bool) -> LaunchRow:
+    def row(name: str, counted: Ints, called: Ints, quick: Mask, *, everything: bool) -> LaunchRow:
         start = first_start[called]
         has = start >= 0
         latency = np.maximum(start[has] - host.end[called[has]], 0)
@@ -235,7 +235,7 @@ def _queue(trace: Trace, links: Links, steps: Steps) -> tuple[tuple[float, int] 
     # Area under the depth curve up to any instant, so that windows cost a lookup each.
     area = np.concatenate([[0], np.cumsum(depth[:-1] * np.diff(time))]).astype(np.float64)
 
-    def area_before(when: Ints) -> npt.NDArray[np.float64]:
+    def area_before(when: Ints) -> Floats:
         at = np.searchsorted(time, when, side="right") - 1
         safe = np.maximum(at, 0)
         return np.where(at >= 0, area[safe] + depth[safe] * (when - time[safe]), 0.0)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
+from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, HostRows, Trace
 
@@ -82,11 +82,11 @@ def _piece(
     return columns
 
 
-def _known(values: npt.NDArray[np.int64]) -> list[int | None]:
+def _known(values: Ints) -> list[int | None]:
     return [v if v >= 0 else None for v in values.tolist()]
 
 
-def _steps_at(steps: Steps, start: npt.NDArray[np.int64]) -> tuple[list[int | None], list[bool]]:
+def _steps_at(steps: Steps, start: Ints) -> tuple[list[int | None], list[bool]]:
     if not len(steps):
         return [None] * len(start), [False] * len(start)
     at = np.searchsorted(steps.start, start, side="right") - 1

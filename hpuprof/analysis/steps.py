@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.model.trace import HostRows, Ints, Trace
+from hpuprof.model.trace import HostRows, Trace
 
 LIGHTNING_BATCH = "[pl][profile]run_training_batch"
 _LIGHTNING_EVAL = re.compile(r"\[Strategy\][\w.]*\.(?:validation|test|predict)_step$")
@@ -49,7 +50,7 @@ class Steps:
         return self.end - self.start
 
     @property
-    def used(self) -> npt.NDArray[np.bool_]:
+    def used(self) -> Mask:
         """Mask of the steps that enter medians."""
         return np.array([not reason for reason in self.excluded], dtype=bool)
 
@@ -108,7 +109,7 @@ def _lasting(found: _Found | None) -> _Found | None:
     return found if found is not None and (found.end > found.start).any() else None
 
 
-def _rows(trace: Trace, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def _rows(trace: Trace, wanted: Mask) -> Ints:
     host = trace.host
     if not len(host) or not wanted.any():
         return np.empty(0, dtype=np.int64)
@@ -116,7 +117,7 @@ def _rows(trace: Trace, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     return np.flatnonzero(wanted[host.name] & kind_ok)
 
 
-def _start_to_start(trace: Trace, wanted: npt.NDArray[np.bool_], source: str) -> _Found | None:
+def _start_to_start(trace: Trace, wanted: Mask, source: str) -> _Found | None:
     rows = _rows(trace, wanted)
     if not len(rows):
         return None
@@ -139,7 +140,7 @@ def _profiler_steps(trace: Trace) -> _Found | None:
     return _Found(start[keep], end[keep], labels, "profiler_step", "ProfilerStep#", 0)
 
 
-def _main_rows(host: HostRows, roles: npt.NDArray[np.int8], kind: HostKind) -> npt.NDArray[np.int64]:
+def _main_rows(host: HostRows, roles: npt.NDArray[np.int8], kind: HostKind) -> Ints:
     return np.flatnonzero((host.kind == kind) & (roles[host.track] == Role.MAIN))
 
 
@@ -200,7 +201,7 @@ def _operator_period(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found | None
     return _Found(start, end, [f"period {i}" for i in range(len(marks))], "operator_period", name, 1)
 
 
-def _period(names: npt.NDArray[np.int64]) -> int | None:
+def _period(names: Ints) -> int | None:
     """Return the shortest period p such that 90 % of the sequence equals itself shifted by p, at least three times over."""
     names = names[:200_000]
     candidates: Counter[int] = Counter()
@@ -216,7 +217,7 @@ def _period(names: npt.NDArray[np.int64]) -> int | None:
     return None
 
 
-def _with_validation(trace: Trace, found: _Found) -> npt.NDArray[np.bool_]:
+def _with_validation(trace: Trace, found: _Found) -> Mask:
     """Tell which training steps hold a validation: our recorder says so, Lightning's rows show it.
 
     Where every step holds one, it is what these steps are (or they are batches of a validation), and none is marked.
@@ -231,7 +232,7 @@ def _with_validation(trace: Trace, found: _Found) -> npt.NDArray[np.bool_]:
     return np.zeros(len(marked), dtype=bool) if marked.all() else marked
 
 
-def _classify(found: _Found, compiling: Intervals, window_kind: str, validating: npt.NDArray[np.bool_]) -> Steps:
+def _classify(found: _Found, compiling: Intervals, window_kind: str, validating: Mask) -> Steps:
     count = len(found.start)
     wall = found.end - found.start
     excluded = [""] * count

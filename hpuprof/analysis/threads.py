@@ -7,6 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
@@ -28,7 +29,7 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
         return roles
     host = trace.host
 
-    def per_track(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    def per_track(mask: Mask) -> Ints:
         return np.bincount(host.track[mask], minlength=count).astype(np.int64)
 
     rows = per_track(np.ones(len(host), dtype=bool))
@@ -44,7 +45,7 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
         if not threadless[i]:
             threads.setdefault(trace.tracks[i].runs_on, []).append(i)
 
-    def total(of: npt.NDArray[np.int64], thread: str) -> int:
+    def total(of: Ints, thread: str) -> int:
         return int(of[threads[thread]].sum())
 
     def named(thread: str, *words: str) -> bool:

@@ -13,8 +13,9 @@ import numpy as np
 
 from hpuprof.analysis.idle import MAX_ROWS as MAX_IDLE_ROWS
 from hpuprof.analysis.operators import MAX_ROWS
-from hpuprof.compare.noise import MIN_STEPS, Floats, Sample
+from hpuprof.compare.noise import MIN_STEPS, Sample
 from hpuprof.errors import InsufficientDataError
+from hpuprof.model.arrays import Floats
 from hpuprof.model.tables import FileRow, Row, StepRow
 from hpuprof.report.model import Report, ReportData
 from hpuprof.report.recordings import Place, lead_recording, places

@@ -18,10 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from hpuprof.model.arrays import Floats, Ints
 
 LEVEL = 0.99
 """Confidence of the intervals; of items that did not change, at most 1 % show a difference if steps are exchangeable."""

@@ -26,13 +26,11 @@ from hpuprof.graph_mode.predict import Coverage, less_profiling
 from hpuprof.graph_mode.recipe_queue import Costs
 from hpuprof.graph_mode.recipes import accumulated
 from hpuprof.graph_mode.regions import Region
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, complement, contains, intersect, measure, subtract, union
 from hpuprof.model.prediction import Constant
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.model.trace import Ints, Trace
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from hpuprof.model.trace import Trace
 
 WAIT_SHARE = 0.03
 """Share of the step spent waiting for the device from which a step counts as synchronised."""

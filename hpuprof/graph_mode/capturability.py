@@ -31,9 +31,10 @@ from hpuprof.graph_mode.occurrences import Scene, sightings
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
+from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import measure
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 MAX_OBSTACLES, MAX_MODULES, MAX_SHAPES = 200, 200, 200
 _SHAPES_PER_MODULE = 20

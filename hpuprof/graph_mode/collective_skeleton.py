@@ -14,15 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.graph_mode.program import Program
 from hpuprof.graph_mode.replay import Sample, Schedule, host_work, play
+from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import Rhythm
 from hpuprof.model.schema import DeviceKind
-from hpuprof.model.trace import CommNote, Ints
-
-Floats = npt.NDArray[np.float64]
+from hpuprof.model.trace import CommNote
 
 MAX_COLLECTIVES = 128
 """Collectives of a step beyond which ranks are not replayed together."""

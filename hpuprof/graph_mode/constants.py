@@ -10,13 +10,11 @@ from collections.abc import Mapping
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.errors import ConfigError
+from hpuprof.model.arrays import Floats
 from hpuprof.model.prediction import Constant, MachineProfile
 from hpuprof.model.schema import HostKind
-
-Floats = npt.NDArray[np.float64]
 
 
 def _constant(name: str, value: float, low: float, high: float, unit: str, source: str) -> Constant:

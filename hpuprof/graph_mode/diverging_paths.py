@@ -21,8 +21,9 @@ from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes, Roots
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import Role
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 MAX_PERIOD = 20
 _NEAR = 8  # tokens before a fork in which a read of a value counts as its reason
@@ -44,7 +45,7 @@ class Tokens:
     token: Ints
     position: Ints
     start: Ints
-    reads: npt.NDArray[np.bool_]
+    reads: Mask
 
     def of(self, owner: int) -> slice:
         """Return where the tokens of an owner stand."""
@@ -112,14 +113,14 @@ def tokens(
     return Tokens(first, stop, token[order], position[order], start[order], read[order])
 
 
-def _reads(trace: Trace, links: Links) -> npt.NDArray[np.bool_]:
+def _reads(trace: Trace, links: Links) -> Mask:
     """Tell which operators are, or hold, a read of a value."""
     nesting = links.nesting
     if not len(nesting.rows):
         return np.empty(0, dtype=bool)
     read = named(trace, COMMON_READS)[trace.host.name[nesting.rows]]
     count = np.concatenate([[0], np.cumsum(read)])
-    holds: npt.NDArray[np.bool_] = count[nesting.stop] > count[:-1]
+    holds: Mask = count[nesting.stop] > count[:-1]
     return holds
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.trace import Trace
 
 _READS = frozenset({"aten::_local_scalar_dense", "aten::item"})
 _NONZERO = frozenset({"aten::nonzero", "aten::nonzero_numpy"})
@@ -133,7 +133,7 @@ COMMON_READS = _READS | _aten("is_nonzero equal allclose")
 """Operators that hand a value to Python, after which the program may branch on it."""
 
 
-def named(trace: Trace, names: frozenset[str]) -> npt.NDArray[np.bool_]:
+def named(trace: Trace, names: frozenset[str]) -> Mask:
     """Return for each name code whether it is one of `names`."""
     return np.array([n in names for n in trace.names] or [False], dtype=bool)
 

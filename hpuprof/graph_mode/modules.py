@@ -18,9 +18,10 @@ import numpy.typing as npt
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.model.trace import Codes, Ints, Trace
+from hpuprof.model.trace import Trace
 
 _FRAME = "nn.Module: "
 _RANGE = re.compile(r"^\[pl\]\[module\](?:(?P<type>[\w.<>]+): )?(?P<name>.+)$")
@@ -107,7 +108,7 @@ class ModuleCalls:
     step: Ints  # position in Steps, -1 outside
     depth: Ints  # 0 for outermost calls
     parent: Ints  # position of the call around it, -1 for outermost calls
-    recompute: npt.NDArray[np.bool_]  # runs inside backward: activation checkpointing
+    recompute: Mask  # runs inside backward: activation checkpointing
     op_first: Ints  # operators inside are positions [op_first, op_stop) of links.nesting
     op_stop: Ints
     nesting: Nesting
@@ -117,7 +118,7 @@ class ModuleCalls:
     def __len__(self) -> int:
         return len(self.start)
 
-    def innermost(self, track: npt.NDArray[np.int32], when: Ints) -> Ints:
+    def innermost(self, track: Codes, when: Ints) -> Ints:
         """Return the deepest call of each track around each instant, -1 for none."""
         return self.nesting.innermost(track, when)
 
@@ -130,7 +131,7 @@ class ModuleCalls:
         return self._by_module.get(module, np.empty(0, dtype=np.int64))
 
     @cached_property
-    def outermost(self) -> npt.NDArray[np.bool_]:
+    def outermost(self) -> Mask:
         """Which calls lie in no other call of their module (a module that calls itself counts once)."""
         return self.nesting.outermost(self.module)
 
@@ -312,7 +313,7 @@ def _finish(
     source: str,
     names: list[str],
     types: list[str],
-    module: npt.NDArray[np.int32],
+    module: Codes,
     nesting: Nesting,
     left_out: int = 0,
 ) -> ModuleCalls:
@@ -347,7 +348,7 @@ def _finish(
     )
 
 
-def _inside_backward(trace: Trace, links: Links, autograd: AutogradNodes, calls: Nesting) -> npt.NDArray[np.bool_]:
+def _inside_backward(trace: Trace, links: Links, autograd: AutogradNodes, calls: Nesting) -> Mask:
     nodes = autograd.position
     if not len(nodes) or not len(calls.start):
         return np.zeros(len(calls.start), dtype=bool)
@@ -355,9 +356,7 @@ def _inside_backward(trace: Trace, links: Links, autograd: AutogradNodes, calls:
     keys = links.nesting.track[nodes].astype(np.int64) * span + links.nesting.start[nodes]
     at = np.searchsorted(keys, calls.track.astype(np.int64) * span + calls.start, side="right") - 1
     near = nodes[np.maximum(at, 0)]
-    inside: npt.NDArray[np.bool_] = (
-        (at >= 0) & (links.nesting.track[near] == calls.track) & (calls.start < links.nesting.end[near])
-    )
+    inside: Mask = (at >= 0) & (links.nesting.track[near] == calls.track) & (calls.start < links.nesting.end[near])
     return inside
 
 

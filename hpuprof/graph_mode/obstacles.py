@@ -23,9 +23,9 @@ from hpuprof.graph_mode.occurrences import Scene, Sighting
 from hpuprof.graph_mode.placement import Phase
 from hpuprof.graph_mode.shapes import Coverage, coverage, suggest_buckets, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, parse
+from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import HostKind
 from hpuprof.model.tables import ObstacleRow
-from hpuprof.model.trace import Ints
 from hpuprof.naming import natural
 
 STEP, OPTIMIZER = "(step)", "(optimizer)"

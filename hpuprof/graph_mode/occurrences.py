@@ -18,8 +18,9 @@ from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits,
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.signatures import flat_dims, parse
+from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 CPU_OP_NS = 20_000
 """A CPU operator on a device's path counts when it took this long; bookkeeping on small CPU tensors does not."""
@@ -50,7 +51,7 @@ class Sighting:
     code: str
     label: str
     text: str
-    track: npt.NDArray[np.int32]
+    track: Codes
     when: Ints
     position: Ints
     severity: str = ""
@@ -92,7 +93,7 @@ class Scene:
         inner = self.links.nesting.innermost(self.placement.lane[track], host.start[rows])
         return Sighting(code, label, text, track, host.start[rows], inner, severity)
 
-    def holding(self, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def holding(self, rows: Mask) -> Mask:
         """Tell for each operator whether one of the host rows marked starts inside it, on its thread."""
         host, nesting = self.trace.host, self.links.nesting
         chosen = np.flatnonzero(rows)
@@ -100,7 +101,7 @@ class Scene:
             return np.zeros(len(nesting.rows), dtype=bool)
         line = Timeline.of(self.threads[host.track[chosen]], host.start[chosen], self.trace.end_ns + 2)
         first, stop = line.ranges(self.threads[nesting.track], nesting.start, nesting.end)
-        found: npt.NDArray[np.bool_] = stop > first
+        found: Mask = stop > first
         return found
 
 
@@ -157,7 +158,7 @@ def _operators(scene: Scene) -> Iterator[Sighting]:
             yield scene.operators("HP302", name, text, positions, "harmless")
 
 
-def _covered(scene: Scene, rows: Ints) -> npt.NDArray[np.bool_]:
+def _covered(scene: Scene, rows: Ints) -> Mask:
     """Tell which host rows start inside an operator that a rule has reported."""
     nesting, hits = scene.links.nesting, scene.hits.position
     if not len(hits) or not len(rows):
@@ -166,7 +167,7 @@ def _covered(scene: Scene, rows: Ints) -> npt.NDArray[np.bool_]:
     line = Timeline.of(scene.threads[nesting.track[hits]], nesting.start[hits], scene.trace.end_ns + 2)
     _, at = line.ranges(scene.threads[host.track[rows]], host.start[rows], host.start[rows] + 1)
     last = hits[line.order[np.maximum(at - 1, 0)]]
-    inside: npt.NDArray[np.bool_] = (
+    inside: Mask = (
         (at > 0)
         & (scene.threads[nesting.track[last]] == scene.threads[host.track[rows]])
         & (host.start[rows] < nesting.end[last])
@@ -215,7 +216,7 @@ def _calls(scene: Scene) -> Iterator[Sighting]:
 def _named_rows(scene: Scene) -> Iterator[Sighting]:
     trace, host = scene.trace, scene.trace.host
 
-    def outermost(mask: npt.NDArray[np.bool_]) -> Ints:
+    def outermost(mask: Mask) -> Ints:
         rows = np.flatnonzero(mask)
         order = rows[np.argsort(scene.threads[host.track[rows]], kind="stable")]
         span = trace.end_ns + 2
@@ -224,8 +225,8 @@ def _named_rows(scene: Scene) -> Iterator[Sighting]:
         keep = np.append([True], begin[1:] >= reach[:-1]) if len(order) else np.empty(0, dtype=bool)
         return np.sort(order[keep])
 
-    def matching(pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
-        mask: npt.NDArray[np.bool_] = np.array([bool(pattern.search(n)) for n in trace.names])[host.name]
+    def matching(pattern: re.Pattern[str]) -> Mask:
+        mask: Mask = np.array([bool(pattern.search(n)) for n in trace.names])[host.name]
         mask &= host.kind != HostKind.PYTHON
         return mask
 

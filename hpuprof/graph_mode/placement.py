@@ -12,9 +12,10 @@ import numpy.typing as npt
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.modules import OPTIMIZING, ModuleCalls, loading, step_of
+from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.model.trace import Ints, Trace
+from hpuprof.model.trace import Trace
 
 
 class Phase(IntEnum):
@@ -73,7 +74,7 @@ class Placement:
             ops = nodes.forward[known]
             self._node_call[known] = calls.innermost(nesting.track[ops], nesting.start[ops])
 
-    def of(self, track: npt.NDArray[np.int32], when: Ints) -> Places:
+    def of(self, track: Codes, when: Ints) -> Places:
         """Place instants of host tracks."""
         lane = self.lane[track] if len(track) else track
         step = step_of(self.steps, when)

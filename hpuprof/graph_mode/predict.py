@@ -43,12 +43,11 @@ from hpuprof.graph_mode.replay import (
     simulate,
     step_times,
 )
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, measure
 from hpuprof.model.prediction import Constant, Option, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
-from hpuprof.model.trace import Ints, Trace
-
-Floats = npt.NDArray[np.float64]
+from hpuprof.model.trace import Trace
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 SAMPLES = 64
@@ -465,7 +464,7 @@ def _count_waits(trace: Trace, links: Links, program: Program) -> _WaitCount:
     alone = -1 - np.arange(len(calls))
     _, place = np.unique(np.where(inner >= 0, inner, alone), return_inverse=True)
 
-    def held(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def held(mask: Mask) -> Mask:
         return np.bincount(place, weights=mask[calls], minlength=int(place.max(initial=-1)) + 1) > 0
 
     waits, reads, uploads = held(program.waits), held(program.read), held(program.upload)

@@ -24,12 +24,10 @@ from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS
+from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
-from hpuprof.model.trace import Ints, Trace
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from hpuprof.model.trace import Trace
 
 MAX_CALLS = 5_000
 MAX_ROWS = 8_000
@@ -77,7 +75,7 @@ class Program:
     edge: Ints  # row on another lane that is waited for, -1 for none
     edge_gap: Floats
     kind: npt.NDArray[np.int8]  # DeviceKind
-    comm: npt.NDArray[np.int32]  # into Trace.comms, -1: no note of a collective
+    comm: Codes  # into Trace.comms, -1: no note of a collective
     backlog: Floats  # by lane: how long launched work lasted beyond the first step's start
     typical_latency: float
     typical_gap: float
@@ -95,7 +93,7 @@ class Program:
         """How many device lanes carry rows."""
         return len(self.backlog)
 
-    def host_work(self, removed: Intervals = EMPTY) -> tuple[Ints, npt.NDArray[np.int64]]:
+    def host_work(self, removed: Intervals = EMPTY) -> tuple[Ints, Ints]:
         """Return what is left of each segment, and the profiler rows in it by kind, shape `(calls, 4)`.
 
         `removed`: host time that no longer happens.
@@ -103,11 +101,11 @@ class Program:
         left = (self.begin - self.before) - measure(removed, self.before, self.begin)
         return left, self._count(self.before, self.begin, removed)
 
-    def call_rows(self) -> npt.NDArray[np.int64]:
+    def call_rows(self) -> Ints:
         """Return the profiler rows inside each call by kind, shape `(calls, 4)`; the call itself counts."""
         return self._count(self.begin, self.end, EMPTY)
 
-    def _count(self, low: Ints, high: Ints, removed: Intervals) -> npt.NDArray[np.int64]:
+    def _count(self, low: Ints, high: Ints, removed: Intervals) -> Ints:
         out = np.empty((len(low), len(self.events)), dtype=np.int64)
         for i, when in enumerate(self.events):
             left = when[~contains(removed, when)] if len(removed) else when

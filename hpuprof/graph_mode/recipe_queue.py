@@ -10,17 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.graph_mode.collective_skeleton import choose_step, reduce_step, shortest_over_steps
 from hpuprof.graph_mode.predict import less_profiling
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram
+from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.prediction import Rhythm
-from hpuprof.model.trace import Ints
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

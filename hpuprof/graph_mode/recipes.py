@@ -20,12 +20,10 @@ from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.program import neighbours
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
-from hpuprof.model.trace import Ints, Trace
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from hpuprof.model.trace import Trace
 
 COARSE = 2_000
 """Stamps in whole microseconds: an end may read up to 2 µs early."""

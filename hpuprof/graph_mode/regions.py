@@ -18,12 +18,10 @@ from hpuprof.analysis.threads import BACKWARD
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, named
 from hpuprof.graph_mode.replay import Schedule, check_order
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
-from hpuprof.model.trace import Ints, Trace
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from hpuprof.model.trace import Trace
 
 MIN_LAUNCHES = 3
 """Launches from which capturing a piece can pay: a replay costs about as much as two or three launches."""

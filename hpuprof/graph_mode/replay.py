@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.groups import members
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from hpuprof.model.arrays import Floats, Ints, Mask
 
 _NONE = np.empty(0, dtype=np.int64)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
+
+from hpuprof.model.arrays import Floats, Ints
 
 MAX_BUCKETS = 8
 DEFAULT_MAX_GRAPHS = 10
@@ -66,7 +67,7 @@ def unseen(keys: Sequence[int]) -> float | None:
     return sum(1 for n in Counter(keys).values() if n == 1) / len(keys)
 
 
-def fit_cost(lengths: npt.NDArray[np.int64], cost: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def fit_cost(lengths: Ints, cost: Floats) -> Floats:
     """Fit `a + b L + c L²` with no coefficient below zero; return the three coefficients (least squares, exact).
 
     Costs never fall with length, so negative terms can only be noise. All subsets of the three terms are tried: the best
@@ -86,7 +87,7 @@ def fit_cost(lengths: npt.NDArray[np.int64], cost: npt.NDArray[np.float64]) -> n
                 best = np.zeros(3)
                 best[list(chosen)] = solution
                 best_error = error
-    fitted: npt.NDArray[np.float64] = best / np.array([1.0, scale, scale * scale])
+    fitted: Floats = best / np.array([1.0, scale, scale * scale])
     return fitted
 
 
@@ -98,9 +99,7 @@ class Buckets:
     padding: float
 
 
-def bucket_edges(
-    lengths: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], cost: npt.NDArray[np.float64], buckets: int
-) -> Buckets:
+def bucket_edges(lengths: Ints, counts: Ints, cost: Floats, buckets: int) -> Buckets:
     """Choose at most `buckets` edges that minimise the cost of all calls, by dynamic programming. Exact.
 
     `lengths`: distinct, ascending; `counts`: calls of each; `cost`: of one call of each length, not falling.
@@ -131,9 +130,7 @@ def bucket_edges(
     return Buckets(tuple(reversed(edges)), float(best[n]) / total - 1.0)
 
 
-def suggest_buckets(
-    lengths: npt.NDArray[np.int64], cost: npt.NDArray[np.float64] | None = None, *, limit: float = PADDING_LIMIT
-) -> Buckets | None:
+def suggest_buckets(lengths: Ints, cost: Floats | None = None, *, limit: float = PADDING_LIMIT) -> Buckets | None:
     """Suggest the fewest buckets (at most 8) whose padding costs no more than `limit`; None for a single length.
 
     `lengths`: of each call; `cost`: measured device time of each call, else cost counts as proportional to length. Of very

@@ -17,7 +17,8 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
 from hpuprof.graph_mode.dynamic_ops import NOISE, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls
-from hpuprof.model.trace import Detail, Ints, Trace
+from hpuprof.model.arrays import Ints
+from hpuprof.model.trace import Detail, Trace
 
 MAX_CALLS = 50_000
 """Calls looked at; of longer recordings the first ones."""

@@ -40,6 +40,7 @@ from hpuprof.graph_mode.recipe_queue import Costs, Line, find_rhythm, line, play
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
 from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
 from hpuprof.graph_mode.replay import step_times
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import (
     Intervals,
     contains,
@@ -51,10 +52,7 @@ from hpuprof.model.intervals import (
 )
 from hpuprof.model.prediction import Constant, Option, Prediction, Rhythm
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
-from hpuprof.model.trace import HostRows, Ints, Trace
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from hpuprof.model.trace import HostRows, Trace
 
 MAX_UNEXPLAINED = 0.15
 """Delay that no stage explains, over the step, beyond which matched recipes are not trusted."""

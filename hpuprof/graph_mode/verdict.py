@@ -7,7 +7,6 @@ from statistics import median
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.constants import constants_for
@@ -25,10 +24,9 @@ from hpuprof.graph_mode.verdict_words import (
     sentence_for,
     sharpen,
 )
+from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import GraphMode, GraphOption, Interval, Option, Prediction
-
-Floats = npt.NDArray[np.float64]
 
 SURE = 0.9
 STAGES_LIMIT = 0.10

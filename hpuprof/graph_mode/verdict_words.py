@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from hpuprof.model.arrays import Floats
 from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphOption, Option, Prediction
-
-Floats = npt.NDArray[np.float64]
 
 GAIN, LOSS = 1.05, 0.99
 """The dead band: within 5 % no claim is made; a loss is a step more than 1 % slower."""

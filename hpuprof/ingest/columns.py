@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.trace import Ints
+from hpuprof.model.arrays import Codes, Ints
 
 
 class Interner(dict[Any, int]):
@@ -22,7 +22,7 @@ class Interner(dict[Any, int]):
         """Return the keys whose codes are `count` and above, without a walk over the others."""
         return list(islice(reversed(self), max(0, len(self) - count)))[::-1]
 
-    def codes(self, keys: list[Any]) -> npt.NDArray[np.int32]:
+    def codes(self, keys: list[Any]) -> Codes:
         """Return the code of each key, dtype int32."""
         try:
             return np.array([self[k] for k in keys], dtype=np.int32)
@@ -58,7 +58,7 @@ class Columns:
         return joined
 
 
-def by_start(start: Ints, dur: Ints) -> npt.NDArray[np.int64]:
+def by_start(start: Ints, dur: Ints) -> Ints:
     """Return the order by start, longer rows first; writers emit nearly sorted rows, so only ties cost a second key."""
     order = np.argsort(start, kind="stable")
     ordered = start[order]

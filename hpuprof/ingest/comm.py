@@ -13,7 +13,8 @@ import numpy.typing as npt
 from hpuprof.ingest import dialects
 from hpuprof.ingest.columns import Interner, whole
 from hpuprof.ingest.wire import Args
-from hpuprof.model.trace import Codes, CommNote
+from hpuprof.model.arrays import Codes
+from hpuprof.model.trace import CommNote
 
 _NUMBERS = re.compile(r"\d+")
 _NAMED_SIZE = re.compile(r"(?<!\d)(?P<from>\d+)\s*(?P<way>->|<-)\s*(?P<to>\d+)")

@@ -19,8 +19,9 @@ from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
 from hpuprof.ingest.wire import NO_ARGS, Args, Event
+from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
-from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, Ints, MemoryRows, Trace, Track, Trouble
+from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
 
 MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
 """A row longer than a day, or a day away from the others, is damaged (durations of 236 years were seen)."""
@@ -79,7 +80,7 @@ class Normaliser:
         if slices:
             self._feed_slices(slices, exact=exact)
 
-    def _category_codes(self, cats: list[Any]) -> npt.NDArray[np.int32]:
+    def _category_codes(self, cats: list[Any]) -> Codes:
         codes = self.cats.codes(cats)
         if len(self.cats) > len(self.targets):
             for category in self.cats.since(len(self.targets)):
@@ -137,7 +138,7 @@ class Normaliser:
             comm=self.comms.codes(self.names, rows["name"], args),
         )
 
-    def _input_codes(self, args: list[Args]) -> npt.NDArray[np.int32]:
+    def _input_codes(self, args: list[Args]) -> Codes:
         """Give each distinct combination of shapes, types, strides, values and call site a code; -1 where nothing was recorded."""
         codes = np.full(len(args), -1, dtype=np.int32)
         # Python frames have none of it, and may be most of the rows.
@@ -160,7 +161,7 @@ class Normaliser:
             comm=self.comms.codes(self.names, rows["name"], args),
         )
 
-    def _stamps(self, events: list[Event], *, exact: bool) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def _stamps(self, events: list[Event], *, exact: bool) -> tuple[Ints, Mask]:
         stamps = [e.ts for e in events]
         if exact:
             return exact_ns(stamps)
@@ -168,7 +169,7 @@ class Normaliser:
         self.inexact = self.inexact or inexact(stamps, ns)
         return ns, ok
 
-    def _count_damaged(self, start_ok: npt.NDArray[np.bool_], dur_ok: npt.NDArray[np.bool_], dur: Ints) -> None:
+    def _count_damaged(self, start_ok: Mask, dur_ok: Mask, dur: Ints) -> None:
         counts = (
             ("HP111", int((start_ok & ~dur_ok).sum()), "rows without a duration"),
             ("HP112", int((~start_ok).sum()), "rows without a time stamp"),

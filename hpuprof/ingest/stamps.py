@@ -13,18 +13,15 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.model.trace import Ints
-
-Mask = npt.NDArray[np.bool_]
+from hpuprof.model.arrays import Floats, Ints, Mask
 
 _LIMIT_NS = 2**62
 _LIMIT_US = _LIMIT_NS / 1000
 _EXACT_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below
 
 
-def _floats(values: list[Any]) -> npt.NDArray[np.float64]:
+def _floats(values: list[Any]) -> Floats:
     try:
         numbers = np.array(values, dtype=np.float64)
         if numbers.ndim == 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from hpuprof.model.trace import Ints
+from hpuprof.model.arrays import Ints
 
 
 @dataclass(frozen=True)

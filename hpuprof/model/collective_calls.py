@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+from hpuprof.model.arrays import Ints
 
 DEEDS = ("compute", "input", "copy", "compile", "gc", "host")
 """What a rank can do between two collectives; host is all that the others are not. See `Calls.did`."""

@@ -7,12 +7,11 @@ and measuring in m windows costs O((n + m) log n), so cost does not grow with ro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+from hpuprof.model.arrays import Ints, Mask
+
 _EMPTY: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -132,10 +131,10 @@ def measure(a: Intervals, window_start: Ints, window_end: Ints) -> Ints:
     return length
 
 
-def contains(a: Intervals, when: Ints) -> npt.NDArray[np.bool_]:
+def contains(a: Intervals, when: Ints) -> Mask:
     """Tell which instants lie inside `a`; its intervals may touch, as windows of neighbouring steps do."""
     if not len(a):
         return np.zeros(len(when), dtype=bool)
     index = np.searchsorted(a.start, when, side="right") - 1
-    inside: npt.NDArray[np.bool_] = (index >= 0) & (when < a.end[np.maximum(index, 0)])
+    inside: Mask = (index >= 0) & (when < a.end[np.maximum(index, 0)])
     return inside

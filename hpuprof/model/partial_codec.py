@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.partial import RankPartial
 
 CODEC_VERSION = 1
@@ -85,7 +86,7 @@ def _load(kind: int, text: bytes, kind_of: Any) -> Any:
         return msgspec.msgpack.decode(text, type=kind_of)
 
 
-def _integers(values: npt.NDArray[np.int64]) -> list[Any]:
+def _integers(values: Ints) -> list[Any]:
     """Encode whole numbers as they are or as differences (modulo 2**64), whichever needs fewer bytes each."""
     steps = np.diff(values, prepend=np.int64(0))
     plain, stepped = _width(values), _width(steps)
@@ -94,7 +95,7 @@ def _integers(values: npt.NDArray[np.int64]) -> list[Any]:
     return [int(stepped < plain), width, _planes(narrow, width)]
 
 
-def _width(values: npt.NDArray[np.int64]) -> int:
+def _width(values: Ints) -> int:
     low, high = int(values.min()), int(values.max())
     return next(w for w in (1, 2, 4, 8) if -(1 << (8 * w - 1)) <= low and high < 1 << (8 * w - 1))
 
@@ -109,7 +110,7 @@ def _unplanes(text: bytes, kind: str, width: int) -> npt.NDArray[Any]:
     return np.ascontiguousarray(lanes.T).view(kind).ravel()
 
 
-def _whole(coded: Sequence[Any]) -> npt.NDArray[np.int64]:
+def _whole(coded: Sequence[Any]) -> Ints:
     differences, width, text = coded
     values = _unplanes(text, f"<i{width}", width).astype(np.int64)
     return np.cumsum(values, dtype=np.int64) if differences else values
@@ -214,7 +215,7 @@ def _scalars(kind: Any) -> Iterator[type]:
         yield from (float, int) if kind is float else (kind,)
 
 
-def _bits(text: bytes, count: int) -> npt.NDArray[np.bool_]:
+def _bits(text: bytes, count: int) -> Mask:
     return np.unpackbits(np.frombuffer(text, np.uint8), count=count).astype(np.bool_)
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Codes: TypeAlias = npt.NDArray[np.int32]
+from hpuprof.model.arrays import Codes, Ints, Mask
+
 Bytes8: TypeAlias = npt.NDArray[np.int8]
 
 
@@ -90,7 +90,7 @@ class MemoryRows:
     """Allocator samples. `device`: True for device memory. Unknown totals are -1. Unit: bytes."""
 
     time: Ints
-    device: npt.NDArray[np.bool_]
+    device: Mask
     delta: Ints
     allocated: Ints
     reserved: Ints

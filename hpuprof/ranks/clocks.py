@@ -18,12 +18,9 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.clock import GivenClock
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 MAX_DRIFT = 200e-6
 """Quartz keeps within 100 ppm; two hosts differ by at most twice that."""
@@ -240,7 +237,7 @@ def _certify(edges: list[_Edge], lines: list[tuple[float, float]], slack: float)
 
 
 def _tightest(
-    edge: _Edge, line: tuple[float, float], slack: float, keep: npt.NDArray[np.bool_] | None
+    edge: _Edge, line: tuple[float, float], slack: float, keep: Mask | None
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return times and values of the tightest upper and lower bounds, one per part of the recording."""
     t, low, high = edge.time, edge.low - slack, edge.high + slack
@@ -259,7 +256,7 @@ def _tightest(
     return out[0], out[1], out[2], out[3]
 
 
-def _extent(packed: list[tuple[Floats, Floats, Floats, Floats]]) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+def _extent(packed: list[tuple[Floats, Floats, Floats, Floats]]) -> tuple[Floats, Floats, Mask]:
     """Return smallest and largest offset over all drifts within `MAX_DRIFT` that satisfy the bounds; many edges at once.
 
     For a drift d the offsets between max(low - d t) and min(high - d t) are possible; both sides are concave or convex in

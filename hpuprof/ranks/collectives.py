@@ -9,15 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.groups import members
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.clock import GivenClock
-from hpuprof.model.collective_calls import Ints
 from hpuprof.ranks.clocks import Clocks, contradictions, estimate, given_clocks
 from hpuprof.ranks.matching import SYMMETRIC, Matching, RankCalls
-
-Flags = npt.NDArray[np.bool_]
 
 SPLIT_SHARE = 0.1
 """Ranks of one host that contradict each other in more than this share of their collectives do not share a clock; clocks
@@ -65,8 +62,8 @@ class Timed:
     end: Ints
     latest: Ints
     last: Ints
-    sound: Flags
-    usable: Flags
+    sound: Mask
+    usable: Mask
     typical: dict[int, int]
 
     @property
@@ -95,11 +92,11 @@ def place(ranks: Sequence[RankCalls], matching: Matching, *, trust_hosts: bool) 
     return Placement(first, np.array([lookup[n] for n in names], dtype=np.int64), split, guessed)
 
 
-def _timed_members(ranks: Sequence[RankCalls], matching: Matching) -> Flags:
+def _timed_members(ranks: Sequence[RankCalls], matching: Matching) -> Mask:
     """Mask of the members that bind clocks: of symmetric collectives, with times."""
     timed = np.array([r.calls.timed for r in ranks] or [False], dtype=bool)
     symmetric = np.repeat(matching.of_op(SYMMETRIC), matching.count)
-    mask: Flags = symmetric & timed[matching.rank]
+    mask: Mask = symmetric & timed[matching.rank]
     return mask
 
 
@@ -174,7 +171,7 @@ def time_members(
     return Timed(clocks, placement, which, start, end, latest, last, whole | prompt, usable, typical)
 
 
-def _typical(kind: Ints, transfer: Ints, whole: Flags, most: Flags) -> dict[int, int]:
+def _typical(kind: Ints, transfer: Ints, whole: Mask, most: Mask) -> dict[int, int]:
     """Return the median transfer of each kind: of its complete collectives, else of those that lack few members [ns]."""
     out = {}
     some = np.flatnonzero(most)

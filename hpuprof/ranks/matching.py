@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from hpuprof.analysis.groups import members
-from hpuprof.model.collective_calls import Calls, Ints
+from hpuprof.model.arrays import Ints
+from hpuprof.model.collective_calls import Calls
 
 SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 """Operations in which nobody is done before everybody has come: they bind clocks from both sides and make ranks wait."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.groups import members, percentile
+from hpuprof.model.arrays import Ints
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.collective_calls import DEEDS, unpack
 from hpuprof.model.metrics import Metric
@@ -291,7 +291,7 @@ def _collective_rows(
     )
 
 
-def _sent(ranks: Sequence[RankCalls], matching: Matching) -> npt.NDArray[np.int64]:
+def _sent(ranks: Sequence[RankCalls], matching: Matching) -> Ints:
     """Return the bytes that each member names, -1 for unknown."""
     out = np.full(len(matching.rank), -1, dtype=np.int64)
     for r, mine in members(matching.rank):

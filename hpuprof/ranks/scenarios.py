@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hpuprof.model.collective_calls import Ints
+from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
 from hpuprof.ranks.matching import PAIRED, Group, Matching, RankCalls

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.model.collective_calls import DEEDS, Ints
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.collective_calls import DEEDS
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.matching import PAIRED, Matching, RankCalls
 from hpuprof.ranks.scenarios import Model, build, levelled, run
-
-Floats = npt.NDArray[np.float64]
 
 PERSISTENT_SHARE = 0.6
 """A rank that causes the most waiting in more than this share of steps is a persistent straggler."""
@@ -114,13 +112,13 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
     )
 
 
-def _used(ranks: Sequence[RankCalls], rank: Ints, step: Ints) -> npt.NDArray[np.bool_]:
+def _used(ranks: Sequence[RankCalls], rank: Ints, step: Ints) -> Mask:
     sizes = np.array([len(r.steps) for r in ranks], dtype=np.int64)
     base = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(sizes) else sizes
     flags = np.array([u for r in ranks for _, _, u in r.steps] or [False], dtype=bool)
     if not len(rank):
         return np.empty(0, dtype=bool)
-    mask: npt.NDArray[np.bool_] = (step >= 0) & flags[np.minimum(base[rank] + np.maximum(step, 0), len(flags) - 1)]
+    mask: Mask = (step >= 0) & flags[np.minimum(base[rank] + np.maximum(step, 0), len(flags) - 1)]
     return mask
 
 
@@ -136,7 +134,7 @@ def _longest(values: Ints, matching: Matching) -> Ints:
     return np.maximum.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
 
 
-def _deeds(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: npt.NDArray[np.bool_]) -> Ints:
+def _deeds(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: Mask) -> Ints:
     """Return for each collective what its last member did more than the others (median) since that member last waited.
 
     What a rank did before a call is known from call to call; the sum from the last call that the late rank waited for up to
@@ -185,7 +183,7 @@ def _steps_late(
     timed: Timed,
     step: Ints,
     caused: Ints,
-    noticed: npt.NDArray[np.bool_],
+    noticed: Mask,
     last_rank: Ints,
 ) -> tuple[Ints, int]:
     """Count the steps in which each rank caused the most waiting; a step goes by its number on the rank that came last."""
@@ -225,7 +223,7 @@ def _per_step(ranks: Sequence[RankCalls], matching: Matching, wait: Ints) -> lis
     return out
 
 
-def _bubbles(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, used: npt.NDArray[np.bool_]) -> Ints:
+def _bubbles(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, used: Mask) -> Ints:
     """Sum the time that ranks stood still until the other end of a transfer came."""
     out = np.zeros(len(ranks), dtype=np.int64)
     pairs = matching.of_op(PAIRED) & (matching.count == 2)

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from hpuprof.ingest import dialects
 from hpuprof.ingest.recover import Note
-from hpuprof.model.trace import Bytes8, Ints
+from hpuprof.model.arrays import Codes, Ints
+from hpuprof.model.trace import Bytes8
 
 # TraceLens TraceFuse names processes "RANK 3 - GPU", and notes the rank in the arguments of every row, these too.
 RANK_IN_NAME = re.compile(r"\brank\W{0,3}(\d{1,9})\b", re.IGNORECASE)
@@ -87,7 +85,7 @@ class Columns:
     """One entry per row of the file."""
 
     kind: Bytes8
-    slot: npt.NDArray[np.int32]
+    slot: Codes
     start: Ints
     dur: Ints
     number: Ints  # of the arrow or the asynchronous operation

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.model.trace import Bytes8, Codes, Ints
+from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.model.trace import Bytes8
 
 START, STEP, END = 0, 1, 2
 
@@ -66,9 +66,7 @@ class Sorted(NamedTuple):
     end: Ints
 
 
-def bind(
-    at: Ints, bound: npt.NDArray[np.bool_], start: Ints, track: Codes, slot: Codes, slices: Sorted
-) -> npt.NDArray[np.bool_]:
+def bind(at: Ints, bound: Mask, start: Ints, track: Codes, slot: Codes, slices: Sorted) -> Mask:
     """Put each flow point (row `at`) on the lane of the slice that it lies in; return which lie in any.
 
     `start`, `track` and `slot` are by row; those of the points are changed. A point that is not `bound` to the enclosing slice

@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from hpuprof.model.trace import Ints
+from hpuprof.model.arrays import Ints
 
 _FEW = 16  # lanes that are tried one after the other
 

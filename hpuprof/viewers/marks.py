@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hpuprof.model.trace import Ints
+from hpuprof.model.arrays import Ints
 
 
 class Mark(NamedTuple):

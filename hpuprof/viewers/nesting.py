@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.trace import Ints
+from hpuprof.model.arrays import Floats, Ints, Mask
 
-Micros = npt.NDArray[np.float64]
+Micros = Floats
 _FAR = 2**32
 
 
@@ -64,7 +64,7 @@ def _perfetto_id(value: Any) -> int | str | None:
     return int(value)
 
 
-def dropped_by_perfetto(track: Ints, start_us: Micros, dur_us: Micros, complete: npt.NDArray[np.bool_]) -> int:
+def dropped_by_perfetto(track: Ints, start_us: Micros, dur_us: Micros, complete: Mask) -> int:
     """Count slices that Perfetto (until v56) drops. `track`: by `perfetto_track`; `complete`: no begin row. Shapes: `(slices,)`.
 
     A begin row drops nothing and is not dropped, as its end is not known yet when the next row comes.
@@ -108,7 +108,7 @@ def crossed_in_chrome(track: Ints, start_us: Micros, dur_us: Micros, *, unit: st
 
 
 def _by_track(
-    track: Ints, order: npt.NDArray[np.int64], low: npt.NDArray[Any], high: npt.NDArray[Any], *more: npt.NDArray[Any]
+    track: Ints, order: Ints, low: npt.NDArray[Any], high: npt.NDArray[Any], *more: npt.NDArray[Any]
 ) -> Iterator[list[list[Any]]]:
     """Yield starts, ends and `more`, in `order`, of each track on which any two slices overlap."""
     if not len(order):

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
@@ -23,9 +22,10 @@ from hpuprof.ingest.normalise import MAX_SPAN_NS
 from hpuprof.ingest.recover import Note
 from hpuprof.ingest.stamps import duration_ns, exact_ns
 from hpuprof.ingest.wire import WholeEvent
+from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.schema import HostKind
-from hpuprof.model.trace import Bytes8, Ints
+from hpuprof.model.trace import Bytes8
 from hpuprof.viewers import flows
 from hpuprof.viewers.file_plan import (
     ANNOTATION,
@@ -72,8 +72,8 @@ class _Collector:
         self.kinds: list[Bytes8] = []
         self.starts: list[Ints] = []
         self.durs: list[Ints] = []
-        self.track_parts: list[npt.NDArray[np.int32]] = []
-        self.cat_parts: list[npt.NDArray[np.int32]] = []
+        self.track_parts: list[Codes] = []
+        self.cat_parts: list[Codes] = []
         self.tracks, self.cats = Interner(), Interner()
         self.flow_keys, self.async_keys = Interner(), Interner()
         self.flow: list[tuple[int, int, int, bool]] = []  # row, key, phase, bound to the enclosing slice
@@ -236,7 +236,7 @@ class _Collector:
             inside=identity_inside(header),
         )
 
-    def _track_codes(self) -> npt.NDArray[np.int32]:
+    def _track_codes(self) -> Codes:
         """Give tracks that read the same one code; some rows write process or thread as number, others as text."""
         keys = Interner()
         same = np.array([keys[_text(pid), _text(tid)] for pid, tid in self.tracks], dtype=np.int32)
@@ -266,7 +266,7 @@ class _Collector:
         kind[far] = LEFT_OUT
         self.note("HP112", len(far), "rows more than a day away from the others were left out")
 
-    def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: npt.NDArray[np.int32]) -> None:
+    def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: Codes) -> None:
         marks = [Mark(row, int(track[row]), begins, name) for row, begins, name in self.marks if kind[row] != LEFT_OUT]
         if not marks:
             return
@@ -282,7 +282,7 @@ class _Collector:
         self.note("HP111", paired.cut, "begin rows without an end are drawn to the end of what encloses them")
         self.note("HP111", len(paired.lone), "end rows without a begin are drawn as instants")
 
-    def _groups(self, track: npt.NDArray[np.int32], cat: Ints) -> Ints:
+    def _groups(self, track: Codes, cat: Ints) -> Ints:
         """Return the group of each row by its category, and by whether its track is an engine's."""
         table = np.array(
             [[_group(c, lane=lane) for lane in (False, True)] for c in self.cats] or [[FRAME, FRAME]], dtype=np.int64
@@ -290,9 +290,7 @@ class _Collector:
         lane = np.array([self.engines[key] is not None for key in self._keys] or [False], dtype=np.int64)
         return table[cat, lane[track]]
 
-    def _arrange(
-        self, kind: Bytes8, start: Ints, dur: Ints, track: npt.NDArray[np.int32], cat: Ints
-    ) -> tuple[npt.NDArray[np.int32], Interner]:
+    def _arrange(self, kind: Bytes8, start: Ints, dur: Ints, track: Codes, cat: Ints) -> tuple[Codes, Interner]:
         """Give every slice its slot; -1 for rows that are none."""
         slot = np.full(len(kind), -1, dtype=np.int32)
         slots = Interner()
@@ -314,7 +312,7 @@ class _Collector:
         return slot, slots
 
     def _flows(
-        self, kind: Bytes8, start: Ints, track: npt.NDArray[np.int32], slot: npt.NDArray[np.int32], number: Ints
+        self, kind: Bytes8, start: Ints, track: Codes, slot: Codes, number: Ints
     ) -> tuple[dict[int, list[int]], int]:
         """Bind flow points to slices, number the arrows, and leave out points that no viewer can draw."""
         points = [p for p in self.flow if kind[p[0]] != LEFT_OUT]
@@ -348,7 +346,7 @@ def _group(category: Any, *, lane: bool) -> int:
 
 
 def _places(
-    kind: Bytes8, start: Ints, dur: Ints, slot: npt.NDArray[np.int32], slots: Interner, keys: list[tuple[str, str]]
+    kind: Bytes8, start: Ints, dur: Ints, slot: Codes, slots: Interner, keys: list[tuple[str, str]]
 ) -> list[Place]:
     count = len(slots)
     drawn = np.flatnonzero((kind != LEFT_OUT) & (slot >= 0))

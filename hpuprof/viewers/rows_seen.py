@@ -11,7 +11,7 @@ import numpy as np
 
 from hpuprof.ingest.columns import Interner, whole
 from hpuprof.ingest.wire import WholeEvent
-from hpuprof.model.trace import Ints
+from hpuprof.model.arrays import Ints
 from hpuprof.viewers.colours import known
 from hpuprof.viewers.nesting import Micros
 from hpuprof.viewers.stock_tab import StockTab

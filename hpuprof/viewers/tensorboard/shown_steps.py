@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.model.trace import HostRows, Ints
+from hpuprof.model.arrays import Ints
+from hpuprof.model.trace import HostRows
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceNodes:
     """The device rows that the tab counts. `call`: host row that launched each, -1 for none; times in ns."""
 
-    call: npt.NDArray[np.int64]
+    call: Ints
     start: Ints
     end: Ints
 
