@@ -18,10 +18,11 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
-from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
+from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import CommNote, Trace
 
 MAX_CALLS = 20_000
@@ -404,7 +405,7 @@ def _deeds(
     """
     since = np.concatenate([[0], start[:-1]]).astype(np.int64) if len(start) else start
     host = trace.host
-    path = (roles[host.track] == Role.MAIN) | (roles[host.track] == Role.AUTOGRAD) if len(host) else np.empty(0, bool)
+    path = on_host_path(roles[host.track]) if len(host) else np.empty(0, bool)
     garbage = (host.activity == Activity.GARBAGE) & path
     collecting = union(host.start[garbage], host.end[garbage])
 

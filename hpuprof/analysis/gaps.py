@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
@@ -37,7 +38,7 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
     """Return for each cause when it held on the host; they may overlap (the order of `Cause` decides)."""
     host = trace.host
     role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
-    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    path = on_host_path(role)
     launching = path | (role == Role.LAUNCH)
     main = role == Role.MAIN
     activity, kind = host.activity, host.kind

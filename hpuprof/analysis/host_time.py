@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest import dialects
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
@@ -45,9 +46,9 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
         "copy": blocking | _blocking_reads(trace),
         "loader": host.activity == Activity.LOADER_WAIT,
     }
-    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    path = on_host_path(role)
     found = {kind: union(host.start[rows & path], host.end[rows & path]) for kind, rows in waiting.items()}
-    on_path = (queue_role == Role.MAIN) | (queue_role == Role.AUTOGRAD)
+    on_path = on_host_path(queue_role)
     found["queue"] = union(queue_start[on_path], queue_end[on_path])
     blocked = union_of(*found.values())
     exclusive, seen = {}, EMPTY

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hpuprof.analysis.device_time import DeviceTime, is_low_precision
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.model.intervals import EMPTY, Intervals, intersect, subtract, union
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.tables import IntelRow
@@ -74,7 +75,7 @@ def intel_row(
     w = last_end - int(steps.start[0])
     windows = union(steps.start, steps.end)
     role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
-    path = (role == Role.MAIN) | (role == Role.AUTOGRAD) | (role == Role.LAUNCH)
+    path = on_host_path(role) | (role == Role.LAUNCH)
     build = (
         np.isin(host.activity, [Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.LAUNCH, Activity.GRAPH_LAUNCH])
         & (host.kind != HostKind.PYTHON)

@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.threads import BACKWARD
+from hpuprof.analysis.threads import BACKWARD, on_host_path
 from hpuprof.model.intervals import Intervals, complement, measure, subtract, union, union_of
-from hpuprof.model.schema import Activity, Cause, HostKind, Role
+from hpuprof.model.schema import Activity, Cause, HostKind
 from hpuprof.model.trace import Trace
 
 COLUMNS = ("backward_ns", "optimizer_ns", "operators_ns", "no_operator_ns")
@@ -26,7 +26,7 @@ def phase_columns(
     """
     host, count = trace.host, len(steps)
     role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
-    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    path = on_host_path(role)
     if not count or not (path & (host.kind == HostKind.OP)).any():
         return {name: [None] * count for name in COLUMNS}
     engine = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)

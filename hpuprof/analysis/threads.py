@@ -90,3 +90,8 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
         if threadless[i]:
             roles[i] = Role.OTHER
     return roles
+
+
+def on_host_path(role: npt.NDArray[np.int8]) -> Mask:
+    """Return where the program itself runs: on the main or an autograd thread. Takes roles of tracks or of rows."""
+    return np.isin(role, (Role.MAIN, Role.AUTOGRAD))

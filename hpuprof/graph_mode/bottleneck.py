@@ -21,6 +21,7 @@ import numpy.typing as npt
 from hpuprof.analysis.device_time import DeviceTime
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.graph_mode.predict import Coverage, less_profiling
 from hpuprof.graph_mode.recipe_queue import Costs
@@ -72,7 +73,7 @@ class StageTotals:
     ) -> StageTotals:
         """Measure the stages of each used step."""
         host = trace.host
-        path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+        path = on_host_path(role)
         wall = (high - low).astype(np.float64)
         d = measure(device.busy, low, high).astype(np.float64)
         working = complement(hosts.blocked, int(low[0]), int(high[-1]))

@@ -13,13 +13,14 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.signatures import flat_dims, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
-from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
 
 CPU_OP_NS = 20_000
@@ -76,7 +77,7 @@ class Scene:
         host = trace.host
         self.threads = thread_codes(trace)
         role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
-        self.path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+        self.path = on_host_path(role)
         self.op_name = host.name[links.nesting.rows]
         self.stop = links.nesting.stop
         self.linked = bool((links.launch >= 0).any())

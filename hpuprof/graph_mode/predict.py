@@ -22,6 +22,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.graph_mode.collective_skeleton import collective_groups, find_rhythm, shortest_over_steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
+from hpuprof.graph_mode.module_regions import module_regions
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, build_program
 from hpuprof.graph_mode.regions import (
@@ -30,7 +31,6 @@ from hpuprof.graph_mode.regions import (
     capture,
     find_phases,
     find_regions,
-    module_regions,
     unchanged,
 )
 from hpuprof.graph_mode.replay import (

@@ -23,6 +23,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
@@ -213,7 +214,7 @@ def _found(trace: Trace, links: Links, steps: Steps, linked: Mask) -> float:
 
 def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask, float]:
     """Return which tracks carry the program: main, autograd, and any other thread that launches its share."""
-    path = (roles == Role.MAIN) | (roles == Role.AUTOGRAD)
+    path = on_host_path(roles)
     launches = np.bincount(trace.host.track[links.launch[links.launch >= 0]], minlength=len(roles))
     total = max(1, int(launches.sum()))
     path |= launches > OTHER_THREAD_SHARE * total

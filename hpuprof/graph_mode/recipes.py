@@ -19,10 +19,11 @@ from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.graph_mode.program import neighbours
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
-from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
+from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
 COARSE = 2_000
@@ -136,7 +137,7 @@ def build_recipes(
     if not len(calls) or not steps.used.any():
         return None
     role = roles[host.track]
-    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    path = on_host_path(role)
     on_path = path[calls]
     builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))
     launching = union(host.start[calls[~on_path]], host.end[calls[~on_path]])

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import BACKWARD
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, named
 from hpuprof.graph_mode.replay import Schedule, check_order
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -25,11 +24,6 @@ from hpuprof.model.trace import Trace
 
 MIN_LAUNCHES = 3
 """Launches from which capturing a piece can pay: a replay costs about as much as two or three launches."""
-
-CHILD_SHARE = 0.1
-"""Share of a module's launches from which a child is looked at by itself."""
-MAX_CHILDREN = 4
-MAX_TOPS = 3
 
 COPYING = re.compile(
     r"^aten::(?:to|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|equal|cpu|pin_memory|_pin_memory)$"
@@ -220,87 +214,6 @@ def find_regions(program: Program, phases: Phases) -> list[Region]:
         out.append(Region("model", model, inputs=2, split=True))
         out.append(Region("optimizer", subtract(optimizer, phases.outside), inputs=0))
     return out
-
-
-def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindows, phases: Phases) -> list[Region]:
-    """Return the modules worth a graph of their own, by the launches of their calls; see `module_candidates`."""
-    captured = launched_work(program) & ~contains(phases.outside, program.begin)
-    low, high = int(program.step_low[0]), int(program.step_high[-1])
-    return module_candidates(
-        calls, backward, np.sort(program.begin[captured]), low, high, program.steps, phases.outside
-    )
-
-
-def module_candidates(
-    calls: ModuleCalls, backward: BackwardWindows, when: Ints, low: int, high: int, steps: int, outside: Intervals
-) -> list[Region]:
-    """Return the modules worth a graph of their own: each outermost one, all its children together, its largest children.
-
-    One graph for each call's forward and one for its backward, as `make_graphed_callables` makes them. `when`: sorted instants of the
-    launches, or of the accumulated operators, of `steps` steps in [low, high) ns; `outside` is never captured.
-    """
-    if calls.source not in ("python", "range") or not len(calls):
-        return []
-    inside = (calls.start >= low) & (calls.start < high) & ~calls.recompute & (calls.step >= 0)
-    hull_low, hull_high = _hulls(backward, len(calls))
-
-    def windows(chosen: Mask) -> Intervals:
-        back = chosen & (hull_high > hull_low)
-        return union(
-            np.concatenate([calls.start[chosen], hull_low[back]]), np.concatenate([calls.end[chosen], hull_high[back]])
-        )
-
-    def borders(chosen: Mask) -> Ints:
-        back = chosen & (hull_high > hull_low)
-        return np.sort(np.concatenate([calls.start[chosen], hull_low[back]]))
-
-    def launches(chosen: Mask) -> int:
-        found = windows(chosen)
-        return int((np.searchsorted(when, found.end) - np.searchsorted(when, found.start)).sum())
-
-    out: list[Region] = []
-    sizes = {m: launches(inside & (calls.module == m) & (calls.depth == 0)) for m in _codes(calls, inside, 0)}
-    for module in _largest(sizes, MIN_LAUNCHES * steps, MAX_TOPS):
-        top = inside & (calls.module == module) & (calls.depth == 0)
-        out.append(Region(f"module:{calls.names[module]}", windows(top), split=True, borders=borders(top)))
-        children = inside & (calls.parent >= 0) & top[np.maximum(calls.parent, 0)]
-        parts = {c: launches(children & (calls.module == c)) for c in np.unique(calls.module[children]).tolist()}
-        worth = _largest(parts, CHILD_SHARE * sizes[module], len(parts))
-        if len(worth) > 1:
-            together = children & np.isin(calls.module, worth)
-            out.append(
-                Region(
-                    "modules",
-                    windows(together),
-                    split=True,
-                    borders=borders(together),
-                    members=tuple(calls.names[code] for code in worth),
-                )
-            )
-        for code in worth[:MAX_CHILDREN]:
-            mine = children & (calls.module == code)
-            out.append(Region(f"module:{calls.names[code]}", windows(mine), split=True, borders=borders(mine)))
-    # Several outermost modules may hold children of one kind; a name stands for one candidate.
-    out = list({region.name: region for region in reversed(out)}.values())
-    return [replace(r, windows=subtract(r.windows, outside)) for r in out]
-
-
-def _codes(calls: ModuleCalls, inside: Mask, depth: int) -> list[int]:
-    codes: list[int] = np.unique(calls.module[inside & (calls.depth == depth)]).tolist()
-    return codes
-
-
-def _largest(sizes: dict[int, int], least: float, count: int) -> list[int]:
-    """Return the keys with sizes of `least` or more, the largest first, at most `count`."""
-    return [key for key, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])) if size >= least][:count]
-
-
-def _hulls(backward: BackwardWindows, count: int) -> tuple[Ints, Ints]:
-    """Return from where to where autograd went back through each call; an empty span for calls without backward."""
-    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(low, backward.call, backward.start)
-    np.maximum.at(high, backward.call, backward.end)
-    return np.where(high > low, low, 0), np.where(high > low, high, 0)
 
 
 def clip_to_steps(a: Intervals, program: Program) -> Intervals:

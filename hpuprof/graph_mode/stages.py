@@ -17,8 +17,10 @@ from hpuprof.analysis.device_time import DeviceTime
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, outermost
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.graph_mode.bottleneck import StageTotals
 from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
+from hpuprof.graph_mode.module_regions import module_candidates
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.predict import (
     LOADER_SHARE,
@@ -38,7 +40,7 @@ from hpuprof.graph_mode.predict import (
 from hpuprof.graph_mode.program import named
 from hpuprof.graph_mode.recipe_queue import Costs, Line, find_rhythm, line, play, work_of
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram, accumulated, build_recipes
-from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts, module_candidates
+from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, loop_parts
 from hpuprof.graph_mode.replay import step_times
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import (
@@ -51,7 +53,7 @@ from hpuprof.model.intervals import (
     union_of,
 )
 from hpuprof.model.prediction import Constant, Option, Prediction, Rhythm
-from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
+from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import HostRows, Trace
 
 MAX_UNEXPLAINED = 0.15
@@ -77,7 +79,7 @@ def predict_stages(
     used = np.flatnonzero(steps.used)
     host = trace.host
     role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
-    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    path = on_host_path(role)
     if not len(used) or not path.any():
         return Prediction(method="none", reason="the trace holds no host rows of the step")
     low, high = steps.start[used], steps.end[used]
@@ -303,7 +305,7 @@ def _regions(
 ) -> list[Region]:
     """Return the candidates that operators, annotations and mark_steps support: step, forward+backward, model, optimizer."""
     host, nesting = trace.host, links.nesting
-    path = (role == Role.MAIN) | (role == Role.AUTOGRAD)
+    path = on_host_path(role)
     kept = union_of(parts.outside, _copying(trace, path))
     top = nesting.rows[nesting.parent < 0]
     top = top[path[top] & ~contains(kept, host.start[top])]
