@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hpuprof._version import __version__
-from hpuprof.compare.attribution import step_parts
 from hpuprof.compare.comparable import Group, Pair, pair_up
 from hpuprof.compare.comparison import (
     BETTER,
@@ -23,6 +22,7 @@ from hpuprof.compare.prediction_check import predicted_and_achieved
 from hpuprof.compare.rank_changes import rank_changes, rank_explanation
 from hpuprof.compare.sentences import explanation, sentence
 from hpuprof.compare.table_changes import table_changes
+from hpuprof.comparison.attribution import step_parts
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
 from hpuprof.report.model import Report

@@ -1,1 +1,0 @@
-"""Comparing two reports: `reports` does it, `model` is what comes out."""

@@ -1,0 +1,1 @@
+"""Comparing two reports: `reports` does it, `result` is what comes out."""
