@@ -13,8 +13,8 @@ import numpy as np
 
 from hpuprof.compare.comparable import Group, Pair
 from hpuprof.compare.comparison import SAME, WORSE, Change
-from hpuprof.compare.judge import Judge
 from hpuprof.compare.noise import Estimate, Sample
+from hpuprof.comparison.judge import Judge
 from hpuprof.model.arrays import Floats
 from hpuprof.model.durations import duration
 from hpuprof.model.schema import CAUSE_TEXT, Cause

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hpuprof.compare.comparable import Group, Pair, key
 from hpuprof.compare.comparison import Change
-from hpuprof.compare.judge import Judge
 from hpuprof.compare.noise import MIN_STEPS, Estimate
+from hpuprof.comparison.judge import Judge
 from hpuprof.model.tables import Row
 
 Match = tuple[str, ...]
