@@ -15,7 +15,6 @@ from hpuprof.compare.comparison import (
     Comparison,
     Side,
 )
-from hpuprof.compare.metric_changes import column_mean, gap_changes, metric_changes, step_changes
 from hpuprof.compare.noise import LEVEL
 from hpuprof.compare.prediction_check import predicted_and_achieved
 from hpuprof.compare.rank_changes import rank_changes, rank_explanation
@@ -23,6 +22,7 @@ from hpuprof.compare.sentences import explanation, sentence
 from hpuprof.compare.table_changes import table_changes
 from hpuprof.comparison.attribution import step_parts
 from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.metric_changes import column_mean, gap_changes, metric_changes, step_changes
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
 from hpuprof.report.model import Report
