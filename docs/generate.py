@@ -36,7 +36,7 @@ def columns() -> str:
     ]
     for name in TABLES:
         lines += _table(name, get_args(hints[name])[0])
-    from hpuprof.compare.comparison import Change, Part
+    from hpuprof.comparison.result import Change, Part
     from hpuprof.model.slice_table import SliceRow
     from hpuprof.report.model import GateResult
 

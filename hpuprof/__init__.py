@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         read_report,
         save,
     )
-    from hpuprof.compare.comparison import Comparison
+    from hpuprof.comparison.result import Comparison
     from hpuprof.errors import (
         ConfigError,
         HpuprofError,
@@ -58,7 +58,7 @@ _HOME = {
         "read_report",
         "save",
     ),
-    "hpuprof.compare.comparison": ("Comparison",),
+    "hpuprof.comparison.result": ("Comparison",),
     "hpuprof.exporting": ("export",),
     "hpuprof.model.clock": ("ClockOffset",),
     "hpuprof.viewers.tensorboard.conversion": ("Conversion",),

@@ -28,7 +28,7 @@ from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, relabelled
 
 if TYPE_CHECKING:
-    from hpuprof.compare.comparison import Comparison
+    from hpuprof.comparison.result import Comparison
     from hpuprof.model.clock import ClockOffset
     from hpuprof.viewers.merging import Merged
     from hpuprof.viewers.tensorboard.conversion import Conversion

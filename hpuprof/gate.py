@@ -22,7 +22,7 @@ from difflib import get_close_matches
 
 import msgspec
 
-from hpuprof.compare.comparison import Change, Comparison
+from hpuprof.comparison.result import Change, Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError
 from hpuprof.model.metrics import Metric

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from hpuprof.compare.comparable import Group, Pair
-from hpuprof.compare.comparison import Prediction
 from hpuprof.compare.noise import student
 from hpuprof.comparison.metric_changes import column_mean
+from hpuprof.comparison.result import Prediction
 
 
 def predicted_and_achieved(pair: Pair) -> Prediction | None:

@@ -12,9 +12,9 @@ from statistics import median_low
 import numpy as np
 
 from hpuprof.compare.comparable import Group, Pair
-from hpuprof.compare.comparison import SAME, WORSE, Change
 from hpuprof.compare.noise import Estimate, Sample
 from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.result import SAME, WORSE, Change
 from hpuprof.model.arrays import Floats
 from hpuprof.model.durations import duration
 from hpuprof.model.schema import CAUSE_TEXT, Cause

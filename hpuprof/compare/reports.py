@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from hpuprof._version import __version__
 from hpuprof.compare.comparable import Group, Pair, pair_up
-from hpuprof.compare.comparison import (
+from hpuprof.compare.noise import LEVEL
+from hpuprof.compare.prediction_check import predicted_and_achieved
+from hpuprof.compare.rank_changes import rank_changes, rank_explanation
+from hpuprof.compare.sentences import explanation, sentence
+from hpuprof.compare.table_changes import table_changes
+from hpuprof.comparison.attribution import step_parts
+from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.metric_changes import column_mean, gap_changes, metric_changes, step_changes
+from hpuprof.comparison.result import (
     BETTER,
     CHANGED,
     COMPARISON_VERSION,
@@ -15,14 +23,6 @@ from hpuprof.compare.comparison import (
     Comparison,
     Side,
 )
-from hpuprof.compare.noise import LEVEL
-from hpuprof.compare.prediction_check import predicted_and_achieved
-from hpuprof.compare.rank_changes import rank_changes, rank_explanation
-from hpuprof.compare.sentences import explanation, sentence
-from hpuprof.compare.table_changes import table_changes
-from hpuprof.comparison.attribution import step_parts
-from hpuprof.comparison.judge import Judge
-from hpuprof.comparison.metric_changes import column_mean, gap_changes, metric_changes, step_changes
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
 from hpuprof.report.model import Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpuprof.compare.comparison import BETTER, SAME, WORSE, Change, Part
+from hpuprof.comparison.result import BETTER, SAME, WORSE, Change, Part
 from hpuprof.model.durations import duration
 
 SHARE = 0.05

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from hpuprof.compare.comparable import Group, Pair, key
-from hpuprof.compare.comparison import Change
 from hpuprof.compare.noise import MIN_STEPS, Estimate
 from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.result import Change
 from hpuprof.model.tables import Row
 
 Match = tuple[str, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpuprof.compare.comparison import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
 from hpuprof.compare.noise import Estimate, interval
+from hpuprof.comparison.result import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
 from hpuprof.report.recordings import Place
 
 FLOOR = 0.001

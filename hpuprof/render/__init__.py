@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from hpuprof.compare.comparison import Comparison
+from hpuprof.comparison.result import Comparison
 from hpuprof.errors import OutputError, UsageError
 from hpuprof.report.model import Report
 from hpuprof.targets import refuse_target

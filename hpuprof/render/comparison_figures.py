@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpuprof.compare.comparison import Comparison
+from hpuprof.comparison.result import Comparison
 from hpuprof.render.drawing import blank, in_ms
 from hpuprof.render.formats import duration
 

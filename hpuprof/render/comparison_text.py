@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hpuprof.compare.comparison import COMPARISON_VERSION, Change, Comparison, Part, Side
+from hpuprof.comparison.result import COMPARISON_VERSION, Change, Comparison, Part, Side
 from hpuprof.errors import InputError
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.render.formats import clean, duration, measured, percent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpuprof.compare.comparison import Change, Comparison
+from hpuprof.comparison.result import Change, Comparison
 from hpuprof.render.comparison_figures import compared_step_times
 from hpuprof.render.comparison_text import compare_sections
 from hpuprof.render.formats import duration

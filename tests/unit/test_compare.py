@@ -15,9 +15,9 @@ from limited import Limited
 
 import hpuprof
 from hpuprof.analysis import operators
-from hpuprof.compare.comparison import Comparison
 from hpuprof.compare.reports import compare_reports
 from hpuprof.comparison.attribution import NAMED
+from hpuprof.comparison.result import Comparison
 from hpuprof.report.model import Report, ReportData
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
