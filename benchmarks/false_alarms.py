@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpuprof.compare.noise import MIN_TAIL_STEPS, Estimate, Sample, interval, weighted_rank
+from hpuprof.comparison.noise import MIN_TAIL_STEPS, Estimate, Sample, interval, weighted_rank
 
 Array = np.ndarray
 SIZES = ((3, 3), (3, 8), (3, 30), (4, 4), (6, 6), (6, 20), (10, 10), (20, 40))

@@ -13,7 +13,7 @@ import numpy as np
 
 from hpuprof.analysis.idle import MAX_ROWS as MAX_IDLE_ROWS
 from hpuprof.analysis.operators import MAX_ROWS
-from hpuprof.compare.noise import MIN_STEPS, Sample
+from hpuprof.comparison.noise import MIN_STEPS, Sample
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.arrays import Floats
 from hpuprof.model.tables import FileRow, Row, StepRow

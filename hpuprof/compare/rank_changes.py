@@ -12,8 +12,8 @@ from statistics import median_low
 import numpy as np
 
 from hpuprof.compare.comparable import Group, Pair
-from hpuprof.compare.noise import Estimate, Sample
 from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.noise import Estimate, Sample
 from hpuprof.comparison.result import SAME, WORSE, Change
 from hpuprof.model.arrays import Floats
 from hpuprof.model.durations import duration

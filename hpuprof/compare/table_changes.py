@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from hpuprof.compare.comparable import Group, Pair, key
-from hpuprof.compare.noise import MIN_STEPS, Estimate
 from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.noise import MIN_STEPS, Estimate
 from hpuprof.comparison.result import Change
 from hpuprof.model.tables import Row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpuprof.compare.noise import Estimate, interval
+from hpuprof.comparison.noise import Estimate, interval
 from hpuprof.comparison.result import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
 from hpuprof.report.recordings import Place
 

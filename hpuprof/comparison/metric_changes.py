@@ -7,8 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from hpuprof.compare.comparable import Group, Pair
-from hpuprof.compare.noise import MIN_STEPS, MIN_TAIL_STEPS, Estimate, weighted_median, weighted_rank, weighted_spread
 from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.noise import (
+    MIN_STEPS,
+    MIN_TAIL_STEPS,
+    Estimate,
+    weighted_median,
+    weighted_rank,
+    weighted_spread,
+)
 from hpuprof.comparison.result import Change
 from hpuprof.model.arrays import Floats
 from hpuprof.model.metrics import Metric

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpuprof.analysis.groups import percentile
-from hpuprof.compare.noise import (
+from hpuprof.comparison.noise import (
     Estimate,
     Sample,
     interval,
