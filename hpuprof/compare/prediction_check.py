@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hpuprof.compare.comparable import Group, Pair
+from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.metric_changes import column_mean
 from hpuprof.comparison.noise import student
 from hpuprof.comparison.result import Prediction

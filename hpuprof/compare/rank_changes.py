@@ -11,7 +11,7 @@ from statistics import median_low
 
 import numpy as np
 
-from hpuprof.compare.comparable import Group, Pair
+from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.judge import Judge
 from hpuprof.comparison.noise import Estimate, Sample
 from hpuprof.comparison.result import SAME, WORSE, Change

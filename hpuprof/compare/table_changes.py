@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hpuprof.compare.comparable import Group, Pair, key
+from hpuprof.comparison.comparable import Group, Pair, key
 from hpuprof.comparison.judge import Judge
 from hpuprof.comparison.noise import MIN_STEPS, Estimate
 from hpuprof.comparison.result import Change

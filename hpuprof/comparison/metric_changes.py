@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpuprof.compare.comparable import Group, Pair
+from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.judge import Judge
 from hpuprof.comparison.noise import (
     MIN_STEPS,

@@ -118,7 +118,7 @@ def test_the_same_trace_has_no_difference_anywhere(samples, sample):
 
 def test_values_are_those_of_the_reports(samples):
     """The comparison's own estimators and the report agree on every metric."""
-    from hpuprof.compare.comparable import pair_up
+    from hpuprof.comparison.comparable import pair_up
     from hpuprof.comparison.metric_changes import _metric
 
     for sample in ("hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "hpu_g2_eager", "cpu_2_ranks_ddp"):
