@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hpuprof._version import __version__
-from hpuprof.compare.rank_changes import rank_changes, rank_explanation
 from hpuprof.compare.sentences import explanation, sentence
 from hpuprof.compare.table_changes import table_changes
 from hpuprof.comparison.attribution import step_parts
@@ -12,6 +11,7 @@ from hpuprof.comparison.judge import Judge
 from hpuprof.comparison.metric_changes import column_mean, gap_changes, metric_changes, step_changes
 from hpuprof.comparison.noise import LEVEL
 from hpuprof.comparison.prediction_check import predicted_and_achieved
+from hpuprof.comparison.rank_changes import rank_changes, rank_explanation
 from hpuprof.comparison.result import (
     BETTER,
     CHANGED,
