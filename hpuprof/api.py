@@ -327,7 +327,7 @@ def compare(
     Each is a report, a run, a saved report (.json), a trace or a directory of traces. `threshold`: the smallest relative change that
     counts, 0.02 for 2 %. Raises what `analyze` and `read_report` raise, and InsufficientDataError when nothing can be compared.
     """
-    from hpuprof.compare.reports import compare_reports
+    from hpuprof.comparison.reports import compare_reports
 
     reports = [_report(side, rank_from=rank_from, jobs=jobs, progress=progress) for side in (a, b)]
     names = [shown(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]

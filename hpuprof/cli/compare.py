@@ -50,7 +50,7 @@ def command(
     A and B are traces, directories of traces, or reports saved with `-o report.json`.
     """
     from hpuprof import api
-    from hpuprof.compare.reports import compare_reports
+    from hpuprof.comparison.reports import compare_reports
     from hpuprof.gate import evaluate_comparison
     from hpuprof.ingest.location import shown
     from hpuprof.render import check_target, render, write

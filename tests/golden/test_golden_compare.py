@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hpuprof
-from hpuprof.compare.reports import compare_reports
+from hpuprof.comparison.reports import compare_reports
 from hpuprof.gate import evaluate_comparison, parse_gates
 from hpuprof.render.comparison_text import dumps, to_markdown, to_text
 from hpuprof.render.junit import to_junit

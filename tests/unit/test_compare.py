@@ -15,8 +15,8 @@ from limited import Limited
 
 import hpuprof
 from hpuprof.analysis import operators
-from hpuprof.compare.reports import compare_reports
 from hpuprof.comparison.attribution import NAMED
+from hpuprof.comparison.reports import compare_reports
 from hpuprof.comparison.result import Comparison
 from hpuprof.report.model import Report, ReportData
 

@@ -10,7 +10,7 @@ from hostile import HOSTILE
 import hpuprof
 from hpuprof import plots
 from hpuprof.cli.main import main
-from hpuprof.compare.reports import STEP_TIMES, _spread_out
+from hpuprof.comparison.reports import STEP_TIMES, _spread_out
 from hpuprof.comparison.result import Comparison
 from hpuprof.render import render
 from hpuprof.render.comparison_text import compare_sections
