@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hpuprof.compare.table_changes import SPECS, Match, Spec, totals
 from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.metric_changes import column_mean, idle_mean
 from hpuprof.comparison.noise import Estimate, interval
 from hpuprof.comparison.result import Part
+from hpuprof.comparison.table_changes import SPECS, Match, Spec, totals
 from hpuprof.model.schema import BLOCKED_KINDS, CAUSE_TEXT
 
 NAMED = 20
