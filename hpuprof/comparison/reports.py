@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hpuprof._version import __version__
-from hpuprof.compare.sentences import explanation, sentence
 from hpuprof.comparison.attribution import step_parts
 from hpuprof.comparison.comparable import Group, Pair, pair_up
 from hpuprof.comparison.judge import Judge
@@ -22,6 +21,7 @@ from hpuprof.comparison.result import (
     Comparison,
     Side,
 )
+from hpuprof.comparison.sentences import explanation, sentence
 from hpuprof.comparison.table_changes import table_changes
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
