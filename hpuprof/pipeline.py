@@ -8,20 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.actions import action_rows
-from hpuprof.analysis.activations import linked_share, matched_launches
+from hpuprof.analysis.activations import linked_share
 from hpuprof.analysis.collective_search import collective_calls
-from hpuprof.analysis.device_time import DeviceTime, device_time, engine_rows, overlap_rows, precision_rows
+from hpuprof.analysis.device_time import DeviceTime, engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.evidence import degenerate, synchronous
-from hpuprof.analysis.gaps import Gaps, cause_rows, find_gaps, gap_rows, host_states
-from hpuprof.analysis.host_time import HostTime, host_time
+from hpuprof.analysis.gaps import cause_rows, gap_rows
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.idle import gap_operator_rows
 from hpuprof.analysis.intel import intel_row
-from hpuprof.analysis.links import Links, launch_calls, link
+from hpuprof.analysis.links import Links, launch_calls
 from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.operators import kernel_rows, launch_rows, operator_rows
 from hpuprof.analysis.phases import phase_columns
-from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
-from hpuprof.analysis.threads import track_roles
+from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import TraceFormatError
 from hpuprof.graph_mode.capturability import capturability
@@ -52,16 +52,9 @@ def reduce_file(file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPart
 
 def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial:
     """Measure one trace. All numbers of a report come from here or are combined from here."""
-    roles = track_roles(trace)
-    compiling = compile_intervals(trace)
-    steps = find_steps(trace, roles, compiling)
-    links = link(trace)
-    launched = matched_launches(links)
-    hosts = host_time(trace, roles, links)
-    device = device_time(trace)
-    states = host_states(trace, roles, links, hosts)
-    traced = bool(len(device.busy))
-    gaps = find_gaps(device.busy, steps, states) if traced else Gaps(device.busy, {})
+    view = RankView.of(trace)
+    roles, steps, links, launched = view.roles, view.steps, view.links, view.launched
+    hosts, device, states, gaps, compiling = view.hosts, view.device, view.states, view.gaps, view.compiling
     problems = degenerate(trace, links, steps, device.busy)
     comm_calls, comm_count = collective_calls(trace, steps, roles, links, hosts, device, gaps, states, compiling)
     operators, operator_count = operator_rows(trace, links, steps)
