@@ -167,9 +167,9 @@ def schema() -> str:
 
 
 DOCUMENTS = {
-    "docs/columns.md": columns,
-    "docs/codes.md": codes,
-    "docs/cli.md": cli,
+    "docs/reference/columns.md": columns,
+    "docs/reference/codes.md": codes,
+    "docs/reference/cli.md": cli,
     "hpuprof/report/report.schema.json": schema,
     "hpuprof/report/comparison.schema.json": comparison_schema,
 }

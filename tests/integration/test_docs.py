@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -34,8 +34,8 @@ def test_every_code_cause_and_metric_is_documented():
     from hpuprof.model.schema import BLOCKED_KINDS, Cause
     from hpuprof.report.findings import BY_CODE
 
-    codes = (ROOT / "docs" / "codes.md").read_text(encoding="utf-8")
-    definitions = (ROOT / "docs" / "definitions.md").read_text(encoding="utf-8")
+    codes = (ROOT / "docs" / "reference" / "codes.md").read_text(encoding="utf-8")
+    definitions = (ROOT / "docs" / "method" / "definitions.md").read_text(encoding="utf-8")
     for code in [*DIAGNOSTICS, *BY_CODE]:
         assert f"### {code} " in codes
     for name in [*(c.name.lower() for c in Cause), *BLOCKED_KINDS]:
@@ -45,7 +45,7 @@ def test_every_code_cause_and_metric_is_documented():
 def test_every_metric_is_defined():
     import hpuprof
 
-    definitions = (ROOT / "docs" / "definitions.md").read_text(encoding="utf-8")
+    definitions = (ROOT / "docs" / "method" / "definitions.md").read_text(encoding="utf-8")
     for name, metric in hpuprof.analyze(ROOT / "sample_traces" / "hpu_g1_lazy").metrics.items():
         assert metric.definition.endswith(".")
         assert f"`{name}`" in definitions or name.startswith("idle_"), name
