@@ -8,7 +8,7 @@ project = "hpuprof"
 version = release = (ROOT / "hpuprof" / "_version.py").read_text(encoding="utf-8").split('"')[-2]
 author = "the hpuprof authors"
 
-extensions = ["myst_parser", "autoapi.extension", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_parser", "autoapi.extension", "sphinx_copybutton"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
 exclude_patterns = ["generate.py"]
@@ -23,6 +23,7 @@ autoapi_python_class_content = "both"
 autoapi_ignore = [f"*/hpuprof/{room}/*" for room in ("analysis", "cli", "graph_mode", "ingest", "ranks", "render", "viewers")]
 autoapi_options = ["members", "undoc-members"]
 
+default_role = "code"
 html_theme = "furo"
 html_title = f"hpuprof {version}"
 html_show_sphinx = False

@@ -51,13 +51,14 @@ def test_every_metric_is_defined():
         assert f"`{name}`" in definitions or name.startswith("idle_"), name
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+def _blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
 
 
-def test_readme_console_blocks_show_what_the_commands_print():
+@pytest.mark.parametrize("document", ["README.md", "docs/guide/index.md"])
+def test_console_blocks_show_what_the_commands_print(document):
     shown = 0
-    for block in _blocks("console"):
+    for block in _blocks("console", (ROOT / document).read_text(encoding="utf-8")):
         for command, expected in re.findall(r"^\$ (hpuprof .*)\n((?:(?!\$ ).*\n?)*)", block, re.M):
             if not expected.strip():
                 continue
@@ -88,3 +89,13 @@ def test_readme_names_its_two_commands():
     for target in ("demo", "test"):
         assert f"make {target}" in README
         assert re.search(rf"^{target}:", makefile, re.M)
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx")
+    words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")
+    for name in ("hpuprof.api.analyze", "hpuprof.recorder.lightning.HPUProfiler", "hpuprof.errors.TraceFormatError"):
+        assert f'id="{name}"' in page
