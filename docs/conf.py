@@ -8,7 +8,7 @@ project = "hpuprof"
 version = release = (ROOT / "hpuprof" / "_version.py").read_text(encoding="utf-8").split('"')[-2]
 author = "the hpuprof authors"
 
-extensions = ["myst_parser", "autoapi.extension", "sphinx_copybutton"]
+extensions = ["myst_parser", "autoapi.extension", "sphinx.ext.napoleon", "sphinx_copybutton"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
 exclude_patterns = ["generate.py"]
