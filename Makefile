@@ -4,7 +4,7 @@ VENV ?= .venv
 TEST_VENV ?= .venv-test
 EXTRAS ?= all,record,dev
 
-.PHONY: demo test chromium check docs samples clean
+.PHONY: demo test chromium check docs site samples clean
 
 demo: $(VENV)/bin/hpuprof
 	@for sample in sample_traces/*/; do \
@@ -37,6 +37,12 @@ check:
 	$(TEST_VENV)/bin/ruff format --check .
 	$(TEST_VENV)/bin/mypy
 	$(TEST_VENV)/bin/lint-imports
+
+# The documents as a site, in build/site.
+site:
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/pip install -q --disable-pip-version-check '.[site]'
+	.venv-site/bin/sphinx-build -q -W --keep-going -b html docs build/site
 
 docs:
 	$(TEST_VENV)/bin/python docs/generate.py

@@ -23,7 +23,7 @@ def columns() -> str:
     hints = get_type_hints(ReportData, include_extras=True)
     lines = [
         NOTE,
-        "# Columns",
+        "# Tables and columns",
         "",
         "Every table of a report (`report.NAME` in Python, a list of the same name in JSON).",
     ]
@@ -41,8 +41,8 @@ def columns() -> str:
     from hpuprof.report.model import GateResult
 
     lines += _table("gates", GateResult)
-    lines += ["# Columns of `hpuprof export --table slices`", "", *_table("slices", SliceRow)]
-    lines += ["# Columns of a comparison", "", *_table("changes", Change), *_table("parts", Part)]
+    lines += ["## Rows of `hpuprof export --table slices`", "", *_table("slices", SliceRow)]
+    lines += ["## Rows of a comparison", "", *_table("changes", Change), *_table("parts", Part)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -167,9 +167,9 @@ def schema() -> str:
 
 
 DOCUMENTS = {
-    "docs/columns.md": columns,
-    "docs/codes.md": codes,
-    "docs/cli.md": cli,
+    "docs/reference/columns.md": columns,
+    "docs/reference/codes.md": codes,
+    "docs/reference/cli.md": cli,
     "hpuprof/report/report.schema.json": schema,
     "hpuprof/report/comparison.schema.json": comparison_schema,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -34,8 +34,8 @@ def test_every_code_cause_and_metric_is_documented():
     from hpuprof.model.schema import BLOCKED_KINDS, Cause
     from hpuprof.report.findings import BY_CODE
 
-    codes = (ROOT / "docs" / "codes.md").read_text(encoding="utf-8")
-    definitions = (ROOT / "docs" / "definitions.md").read_text(encoding="utf-8")
+    codes = (ROOT / "docs" / "reference" / "codes.md").read_text(encoding="utf-8")
+    definitions = (ROOT / "docs" / "method" / "definitions.md").read_text(encoding="utf-8")
     for code in [*DIAGNOSTICS, *BY_CODE]:
         assert f"### {code} " in codes
     for name in [*(c.name.lower() for c in Cause), *BLOCKED_KINDS]:
@@ -45,19 +45,20 @@ def test_every_code_cause_and_metric_is_documented():
 def test_every_metric_is_defined():
     import hpuprof
 
-    definitions = (ROOT / "docs" / "definitions.md").read_text(encoding="utf-8")
+    definitions = (ROOT / "docs" / "method" / "definitions.md").read_text(encoding="utf-8")
     for name, metric in hpuprof.analyze(ROOT / "sample_traces" / "hpu_g1_lazy").metrics.items():
         assert metric.definition.endswith(".")
         assert f"`{name}`" in definitions or name.startswith("idle_"), name
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+def _blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
 
 
-def test_readme_console_blocks_show_what_the_commands_print():
+@pytest.mark.parametrize("document", ["README.md", "docs/guide/index.md"])
+def test_console_blocks_show_what_the_commands_print(document):
     shown = 0
-    for block in _blocks("console"):
+    for block in _blocks("console", (ROOT / document).read_text(encoding="utf-8")):
         for command, expected in re.findall(r"^\$ (hpuprof .*)\n((?:(?!\$ ).*\n?)*)", block, re.M):
             if not expected.strip():
                 continue
@@ -88,3 +89,13 @@ def test_readme_names_its_two_commands():
     for target in ("demo", "test"):
         assert f"make {target}" in README
         assert re.search(rf"^{target}:", makefile, re.M)
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx")
+    words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")
+    for name in ("hpuprof.api.analyze", "hpuprof.recorder.lightning.HPUProfiler", "hpuprof.errors.TraceFormatError"):
+        assert f'id="{name}"' in page

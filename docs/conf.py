@@ -1,0 +1,30 @@
+"""The site of the documents: `make site` writes it to `build/site`. The Python reference comes from docstrings, read without importing."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+project = "hpuprof"
+version = release = (ROOT / "hpuprof" / "_version.py").read_text(encoding="utf-8").split('"')[-2]
+author = "the hpuprof authors"
+
+extensions = ["myst_parser", "autoapi.extension", "sphinx.ext.napoleon", "sphinx_copybutton"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+root_doc = "index"
+exclude_patterns = ["generate.py"]
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+suppress_warnings = ["autoapi.python_import_resolution"]  # types of rooms that are left out
+
+autoapi_dirs = ["../hpuprof"]
+autoapi_generate_api_docs = False
+autoapi_python_class_content = "both"
+autoapi_ignore = [f"*/hpuprof/{room}/*" for room in ("analysis", "cli", "graph_mode", "ingest", "ranks", "render", "viewers")]
+autoapi_options = ["members", "undoc-members"]
+
+default_role = "code"
+html_theme = "furo"
+html_title = f"hpuprof {version}"
+html_show_sphinx = False
+copybutton_prompt_text = "$ "
