@@ -1,11 +1,21 @@
-"""The rows of a report's tables, one struct a row: every column with its unit and definition; by subject in the files named `*_rows`.
+"""The tables of a report: each is one field here, and every list of tables is made from these fields.
+
+To add a table, write the struct of its rows beside those of its subject (`step_rows`, `device_rows`, ...), name it in a field
+below, and fill it: in `pipeline.reduce_trace` if each file has its own rows, in `report.combine` if they are made across
+files. Frames, JSON and its schema, `hpuprof export` and `docs/columns.md` then have it; `render.views` shows it. A new field
+needs `= []`, so that reports saved before it stay readable.
 
 The JSON schema and `docs/columns.md` are generated from the rows. `None` always means: the trace does not support this number.
 Times are int64 ns; fractions lie in [0, 1]. *Used steps* are the steps left after first, last, warm-up, compiling and
-outlying ones are set aside; unless a column says otherwise, rows count when they start inside a used step.
+outlying ones are set aside; unless a column says otherwise, rows count when they start inside a used step. A column's `title`
+is what views call it where its name does not do.
 """
 
 from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
 
 from hpuprof.model.device_rows import EngineRow, IntelRow, KernelRow, LaunchRow, OverlapRow, PrecisionRow, QueuePoint
 from hpuprof.model.graph_mode_rows import ModuleRow, ObstacleRow, ShapeRow
@@ -15,12 +25,17 @@ from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row
 from hpuprof.model.step_rows import ActionRow, GapCauseRow, GapOperatorRow, GapRow, OperatorRow, StepRow, ThreadRow
 
 __all__ = [
+    "FILE_TABLES",
+    "LATE_TABLES",
+    "ROWS",
+    "TABLES",
     "ActionRow",
     "ClockRow",
     "CollectiveRow",
     "DiagnosticRow",
     "EngineRow",
     "FileRow",
+    "FileTables",
     "GapCauseRow",
     "GapOperatorRow",
     "GapRow",
@@ -42,5 +57,55 @@ __all__ = [
     "ShapeRow",
     "StepRow",
     "StepWaitRow",
+    "Tables",
     "ThreadRow",
 ]
+
+
+class FileTables(msgspec.Struct, frozen=True, kw_only=True):
+    """Tables that each file fills with rows of its own."""
+
+    steps: list[StepRow]
+    gap_causes: list[GapCauseRow]
+    gaps: list[GapRow]
+    gap_operators: list[GapOperatorRow] = []
+    threads: list[ThreadRow]
+    engines: list[EngineRow]
+    overlaps: list[OverlapRow]
+    actions: list[ActionRow]
+    operators: list[OperatorRow]
+    kernels: list[KernelRow]
+    launches: list[LaunchRow]
+    queue: list[QueuePoint]
+    memory: list[MemoryRow]
+    memory_points: list[MemoryPoint] = []
+    precision: list[PrecisionRow]
+    intel: list[IntelRow]
+    obstacles: list[ObstacleRow] = []
+    modules: list[ModuleRow] = []
+    shapes: list[ShapeRow] = []
+
+
+class Tables(FileTables, frozen=True, kw_only=True):
+    """All tables of a report: those of its files, and those made when files are combined."""
+
+    diagnostics: list[DiagnosticRow]
+    files: list[FileRow]
+    ranks: list[RankRow]
+    clocks: list[ClockRow] = []
+    process_groups: list[ProcessGroupRow] = []
+    collectives: list[CollectiveRow] = []
+    rank_waits: list[RankWaitRow] = []
+    step_waits: list[StepWaitRow] = []
+
+
+ROWS: dict[str, type[msgspec.Struct]] = {f.name: get_args(f.type)[0] for f in msgspec.structs.fields(Tables)}
+"""The struct of each table's rows; its docstring defines the table."""
+
+FILE_TABLES: tuple[str, ...] = FileTables.__struct_fields__
+TABLES: tuple[str, ...] = tuple(sorted(ROWS, key=lambda name: name in FILE_TABLES))
+"""Names of all tables, those of the whole run first."""
+
+_HELD = ("steps", "threads", "launches", "memory", "precision", "intel")
+LATE_TABLES: tuple[str, ...] = tuple(name for name in FILE_TABLES if name not in _HELD)
+"""Tables of which nothing but the report's rows is needed across ranks; they are not held while ranks are combined."""

@@ -14,10 +14,9 @@ import hpuprof
 from benchmarks.html_report import many_ranks
 from hpuprof.cli.main import main
 from hpuprof.model.prediction import Constant
-from hpuprof.model.tables import GapOperatorRow, StepRow
+from hpuprof.model.tables import ROWS, GapOperatorRow, StepRow
 from hpuprof.render import render
 from hpuprof.render.html_columns import COLUMNS
-from hpuprof.report.model import TABLES, _row_type
 
 
 class Page(HTMLParser):
@@ -172,7 +171,7 @@ def test_every_column_of_the_page_is_one_of_the_report():
     tables = {"constant-table": Constant, "steps": StepRow, "steps-on-host": StepRow, "gap-operators": GapOperatorRow}
     for name, headers in COLUMNS.items():
         stem = name.removesuffix("-table")
-        row = tables.get(name) or next(_row_type(t) for t in TABLES if t in (stem, f"{stem}s", f"{stem}es"))
+        row = tables.get(name) or next(ROWS[t] for t in ROWS if t in (stem, f"{stem}s", f"{stem}es"))
         assert set(headers) <= set(row.__struct_fields__), name
 
 
