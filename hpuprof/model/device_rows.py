@@ -16,19 +16,21 @@ class EngineRow(Row, frozen=True, kw_only=True):
     lane: Annotated[str, Meta(description="Lane or stream; empty for the whole class.")]
     lanes: Annotated[int, Meta(description="Lanes of the class that carried rows; 1 for a lane.")]
     rows: Annotated[int, Meta(description="Rows that start inside used steps.")]
-    rows_per_step: Annotated[float, Meta(description="Rows over used steps.")]
+    rows_per_step: Annotated[float, Meta(title="rows", description="Rows over used steps.")]
     busy_ns: Annotated[int, Meta(description="Median over used steps of the union of its rows [ns].")]
-    busy_fraction: Annotated[float, Meta(description="Busy over wall, summed over used steps.")]
+    busy_fraction: Annotated[float, Meta(title="share of step", description="Busy over wall, summed over used steps.")]
 
 
 class OverlapRow(Row, frozen=True, kw_only=True):
     """How long two engine classes ran at once, over the used steps."""
 
-    engine_a: Annotated[str, Meta(description="One engine class.")]
-    engine_b: Annotated[str, Meta(description="The other.")]
-    overlap_ns: Annotated[int, Meta(description="Median over used steps of the time both were busy [ns].")]
-    fraction_of_a: Annotated[float | None, Meta(description="Share of a's busy time.")]
-    fraction_of_b: Annotated[float | None, Meta(description="Share of b's busy time.")]
+    engine_a: Annotated[str, Meta(title="first", description="One engine class.")]
+    engine_b: Annotated[str, Meta(title="second", description="The other.")]
+    overlap_ns: Annotated[
+        int, Meta(title="both busy", description="Median over used steps of the time both were busy [ns].")
+    ]
+    fraction_of_a: Annotated[float | None, Meta(title="of first", description="Share of a's busy time.")]
+    fraction_of_b: Annotated[float | None, Meta(title="of second", description="Share of b's busy time.")]
 
 
 class KernelRow(Row, frozen=True, kw_only=True):
@@ -37,17 +39,17 @@ class KernelRow(Row, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="Kernel name.")]
     engine: Annotated[str, Meta(description="Engine class.")]
     kind: Annotated[str, Meta(description="compute, communication or copy.")]
-    dtype: Annotated[str | None, Meta(description="Data type, where the trace names it.")]
+    dtype: Annotated[str | None, Meta(title="type", description="Data type, where the trace names it.")]
     count: Annotated[
         int, Meta(description="Activations: overlapping rows of the same kernel on one engine count once.")
     ]
-    count_per_step: Annotated[float, Meta(description="Activations over used steps.")]
+    count_per_step: Annotated[float, Meta(title="count", description="Activations over used steps.")]
     rows: Annotated[int, Meta(description="Rows.")]
     total_ns: Annotated[int, Meta(description="Sum over activations of their length [ns].")]
-    total_per_step_ns: Annotated[float, Meta(description="total_ns over used steps [ns].")]
+    total_per_step_ns: Annotated[float, Meta(title="total", description="total_ns over used steps [ns].")]
     p50_ns: Annotated[int, Meta(description="Median length [ns].")]
     p90_ns: Annotated[int, Meta(description="90th percentile of lengths [ns].")]
-    max_ns: Annotated[int, Meta(description="Longest [ns].")]
+    max_ns: Annotated[int, Meta(title="longest", description="Longest [ns].")]
     recipes: Annotated[int | None, Meta(description="Distinct recipe ids (HPU); ids have 16 bits and may collide.")]
     total_deviation_ns: Annotated[
         float | None, Meta(description="Standard deviation over used steps of total_ns per step [ns].")
@@ -61,8 +63,8 @@ class LaunchRow(Row, frozen=True, kw_only=True):
         str, Meta(description="Name of the call; `(all)` for all of them, a call inside another one counted once.")
     ]
     count: Annotated[int, Meta(description="Calls.")]
-    count_per_step: Annotated[float, Meta(description="Calls over used steps.")]
-    host_p50_ns: Annotated[int, Meta(description="Median duration of the call [ns].")]
+    count_per_step: Annotated[float, Meta(title="count", description="Calls over used steps.")]
+    host_p50_ns: Annotated[int, Meta(title="call p50", description="Median duration of the call [ns].")]
     host_p90_ns: Annotated[int, Meta(description="90th percentile [ns].")]
     linked: Annotated[
         int, Meta(description="Calls whose device row is in the trace; a call inside another one has none of its own.")
@@ -75,7 +77,8 @@ class LaunchRow(Row, frozen=True, kw_only=True):
     short_fraction: Annotated[
         float | None,
         Meta(
-            description="Share of linked device rows that are shorter than the call that launched them (graph launches left out)."
+            title="rows < call",
+            description="Share of linked device rows that are shorter than the call that launched them (graph launches left out).",
         ),
     ]
     queue_mean: Annotated[
@@ -95,9 +98,11 @@ class PrecisionRow(Row, frozen=True, kw_only=True):
     """Time of an engine class by data type, over the used steps."""
 
     engine: Annotated[str, Meta(description="Engine class.")]
-    dtype: Annotated[str, Meta(description="Data type as the trace names it; `unknown` where it names none.")]
-    busy_ns: Annotated[int, Meta(description="Union of rows of this data type [ns].")]
-    fraction: Annotated[float, Meta(description="Share of the sum over data types.")]
+    dtype: Annotated[
+        str, Meta(title="type", description="Data type as the trace names it; `unknown` where it names none.")
+    ]
+    busy_ns: Annotated[int, Meta(title="busy in used steps", description="Union of rows of this data type [ns].")]
+    fraction: Annotated[float, Meta(title="share", description="Share of the sum over data types.")]
 
 
 class IntelRow(Row, frozen=True, kw_only=True):

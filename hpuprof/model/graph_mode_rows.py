@@ -33,11 +33,14 @@ class ObstacleRow(Row, frozen=True, kw_only=True):
     count: Annotated[int, Meta(description="How often, in all steps.")]
     per_step: Annotated[float, Meta(description="count over all steps.")]
     steps: Annotated[int, Meta(description="Steps in which it was seen.")]
-    text: Annotated[str, Meta(description="What, in words.")]
-    fix: Annotated[str, Meta(description="What to do, for the device and mode of the run.")]
+    text: Annotated[str, Meta(title="what", description="What, in words.")]
+    fix: Annotated[str, Meta(title="what to do", description="What to do, for the device and mode of the run.")]
     python_line: Annotated[
         str | None,
-        Meta(description="Innermost frame of the user's own code around the first case. None without recorded stacks."),
+        Meta(
+            title="line",
+            description="Innermost frame of the user's own code around the first case. None without recorded stacks.",
+        ),
     ]
 
 
@@ -45,7 +48,9 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     """One module, or `(step)`, `(forward)`, `(optimizer)`: whether a graph could hold it, and what it would save and cost. All steps count."""
 
     module: Annotated[str, Meta(description="Name: python instance (`Block_0`), qualified name, or annotation.")]
-    module_path: Annotated[str, Meta(description="The modules around it where it was called first, joined by `/`.")]
+    module_path: Annotated[
+        str, Meta(title="module", description="The modules around it where it was called first, joined by `/`.")
+    ]
     type: Annotated[str, Meta(description="Class, where the trace names it.")]
     depth: Annotated[int, Meta(description="0 for outermost modules; -1 for `(step)` and `(optimizer)`.")]
     source: Annotated[
@@ -53,7 +58,7 @@ class ModuleRow(Row, frozen=True, kw_only=True):
         Meta(description="Where modules came from: python (stacks), range (module ranges), annotation, phase, none."),
     ]
     calls: Annotated[int, Meta(description="Calls, recomputation in backward left out.")]
-    calls_per_step: Annotated[float, Meta(description="Calls over all steps.")]
+    calls_per_step: Annotated[float, Meta(title="calls", description="Calls over all steps.")]
     capturable: Annotated[
         str,
         Meta(description="yes, with changes (it works for most calls), or no (something inside cannot be captured)."),
@@ -62,7 +67,10 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     changes: Annotated[list[str], Meta(description="Codes of what needs a change but does not block.")]
     host_per_step_ns: Annotated[
         float,
-        Meta(description="Host span of its calls and of its backward stretches over all steps [ns], waiting included."),
+        Meta(
+            title="host",
+            description="Host span of its calls and of its backward stretches over all steps [ns], waiting included.",
+        ),
     ]
     backward_per_step_ns: Annotated[
         float | None,
@@ -70,20 +78,31 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     ]
     device_per_step_ns: Annotated[
         float | None,
-        Meta(description="Device rows launched in them, summed, over all steps [ns]. None when no launch is linked."),
+        Meta(
+            title="device",
+            description="Device rows launched in them, summed, over all steps [ns]. None when no launch is linked.",
+        ),
     ]
     launches_per_step: Annotated[
-        float | None, Meta(description="Launch calls in them over all steps. None without launch calls in the trace.")
+        float | None,
+        Meta(
+            title="launches", description="Launch calls in them over all steps. None without launch calls in the trace."
+        ),
     ]
     signatures: Annotated[
         int | None,
         Meta(description="Distinct input signatures (shapes and strides). None when shapes were not recorded."),
     ]
     varying: Annotated[
-        str, Meta(description="Which dimension changes between signatures, in words; empty when none does.")
+        str,
+        Meta(title="varies", description="Which dimension changes between signatures, in words; empty when none does."),
     ]
     max_graphs: Annotated[
-        int | None, Meta(description="Smallest cache of graphs that serves 95 % of the calls, keys taken as they come.")
+        int | None,
+        Meta(
+            title="graphs",
+            description="Smallest cache of graphs that serves 95 % of the calls, keys taken as they come.",
+        ),
     ]
     max_graphs_lfu: Annotated[int | None, Meta(description="The same when the most frequent keys are taken.")]
     coverage_10: Annotated[
@@ -148,7 +167,7 @@ class ShapeRow(Row, frozen=True, kw_only=True):
     signature: Annotated[str, Meta(description="Operator and shape of the tensor that tells it from the others.")]
     length: Annotated[int | None, Meta(description="Value of the dimension that changes, when there is one alone.")]
     calls: Annotated[int, Meta(description="Calls with it.")]
-    fraction: Annotated[float, Meta(description="Share of the module's calls.")]
+    fraction: Annotated[float, Meta(title="share", description="Share of the module's calls.")]
     first_call: Annotated[int, Meta(description="Position among the module's calls when it arrived, from 0.")]
     device_ns: Annotated[
         float | None,

@@ -24,18 +24,29 @@ class ClockRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         float | None, Meta(description="What to add to its stamps in the middle of the recording [ns].")
     ]
     at_ns: Annotated[int | None, Meta(description="Absolute stamp, the middle, at which the offset holds [ns].")]
-    drift_ppm: Annotated[float | None, Meta(description="What to add per second of stamps [µs].")]
+    drift_ppm: Annotated[float | None, Meta(title="drift, ppm", description="What to add per second of stamps [µs].")]
     low_ns: Annotated[
-        float | None, Meta(description="Smallest offset that all matched collectives allow [ns]. None: no bound.")
+        float | None,
+        Meta(
+            title="lowest offset",
+            description="Smallest offset that all matched collectives allow [ns]. None: no bound.",
+        ),
     ]
-    high_ns: Annotated[float | None, Meta(description="Largest offset that all matched collectives allow [ns].")]
+    high_ns: Annotated[
+        float | None,
+        Meta(title="highest offset", description="Largest offset that all matched collectives allow [ns]."),
+    ]
     residual_ns: Annotated[
         float | None,
         Meta(description="Median difference of ends of matched collectives across hosts after correction [ns]."),
     ]
     matches: Annotated[int, Meta(description="Pairs of this host with another one in matched collectives.")]
     infeasible_fraction: Annotated[
-        float | None, Meta(description="Share of matches that contradict the others; past 1 % something is wrong.")
+        float | None,
+        Meta(
+            title="contradicting",
+            description="Share of matches that contradict the others; past 1 % something is wrong.",
+        ),
     ]
 
 
@@ -44,8 +55,10 @@ class ProcessGroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=F
 
     group: Annotated[str, Meta(description="Name in the traces, or empty.")]
     text: Annotated[str, Meta(description="Description in the traces, or empty.")]
-    size: Annotated[int, Meta(description="Members.")]
-    ranks: Annotated[str, Meta(description="Members, runs shortened: `0-7` or `0-56:8` (every eighth).")]
+    size: Annotated[int, Meta(title="ranks", description="Members.")]
+    ranks: Annotated[
+        str, Meta(title="members", description="Members, runs shortened: `0-7` or `0-56:8` (every eighth).")
+    ]
     traced: Annotated[int, Meta(description="Members whose traces are here.")]
     known: Annotated[bool, Meta(description="Whether traces name the members; else all ranks are assumed.")]
     role: Annotated[str, Meta(description="data, tensor, pipeline, expert, context or unknown.")]
@@ -64,21 +77,26 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
 
     group: Annotated[str, Meta(description="Name of the process group, or empty.")]
     group_ranks: Annotated[str, Meta(description="Its members, runs shortened.")]
-    size: Annotated[int, Meta(description="Its number of members.")]
+    size: Annotated[int, Meta(title="ranks", description="Its number of members.")]
     op: Annotated[
-        str, Meta(description="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, ...")
+        str,
+        Meta(
+            title="operation",
+            description="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, ...",
+        ),
     ]
     bytes: Annotated[
         int | None,
         Meta(
-            description="Message: the output of an all-gather, else the input of one rank (median where ranks differ) [bytes]."
+            title="message",
+            description="Message: the output of an all-gather, else the input of one rank (median where ranks differ) [bytes].",
         ),
     ]
-    dtype: Annotated[str | None, Meta(description="Element type.")]
+    dtype: Annotated[str | None, Meta(title="type", description="Element type.")]
     count: Annotated[int, Meta(description="Collectives, complete or not.")]
     complete: Annotated[int, Meta(description="Collectives of which every traced member was found.")]
     duration_p50_ns: Annotated[
-        int | None, Meta(description="Median over calls of their own length, waiting included [ns].")
+        int | None, Meta(title="call p50", description="Median over calls of their own length, waiting included [ns].")
     ]
     shortest_p50_ns: Annotated[
         int | None,
@@ -95,14 +113,17 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
         float | None, Meta(description="Mean over calls of latest start less own start, hidden waiting included [ns].")
     ]
     wait_max_ns: Annotated[int | None, Meta(description="Largest of the same [ns].")]
-    last_rank: Annotated[int | None, Meta(description="Rank that came last most often.")]
-    last_fraction: Annotated[float | None, Meta(description="Share of these collectives to which it came last.")]
+    last_rank: Annotated[int | None, Meta(title="mostly last", description="Rank that came last most often.")]
+    last_fraction: Annotated[
+        float | None, Meta(title="last in", description="Share of these collectives to which it came last.")
+    ]
     exposed_fraction: Annotated[
         float | None,
         Meta(description="Share of the calls' time in which the rank computed nothing; the rest is hidden."),
     ]
     algorithm_bandwidth: Annotated[
-        float | None, Meta(description="bytes over transfer_p50_ns [bytes/s], as nccl-tests define it.")
+        float | None,
+        Meta(title="bandwidth", description="bytes over transfer_p50_ns [bytes/s], as nccl-tests define it."),
     ]
     bus_bandwidth: Annotated[
         float | None,
@@ -123,19 +144,35 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
         Meta(description="Symmetric collectives in used steps that it took part in and whose last member is known."),
     ]
     waiting_ns: Annotated[
-        int | None, Meta(description="Time it computed nothing and waited for the last rank to come [ns].")
+        int | None,
+        Meta(
+            title="waits for others", description="Time it computed nothing and waited for the last rank to come [ns]."
+        ),
     ]
-    waiting_fraction: Annotated[float | None, Meta(description="waiting_ns over the wall time of its used steps.")]
+    waiting_fraction: Annotated[
+        float | None, Meta(title="share of steps", description="waiting_ns over the wall time of its used steps.")
+    ]
     hidden_waiting_ns: Annotated[int | None, Meta(description="Waiting that its own compute hid [ns].")]
     blame_ns: Annotated[
-        int | None, Meta(description="waiting_ns of others in collectives to which this rank came last [ns].")
+        int | None,
+        Meta(
+            title="others wait for it",
+            description="waiting_ns of others in collectives to which this rank came last [ns].",
+        ),
     ]
-    blame_fraction: Annotated[float | None, Meta(description="blame_ns over that of all ranks.")]
+    blame_fraction: Annotated[
+        float | None, Meta(title="share of all waiting", description="blame_ns over that of all ranks.")
+    ]
     cause: Annotated[
         str | None,
-        Meta(description="What it mostly did longer than the others before: compute, input, copy, compile, gc, host."),
+        Meta(
+            title="because of",
+            description="What it mostly did longer than the others before: compute, input, copy, compile, gc, host.",
+        ),
     ]
-    cause_fraction: Annotated[float | None, Meta(description="Share of blame_ns with this cause.")]
+    cause_fraction: Annotated[
+        float | None, Meta(title="share of that", description="Share of blame_ns with this cause.")
+    ]
     blame_compute_ns: Annotated[int | None, Meta(description="blame_ns while the device computed [ns].")]
     blame_input_ns: Annotated[int | None, Meta(description="blame_ns while batches were fetched [ns].")]
     blame_copy_ns: Annotated[int | None, Meta(description="blame_ns while copies ran [ns].")]
@@ -143,20 +180,30 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
     blame_gc_ns: Annotated[int | None, Meta(description="blame_ns while Python collected garbage, where traced [ns].")]
     blame_host_ns: Annotated[int | None, Meta(description="blame_ns during anything else on the host [ns].")]
     late_fraction: Annotated[
-        float | None, Meta(description="Share of its collectives to which it came last, noticeably (10 µs).")
+        float | None,
+        Meta(title="came last", description="Share of its collectives to which it came last, noticeably (10 µs)."),
     ]
     steps_late_fraction: Annotated[
-        float | None, Meta(description="Share of the steps with noticeable waiting in which it caused the most.")
+        float | None,
+        Meta(
+            title="steps held back",
+            description="Share of the steps with noticeable waiting in which it caused the most.",
+        ),
     ]
     straggler: Annotated[bool, Meta(description="Whether it is the persistent straggler (steps_late_fraction > 60 %).")]
     step_without_ns: Annotated[
         float | None,
         Meta(
-            description="Mean step time if it worked like the median of the others, replayed [ns]; most blamed ranks."
+            title="step without it",
+            description="Mean step time if it worked like the median of the others, replayed [ns]; most blamed ranks.",
         ),
     ]
     bubble_fraction: Annotated[
-        float | None, Meta(description="Standing still until a peer sends, over wall. None: no point-to-point traffic.")
+        float | None,
+        Meta(
+            title="bubbles",
+            description="Standing still until a peer sends, over wall. None: no point-to-point traffic.",
+        ),
     ]
 
 
@@ -166,9 +213,13 @@ class StepWaitRow(Row, frozen=True, kw_only=True):
     step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
     compute_ns: Annotated[int | None, Meta(description="compute_busy_ns of the step [ns].")]
     communication_ns: Annotated[
-        int | None, Meta(description="Exposed communication less waiting for other ranks [ns].")
+        int | None, Meta(title="exposed comm.", description="Exposed communication less waiting for other ranks [ns].")
     ]
-    waiting_ns: Annotated[int | None, Meta(description="Exposed waiting for the last rank to come [ns].")]
+    waiting_ns: Annotated[
+        int | None, Meta(title="waits for others", description="Exposed waiting for the last rank to come [ns].")
+    ]
     input_ns: Annotated[int | None, Meta(description="Device idle while batches were fetched [ns].")]
-    host_ns: Annotated[int | None, Meta(description="The rest: launches, Python, copies, anything else [ns].")]
+    host_ns: Annotated[
+        int | None, Meta(title="the rest", description="The rest: launches, Python, copies, anything else [ns].")
+    ]
     clock: Annotated[str | None, Meta(description="Clock that waiting_ns rests on. None: clocks unrelated.")]

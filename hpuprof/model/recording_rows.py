@@ -22,10 +22,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 class FileRow(Row, frozen=True, kw_only=True):
     """One trace file and what was found in it."""
 
-    path: Annotated[str, Meta(description="Path or name of the file, relative to what was analysed.")]
-    bytes: Annotated[int, Meta(description="Size on disk [bytes].")]
+    path: Annotated[str, Meta(title="file", description="Path or name of the file, relative to what was analysed.")]
+    bytes: Annotated[int, Meta(title="size", description="Size on disk [bytes].")]
     provenance: Annotated[str, Meta(description="Where rank, stage, action and window came from.")]
-    host_name: Annotated[str | None, Meta(description="Host that the trace names.")]
+    host_name: Annotated[str | None, Meta(title="host", description="Host that the trace names.")]
     world_size: Annotated[int | None, Meta(description="Number of ranks that the trace names.")]
     device_name: Annotated[str | None, Meta(description="Name of the traced device.")]
     device_memory_bytes: Annotated[int | None, Meta(description="Memory of the traced device [bytes].")]
@@ -47,7 +47,10 @@ class FileRow(Row, frozen=True, kw_only=True):
     span_ns: Annotated[int, Meta(description="From the first row to the last end [ns].")]
     step_source: Annotated[
         str,
-        Meta(description="Where steps came from: lightning, profiler_step, annotation, operator_period, whole_trace."),
+        Meta(
+            title="steps from",
+            description="Where steps came from: lightning, profiler_step, annotation, operator_period, whole_trace.",
+        ),
     ]
     step_name: Annotated[str, Meta(description="Name of the rows that delimit steps, or empty.")]
     steps_total: Annotated[int, Meta(description="Steps found.")]
@@ -80,19 +83,21 @@ class RankRow(Row, frozen=True, kw_only=True):
     steps_total: Annotated[int, Meta(description="Steps found.")]
     step_p50_ns: Annotated[int, Meta(description="Median step time [ns].")]
     step_p90_ns: Annotated[int, Meta(description="90th percentile of step times [ns].")]
-    host_working_fraction: Annotated[float | None, Meta(description="host_working_ns over wall.")]
+    host_working_fraction: Annotated[float | None, Meta(title="host work", description="host_working_ns over wall.")]
     host_blocked_fraction: Annotated[float | None, Meta(description="host_blocked_ns over wall.")]
     input_fraction: Annotated[float | None, Meta(description="input_ns over wall.")]
     device_busy_fraction: Annotated[float | None, Meta(description="device_busy_ns over wall.")]
     compute_fraction: Annotated[float | None, Meta(description="compute_busy_ns over wall.")]
-    exposed_communication_fraction: Annotated[float | None, Meta(description="exposed_communication_ns over wall.")]
+    exposed_communication_fraction: Annotated[
+        float | None, Meta(title="exposed comm.", description="exposed_communication_ns over wall.")
+    ]
     exposed_copy_fraction: Annotated[float | None, Meta(description="exposed_copy_ns over wall.")]
     overlap_degree: Annotated[
         float | None,
         Meta(description="Sum of host_device_overlap_ns over the smaller sum of host_working_ns and device_busy_ns."),
     ]
     bound: Annotated[str, Meta(description="host, device, input, communication, mixed or unknown.")]
-    top_cause: Annotated[str | None, Meta(description="Cause of most device idle time.")]
+    top_cause: Annotated[str | None, Meta(title="top idle cause", description="Cause of most device idle time.")]
     top_cause_fraction: Annotated[float | None, Meta(description="Idle time of that cause over wall.")]
 
 

@@ -13,12 +13,16 @@ class StepRow(Row, frozen=True, kw_only=True):
     """One step of one rank. A step is a window on the host's clock; device rows are clipped to it."""
 
     step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
-    label: Annotated[str, Meta(description="Name of the row that delimits it.")]
+    label: Annotated[str, Meta(title="name", description="Name of the row that delimits it.")]
     start_ns: Annotated[int, Meta(description="Start since the file's first row [ns].")]
-    wall_ns: Annotated[int, Meta(description="Length of the step [ns].")]
+    wall_ns: Annotated[int, Meta(title="step time", description="Length of the step [ns].")]
     used: Annotated[bool, Meta(description="Whether the step enters medians.")]
     excluded: Annotated[
-        str, Meta(description="Why not: first, last, warm-up, compiling, validation, outlier; empty when used.")
+        str,
+        Meta(
+            title="left out as",
+            description="Why not: first, last, warm-up, compiling, validation, outlier; empty when used.",
+        ),
     ]
     host_working_ns: Annotated[
         int | None,
@@ -49,11 +53,15 @@ class StepRow(Row, frozen=True, kw_only=True):
         Meta(description="Union of all device work inside the step [ns]. None when the device was not traced."),
     ]
     device_idle_ns: Annotated[int | None, Meta(description="Wall minus device_busy_ns [ns].")]
-    compute_busy_ns: Annotated[int | None, Meta(description="Union of compute rows [ns].")]
+    compute_busy_ns: Annotated[int | None, Meta(title="compute", description="Union of compute rows [ns].")]
     communication_busy_ns: Annotated[int | None, Meta(description="Union of communication rows [ns].")]
     copy_busy_ns: Annotated[int | None, Meta(description="Union of copy rows: memcpy, memset, DMA [ns].")]
-    exposed_communication_ns: Annotated[int | None, Meta(description="Communication while no compute ran [ns].")]
-    exposed_copy_ns: Annotated[int | None, Meta(description="Copies while neither compute nor communication ran [ns].")]
+    exposed_communication_ns: Annotated[
+        int | None, Meta(title="exposed comm.", description="Communication while no compute ran [ns].")
+    ]
+    exposed_copy_ns: Annotated[
+        int | None, Meta(title="exposed copies", description="Copies while neither compute nor communication ran [ns].")
+    ]
     host_device_overlap_ns: Annotated[
         int | None, Meta(description="Time when the device was busy and the host not blocked [ns].")
     ]
@@ -79,7 +87,8 @@ class StepRow(Row, frozen=True, kw_only=True):
     operators_ns: Annotated[
         int | None,
         Meta(
-            description="Other operators and calls on the host path, mostly the forward pass [ns]. Unknown where a device was traced."
+            title="forward and other",
+            description="Other operators and calls on the host path, mostly the forward pass [ns]. Unknown where a device was traced.",
         ),
     ] = None
     no_operator_ns: Annotated[
@@ -102,10 +111,10 @@ class GapRow(Row, frozen=True, kw_only=True):
     """One of the longest device idle gaps."""
 
     step: Annotated[int, Meta(description="Step that holds the gap.")]
-    start_ns: Annotated[int, Meta(description="Start since the file's first row [ns].")]
-    dur_ns: Annotated[int, Meta(description="Length [ns], clipped to the step.")]
+    start_ns: Annotated[int, Meta(title="at", description="Start since the file's first row [ns].")]
+    dur_ns: Annotated[int, Meta(title="length", description="Length [ns], clipped to the step.")]
     cause: Annotated[str, Meta(description="Cause that covers most of the gap.")]
-    cause_fraction: Annotated[float, Meta(description="Share of the gap that this cause covers.")]
+    cause_fraction: Annotated[float, Meta(title="of the gap", description="Share of the gap that this cause covers.")]
     host_row: Annotated[
         str | None, Meta(description="Innermost operator or annotation on the main thread in the middle of the gap.")
     ]
@@ -116,10 +125,14 @@ class GapOperatorRow(Row, frozen=True, kw_only=True):
 
     cause: Annotated[str, Meta(description="Slug of the cause; see docs/definitions.md.")]
     host_row: Annotated[
-        str, Meta(description="Innermost operator, of the main thread or else of an autograd thread; empty for none.")
+        str,
+        Meta(
+            title="operator",
+            description="Innermost operator, of the main thread or else of an autograd thread; empty for none.",
+        ),
     ]
     within: Annotated[str, Meta(description="Innermost annotation of the main thread, steps left out; empty for none.")]
-    gaps: Annotated[int, Meta(description="Idle pieces that it covers, wholly or in part.")]
+    gaps: Annotated[int, Meta(title="pieces", description="Idle pieces that it covers, wholly or in part.")]
     idle_ns: Annotated[int, Meta(description="Idle time [ns].")]
     idle_per_step_ns: Annotated[float, Meta(description="idle_ns over used steps [ns].")]
     idle_deviation_ns: Annotated[
@@ -134,9 +147,15 @@ class ThreadRow(Row, frozen=True, kw_only=True):
     role: Annotated[str, Meta(description="main, autograd, launch, data_loader, other.")]
     threads: Annotated[int, Meta(description="Threads of this role with rows in the trace.")]
     traced_ns: Annotated[
-        int, Meta(description="Median over used steps of the union of its operators and calls, waiting left out [ns].")
+        int,
+        Meta(
+            title="traced work",
+            description="Median over used steps of the union of its operators and calls, waiting left out [ns].",
+        ),
     ]
-    blocked_ns: Annotated[int, Meta(description="Median over used steps of the union of its waiting [ns].")]
+    blocked_ns: Annotated[
+        int, Meta(title="waiting", description="Median over used steps of the union of its waiting [ns].")
+    ]
 
 
 class ActionRow(Row, frozen=True, kw_only=True):
@@ -145,34 +164,38 @@ class ActionRow(Row, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="Name as recorded.")]
     kind: Annotated[str, Meta(description="action (Lightning), annotation, or module.")]
     count: Annotated[int, Meta(description="Spans that start inside used steps.")]
-    count_per_step: Annotated[float, Meta(description="Spans over used steps.")]
+    count_per_step: Annotated[float, Meta(title="count", description="Spans over used steps.")]
     host_total_ns: Annotated[int, Meta(description="Sum of span lengths [ns].")]
-    host_total_per_step_ns: Annotated[float, Meta(description="host_total_ns over used steps [ns].")]
-    host_p50_ns: Annotated[int, Meta(description="Median span [ns].")]
-    host_p90_ns: Annotated[int, Meta(description="90th percentile of spans [ns].")]
+    host_total_per_step_ns: Annotated[float, Meta(title="host span", description="host_total_ns over used steps [ns].")]
+    host_p50_ns: Annotated[int, Meta(title="p50", description="Median span [ns].")]
+    host_p90_ns: Annotated[int, Meta(title="p90", description="90th percentile of spans [ns].")]
     device_busy_ns: Annotated[
         int | None,
         Meta(
             description="Device busy time inside the spans [ns]: the part's own work in a synchronous window, whatever ran meanwhile otherwise."
         ),
     ]
-    device_busy_per_step_ns: Annotated[float | None, Meta(description="device_busy_ns over used steps [ns].")]
+    device_busy_per_step_ns: Annotated[
+        float | None, Meta(title="device busy meanwhile", description="device_busy_ns over used steps [ns].")
+    ]
 
 
 class OperatorRow(Row, frozen=True, kw_only=True):
     """One framework operator."""
 
-    name: Annotated[str, Meta(description="Operator name.")]
+    name: Annotated[str, Meta(title="operator", description="Operator name.")]
     count: Annotated[int, Meta(description="Calls that start inside used steps.")]
-    count_per_step: Annotated[float, Meta(description="Calls over used steps.")]
+    count_per_step: Annotated[float, Meta(title="calls", description="Calls over used steps.")]
     host_total_ns: Annotated[
         int, Meta(description="Sum of call durations [ns]; nested calls of the same operator count once.")
     ]
     host_self_ns: Annotated[int, Meta(description="Sum of durations less the operators directly inside [ns].")]
-    host_total_per_step_ns: Annotated[float, Meta(description="host_total_ns over used steps [ns].")]
-    host_self_per_step_ns: Annotated[float, Meta(description="host_self_ns over used steps [ns].")]
-    host_p50_ns: Annotated[int, Meta(description="Median call duration [ns].")]
-    host_p90_ns: Annotated[int, Meta(description="90th percentile of call durations [ns].")]
+    host_total_per_step_ns: Annotated[
+        float, Meta(title="host total", description="host_total_ns over used steps [ns].")
+    ]
+    host_self_per_step_ns: Annotated[float, Meta(title="host self", description="host_self_ns over used steps [ns].")]
+    host_p50_ns: Annotated[int, Meta(title="call p50", description="Median call duration [ns].")]
+    host_p90_ns: Annotated[int, Meta(title="call p90", description="90th percentile of call durations [ns].")]
     device_total_ns: Annotated[
         int | None,
         Meta(description="Sum of device rows launched inside the calls [ns]. None when no launch is linked."),
@@ -180,10 +203,14 @@ class OperatorRow(Row, frozen=True, kw_only=True):
     device_self_ns: Annotated[
         int | None, Meta(description="Sum of device rows launched directly by the operator [ns].")
     ]
-    device_total_per_step_ns: Annotated[float | None, Meta(description="device_total_ns over used steps [ns].")]
-    launches: Annotated[int | None, Meta(description="Device rows launched directly by the operator.")]
+    device_total_per_step_ns: Annotated[
+        float | None, Meta(title="device", description="device_total_ns over used steps [ns].")
+    ]
+    launches: Annotated[
+        int | None, Meta(title="launches (all)", description="Device rows launched directly by the operator.")
+    ]
     shapes: Annotated[int | None, Meta(description="Distinct input shapes. None when shapes were not recorded.")]
-    top_shape: Annotated[str | None, Meta(description="Most frequent input shapes.")]
+    top_shape: Annotated[str | None, Meta(title="most frequent shape", description="Most frequent input shapes.")]
     host_self_deviation_ns: Annotated[
         float | None, Meta(description="Standard deviation over used steps of host_self_ns per step [ns].")
     ] = None
