@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 import hpuprof
-from hpuprof.model.tables import MemoryPoint
+from hpuprof.model.tables import TABLES, MemoryPoint
 from hpuprof.render.html import to_html
-from hpuprof.report.model import TABLES, Report
+from hpuprof.report.model import Report
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_traces" / "hpu_g3_lazy_8_ranks"

@@ -15,8 +15,9 @@ from hpuprof.errors import InputError, TraceFormatError, UsageError
 from hpuprof.ingest.discover import Identity, TraceFile, identify, identity_inside
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.slice_table import SliceRow
+from hpuprof.model.tables import TABLES
 from hpuprof.render.table_files import Columns, check_table_target, pieces_of, table_file
-from hpuprof.report.model import TABLES, Report, ReportData
+from hpuprof.report.model import Report, ReportData
 from hpuprof.report.redact import Redactor, redact_reports
 
 SLICES = "slices"

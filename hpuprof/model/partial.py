@@ -10,56 +10,15 @@ import msgspec
 
 from hpuprof.model.collective_calls import PackedCalls
 from hpuprof.model.prediction import Prediction
-from hpuprof.model.tables import (
-    ActionRow,
-    DiagnosticRow,
-    EngineRow,
-    FileRow,
-    GapCauseRow,
-    GapOperatorRow,
-    GapRow,
-    IntelRow,
-    KernelRow,
-    LaunchRow,
-    MemoryPoint,
-    MemoryRow,
-    ModuleRow,
-    ObstacleRow,
-    OperatorRow,
-    OverlapRow,
-    PrecisionRow,
-    QueuePoint,
-    ShapeRow,
-    StepRow,
-    ThreadRow,
-)
+from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables
 
 
-class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
+class RankPartial(FileTables, frozen=True, kw_only=True):
     """One file's reduced tables. `sound`: whether its device rows allow conclusions; `inside`: identity it names itself."""
 
     file: FileRow
     inside: dict[str, int | str]
     sound: bool
-    steps: list[StepRow]
-    gap_causes: list[GapCauseRow]
-    gaps: list[GapRow]
-    gap_operators: list[GapOperatorRow]
-    threads: list[ThreadRow]
-    engines: list[EngineRow]
-    overlaps: list[OverlapRow]
-    actions: list[ActionRow]
-    operators: list[OperatorRow]
-    kernels: list[KernelRow]
-    launches: list[LaunchRow]
-    queue: list[QueuePoint]
-    memory: list[MemoryRow]
-    memory_points: list[MemoryPoint]
-    precision: list[PrecisionRow]
-    intel: list[IntelRow]
-    obstacles: list[ObstacleRow]
-    modules: list[ModuleRow]
-    shapes: list[ShapeRow]
     diagnostics: list[DiagnosticRow]
     prediction: Prediction | None = None
     calls: PackedCalls = PackedCalls()

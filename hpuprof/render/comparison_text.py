@@ -9,7 +9,7 @@ import msgspec
 
 from hpuprof.comparison.result import COMPARISON_VERSION, Change, Comparison, Part, Side
 from hpuprof.errors import InputError
-from hpuprof.model.schema import CAUSE_TEXT
+from hpuprof.render.column_words import CAUSE
 from hpuprof.render.formats import clean, duration, measured, percent
 from hpuprof.render.json import document
 from hpuprof.render.markdown import from_template
@@ -20,7 +20,6 @@ from hpuprof.render.text import lay_out, printed
 if TYPE_CHECKING:
     from rich.console import Console
 
-_CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 _STEP = {
     "wall_ns": "step time, mean",
     "host_working_ns": "host working",
@@ -167,11 +166,11 @@ def _noise(low: float | None, high: float | None, unit: str) -> str:
 
 def _name(change: Change) -> str:
     if change.group == "gap":
-        return _CAUSE.get(change.name, change.name)
+        return CAUSE.get(change.name, change.name)
     if change.group == "gap_operator" and change.match:
         cause = change.match.get("cause", "")
         rest = " ".join(w for w in (change.match.get("host_row"), change.match.get("within")) if w)
-        return f"{rest.replace('[pl][profile]', '') or 'nothing traced'} ({_CAUSE.get(cause, cause)})"
+        return f"{rest.replace('[pl][profile]', '') or 'nothing traced'} ({CAUSE.get(cause, cause)})"
     return change.name
 
 

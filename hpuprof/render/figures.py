@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.model.tables import StepRow, StepWaitRow
+from hpuprof.render.column_words import CAUSE
 from hpuprof.render.drawing import COLOURS, blank, heat_map, in_ms, label, recordings, same_recording
 from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
@@ -36,7 +36,7 @@ HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44", "no operat
 DEVICE_COLOURS = {"compute": "#228833", "exposed communication": "#aa3377", "exposed copy": "#66ccee"}
 CAUSE_COLOURS = dict(
     zip(
-        (cause.name.lower() for cause in CAUSE_TEXT),
+        CAUSE,
         (
             "#9aa5b1",
             "#5b3a8c",
@@ -56,7 +56,6 @@ CAUSE_COLOURS = dict(
     )
 )
 """One colour for each cause of device idle time, the same in every figure."""
-_CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 
 
 def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure | None:
@@ -89,8 +88,8 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
         found = [g for g in report.data.gaps if g.rank == rank and same_recording(g, lead) and g.start_ns < last]
         for gap in found:
             within = f"<br>in {label(gap.host_row)}" if gap.host_row else ""
-            bars.setdefault(f"idle: {_CAUSE[gap.cause]}", _Bars(CAUSE_COLOURS[gap.cause])).add(
-                gaps, gap.start_ns, gap.dur_ns, f"{duration(gap.dur_ns)} idle: {_CAUSE[gap.cause]}{within}"
+            bars.setdefault(f"idle: {CAUSE[gap.cause]}", _Bars(CAUSE_COLOURS[gap.cause])).add(
+                gaps, gap.start_ns, gap.dur_ns, f"{duration(gap.dur_ns)} idle: {CAUSE[gap.cause]}{within}"
             )
         if any(s.host_working_ns is not None for s in rows):
             lanes.append(host)
@@ -205,14 +204,14 @@ def engines(report: Report) -> go.Figure | None:
 
 def gap_causes(report: Report) -> go.Figure | None:
     """Device idle time by what the host did meanwhile, as shares of the step."""
-    found = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in _CAUSE]
+    found = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in CAUSE]
     shown = sorted(((v, n) for n, v in found if v and v >= SMALLEST_SHARE), key=lambda pair: (-pair[0], pair[1]))
     if not shown:
         return None
     figure = blank(height=110 + 26 * len(shown), showlegend=False)
     figure.add_bar(
         orientation="h",
-        y=[_CAUSE[n] for _, n in shown],
+        y=[CAUSE[n] for _, n in shown],
         x=[_pc(v) for v, _ in shown],
         text=[percent(v) for v, _ in shown],
         textposition="outside",
@@ -456,7 +455,7 @@ def _device_parts(step: StepRow, idle: dict[tuple[int, int], list[tuple[str, int
     )
     busy = [(name, value or 0, DEVICE_COLOURS[name]) for name, value in kinds]
     causes = sorted(idle.get((step.rank, step.step), []), key=lambda pair: (-pair[1], pair[0]))
-    return busy + [(f"idle: {_CAUSE[cause]}", ns, CAUSE_COLOURS[cause]) for cause, ns in causes]
+    return busy + [(f"idle: {CAUSE[cause]}", ns, CAUSE_COLOURS[cause]) for cause, ns in causes]
 
 
 def _steps(report: Report) -> dict[int, list[StepRow]]:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpuprof.render.html_blocks import (
-    budget_table,
-    could_not_say_block,
-    detail_blocks,
-    graph_mode_block,
-    rank_blocks,
-    step_blocks,
-    tiles,
-)
+from hpuprof.render.html_blocks import blocks, budget_table, tiles
 from hpuprof.render.html_tables import Block, HtmlTable, with_charts
 from hpuprof.render.page import fill_page
 from hpuprof.render.sections import gates
@@ -38,14 +30,8 @@ def to_html(report: Report) -> str:
     from hpuprof.render.figures import all_figures
 
     figures = all_figures(report)
-    blocks = [
-        *step_blocks(report),
-        *detail_blocks(report),
-        *rank_blocks(report),
-        graph_mode_block(report),
-        *could_not_say_block(report),
-    ]
-    kept = with_charts(blocks, set(figures))
+    found = blocks(report)
+    kept = with_charts(found, set(figures))
     contents = [("findings", "What to do")] if report.findings else []
     contents += [("step-budget", "Step budget"), *((b.name, b.title) for b in kept), ("definitions", "Definitions")]
     return fill_page(
@@ -61,7 +47,7 @@ def to_html(report: Report) -> str:
         gates=HtmlTable.of_section(gates(report.data.gates), "gates"),
         blocks=kept,
         terms=[Term(m.name, m.definition, m.population) for m in report.data.metrics],
-        meanings=_meanings(blocks),
+        meanings=_meanings(found),
         lead=lead_recording(report.data),
     )
 

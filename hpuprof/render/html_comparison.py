@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hpuprof.comparison.result import Change, Comparison
+from hpuprof.render.column_words import described
 from hpuprof.render.comparison_figures import compared_step_times
 from hpuprof.render.comparison_text import compare_sections
 from hpuprof.render.formats import duration
-from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, meanings, with_charts
+from hpuprof.render.html_tables import Block, Cell, Chart, Column, HtmlTable, with_charts
 from hpuprof.render.page import fill_page
 
 TOP = 500
@@ -99,7 +100,7 @@ def _sorted_times(c: Comparison) -> HtmlTable | None:
 
 def _terms(c: Comparison) -> list[tuple[str, str]]:
     """Return what the columns mean."""
-    told = meanings(Change)
+    told = described(Change)
     return [
         ("A, B", "The value of each side. Times and counts of parts, operators and kernels are per step."),
         ("change", "B less A; of shares, in percentage points."),
@@ -110,6 +111,6 @@ def _terms(c: Comparison) -> list[tuple[str, str]]:
         ),
         (
             "verdict",
-            f"{told['verdict']} A change counts from {100 * c.threshold:g} % on, and when the interval leaves out zero.",
+            f"{told['verdict'].meaning} A change counts from {100 * c.threshold:g} % on, and when the interval leaves out zero.",
         ),
     ]

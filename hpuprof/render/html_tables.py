@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
 
-from hpuprof.model.schema import CAUSE_TEXT
-from hpuprof.render.formats import duration, number, percent, shorten, size
+from hpuprof.render.column_words import described, format_of, named
+from hpuprof.render.formats import number, shorten
 from hpuprof.render.section import Section
+from hpuprof.render.table_view import View
 
-TOP = 500
-"""Rows of a table of names that enter the page."""
-_CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
+LONGEST_NAME = 90
+"""Characters of a name in a cell of the page; longer ones lose their middle."""
 _SAYS_NOTHING: dict[str, tuple[Any, ...]] = {"window": ("0",)}
-_Format = Callable[[Any], str]
 
 
 @dataclass(frozen=True)
@@ -64,38 +63,42 @@ class HtmlTable:
         return HtmlTable(name, section.title if title is None else title, columns, rows, section.note)
 
     @staticmethod
-    def of_rows(name: str, title: str, rows: Sequence[Any], headers: Mapping[str, str], **how: Any) -> HtmlTable | None:
-        """Return rows of a report's table as a table: `headers` names its columns and what they are called.
+    def of_view(view: View, rows: Sequence[Any], *, whose: str = "") -> HtmlTable | None:
+        """Return rows of a report's table as its view shows them on the page, or None without rows.
 
-        Columns that say nothing are left out, unknown ones are named in the note. More than `top` rows (500) are cut, and the
-        note says so.
+        Columns that say nothing are left out, unknown ones are named in the note. Rows past the view's number are cut,
+        and the note says so.
         """
-        top, note = how.pop("top", TOP), how.pop("note", "")
         if not rows:
             return None
-        told = meanings(type(rows[0]))
-        kept = [(column, header, _format(column)) for column, header in headers.items()]
-        unknown = [h for column, h, _ in kept if all(getattr(r, column) is None for r in rows[:top])]
-        kept = [
-            s for s in kept if any(getattr(r, s[0]) not in _SAYS_NOTHING.get(s[0], (None, "", [])) for r in rows[:top])
-        ]
-        if unknown:
-            note = f"{note} Unknown in this recording: {', '.join(unknown)}.".strip()
-        cells = tuple(tuple(_cell(getattr(r, column), form) for column, _, form in kept) for r in rows[:top])
-        numeric = [all(not isinstance(line[i].key, str) for line in cells) for i in range(len(kept))]
-        cells = tuple(
-            tuple(replace(c, text="unknown") if n and c.key is None else c for c, n in zip(line, numeric, strict=True))
-            for line in cells
-        )
+        row: type[msgspec.Struct] = type(rows[0])
+        words, headers, shown = described(row), view.headers(row, page=True), rows[: view.page_top]
+        values = {column: [getattr(r, column) for r in shown] for column in headers}
+        unknown = [h for column, h in headers.items() if all(v is None for v in values[column])]
+        kept = [c for c in headers if any(v not in _SAYS_NOTHING.get(c, (None, "", [])) for v in values[c])]
+        cells = [_cells(values[column], format_of(column)) for column in kept]
         columns = tuple(
-            Column(header, told[column], is_number)
-            for (column, header, _), is_number in zip(kept, numeric, strict=True)
+            Column(headers[c], words[c].meaning, all(not isinstance(cell.key, str) for cell in column))
+            for c, column in zip(kept, cells, strict=True)
         )
-        if len(rows) > top:
-            cut = f"The first {number(top)} of {number(len(rows))} rows; `--json` and `hpuprof export` have all."
-            note = f"{note} {cut}".strip()
-        how = {"sorts": len(rows) > 1, "filters": len(rows) > 12, **how}
-        return HtmlTable(name, title, columns, cells, note, **how)
+        notes = [view.page_note]
+        if unknown:
+            notes.append(f"Unknown in this recording: {', '.join(unknown)}.")
+        if len(rows) > len(shown):
+            cut = f"The first {number(len(shown))} of {number(len(rows))} rows"
+            notes.append(f"{cut}; `--json` and `hpuprof export` have all.")
+        title = (view.page_title or view.title) + ("" if view.every else whose)
+        return HtmlTable(
+            view.id or f"{view.table}-table",
+            title,
+            columns,
+            tuple(zip(*cells, strict=True)),
+            " ".join(note for note in notes if note),
+            sorts=len(rows) > 1,
+            filters=len(rows) > 12,
+            folded=view.folded,
+            on_screen=view.on_screen,
+        )
 
 
 @dataclass(frozen=True)
@@ -151,79 +154,20 @@ def with_charts(blocks: Sequence[Block], drawn: set[str]) -> list[Block]:
     return [block for block in kept if not block.empty]
 
 
-def _cell(value: Any, form: _Format) -> Cell:
+def _cells(values: Sequence[Any], form: Callable[[Any], str]) -> list[Cell]:
+    """Return a column's cells; what is unknown among numbers says so."""
+    cells = [_cell(value, form) for value in values]
+    if any(isinstance(cell.key, str) for cell in cells):
+        return cells
+    return [replace(cell, text="unknown") if cell.key is None else cell for cell in cells]
+
+
+def _cell(value: Any, form: Callable[[Any], str]) -> Cell:
     if value is None:
         return Cell("")
     if isinstance(value, bool):
         return Cell("yes" if value else "no", int(value))
-    text = form(value)
+    text = shorten(form(value), LONGEST_NAME) if form is named else form(value)
     if isinstance(value, (int, float)):
         return Cell(text, value)
-    return Cell(text, text.lower(), value if form is _name and text != value else "")
-
-
-def _format(column: str) -> _Format:
-    if column in _FORMATS:
-        return _FORMATS[column]
-    for suffix, form in (("_ns", duration), ("_fraction", percent), ("bandwidth", _rate), ("bytes", size)):
-        if column.endswith(suffix):
-            return form
-    return _text
-
-
-def _text(value: Any) -> str:
-    return number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
-
-
-def _rate(value: float) -> str:
-    return f"{size(value)}/s"
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.6g}"
-
-
-def _name(value: str) -> str:
-    return shorten(value.removeprefix("[pl][profile]"), 90)
-
-
-def _cause(value: str) -> str:
-    return _CAUSE.get(value, value)
-
-
-_FORMATS: dict[str, _Format] = {
-    **dict.fromkeys(("rank", "step", "last_rank"), str),
-    **dict.fromkeys(
-        (
-            "name",
-            "path",
-            "module",
-            "module_path",
-            "where",
-            "python_line",
-            "signature",
-            "host_row",
-            "within",
-            "top_shape",
-            "call",
-        ),
-        _name,
-    ),
-    **dict.fromkeys(("host_name", "host"), _name),
-    **dict.fromkeys(("cause", "top_cause"), _cause),
-    **dict.fromkeys(("fraction", "fraction_of_a", "fraction_of_b"), percent),
-    **dict.fromkeys(("value", "low", "high"), _plain),
-    "blockers": ", ".join,
-}
-"""Formats of columns whose name ends in no unit."""
-
-
-def meanings(row: type[msgspec.Struct]) -> dict[str, str]:
-    """Return what each column of a row means."""
-    found = {}
-    for column, hint in get_type_hints(row, include_extras=True).items():
-        if get_origin(hint) is Annotated:
-            found[column] = next((m.description or "" for m in get_args(hint)[1:] if isinstance(m, msgspec.Meta)), "")
-        else:
-            found[column] = ""
-    return found
+    return Cell(text, text.lower(), value if form is named and text != value else "")

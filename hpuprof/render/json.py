@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from hpuprof.errors import InputError
+from hpuprof.model.tables import TABLES
 from hpuprof.report.model import SCHEMA_VERSION, Report, ReportData
 
 
@@ -16,9 +17,9 @@ def dumps(report: Report) -> str:
 
 
 def document(data: msgspec.Struct) -> str:
-    """Return a structure as one JSON document, one line per row of its lists, ending in a newline."""
+    """Return a structure as one JSON document, one line per row of its lists, tables last, ending in a newline."""
     parts = []
-    for name in data.__struct_fields__:
+    for name in sorted(data.__struct_fields__, key=lambda name: TABLES.index(name) if name in TABLES else -1):
         value = getattr(data, name)
         if isinstance(value, list) and value:
             rows = ",\n    ".join(msgspec.json.encode(row).decode() for row in value)

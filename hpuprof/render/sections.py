@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from dataclasses import replace
 
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.model.prediction import GraphMode, Interval
-from hpuprof.model.schema import CAUSE_TEXT
-from hpuprof.model.tables import DiagnosticRow, RankRow, Row
-from hpuprof.render.formats import clean, duration, measured, number, percent, size
-from hpuprof.render.rank_sections import across_ranks
+from hpuprof.model.tables import DiagnosticRow, ModuleRow, ObstacleRow, RankRow
+from hpuprof.render.column_words import CAUSE
+from hpuprof.render.formats import clean, duration, measured, percent
 from hpuprof.render.section import Section
+from hpuprof.render.table_view import is_of
+from hpuprof.render.views import VIEWS
 from hpuprof.report.headline_metrics import IDLE
 from hpuprof.report.model import GateResult, Report, ReportData
 from hpuprof.report.recordings import lead_recording
@@ -19,9 +20,12 @@ from hpuprof.report.recordings import lead_recording
 TOP = 10
 SMALLEST_SHARE = 0.0005
 """Causes of less idle time than this share of the step would show as 0.0 %."""
-R = TypeVar("R", bound=Row)
-_CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
-
+_CLOCK_NOTE = {
+    "collective": "Clocks of hosts estimated from collectives.",
+    "raw": "Stamps of all hosts taken as they are.",
+    "manifest": "Clocks of hosts from the manifest.",
+    "one host": "All on one host's clock.",
+}
 
 BUDGET = (
     ("step_time_p50", "step time, median"),
@@ -61,21 +65,22 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
         _budget(report),
         causes(report),
         _ranks(data),
-        *across_ranks(data, top),
+        _waiting(data, top),
+        _view("collectives", data, lead, top),
+        _view("process_groups", data, lead, top),
+        _clocks(data, top),
         recorded_on(data),
     ]
     if lead:
         found += [
-            _gaps(data, lead, top),
+            _view("gaps", data, lead, top),
             _actions(data, lead, top),
-            _operators(data, lead, top),
-            _kernels(data, lead, top),
-            _engines(data, lead),
-            _overlaps(data, lead),
-            _precision(data, lead),
+            *(_view(n, data, lead, top) for n in ("operators", "kernels", "engines", "overlaps", "precision")),
+            _obstacles(data, lead, top),
+            _modules(data, lead, top),
+            *(_view(n, data, lead, top) for n in ("launches", "threads", "memory")),
+            intel(data, lead),
         ]
-        found += [_obstacles(data, lead, top), _modules(data, lead, top)]
-        found += [_launches(data, lead), _threads(data, lead), _memory(data, lead), intel(data, lead)]
     return [section for section in found if section and section.rows]
 
 
@@ -114,17 +119,14 @@ def graph_options(graph: GraphMode, top: int | None = None) -> Section:
     )
 
 
-def is_of(row: Row, lead: RankRow) -> bool:
-    """Whether a row belongs to a recording."""
-    return (row.rank, row.stage, row.action, row.window) == (lead.rank, lead.stage, lead.action, lead.window)
+def _view(name: str, data: ReportData, lead: RankRow | None, top: int | None) -> Section | None:
+    view = VIEWS[name]
+    return view.section(view.rows(data, lead), top=top, whose=whose(data, lead))
 
 
-def _of(rows: Sequence[R], lead: RankRow) -> list[R]:
-    return [r for r in rows if is_of(r, lead)]
-
-
-def _whose(data: ReportData, lead: RankRow) -> str:
-    return f", rank {lead.rank}" if len(data.ranks) > 1 else ""
+def whose(data: ReportData, lead: RankRow | None) -> str:
+    """Return what stands behind titles of tables of one recording: its rank, where the report has several."""
+    return f", rank {lead.rank}" if lead and len(data.ranks) > 1 else ""
 
 
 def gates(results: Sequence[GateResult]) -> Section:
@@ -147,35 +149,29 @@ def causes(report: Report) -> Section:
     """Return device idle time by cause."""
     metrics = [(cause.name.lower(), report.metrics[name].value) for cause, name in IDLE.items()]
     shown = sorted(((v, n) for n, v in metrics if v), key=lambda pair: (-pair[0], pair[1]))
-    rows = tuple((_CAUSE[name], percent(value)) for value, name in shown if value >= SMALLEST_SHARE)
+    rows = tuple((CAUSE[name], percent(value)) for value, name in shown if value >= SMALLEST_SHARE)
     return Section("Device idle, by what the host did meanwhile", ("cause", "share of step"), rows, "lr")
 
 
 def _ranks(data: ReportData) -> Section | None:
-    if len(data.ranks) < 2:
-        return None
-    rows = []
-    for r in data.ranks[:64]:
-        who = " ".join(w for w in (str(r.rank), r.stage, r.action) if w) + (f" #{r.window}" if r.window != "0" else "")
-        rows.append(
-            (
-                who,
-                duration(r.step_p50_ns),
-                percent(r.host_working_fraction),
-                percent(r.input_fraction),
-                percent(r.device_busy_fraction),
-                percent(r.exposed_communication_fraction),
-                r.bound,
-            )
-        )
-    note = f"{len(data.ranks) - 64} more in --json." if len(data.ranks) > 64 else ""
-    return Section(
-        "Ranks",
-        ("rank", "step p50", "host work", "input", "dev busy", "exp. comm", "bound"),
-        tuple(rows),
-        "lrrrrrl",
-        note,
-    )
+    view, rows = VIEWS["ranks"], data.ranks
+    return None if len(rows) < 2 else view.section(rows, top=None, note=_rest(len(rows), view.top))
+
+
+def _rest(rows: int, shown: int | None, what: str = "more") -> str:
+    return "" if shown is None or rows <= shown else f"{rows - shown} {what} in --json."
+
+
+def _waiting(data: ReportData, top: int | None) -> Section | None:
+    rows = [r for r in data.rank_waits if r.waiting_ns is not None]
+    rows.sort(key=lambda r: (-(r.blame_ns or 0), r.rank))
+    clock = _CLOCK_NOTE.get(rows[0].clock or "", "") if rows else ""
+    return VIEWS["rank_waits"].section(rows, top=top, note=f"{clock} {_rest(len(rows), top, 'more ranks')}".rstrip())
+
+
+def _clocks(data: ReportData, top: int | None) -> Section | None:
+    rows = data.clocks
+    return None if len(rows) < 2 else VIEWS["clocks"].section(rows, top=top, note=_rest(len(rows), top))
 
 
 def recorded_on(data: ReportData) -> Section | None:
@@ -188,24 +184,7 @@ def recorded_on(data: ReportData) -> Section | None:
     return Section("Recorded on", ("device", "mode", "steps from", "name"), rows, "llll")
 
 
-def _gaps(data: ReportData, lead: RankRow, top: int | None) -> Section:
-    gaps = sorted(_of(data.gaps, lead), key=lambda g: (-g.dur_ns, g.start_ns))[:top]
-    rows = tuple(
-        (
-            str(g.step),
-            duration(g.start_ns),
-            duration(g.dur_ns),
-            f"{_CAUSE[g.cause]} ({percent(g.cause_fraction)})",
-            clean(g.host_row or "").removeprefix("[pl][profile]"),
-        )
-        for g in gaps
-    )
-    return Section(
-        f"Longest device idle gaps{_whose(data, lead)}", ("step", "at", "length", "cause", "host row"), rows, "rrrll"
-    )
-
-
-def _actions(data: ReportData, lead: RankRow, top: int | None) -> Section:
+def _actions(data: ReportData, lead: RankRow, top: int | None) -> Section | None:
     # What an action costs on the device shows in a synchronous window only.
     drained = next(
         (
@@ -215,7 +194,7 @@ def _actions(data: ReportData, lead: RankRow, top: int | None) -> Section:
         ),
         None,
     )
-    whose = next(
+    of = next(
         (
             r
             for r in data.ranks
@@ -224,141 +203,15 @@ def _actions(data: ReportData, lead: RankRow, top: int | None) -> Section:
         ),
         lead,
     )
-    rows = tuple(
-        (
-            clean(a.name).removeprefix("[pl][profile]"),
-            number(a.count_per_step),
-            duration(a.host_total_per_step_ns),
-            duration(a.device_busy_per_step_ns),
-        )
-        for a in _of(data.actions, whose)[:top]
-    )
-    note = "From the synchronous window: an action's span covers its device work." if whose is not lead else ""
-    header = ("name", "count", "host span", "device busy meanwhile")
-    return Section(f"Actions, annotations and modules, per step{_whose(data, lead)}", header, rows, "lrrr", note)
-
-
-def _operators(data: ReportData, lead: RankRow, top: int | None) -> Section:
-    rows = tuple(
-        (
-            clean(o.name),
-            number(o.count_per_step),
-            duration(o.host_total_per_step_ns),
-            duration(o.host_self_per_step_ns),
-            duration(o.device_total_per_step_ns),
-        )
-        for o in _of(data.operators, lead)[:top]
-    )
-    return Section(
-        f"Operators, per step{_whose(data, lead)}",
-        ("operator", "calls", "host total", "host self", "device"),
-        rows,
-        "lrrrr",
-    )
-
-
-def _kernels(data: ReportData, lead: RankRow, top: int | None) -> Section:
-    rows = tuple(
-        (
-            clean(k.name),
-            k.engine,
-            number(k.count_per_step),
-            duration(k.total_per_step_ns),
-            duration(k.p50_ns),
-            duration(k.p90_ns),
-        )
-        for k in _of(data.kernels, lead)[:top]
-    )
-    return Section(
-        f"Kernels and copies, per step{_whose(data, lead)}",
-        ("name", "engine", "count", "total", "p50", "p90"),
-        rows,
-        "llrrrr",
-    )
-
-
-def _engines(data: ReportData, lead: RankRow) -> Section:
-    rows = tuple(
-        (e.engine, str(e.lanes), number(e.rows_per_step), duration(e.busy_ns), percent(e.busy_fraction))
-        for e in _of(data.engines, lead)
-        if not e.lane
-    )
-    return Section(
-        f"Engines, per step{_whose(data, lead)}", ("engine", "lanes", "rows", "busy", "share of step"), rows, "lrrrr"
-    )
-
-
-def _launches(data: ReportData, lead: RankRow) -> Section:
-    rows = tuple(
-        (
-            clean(x.call),
-            number(x.count_per_step),
-            duration(x.host_p50_ns),
-            duration(x.latency_p50_ns),
-            percent(x.short_fraction),
-        )
-        for x in _of(data.launches, lead)[:5]
-    )
-    return Section(
-        f"Launches, per step{_whose(data, lead)}",
-        ("call", "count", "call p50", "latency p50", "rows < call"),
-        rows,
-        "lrrrr",
-    )
-
-
-def _overlaps(data: ReportData, lead: RankRow) -> Section:
-    rows = tuple(
-        (f"{o.engine_a} and {o.engine_b}", duration(o.overlap_ns), percent(o.fraction_of_a), percent(o.fraction_of_b))
-        for o in _of(data.overlaps, lead)
-        if o.overlap_ns
-    )
-    return Section(
-        f"Engines at once, per step{_whose(data, lead)}",
-        ("engines", "both busy", "of first", "of second"),
-        rows,
-        "lrrr",
-    )
-
-
-def _threads(data: ReportData, lead: RankRow) -> Section:
-    rows = tuple(
-        (t.role, str(t.threads), duration(t.traced_ns), duration(t.blocked_ns)) for t in _of(data.threads, lead)
-    )
-    return Section(
-        f"Host threads, per step{_whose(data, lead)}", ("role", "threads", "traced work", "waiting"), rows, "lrrr"
-    )
-
-
-def _precision(data: ReportData, lead: RankRow) -> Section:
-    rows = tuple(
-        (p.engine, clean(p.dtype), duration(p.busy_ns), percent(p.fraction)) for p in _of(data.precision, lead)
-    )
-    return Section(
-        f"Compute by data type{_whose(data, lead)}", ("engine", "type", "busy in used steps", "share"), rows, "llrr"
-    )
-
-
-def _memory(data: ReportData, lead: RankRow) -> Section:
-    rows = tuple(
-        (
-            m.space,
-            number(m.samples),
-            size(m.peak_allocated_bytes),
-            size(m.peak_reserved_bytes),
-            size(m.allocated_bytes),
-            size(m.freed_bytes),
-        )
-        for m in _of(data.memory, lead)
-    )
-    header = ("space", "samples", "peak allocated", "peak reserved", "allocations", "frees")
-    return Section(f"Memory, whole file{_whose(data, lead)}", header, rows, "lrrrrr")
+    note = "From the synchronous window: an action's span covers its device work." if of is not lead else ""
+    view = VIEWS["actions"]
+    return view.section(view.rows(data, of), top=top, whose=whose(data, lead), note=note)
 
 
 def intel(data: ReportData, lead: RankRow | None) -> Section:
     """Return the quantities of Intel's own tool."""
     rows = []
-    for i in _of(data.intel, lead) if lead else []:
+    for i in (i for i in data.intel if lead and is_of(i, lead)):
         rows = [
             ("device ratio (D / W)", percent(i.device_ratio)),
             ("device/host overlap degree", percent(i.overlap_degree)),
@@ -374,53 +227,39 @@ def intel(data: ReportData, lead: RankRow | None) -> Section:
     return Section("As habana_perf_tool counts", ("", "value"), tuple(rows), "lr", note)
 
 
-def _obstacles(data: ReportData, lead: RankRow, top: int | None) -> Section:
-    mine = _of(data.obstacles, lead)
-    lines = any(o.python_line for o in mine[:top])
-    rows = tuple(
-        (
-            o.code,
-            o.severity,
-            clean(o.module),
-            number(o.per_step),
-            clean((o.text if o.code in ("HP307", "HP308", "HP309") else o.where).replace("aten::", "")),
-            *([clean((o.python_line or "").rpartition("/")[2])] if lines else []),
-        )
-        for o in mine[:top]
-    )
-    step = next((m for m in _of(data.modules, lead) if m.depth < 0), None)
-    if step and not rows:
-        rows = (("–", "–", step.module, "0", "nothing seen"),)
-    note = ""
+def whole_step(data: ReportData, lead: RankRow | None) -> ModuleRow | None:
+    """Return the row that speaks of the step as a whole."""
+    return next((m for m in data.modules if lead and is_of(m, lead) and m.depth < 0), None)
+
+
+def looked_for(step: ModuleRow | None) -> list[str]:
+    """Return which obstacles were looked for and not seen, and which a recording cannot show."""
+    found = []
     if step and step.not_seen:
-        note = f"Looked for and not seen in {step.calls} steps, which proves nothing for others: {', '.join(step.not_seen)}."
+        codes = ", ".join(step.not_seen)
+        found.append(f"Looked for and not seen in {step.calls} steps, which proves nothing for others: {codes}.")
     if step and step.not_checked:
-        note += f" This recording cannot show {', '.join(step.not_checked)}."
-    return Section(
-        f"What stands in the way of graph mode{_whose(data, lead)}",
-        ("code", "severity", "module", "per step", "where", *(["line"] if lines else [])),
-        rows,
-        "lllrll"[: 5 + lines],
-        note.strip(),
-    )
+        found.append(f"This recording cannot show {', '.join(step.not_checked)}.")
+    return found
 
 
-def _modules(data: ReportData, lead: RankRow, top: int | None) -> Section:
-    mine = [m for m in _of(data.modules, lead) if m.source in ("python", "range", "annotation") and m.depth >= 0]
-    rows = tuple(
-        (
-            clean(m.module_path),
-            number(m.calls_per_step),
-            m.capturable,
-            duration(m.host_per_step_ns),
-            number(m.launches_per_step),
-            number(m.signatures),
-            number(m.max_graphs),
-        )
-        for m in mine[:top]
-    )
-    header = ("module", "calls", "capturable", "host", "launches", "signatures", "graphs")
-    return Section(f"Modules, forward and backward, per step{_whose(data, lead)}", header, rows, "lrlrrrr")
+def _obstacles(data: ReportData, lead: RankRow, top: int | None) -> Section | None:
+    view, step = VIEWS["obstacles"], whole_step(data, lead)
+    rows, note = view.rows(data, lead), " ".join(looked_for(step))
+    if any(o.python_line for o in rows[:top]):
+        view = replace(view, columns=f"{view.columns} file_line=line")
+    section = view.section(rows, top=top, whose=whose(data, lead), note=note)
+    if section is None and step:
+        header = tuple(view.headers(ObstacleRow).values())
+        nothing = ("–", "–", step.module, "0", "nothing seen")
+        section = Section(f"{view.title}{whose(data, lead)}", header, (nothing,), "lllrl", note)
+    return section
+
+
+def _modules(data: ReportData, lead: RankRow, top: int | None) -> Section | None:
+    view = VIEWS["modules"]
+    rows = [m for m in view.rows(data, lead) if m.source in ("python", "range", "annotation")]
+    return view.section(rows, top=top, whose=whose(data, lead))
 
 
 def could_not_say(report: Report) -> list[str]:

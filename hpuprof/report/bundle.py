@@ -17,27 +17,10 @@ import numpy as np
 from hpuprof.ingest.discover import Identity
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
-from hpuprof.model.tables import Row
+from hpuprof.model.tables import LATE_TABLES, Row
 
 Result = PackedPartial | FailedFile
 _R = TypeVar("_R", bound=Row)
-
-LATE_TABLES = (
-    "gap_causes",
-    "gaps",
-    "engines",
-    "overlaps",
-    "actions",
-    "operators",
-    "kernels",
-    "queue",
-    "memory_points",
-    "gap_operators",
-    "obstacles",
-    "modules",
-    "shapes",
-)
-"""Tables of which nothing but the report's rows is needed across ranks; they are not held while ranks are combined."""
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,14 @@ from hpuprof.model.clock import GivenClock
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
-from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
+from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
 from hpuprof.ranks.rank_tables import across_ranks, build_rank_metrics
 from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.headline_metrics import IDLE, build_metrics
-from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
+from hpuprof.report.model import SCHEMA_VERSION, Headline, ReportData
 from hpuprof.report.recordings import places
 
-_PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
 _DIGITS = 9  # of a window's number
 _R = TypeVar("_R", bound=Row)
 
@@ -54,10 +53,10 @@ def combine(
         key=lambda pair: (_order(pair[0]), pair[1].file.path),
     )
     failed = sorted((part for part in parts if isinstance(part, FailedFile)), key=lambda f: (f.path, f.message))
-    shown, cut = shown_rows(done, _PER_FILE, table_rows)
+    shown, cut = shown_rows(done, FILE_TABLES, table_rows)
     tables: dict[str, list[Any]] = {
         name: [row for i, (who, part) in enumerate(done) if i in shown[name] for row in stamped(part, name, who)]
-        for name in _PER_FILE
+        for name in FILE_TABLES
     }
     file_rows = [msgspec.structs.replace(_stamped(part.file, who), provenance=who.provenance) for who, part in done]
     chosen = next(iter(places(who for who, _ in done)), ("", ""))

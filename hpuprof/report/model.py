@@ -10,36 +10,7 @@ from msgspec import Meta
 from hpuprof.errors import UsageError
 from hpuprof.model.metrics import Metric
 from hpuprof.model.prediction import GraphMode
-from hpuprof.model.tables import (
-    ActionRow,
-    ClockRow,
-    CollectiveRow,
-    DiagnosticRow,
-    EngineRow,
-    FileRow,
-    GapCauseRow,
-    GapOperatorRow,
-    GapRow,
-    IntelRow,
-    KernelRow,
-    LaunchRow,
-    MemoryPoint,
-    MemoryRow,
-    ModuleRow,
-    ObstacleRow,
-    OperatorRow,
-    OverlapRow,
-    PrecisionRow,
-    ProcessGroupRow,
-    QueuePoint,
-    RankRow,
-    RankWaitRow,
-    Row,
-    ShapeRow,
-    StepRow,
-    StepWaitRow,
-    ThreadRow,
-)
+from hpuprof.model.tables import ROWS, TABLES, Row, Tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +55,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     text: Annotated[str, Meta(description="Why, in words.")]
 
 
-class ReportData(msgspec.Struct, frozen=True, kw_only=True):
+class ReportData(Tables, frozen=True, kw_only=True):
     """Everything that hpuprof knows of a run: what `--json` prints and `read_report` reads."""
 
     schema_version: Annotated[int, Meta(description="Version of this schema.")]
@@ -93,65 +64,9 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[Metric]
     findings: list[Finding]
     graph_mode: GraphMode
-    diagnostics: list[DiagnosticRow]
-    files: list[FileRow]
-    ranks: list[RankRow]
-    steps: list[StepRow]
-    gap_causes: list[GapCauseRow]
-    gaps: list[GapRow]
-    threads: list[ThreadRow]
-    engines: list[EngineRow]
-    overlaps: list[OverlapRow]
-    actions: list[ActionRow]
-    operators: list[OperatorRow]
-    kernels: list[KernelRow]
-    launches: list[LaunchRow]
-    queue: list[QueuePoint]
-    memory: list[MemoryRow]
-    precision: list[PrecisionRow]
-    intel: list[IntelRow]
-    obstacles: list[ObstacleRow] = []
-    modules: list[ModuleRow] = []
-    shapes: list[ShapeRow] = []
-    gates: Annotated[list[GateResult], Meta(description="Gates evaluated; empty when none were asked for.")] = []
-    gap_operators: list[GapOperatorRow] = []
-    clocks: list[ClockRow] = []
-    process_groups: list[ProcessGroupRow] = []
-    collectives: list[CollectiveRow] = []
-    rank_waits: list[RankWaitRow] = []
-    step_waits: list[StepWaitRow] = []
-    memory_points: list[MemoryPoint] = []
-
-
-TABLES: tuple[str, ...] = (
-    "diagnostics",
-    "files",
-    "ranks",
-    "steps",
-    "gap_causes",
-    "gaps",
-    "gap_operators",
-    "threads",
-    "engines",
-    "overlaps",
-    "actions",
-    "operators",
-    "kernels",
-    "launches",
-    "queue",
-    "memory",
-    "memory_points",
-    "precision",
-    "intel",
-    "obstacles",
-    "modules",
-    "shapes",
-    "clocks",
-    "process_groups",
-    "collectives",
-    "rank_waits",
-    "step_waits",
-)
+    gates: Annotated[list[GateResult], Meta(description="Gates evaluated; empty when none were asked for.")] = (
+        msgspec.field(default_factory=list)
+    )
 
 
 class Report:
@@ -210,7 +125,7 @@ class Report:
 
         if name not in self._frames:
             rows = getattr(self.data, name)
-            columns = list(_row_type(name).__struct_fields__)
+            columns = list(ROWS[name].__struct_fields__)
             frame = pd.DataFrame([[getattr(r, c) for c in columns] for r in rows], columns=columns)
             for column in columns:
                 # Integers with unknowns stay integers: float would turn ns into guesses.
@@ -231,10 +146,3 @@ class Report:
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *TABLES]
-
-
-def _row_type(table: str) -> type[msgspec.Struct]:
-    from typing import get_args, get_type_hints
-
-    row: type[msgspec.Struct] = get_args(get_type_hints(ReportData)[table])[0]
-    return row

@@ -15,7 +15,7 @@ from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.tables import MemoryPoint, MemoryRow, StepWaitRow
 from hpuprof.pipeline import reduce_file
 from hpuprof.render.json import dumps
-from hpuprof.report.bundle import LATE_TABLES, Bundle, Gatherer, cut_to_ranks, own_work_ns, shown_rows
+from hpuprof.report.bundle import Bundle, Gatherer, cut_to_ranks, own_work_ns, shown_rows
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report
 
@@ -203,10 +203,12 @@ def test_a_cut_is_told_and_changes_no_number():
         assert len(rows) < 100 + max(p.rows(name) for p in packed)
 
 
-def test_late_tables_are_tables():
+def test_tables_of_a_file_are_those_that_are_packed():
+    from hpuprof.model import tables
     from hpuprof.model.partial_codec import table_types
 
-    assert set(LATE_TABLES) <= set(table_types())
+    assert set(table_types()) == {*tables.FILE_TABLES, "diagnostics"}
+    assert set(tables.FILE_TABLES) == {*tables.LATE_TABLES, *tables._HELD}
 
 
 def test_many_ranks_are_combined_without_holding_their_rows():

@@ -1,0 +1,133 @@
+"""Rows about the device: engines, kernels, launches, precision, and the quantities of Intel's own tool."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from hpuprof.model.recording_rows import Row
+
+
+class EngineRow(Row, frozen=True, kw_only=True):
+    """One engine class (MME, TPC, DMA, NIC on HPU; compute, communication, copy elsewhere), or one lane of it."""
+
+    engine: Annotated[str, Meta(description="Engine class.")]
+    lane: Annotated[str, Meta(description="Lane or stream; empty for the whole class.")]
+    lanes: Annotated[int, Meta(description="Lanes of the class that carried rows; 1 for a lane.")]
+    rows: Annotated[int, Meta(description="Rows that start inside used steps.")]
+    rows_per_step: Annotated[float, Meta(title="rows", description="Rows over used steps.")]
+    busy_ns: Annotated[int, Meta(description="Median over used steps of the union of its rows [ns].")]
+    busy_fraction: Annotated[float, Meta(title="share of step", description="Busy over wall, summed over used steps.")]
+
+
+class OverlapRow(Row, frozen=True, kw_only=True):
+    """How long two engine classes ran at once, over the used steps."""
+
+    engine_a: Annotated[str, Meta(title="first", description="One engine class.")]
+    engine_b: Annotated[str, Meta(title="second", description="The other.")]
+    overlap_ns: Annotated[
+        int, Meta(title="both busy", description="Median over used steps of the time both were busy [ns].")
+    ]
+    fraction_of_a: Annotated[float | None, Meta(title="of first", description="Share of a's busy time.")]
+    fraction_of_b: Annotated[float | None, Meta(title="of second", description="Share of b's busy time.")]
+
+
+class KernelRow(Row, frozen=True, kw_only=True):
+    """One kernel (or copy, or collective) by name and engine. Rows of one HPU kernel on many lanes are one activation."""
+
+    name: Annotated[str, Meta(description="Kernel name.")]
+    engine: Annotated[str, Meta(description="Engine class.")]
+    kind: Annotated[str, Meta(description="compute, communication or copy.")]
+    dtype: Annotated[str | None, Meta(title="type", description="Data type, where the trace names it.")]
+    count: Annotated[
+        int, Meta(description="Activations: overlapping rows of the same kernel on one engine count once.")
+    ]
+    count_per_step: Annotated[float, Meta(title="count", description="Activations over used steps.")]
+    rows: Annotated[int, Meta(description="Rows.")]
+    total_ns: Annotated[int, Meta(description="Sum over activations of their length [ns].")]
+    total_per_step_ns: Annotated[float, Meta(title="total", description="total_ns over used steps [ns].")]
+    p50_ns: Annotated[int, Meta(description="Median length [ns].")]
+    p90_ns: Annotated[int, Meta(description="90th percentile of lengths [ns].")]
+    max_ns: Annotated[int, Meta(title="longest", description="Longest [ns].")]
+    recipes: Annotated[int | None, Meta(description="Distinct recipe ids (HPU); ids have 16 bits and may collide.")]
+    total_deviation_ns: Annotated[
+        float | None, Meta(description="Standard deviation over used steps of total_ns per step [ns].")
+    ] = None
+
+
+class LaunchRow(Row, frozen=True, kw_only=True):
+    """Launch calls over the used steps."""
+
+    call: Annotated[
+        str, Meta(description="Name of the call; `(all)` for all of them, a call inside another one counted once.")
+    ]
+    count: Annotated[int, Meta(description="Calls.")]
+    count_per_step: Annotated[float, Meta(title="count", description="Calls over used steps.")]
+    host_p50_ns: Annotated[int, Meta(title="call p50", description="Median duration of the call [ns].")]
+    host_p90_ns: Annotated[int, Meta(description="90th percentile [ns].")]
+    linked: Annotated[
+        int, Meta(description="Calls whose device row is in the trace; a call inside another one has none of its own.")
+    ]
+    latency_p50_ns: Annotated[
+        int | None,
+        Meta(description="Median of max(0, device start - end of the call), first device row of each call [ns]."),
+    ]
+    latency_p90_ns: Annotated[int | None, Meta(description="90th percentile [ns].")]
+    short_fraction: Annotated[
+        float | None,
+        Meta(
+            title="rows < call",
+            description="Share of linked device rows that are shorter than the call that launched them (graph launches left out).",
+        ),
+    ]
+    queue_mean: Annotated[
+        float | None, Meta(description="Time-weighted mean of rows launched and not started, over the used steps.")
+    ]
+    queue_max: Annotated[int | None, Meta(description="Largest number of rows launched and not started.")]
+
+
+class QueuePoint(Row, frozen=True, kw_only=True):
+    """Launch-queue depth over time: the largest depth in each of at most 200 equal slices of the steps' span."""
+
+    start_ns: Annotated[int, Meta(description="Start of the slice since the file's first row [ns].")]
+    depth: Annotated[int, Meta(description="Largest number of rows launched and not started.")]
+
+
+class PrecisionRow(Row, frozen=True, kw_only=True):
+    """Time of an engine class by data type, over the used steps."""
+
+    engine: Annotated[str, Meta(description="Engine class.")]
+    dtype: Annotated[
+        str, Meta(title="type", description="Data type as the trace names it; `unknown` where it names none.")
+    ]
+    busy_ns: Annotated[int, Meta(title="busy in used steps", description="Union of rows of this data type [ns].")]
+    fraction: Annotated[float, Meta(title="share", description="Share of the sum over data types.")]
+
+
+class IntelRow(Row, frozen=True, kw_only=True):
+    """The quantities that Intel's habana_perf_tool prints, by formulas recovered from its published outputs. HPU only."""
+
+    wall_ns: Annotated[
+        int, Meta(description="W: first step's start to the later of last step's end and last device end [ns].")
+    ]
+    device_ns: Annotated[int, Meta(description="D: sum over steps of device span, idle inside included [ns].")]
+    host_ns: Annotated[int, Meta(description="H: sum of host step times [ns].")]
+    device_ratio: Annotated[float, Meta(description="D / W.")]
+    overlap_degree: Annotated[float | None, Meta(description="(H + D - W) / min(H, D).")]
+    graph_build_fraction: Annotated[float, Meta(description="graph_build_ns / H.")]
+    dataloader_fraction: Annotated[float, Meta(description="dataloader_ns / H.")]
+    input_fraction: Annotated[float, Meta(description="input_ns / H.")]
+    compile_fraction: Annotated[float, Meta(description="compile_ns / H.")]
+    graph_build_ns: Annotated[int, Meta(description="Accumulation, graph build and launch on the host [ns].")]
+    dataloader_ns: Annotated[int, Meta(description="Data loader [ns].")]
+    input_ns: Annotated[int, Meta(description="Host-to-device copies [ns].")]
+    compile_ns: Annotated[int, Meta(description="Compilation [ns].")]
+    mme_ns: Annotated[int, Meta(description="Union of MME rows [ns].")]
+    mme_tpc_overlap_ns: Annotated[int, Meta(description="Time MME and TPC ran at once [ns].")]
+    tpc_ns: Annotated[int, Meta(description="TPC without the time hidden under MME [ns].")]
+    dma_ns: Annotated[int, Meta(description="Union of DMA rows [ns].")]
+    idle_ns: Annotated[
+        int | None, Meta(description="D - (MME + TPC + DMA); None when negative, as the tool leaves it out [ns].")
+    ]
+    mme_low_precision_ratio: Annotated[float | None, Meta(description="Share of MME time in bf16, fp16 or fp8.")]

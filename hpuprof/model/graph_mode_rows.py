@@ -1,0 +1,178 @@
+"""Rows about graph mode: obstacles, modules, and the input signatures of modules."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from hpuprof.model.recording_rows import Row
+
+
+class ObstacleRow(Row, frozen=True, kw_only=True):
+    """Something that stands in the way of graph mode, as far as the recorded steps show: a trace proves presence, never absence."""
+
+    code: Annotated[str, Meta(description="Obstacle code; `hpuprof explain CODE` tells more.")]
+    severity: Annotated[
+        str,
+        Meta(
+            description="blocker (inside a module that has nothing smaller to graph), cut (between modules: graph what lies before and after), periodic (not in every step), harmless (a notice)."
+        ),
+    ]
+    module: Annotated[
+        str,
+        Meta(
+            description="Innermost module, `(optimizer)`, or `(step)` for what lies between modules; several instances of one class are counted together."
+        ),
+    ]
+    modules: Annotated[list[str], Meta(description="Names of all modules that it was seen in, at most 100.")]
+    where: Annotated[
+        str,
+        Meta(description="Part of the step (forward, backward, optimizer, between modules) and the operator or call."),
+    ]
+    count: Annotated[int, Meta(description="How often, in all steps.")]
+    per_step: Annotated[float, Meta(description="count over all steps.")]
+    steps: Annotated[int, Meta(description="Steps in which it was seen.")]
+    text: Annotated[str, Meta(title="what", description="What, in words.")]
+    fix: Annotated[str, Meta(title="what to do", description="What to do, for the device and mode of the run.")]
+    python_line: Annotated[
+        str | None,
+        Meta(
+            title="line",
+            description="Innermost frame of the user's own code around the first case. None without recorded stacks.",
+        ),
+    ]
+
+
+class ModuleRow(Row, frozen=True, kw_only=True):
+    """One module, or `(step)`, `(forward)`, `(optimizer)`: whether a graph could hold it, and what it would save and cost. All steps count."""
+
+    module: Annotated[str, Meta(description="Name: python instance (`Block_0`), qualified name, or annotation.")]
+    module_path: Annotated[
+        str, Meta(title="module", description="The modules around it where it was called first, joined by `/`.")
+    ]
+    type: Annotated[str, Meta(description="Class, where the trace names it.")]
+    depth: Annotated[int, Meta(description="0 for outermost modules; -1 for `(step)` and `(optimizer)`.")]
+    source: Annotated[
+        str,
+        Meta(description="Where modules came from: python (stacks), range (module ranges), annotation, phase, none."),
+    ]
+    calls: Annotated[int, Meta(description="Calls, recomputation in backward left out.")]
+    calls_per_step: Annotated[float, Meta(title="calls", description="Calls over all steps.")]
+    capturable: Annotated[
+        str,
+        Meta(description="yes, with changes (it works for most calls), or no (something inside cannot be captured)."),
+    ]
+    blockers: Annotated[list[str], Meta(description="Codes of blockers and cuts in it, modules inside included.")]
+    changes: Annotated[list[str], Meta(description="Codes of what needs a change but does not block.")]
+    host_per_step_ns: Annotated[
+        float,
+        Meta(
+            title="host",
+            description="Host span of its calls and of its backward stretches over all steps [ns], waiting included.",
+        ),
+    ]
+    backward_per_step_ns: Annotated[
+        float | None,
+        Meta(description="The backward part of it [ns]. None when nothing in backward could be joined to the module."),
+    ]
+    device_per_step_ns: Annotated[
+        float | None,
+        Meta(
+            title="device",
+            description="Device rows launched in them, summed, over all steps [ns]. None when no launch is linked.",
+        ),
+    ]
+    launches_per_step: Annotated[
+        float | None,
+        Meta(
+            title="launches", description="Launch calls in them over all steps. None without launch calls in the trace."
+        ),
+    ]
+    signatures: Annotated[
+        int | None,
+        Meta(description="Distinct input signatures (shapes and strides). None when shapes were not recorded."),
+    ]
+    varying: Annotated[
+        str,
+        Meta(title="varies", description="Which dimension changes between signatures, in words; empty when none does."),
+    ]
+    max_graphs: Annotated[
+        int | None,
+        Meta(
+            title="graphs",
+            description="Smallest cache of graphs that serves 95 % of the calls, keys taken as they come.",
+        ),
+    ]
+    max_graphs_lfu: Annotated[int | None, Meta(description="The same when the most frequent keys are taken.")]
+    coverage_10: Annotated[
+        float | None,
+        Meta(description="Share of calls that ModuleCacher's default of 10 graphs serves, keys taken as they come."),
+    ]
+    use_lfu: Annotated[
+        bool | None,
+        Meta(
+            description="Whether the most frequent keys serve 5 points more calls than the first ones, with 10 graphs."
+        ),
+    ]
+    unseen_fraction: Annotated[
+        float | None,
+        Meta(
+            description="Probability that the next call has a new signature (Good-Turing: signatures seen once over calls). None for fewer than 3 calls."
+        ),
+    ]
+    bucket_edges: Annotated[
+        list[int],
+        Meta(
+            description="Lengths to pad to when one dimension changes: the fewest (at most 8) with padding up to 5 %."
+        ),
+    ]
+    bucket_padding_fraction: Annotated[
+        float | None,
+        Meta(
+            description="What padding to these lengths adds to the cost of all calls, by device time where known, else by length."
+        ),
+    ]
+    input_bytes: Annotated[
+        int | None,
+        Meta(
+            description="First tensor input of the first operator, of the largest signature [bytes]: what a graph holds statically, at least."
+        ),
+    ]
+    static_input_bytes: Annotated[
+        int | None, Meta(description="The same summed over the signatures of max_graphs graphs [bytes].")
+    ]
+    pool_bytes: Annotated[
+        int | None,
+        Meta(
+            description="Peak of allocated memory during a call and its backward less that at its start, largest of the first calls [bytes]: about what a graph's pool holds. None without memory rows."
+        ),
+    ]
+    not_seen: Annotated[
+        list[str],
+        Meta(description="Codes that were looked for and not seen in these calls; that does not prove their absence."),
+    ]
+    not_checked: Annotated[
+        list[str],
+        Meta(
+            description="Codes that this recording could not show (shapes, stacks, launches or a device are missing)."
+        ),
+    ]
+
+
+class ShapeRow(Row, frozen=True, kw_only=True):
+    """One input signature of a module whose shapes change; the most frequent ones."""
+
+    module: Annotated[str, Meta(description="Name of the module.")]
+    signature: Annotated[str, Meta(description="Operator and shape of the tensor that tells it from the others.")]
+    length: Annotated[int | None, Meta(description="Value of the dimension that changes, when there is one alone.")]
+    calls: Annotated[int, Meta(description="Calls with it.")]
+    fraction: Annotated[float, Meta(title="share", description="Share of the module's calls.")]
+    first_call: Annotated[int, Meta(description="Position among the module's calls when it arrived, from 0.")]
+    device_ns: Annotated[
+        float | None,
+        Meta(
+            description="Device rows launched by a call with it, on average, backward included [ns]. None when no launch is linked."
+        ),
+    ]
+    input_bytes: Annotated[int | None, Meta(description="First tensor input of the first operator [bytes].")]

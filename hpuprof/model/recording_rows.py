@@ -1,0 +1,112 @@
+"""Rows about what was recorded and what it came to: files, ranks, diagnostics; and `Row`, the base of rows of one recording."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of all table rows: who the row speaks of."""
+
+    rank: Annotated[int, Meta(description="Global rank of the process that wrote the trace.")] = -1
+    stage: Annotated[str, Meta(description="Stage named by the trace: fit, validate, test, predict, or empty.")] = ""
+    action: Annotated[str, Meta(description="Lightning action that the file was named after, or empty.")] = ""
+    window: Annotated[
+        str, Meta(description="Which recording of this rank, stage and action: a number or a window's name.")
+    ] = "0"
+
+
+class FileRow(Row, frozen=True, kw_only=True):
+    """One trace file and what was found in it."""
+
+    path: Annotated[str, Meta(title="file", description="Path or name of the file, relative to what was analysed.")]
+    bytes: Annotated[int, Meta(title="size", description="Size on disk [bytes].")]
+    provenance: Annotated[str, Meta(description="Where rank, stage, action and window came from.")]
+    host_name: Annotated[str | None, Meta(title="host", description="Host that the trace names.")]
+    world_size: Annotated[int | None, Meta(description="Number of ranks that the trace names.")]
+    device_name: Annotated[str | None, Meta(description="Name of the traced device.")]
+    device_memory_bytes: Annotated[int | None, Meta(description="Memory of the traced device [bytes].")]
+    family: Annotated[str, Meta(description="Kind of device: hpu, cuda, rocm, xpu, mtia, or cpu when no device shows.")]
+    generation: Annotated[str | None, Meta(description="Habana's writer: G1, G2 or G3.")]
+    mode: Annotated[
+        str, Meta(description="How the model ran: eager, lazy, lazy+graphs, compile, graphs, compile+graphs.")
+    ]
+    form: Annotated[str, Meta(description="Shape of the file: object, array, bare (no enclosing array), csv.")]
+    rows: Annotated[int, Meta(description="Events in the file.")]
+    host_rows: Annotated[int, Meta(description="Slices on host threads.")]
+    device_rows: Annotated[int, Meta(description="Slices on device lanes, markers included.")]
+    origin_ns: Annotated[
+        int,
+        Meta(
+            description="Absolute stamp of the file's first row [ns]; 0 is the epoch when the trace names a base time."
+        ),
+    ]
+    span_ns: Annotated[int, Meta(description="From the first row to the last end [ns].")]
+    step_source: Annotated[
+        str,
+        Meta(
+            title="steps from",
+            description="Where steps came from: lightning, profiler_step, annotation, operator_period, whole_trace.",
+        ),
+    ]
+    step_name: Annotated[str, Meta(description="Name of the rows that delimit steps, or empty.")]
+    steps_total: Annotated[int, Meta(description="Steps found.")]
+    steps_used: Annotated[int, Meta(description="Steps that enter medians.")]
+    linked_fraction: Annotated[float | None, Meta(description="Share of device rows whose launch is in the trace.")]
+    window_kind: Annotated[
+        str | None,
+        Meta(
+            description="async (host and device overlap as they do) or sync (the device is drained at the borders of actions), as hpuprof's recorder wrote it."
+        ),
+    ]
+    unprofiled_step_ns: Annotated[
+        int | None,
+        Meta(description="Step time without the profiler, as hpuprof's recorder timed it before the window [ns]."),
+    ]
+    unprofiled_spread_ns: Annotated[
+        int | None, Meta(description="Largest less smallest of the timed blocks' step times [ns].")
+    ]
+    ignored: Annotated[dict[str, int], Meta(description="Rows understood and left out, by category.")]
+    unknown: Annotated[
+        list[tuple[str, str, int]], Meta(description="Rows no rule knows: category, thread name, count.")
+    ]
+    categories: Annotated[dict[str, int], Meta(description="Slices by category as written.")]
+
+
+class RankRow(Row, frozen=True, kw_only=True):
+    """One rank (and stage, action, window) over its used steps: sums of step columns over the sum of wall times."""
+
+    steps_used: Annotated[int, Meta(description="Steps that enter the numbers.")]
+    steps_total: Annotated[int, Meta(description="Steps found.")]
+    step_p50_ns: Annotated[int, Meta(description="Median step time [ns].")]
+    step_p90_ns: Annotated[int, Meta(description="90th percentile of step times [ns].")]
+    host_working_fraction: Annotated[float | None, Meta(title="host work", description="host_working_ns over wall.")]
+    host_blocked_fraction: Annotated[float | None, Meta(description="host_blocked_ns over wall.")]
+    input_fraction: Annotated[float | None, Meta(description="input_ns over wall.")]
+    device_busy_fraction: Annotated[float | None, Meta(description="device_busy_ns over wall.")]
+    compute_fraction: Annotated[float | None, Meta(description="compute_busy_ns over wall.")]
+    exposed_communication_fraction: Annotated[
+        float | None, Meta(title="exposed comm.", description="exposed_communication_ns over wall.")
+    ]
+    exposed_copy_fraction: Annotated[float | None, Meta(description="exposed_copy_ns over wall.")]
+    overlap_degree: Annotated[
+        float | None,
+        Meta(description="Sum of host_device_overlap_ns over the smaller sum of host_working_ns and device_busy_ns."),
+    ]
+    bound: Annotated[str, Meta(description="host, device, input, communication, mixed or unknown.")]
+    top_cause: Annotated[str | None, Meta(title="top idle cause", description="Cause of most device idle time.")]
+    top_cause_fraction: Annotated[float | None, Meta(description="Idle time of that cause over wall.")]
+
+
+class DiagnosticRow(Row, frozen=True, kw_only=True):
+    """Something that the trace could not say, or that was lost while reading."""
+
+    code: Annotated[str, Meta(description="Diagnostic code; `hpuprof explain CODE` tells more.")]
+    severity: Annotated[str, Meta(description="info, warning or error.")]
+    path: Annotated[str, Meta(description="File it concerns, or empty.")]
+    count: Annotated[int, Meta(description="How often.")]
+    text: Annotated[str, Meta(description="What, in words.")]
+    offset: Annotated[int | None, Meta(description="Byte offset of the first case in the decompressed file.")] = None

@@ -1,0 +1,219 @@
+"""Rows about steps and the host: steps, idle gaps and their causes, threads, actions, operators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from hpuprof.model.recording_rows import Row
+
+
+class StepRow(Row, frozen=True, kw_only=True):
+    """One step of one rank. A step is a window on the host's clock; device rows are clipped to it."""
+
+    step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
+    label: Annotated[str, Meta(title="name", description="Name of the row that delimits it.")]
+    start_ns: Annotated[int, Meta(description="Start since the file's first row [ns].")]
+    wall_ns: Annotated[int, Meta(title="step time", description="Length of the step [ns].")]
+    used: Annotated[bool, Meta(description="Whether the step enters medians.")]
+    excluded: Annotated[
+        str,
+        Meta(
+            title="left out as",
+            description="Why not: first, last, warm-up, compiling, validation, outlier; empty when used.",
+        ),
+    ]
+    host_working_ns: Annotated[
+        int | None,
+        Meta(
+            description="Wall minus host_blocked_ns, and minus no_operator_ns where that is known [ns]. None without host rows."
+        ),
+    ]
+    host_blocked_ns: Annotated[
+        int | None,
+        Meta(description="Union of waiting on the host path (main and autograd threads): the blocked_* columns [ns]."),
+    ]
+    blocked_sync_ns: Annotated[int | None, Meta(description="Waiting in synchronising calls [ns].")]
+    blocked_queue_ns: Annotated[
+        int | None, Meta(description="Waiting in launches because the launch queue was full [ns].")
+    ]
+    blocked_alloc_ns: Annotated[int | None, Meta(description="In device or pinned allocation and free [ns].")]
+    blocked_join_ns: Annotated[int | None, Meta(description="Waiting for the bridge's launch thread [ns].")]
+    blocked_copy_ns: Annotated[int | None, Meta(description="In copies that return only when done [ns].")]
+    blocked_loader_ns: Annotated[int | None, Meta(description="Waiting for data-loader worker processes [ns].")]
+    host_traced_ns: Annotated[
+        int | None,
+        Meta(
+            description="Union of operators and calls on the host path, waiting left out [ns]; the rest of host_working_ns is untraced host code, mostly Python."
+        ),
+    ]
+    device_busy_ns: Annotated[
+        int | None,
+        Meta(description="Union of all device work inside the step [ns]. None when the device was not traced."),
+    ]
+    device_idle_ns: Annotated[int | None, Meta(description="Wall minus device_busy_ns [ns].")]
+    compute_busy_ns: Annotated[int | None, Meta(title="compute", description="Union of compute rows [ns].")]
+    communication_busy_ns: Annotated[int | None, Meta(description="Union of communication rows [ns].")]
+    copy_busy_ns: Annotated[int | None, Meta(description="Union of copy rows: memcpy, memset, DMA [ns].")]
+    exposed_communication_ns: Annotated[
+        int | None, Meta(title="exposed comm.", description="Communication while no compute ran [ns].")
+    ]
+    exposed_copy_ns: Annotated[
+        int | None, Meta(title="exposed copies", description="Copies while neither compute nor communication ran [ns].")
+    ]
+    host_device_overlap_ns: Annotated[
+        int | None, Meta(description="Time when the device was busy and the host not blocked [ns].")
+    ]
+    overlap_degree: Annotated[
+        float | None, Meta(description="host_device_overlap_ns over the smaller of host_working_ns and device_busy_ns.")
+    ]
+    input_ns: Annotated[int | None, Meta(description="Time the main thread spent fetching the next batch [ns].")]
+    compile_ns: Annotated[int, Meta(description="Union of compilation rows on any thread [ns].")]
+    launches: Annotated[
+        int, Meta(description="Launch calls, graph launches included; a launch drawn inside another one counts once.")
+    ]
+    device_rows: Annotated[int | None, Meta(description="Device rows that start inside the step, markers excluded.")]
+    backward_ns: Annotated[
+        int | None,
+        Meta(description="Autograd's rows on the host path, loading left out [ns]. Unknown where a device was traced."),
+    ] = None
+    optimizer_ns: Annotated[
+        int | None,
+        Meta(
+            description="Optimizer step and zero_grad, loading and backward left out [ns]. Unknown where a device was traced."
+        ),
+    ] = None
+    operators_ns: Annotated[
+        int | None,
+        Meta(
+            title="forward and other",
+            description="Other operators and calls on the host path, mostly the forward pass [ns]. Unknown where a device was traced.",
+        ),
+    ] = None
+    no_operator_ns: Annotated[
+        int | None,
+        Meta(
+            description="What input_ns, backward_ns, optimizer_ns and operators_ns leave of the step: Python, or a thread that slept [ns]. Unknown where a device was traced."
+        ),
+    ] = None
+
+
+class GapCauseRow(Row, frozen=True, kw_only=True):
+    """Device idle time of one step by what the host did meanwhile; the rows of a step sum to device_idle_ns."""
+
+    step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
+    cause: Annotated[str, Meta(description="Slug of the cause; see docs/definitions.md.")]
+    idle_ns: Annotated[int, Meta(description="Idle time with this cause [ns].")]
+
+
+class GapRow(Row, frozen=True, kw_only=True):
+    """One of the longest device idle gaps."""
+
+    step: Annotated[int, Meta(description="Step that holds the gap.")]
+    start_ns: Annotated[int, Meta(title="at", description="Start since the file's first row [ns].")]
+    dur_ns: Annotated[int, Meta(title="length", description="Length [ns], clipped to the step.")]
+    cause: Annotated[str, Meta(description="Cause that covers most of the gap.")]
+    cause_fraction: Annotated[float, Meta(title="of the gap", description="Share of the gap that this cause covers.")]
+    host_row: Annotated[
+        str | None, Meta(description="Innermost operator or annotation on the main thread in the middle of the gap.")
+    ]
+
+
+class GapOperatorRow(Row, frozen=True, kw_only=True):
+    """Device idle time of the used steps by cause and by what the host path was in; the rows of a cause sum to its idle time."""
+
+    cause: Annotated[str, Meta(description="Slug of the cause; see docs/definitions.md.")]
+    host_row: Annotated[
+        str,
+        Meta(
+            title="operator",
+            description="Innermost operator, of the main thread or else of an autograd thread; empty for none.",
+        ),
+    ]
+    within: Annotated[str, Meta(description="Innermost annotation of the main thread, steps left out; empty for none.")]
+    gaps: Annotated[int, Meta(title="pieces", description="Idle pieces that it covers, wholly or in part.")]
+    idle_ns: Annotated[int, Meta(description="Idle time [ns].")]
+    idle_per_step_ns: Annotated[float, Meta(description="idle_ns over used steps [ns].")]
+    idle_deviation_ns: Annotated[
+        float | None,
+        Meta(description="Standard deviation over used steps of the idle time per step [ns]. None for a single step."),
+    ] = None
+
+
+class ThreadRow(Row, frozen=True, kw_only=True):
+    """Host threads by role, over the used steps."""
+
+    role: Annotated[str, Meta(description="main, autograd, launch, data_loader, other.")]
+    threads: Annotated[int, Meta(description="Threads of this role with rows in the trace.")]
+    traced_ns: Annotated[
+        int,
+        Meta(
+            title="traced work",
+            description="Median over used steps of the union of its operators and calls, waiting left out [ns].",
+        ),
+    ]
+    blocked_ns: Annotated[
+        int, Meta(title="waiting", description="Median over used steps of the union of its waiting [ns].")
+    ]
+
+
+class ActionRow(Row, frozen=True, kw_only=True):
+    """One named part of a step: a Lightning action, a user's annotation, or a module. Parts nest, so rows do not add up."""
+
+    name: Annotated[str, Meta(description="Name as recorded.")]
+    kind: Annotated[str, Meta(description="action (Lightning), annotation, or module.")]
+    count: Annotated[int, Meta(description="Spans that start inside used steps.")]
+    count_per_step: Annotated[float, Meta(title="count", description="Spans over used steps.")]
+    host_total_ns: Annotated[int, Meta(description="Sum of span lengths [ns].")]
+    host_total_per_step_ns: Annotated[float, Meta(title="host span", description="host_total_ns over used steps [ns].")]
+    host_p50_ns: Annotated[int, Meta(title="p50", description="Median span [ns].")]
+    host_p90_ns: Annotated[int, Meta(title="p90", description="90th percentile of spans [ns].")]
+    device_busy_ns: Annotated[
+        int | None,
+        Meta(
+            description="Device busy time inside the spans [ns]: the part's own work in a synchronous window, whatever ran meanwhile otherwise."
+        ),
+    ]
+    device_busy_per_step_ns: Annotated[
+        float | None, Meta(title="device busy meanwhile", description="device_busy_ns over used steps [ns].")
+    ]
+
+
+class OperatorRow(Row, frozen=True, kw_only=True):
+    """One framework operator."""
+
+    name: Annotated[str, Meta(title="operator", description="Operator name.")]
+    count: Annotated[int, Meta(description="Calls that start inside used steps.")]
+    count_per_step: Annotated[float, Meta(title="calls", description="Calls over used steps.")]
+    host_total_ns: Annotated[
+        int, Meta(description="Sum of call durations [ns]; nested calls of the same operator count once.")
+    ]
+    host_self_ns: Annotated[int, Meta(description="Sum of durations less the operators directly inside [ns].")]
+    host_total_per_step_ns: Annotated[
+        float, Meta(title="host total", description="host_total_ns over used steps [ns].")
+    ]
+    host_self_per_step_ns: Annotated[float, Meta(title="host self", description="host_self_ns over used steps [ns].")]
+    host_p50_ns: Annotated[int, Meta(title="call p50", description="Median call duration [ns].")]
+    host_p90_ns: Annotated[int, Meta(title="call p90", description="90th percentile of call durations [ns].")]
+    device_total_ns: Annotated[
+        int | None,
+        Meta(description="Sum of device rows launched inside the calls [ns]. None when no launch is linked."),
+    ]
+    device_self_ns: Annotated[
+        int | None, Meta(description="Sum of device rows launched directly by the operator [ns].")
+    ]
+    device_total_per_step_ns: Annotated[
+        float | None, Meta(title="device", description="device_total_ns over used steps [ns].")
+    ]
+    launches: Annotated[
+        int | None, Meta(title="launches (all)", description="Device rows launched directly by the operator.")
+    ]
+    shapes: Annotated[int | None, Meta(description="Distinct input shapes. None when shapes were not recorded.")]
+    top_shape: Annotated[str | None, Meta(title="most frequent shape", description="Most frequent input shapes.")]
+    host_self_deviation_ns: Annotated[
+        float | None, Meta(description="Standard deviation over used steps of host_self_ns per step [ns].")
+    ] = None
+    device_self_deviation_ns: Annotated[
+        float | None, Meta(description="Standard deviation over used steps of device_self_ns per step [ns].")
+    ] = None

@@ -1,0 +1,126 @@
+"""The plan of the report's page, as data: blocks in reading order, charts with captions, tables by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpuprof.render.html_tables import Chart
+
+
+@dataclass(frozen=True)
+class Outline:
+    """One block of the page. `charts`: of `CHARTS`; `tables`: of `views.VIEWS` or of `html_blocks.MADE_TABLES`."""
+
+    name: str
+    title: str
+    charts: str = ""
+    tables: str = ""
+    lead: str = ""
+
+
+BEFORE_GRAPH_MODE = (
+    Outline("timeline", "Steps in time", "timeline", "steps"),
+    Outline("step-times", "Step times", "step_times"),
+    Outline("engines", "Engines", "engines", "engines overlaps"),
+    Outline(
+        "gaps",
+        "Device idle time",
+        "gap_causes",
+        "idle_causes gap_operators gaps",
+        lead="What the host did while the device had nothing to do.",
+    ),
+    Outline("operators", "Operators and host", tables="operators actions threads"),
+    Outline("kernels", "Kernels, copies and launches", tables="kernels launches"),
+    Outline("ranks", "Ranks", "ranks_by_steps waiting_by_steps", "ranks step_waits"),
+    Outline(
+        "collectives",
+        "Collectives and stragglers",
+        "collectives stragglers",
+        "rank_waits collectives process_groups clocks",
+    ),
+    Outline("memory", "Memory", "memory_over_time memory", "memory memory_points"),
+    Outline("precision", "Precision", "precision", "precision intel"),
+)
+AFTER_GRAPH_MODE = (Outline("files", "Recorded on", tables="devices files"),)
+
+_CHARTS = (
+    Chart(
+        "timeline",
+        "Timeline of steps: host working and blocked, device work by kind, device idle by cause, and the longest gaps.",
+        "Steps and the longest gaps lie where they were in time. In the lanes called summed, the parts of a step "
+        "are its sums in a fixed order (work first, then waiting or idle time, the largest cause first); they do "
+        "not show when in the step something ran (`hpuprof view` does). At most 40 steps of 8 ranks.",
+    ),
+    Chart(
+        "step_times",
+        "Distribution of step times: a point for each step, lines for median and 90th percentile of each rank.",
+        "Hollow points are steps left out of medians (first, last, warm-up, compiling, validation, outliers). At "
+        "most 32 ranks, 200 steps each.",
+    ),
+    Chart(
+        "engines",
+        "Share of the step for which each engine was busy, by rank.",
+        "Busy is the union of an engine's rows: rows at once count once.",
+    ),
+    Chart(
+        "gap_causes",
+        "Device idle time by cause, as shares of the step.",
+    ),
+    Chart(
+        "ranks_by_steps",
+        "Heat map of step times: a row for each rank, a column for each step.",
+        "At most 1,024 ranks, 100 steps and 30,000 cells.",
+    ),
+    Chart(
+        "waiting_by_steps",
+        "Heat map of waiting: a row for each rank, a column for each step.",
+        "Waiting is the time in which a rank computed nothing until the last rank came to the collective "
+        "(`waiting_ns` of `step_waits`); a rank that is dark where the others are bright is the one they wait for. "
+        "Empty where clocks are unrelated. At most 1,024 ranks, 100 steps and 30,000 cells.",
+    ),
+    Chart(
+        "collectives",
+        "Median times of collectives: call, transfer, waiting.",
+        "The 20 that took longest.",
+    ),
+    Chart(
+        "stragglers",
+        "How long each rank waited for others, and others for it.",
+    ),
+    Chart(
+        "memory_over_time",
+        "Memory over time: the largest totals allocated (lines) and reserved (dots) in each slice of the steps.",
+        "A slice without a memory row holds the last total. Reserved memory of more than 4 times what was ever "
+        "allocated (on HPU the device's limit) is hidden until it is clicked in the legend. At most 8 ranks, the "
+        "largest peaks first.",
+    ),
+    Chart(
+        "memory",
+        "Peaks of allocated and reserved memory.",
+        "At most 64 ranks.",
+    ),
+    Chart(
+        "precision",
+        "Share of each engine's compute time by data type.",
+    ),
+    Chart(
+        "graph_options",
+        "Predicted step time of each way to use graphs with its 90 % interval, and the step time now.",
+        "Yellow: something must be removed first. `hpuprof advise` prints the same answer.",
+    ),
+)
+CHARTS = {chart.name: chart for chart in _CHARTS}
+"""What each figure shows in words, and what it cannot show."""
+
+OPTION_MEANINGS = {
+    "captured": (
+        "What is captured: step (forward, backward, optimizer), forward+backward, model, modules, or optimizer."
+    ),
+    "with": "What to call.",
+    "speed-up (90 %)": (
+        "Step time now over step time then: the median and the interval that holds 90 % of what is believed."
+    ),
+    "step time": "Predicted step time, the median.",
+    "regret": "How much slower than the best option, as a share of it.",
+}
+"""What the columns of the options' table mean."""

@@ -1,0 +1,211 @@
+"""How tables are shown, an entry of data each: text and Markdown show a view's columns, the page those and more.
+
+Columns stand in order, each as `name` or, where its own title does not fit, `name=title_with_underscores_for_blanks`.
+A `+` before a column means: on the page only. A name that is no column of the row is one of `table_view.MADE`.
+"""
+
+from __future__ import annotations
+
+from hpuprof.render.table_view import View
+
+STEPS_ON_PAGE = 200
+RANKS_ON_PAGE = 1024
+
+_VIEWS = (
+    View(
+        "steps",
+        "Steps",
+        "step label wall_ns excluded host_working_ns host_blocked_ns input_ns device_busy_ns device_idle_ns "
+        "compute_busy_ns exposed_communication_ns exposed_copy_ns launches",
+        id="steps",
+        page_top=STEPS_ON_PAGE,
+        folded=True,
+    ),
+    View(
+        "engines",
+        "Engines, per step",
+        "engine lanes rows_per_step busy_ns busy_fraction",
+        id="engine-table",
+        keep=lambda e: not e.lane,
+        top=None,
+    ),
+    View(
+        "overlaps",
+        "Engines at once, per step",
+        "engines overlap_ns fraction_of_a fraction_of_b",
+        page="engine_a engine_b overlap_ns fraction_of_a fraction_of_b",
+        id="overlap-table",
+        keep=lambda o: bool(o.overlap_ns),
+        top=None,
+    ),
+    View(
+        "gap_operators",
+        "By what the host was in",
+        "cause host_row within gaps idle_per_step_ns",
+        id="gap-operators",
+        folded=True,
+    ),
+    View(
+        "gaps",
+        "Longest device idle gaps",
+        "step start_ns dur_ns gap_cause=cause host_row",
+        page="step start_ns dur_ns cause cause_fraction host_row",
+        page_title="Longest gaps",
+        id="gap-table",
+        sort=lambda g: (-g.dur_ns, g.start_ns),
+        folded=True,
+    ),
+    View(
+        "operators",
+        "Operators, per step",
+        "name count_per_step host_total_per_step_ns host_self_per_step_ns device_total_per_step_ns +host_p50_ns "
+        "+host_p90_ns +launches +shapes +top_shape",
+        id="operator-table",
+    ),
+    View(
+        "actions",
+        "Actions, annotations and modules, per step",
+        "name +kind count_per_step host_total_per_step_ns device_busy_per_step_ns +host_p50_ns +host_p90_ns",
+        id="action-table",
+        page_note="Parts nest, so rows do not add up.",
+    ),
+    View("threads", "Host threads, per step", "role threads traced_ns blocked_ns", id="thread-table", top=None),
+    View(
+        "kernels",
+        "Kernels and copies, per step",
+        "name engine +kind +dtype count_per_step total_per_step_ns p50_ns p90_ns +max_ns",
+        id="kernel-table",
+    ),
+    View(
+        "launches",
+        "Launches, per step",
+        "call count_per_step host_p50_ns latency_p50_ns +latency_p90_ns short_fraction +queue_mean +queue_max",
+        id="launch-table",
+        top=5,
+    ),
+    View(
+        "ranks",
+        "Ranks",
+        "who=rank step_p50_ns host_working_fraction input_fraction device_busy_fraction=dev_busy "
+        "exposed_communication_fraction=exp._comm bound",
+        page="rank stage action window steps_used step_p50_ns step_p90_ns host_working_fraction host_blocked_fraction "
+        "input_fraction device_busy_fraction exposed_communication_fraction bound top_cause",
+        id="rank-table",
+        every=True,
+        top=64,
+        page_top=RANKS_ON_PAGE,
+    ),
+    View(
+        "step_waits",
+        "Steps by what they consist of",
+        "step compute_ns communication_ns waiting_ns input_ns host_ns clock",
+        page_top=STEPS_ON_PAGE,
+        folded=True,
+    ),
+    View(
+        "rank_waits",
+        "Waiting for one another",
+        "waiter=rank waiting_fraction=waits blame_fraction=blame steps_late_fraction=late_in_steps cause=cause "
+        "replayed=step_without_it",
+        page="rank host waiting_ns waiting_fraction hidden_waiting_ns blame_ns blame_fraction cause cause_fraction "
+        "straggler late_fraction steps_late_fraction step_without_ns bubble_fraction clock",
+        page_title="Waiting by rank",
+        every=True,
+        page_top=RANKS_ON_PAGE,
+    ),
+    View(
+        "collectives",
+        "Collectives",
+        "collective=collective,_ranks bytes=bytes count transfer_p50_ns=transfer wait_mean_ns=mean_wait "
+        "bus_bandwidth=bus",
+        page="op group size bytes dtype count complete duration_p50_ns transfer_p50_ns transfer_p90_ns wait_mean_ns "
+        "wait_max_ns last_rank last_fraction exposed_fraction algorithm_bandwidth bus_bandwidth clock",
+        every=True,
+        page_top=RANKS_ON_PAGE,
+    ),
+    View(
+        "process_groups",
+        "Process groups",
+        "process_group=group,_ranks role=parallelism sharding collectives complete",
+        page="group text size ranks traced role sharding evidence collectives complete mismatched",
+        every=True,
+        page_top=RANKS_ON_PAGE,
+    ),
+    View(
+        "clocks",
+        "Clocks",
+        "host offset_ns low_ns=at_least high_ns=at_most drift",
+        page="host ranks clock reference offset_ns drift_ppm low_ns high_ns residual_ns matches infeasible_fraction",
+        page_title="Clocks of the hosts",
+        every=True,
+        page_top=RANKS_ON_PAGE,
+    ),
+    View(
+        "memory",
+        "Memory, whole file",
+        "space samples peak_allocated_bytes peak_reserved_bytes allocated_bytes freed_bytes",
+        top=None,
+    ),
+    View(
+        "memory_points",
+        "Memory over time",
+        "space start_ns allocated_bytes reserved_bytes",
+        folded=True,
+        on_screen=True,
+    ),
+    View("precision", "Compute by data type", "engine dtype busy_ns fraction", top=None),
+    View(
+        "obstacles",
+        "What stands in the way of graph mode",
+        "code severity module per_step event=where",
+        page="code severity module where per_step text fix python_line",
+        page_title="What stands in the way",
+        id="obstacle-table",
+    ),
+    View(
+        "modules",
+        "Modules, forward and backward, per step",
+        "module_path calls_per_step capturable host_per_step_ns +device_per_step_ns launches_per_step signatures "
+        "max_graphs +varying +blockers",
+        id="module-table",
+        keep=lambda m: m.depth >= 0,
+    ),
+    View(
+        "shapes",
+        "Input signatures that change",
+        "module signature calls fraction device_ns",
+        id="shape-table",
+        folded=True,
+    ),
+    View(
+        "files",
+        "Files",
+        "path rank host_name bytes rows device_rows step_source steps_used span_ns linked_fraction",
+        id="file-table",
+        every=True,
+        folded=True,
+    ),
+)
+VIEWS = {view.table: view for view in _VIEWS}
+"""Views by table."""
+
+STEPS_ON_HOST = View(
+    "steps",
+    "Steps",
+    "step label wall_ns excluded host_working_ns host_blocked_ns input_ns backward_ns optimizer_ns "
+    "operators_ns no_operator_ns",
+    id="steps",
+    page_top=STEPS_ON_PAGE,
+    folded=True,
+)
+"""Steps of a recording without a device."""
+
+CONSTANTS = View(
+    "constants",
+    "Constants of the model",
+    "name=constant value low high unit source",
+    id="constant-table",
+    every=True,
+    folded=True,
+)
+"""Constants of a prediction; no table of a report."""
