@@ -19,16 +19,18 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import TypeVar
 
 import msgspec
 
 from hpuprof.comparison.result import Change, Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError
-from hpuprof.model.metrics import Metric
+from hpuprof.model.metrics import BY_NAME, METRICS, Metric, MetricSpec
 from hpuprof.report.findings import BY_CODE
-from hpuprof.report.headline_metrics import build_metrics
 from hpuprof.report.model import GateResult, Report
+
+M = TypeVar("M", Metric, MetricSpec)
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 
@@ -116,7 +118,6 @@ def parse_gate(text: str) -> Gate:
 def parse_gates(texts: Iterable[str], *, changes: bool) -> list[Gate]:
     """Parse gates and check metrics' names. `changes`: whether METRIC:N% has a meaning here. Raises UsageError."""
     gates = [parse_gate(text) for text in texts]
-    known = {m.name: m for m in build_metrics([], {}, [], "")}
     for gate in gates:
         if gate.kind == "change" and not changes:
             raise UsageError(
@@ -124,11 +125,12 @@ def parse_gates(texts: Iterable[str], *, changes: bool) -> list[Gate]:
                 hint="use it in `hpuprof compare`, or give a condition on the value, such as 'step_time_p50 > 12ms'",
             )
         if gate.kind != "finding":
-            _check(gate, known)
+            _check(gate, BY_NAME)
     return gates
 
 
-def _check(gate: Gate, known: Mapping[str, Metric]) -> Metric:
+def _check(gate: Gate, known: Mapping[str, M]) -> M:
+    """Return the metric that a gate speaks of. Raises UsageError when there is none or the gate does not fit it."""
     metric = known.get(gate.subject)
     if metric is None:
         close = get_close_matches(gate.subject, known, n=3)
@@ -184,7 +186,7 @@ def exit_code(results: Sequence[GateResult]) -> int:
 
 def _metrics(report: Report) -> dict[str, Metric]:
     """Return the report's metrics; those that it does not know of yet (an older report) have no value."""
-    return {m.name: m for m in build_metrics([], {}, [], "")} | report.metrics
+    return {spec.name: spec.metric(None, "") for spec in METRICS} | report.metrics
 
 
 def _found(gate: Gate, codes: Mapping[str, str]) -> GateResult:

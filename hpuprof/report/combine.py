@@ -15,16 +15,17 @@ from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.ingest.discover import AGAIN, Identity, Skipped
 from hpuprof.model.clock import GivenClock
+from hpuprof.model.metrics import BY_NAME, IDLE
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
-from hpuprof.ranks.rank_tables import across_ranks, build_rank_metrics
+from hpuprof.ranks.rank_tables import across_ranks
 from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
-from hpuprof.report.headline_metrics import IDLE, build_metrics
+from hpuprof.report.headline_metrics import UsedSteps, build_metrics, overlap_degree, share
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
-from hpuprof.report.recordings import places
+from hpuprof.report.recordings import recording_kinds
 
 _PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
 _DIGITS = 9  # of a window's number
@@ -60,7 +61,7 @@ def combine(
         for name in _PER_FILE
     }
     file_rows = [msgspec.structs.replace(_stamped(part.file, who), provenance=who.provenance) for who, part in done]
-    chosen = next(iter(places(who for who, _ in done)), ("", ""))
+    chosen = next(iter(recording_kinds(who for who, _ in done)), ("", ""))
     idles = {id(part): _idle_by_cause(part.gap_causes, part.steps) for _, part in done}
     rank_rows = [_rank_row(who, part, idles[id(part)]) for who, part in done]
     main = [(row, part) for row, (who, part) in zip(rank_rows, done, strict=True) if (who.stage, who.action) == chosen]
@@ -75,8 +76,7 @@ def combine(
     step_waits, waits_cut = cut_to_ranks(across.step_waits, done, table_rows)
     if waits_cut:
         cut["step_waits"] = waits_cut
-    metrics = build_metrics(steps, idle, [part for _, part in main], population)
-    metrics += build_rank_metrics(across, population)
+    metrics = build_metrics(UsedSteps(steps, [part for _, part in main], idle), across, population)
     values = {m.name: m.value for m in metrics}
     wall = sum(s.wall_ns for s in steps)
     bound = decide(
@@ -146,27 +146,19 @@ def _total(parts: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
     return dict(sorted(totals.items()))
 
 
-def _share(steps: Sequence[StepRow], column: str) -> float | None:
-    values = [getattr(s, column) for s in steps]
-    wall = sum(s.wall_ns for s in steps)
-    if not values or any(v is None for v in values) or not wall:
-        return None
-    return float(sum(values) / wall)
-
-
 def _rank_row(who: Identity, part: RankPartial, idle: Mapping[Cause, int]) -> RankRow:
     import numpy as np
 
     steps = [s for s in part.steps if s.used]
     walls = np.array([s.wall_ns for s in steps], dtype=np.int64)
     wall = int(walls.sum())
-    busy = _share(steps, "device_busy_ns")
-    exposed = _share(steps, "exposed_communication_ns")
+    shares = {
+        name: share(steps, BY_NAME[name].column)
+        for name in RankRow.__struct_fields__
+        if name in BY_NAME and BY_NAME[name].column
+    }
+    busy, exposed = shares["device_busy_fraction"], shares["exposed_communication_fraction"]
     bound = decide(busy, exposed or 0.0, {c: ns / wall for c, ns in idle.items()} if wall else {}, sound=part.sound)
-    overlap, working, device = (
-        sum(getattr(s, c) or 0 for s in steps) for c in ("host_device_overlap_ns", "host_working_ns", "device_busy_ns")
-    )
-    shorter = min(working, device)
     return RankRow(
         rank=who.rank,
         stage=who.stage,
@@ -176,14 +168,8 @@ def _rank_row(who: Identity, part: RankPartial, idle: Mapping[Cause, int]) -> Ra
         steps_total=len(part.steps),
         step_p50_ns=percentile(walls, 0.5) or 0,
         step_p90_ns=percentile(walls, 0.9) or 0,
-        host_working_fraction=_share(steps, "host_working_ns"),
-        host_blocked_fraction=_share(steps, "host_blocked_ns"),
-        input_fraction=_share(steps, "input_ns"),
-        device_busy_fraction=busy,
-        compute_fraction=_share(steps, "compute_busy_ns"),
-        exposed_communication_fraction=exposed,
-        exposed_copy_fraction=_share(steps, "exposed_copy_ns"),
-        overlap_degree=overlap / shorter if shorter and busy is not None else None,
+        **shares,
+        overlap_degree=overlap_degree(steps) if busy is not None else None,
         bound=bound.kind,
         top_cause=bound.top_cause.name.lower() if bound.top_cause is not None else None,
         top_cause_fraction=bound.top_cause_fraction,
