@@ -27,6 +27,11 @@ class UsedSteps:
     parts: Sequence[RankPartial]
     idle: Mapping[Cause, int]
 
+    @classmethod
+    def of(cls, parts: Sequence[RankPartial], idle: Mapping[Cause, int]) -> UsedSteps:
+        """Take the used steps of these recordings."""
+        return cls([s for part in parts for s in part.steps if s.used], parts, idle)
+
     @cached_property
     def walls(self) -> Ints:
         """Their lengths [ns]."""
@@ -36,6 +41,16 @@ class UsedSteps:
     def wall(self) -> int:
         """The sum of their lengths [ns]."""
         return int(self.walls.sum())
+
+    @property
+    def idle_shares(self) -> dict[Cause, float]:
+        """Idle time by cause over their sum."""
+        return {cause: ns / self.wall for cause, ns in self.idle.items()} if self.wall else {}
+
+    @property
+    def sound(self) -> bool:
+        """Whether the device rows of all recordings allow conclusions."""
+        return bool(self.parts) and all(part.sound for part in self.parts)
 
 
 def build_metrics(used: UsedSteps, across: AcrossRanks, population: str) -> list[Metric]:
