@@ -26,7 +26,7 @@ import msgspec
 from hpuprof.comparison.result import Change, Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError
-from hpuprof.model.metrics import BY_NAME, METRICS, Metric, MetricSpec
+from hpuprof.model.metrics import BY_NAME, Metric, MetricSpec
 from hpuprof.report.findings import BY_CODE
 from hpuprof.report.model import GateResult, Report
 
@@ -156,8 +156,7 @@ def evaluate(gates: Sequence[Gate], report: Report) -> list[GateResult]:
     """Evaluate gates on one report."""
     codes = {f.code: f.evidence for f in report.data.findings} | {d.code: d.text for d in report.data.diagnostics}
     return [
-        _found(gate, codes) if gate.kind == "finding" else _limit(gate, _check(gate, _metrics(report)))
-        for gate in gates
+        _found(gate, codes) if gate.kind == "finding" else _limit(gate, _check(gate, report.metrics)) for gate in gates
     ]
 
 
@@ -166,7 +165,7 @@ def evaluate_comparison(gates: Sequence[Gate], comparison: Comparison, b: Report
     results = []
     for gate in gates:
         if gate.kind == "change":
-            metric = _check(gate, _metrics(b))
+            metric = _check(gate, b.metrics)
             results.append(_worsening(gate, comparison.change(metric.name), metric))
         else:
             results += evaluate([gate], b)
@@ -182,11 +181,6 @@ def exit_code(results: Sequence[GateResult]) -> int:
     """Return 1 when a gate failed, else 3 when one could not be evaluated, else 0."""
     outcomes = {r.outcome for r in results}
     return EXIT_GATE if FAILED in outcomes else EXIT_INPUT if UNKNOWN in outcomes else EXIT_OK
-
-
-def _metrics(report: Report) -> dict[str, Metric]:
-    """Return the report's metrics; those that it does not know of yet (an older report) have no value."""
-    return {spec.name: spec.metric(None, "") for spec in METRICS} | report.metrics
 
 
 def _found(gate: Gate, codes: Mapping[str, str]) -> GateResult:

@@ -15,6 +15,9 @@ from msgspec import Meta
 
 from hpuprof.model.schema import BLOCKED_KINDS, CAUSE_TEXT, Cause
 
+Value = float | int | None
+"""Of a metric; None when the trace does not support it."""
+
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """One headline number."""
@@ -57,7 +60,7 @@ class MetricSpec:
     logged: bool = False
     """Whether the recorder logs it at the end of a fit."""
 
-    def metric(self, value: float | int | None, population: str) -> Metric:
+    def metric(self, value: Value, population: str) -> Metric:
         """Return the metric with a value."""
         return Metric(
             name=self.name,
@@ -274,10 +277,15 @@ class StepColumn:
     unit: str = "ns"
 
 
+_WITH_METRIC = {
+    spec.column: StepColumn(spec.column, spec.label, spec.mean_polarity or spec.polarity)
+    for spec in METRICS
+    if spec.column
+}
 STEP_COLUMNS = (
     StepColumn("wall_ns", "step time, mean"),
-    *(StepColumn(spec.column, spec.label, spec.mean_polarity or spec.polarity) for spec in METRICS if spec.column),
-    *(StepColumn(f"blocked_{kind}_ns") for kind in BLOCKED_KINDS),
+    *_WITH_METRIC.values(),
+    *(StepColumn(column) for kind in BLOCKED_KINDS if (column := f"blocked_{kind}_ns") not in _WITH_METRIC),
     StepColumn("launches", "launches", unit="count"),
     StepColumn("device_rows", "device rows", unit="count"),
 )

@@ -11,6 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hpuprof.analysis.device_time import is_low_precision
+from hpuprof.model.metrics import Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import RankRow
@@ -18,15 +19,13 @@ from hpuprof.ranks.rank_tables import MAX_INFEASIBLE, AcrossRanks
 from hpuprof.ranks.stragglers import PERSISTENT_SHARE, WAIT_SHARE
 from hpuprof.report.model import Finding
 
-Values = Mapping[str, float | int | None]
-
 
 @dataclass(frozen=True)
 class Context:
     """What a rule may look at: rows and reduced files of the chosen recordings, headline values, idle shares."""
 
     main: Sequence[tuple[RankRow, RankPartial]]
-    values: Values
+    values: Mapping[str, Value]
     idle: Mapping[Cause, float]
     across: AcrossRanks
 
@@ -482,7 +481,7 @@ BY_CODE: dict[str, Rule] = {rule.code: rule for rule in RULES}
 
 def find(
     main: Sequence[tuple[RankRow, RankPartial]],
-    values: Values,
+    values: Mapping[str, Value],
     idle: Mapping[Cause, int],
     wall_ns: int,
     across: AcrossRanks,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
-from hpuprof.model.metrics import IDLE
+from hpuprof.model.metrics import IDLE, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import RankRow, Row
-from hpuprof.report.headline_metrics import Value
 from hpuprof.report.model import Headline
 
 _WORDS = {

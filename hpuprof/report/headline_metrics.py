@@ -10,13 +10,11 @@ import numpy as np
 
 from hpuprof.analysis.groups import percentile
 from hpuprof.model.arrays import Ints
-from hpuprof.model.metrics import METRICS, Metric, MetricSpec
+from hpuprof.model.metrics import METRICS, Metric, MetricSpec, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import StepRow
 from hpuprof.ranks.rank_tables import AcrossRanks, rank_metrics
-
-Value = float | int | None
 
 
 @dataclass(frozen=True)

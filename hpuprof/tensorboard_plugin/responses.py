@@ -36,7 +36,7 @@ def run_row(state: RunState) -> dict[str, Any]:
         "sentence": clean(report.headline.sentence),
         "population": clean(report.headline.population),
         "ranks": len({r.rank for r in report.data.ranks}),
-        "metrics": {m.name: _cell(metrics[m.name]) for m in METRICS if m.in_tab and m.name in metrics},
+        "metrics": {m.name: _cell(metrics[m.name]) for m in METRICS if m.in_tab},
         "findings": [
             {"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in report.findings[:3]
         ],

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+
+import msgspec
 
 import hpuprof
 from hpuprof.gate import evaluate, parse_gates
 from hpuprof.model.metrics import BY_NAME, METRICS, STEP_COLUMNS
 from hpuprof.model.tables import StepRow
+from hpuprof.render.html import to_html
+from hpuprof.render.text import to_text
+from hpuprof.report.model import Report
 
 
 def test_names_and_positions_are_unique():
@@ -36,3 +42,12 @@ def test_every_metric_can_be_gated(samples):
     results = evaluate(parse_gates([f"{name} >= 0" for name in BY_NAME], changes=False), report)
     known = [name for name, metric in report.metrics.items() if metric.value is not None]
     assert [name for name, r in zip(BY_NAME, results, strict=True) if r.outcome == "failed"] == known
+
+
+def test_a_report_from_before_a_metric_still_shows(samples):
+    data = hpuprof.analyze(samples / "hpu_g1_lazy").data
+    kept = [m for m in data.metrics if m.name not in ("pipeline_bubble_fraction", "device_busy_fraction")]
+    old = Report(msgspec.structs.replace(data, metrics=kept))
+    assert old.metrics["device_busy_fraction"].value is None
+    assert re.search(r"device busy +unknown", to_text(old))
+    assert to_html(old)
