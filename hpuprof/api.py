@@ -151,8 +151,7 @@ def analyze(
             version=__version__,
             table_rows=options.table_rows,
             again=journal.notes,
-            clock=mode,
-            offsets=clocks,
+            clock=mode if clocks is None else clocks,
         )
         return Report(data)
 

@@ -19,16 +19,18 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import TypeVar
 
 import msgspec
 
 from hpuprof.comparison.result import Change, Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError
-from hpuprof.model.metrics import Metric
+from hpuprof.model.metrics import BY_NAME, Metric, MetricSpec
 from hpuprof.report.findings import BY_CODE
-from hpuprof.report.headline_metrics import build_metrics
 from hpuprof.report.model import GateResult, Report
+
+M = TypeVar("M", Metric, MetricSpec)
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 
@@ -116,7 +118,6 @@ def parse_gate(text: str) -> Gate:
 def parse_gates(texts: Iterable[str], *, changes: bool) -> list[Gate]:
     """Parse gates and check metrics' names. `changes`: whether METRIC:N% has a meaning here. Raises UsageError."""
     gates = [parse_gate(text) for text in texts]
-    known = {m.name: m for m in build_metrics([], {}, [], "")}
     for gate in gates:
         if gate.kind == "change" and not changes:
             raise UsageError(
@@ -124,11 +125,12 @@ def parse_gates(texts: Iterable[str], *, changes: bool) -> list[Gate]:
                 hint="use it in `hpuprof compare`, or give a condition on the value, such as 'step_time_p50 > 12ms'",
             )
         if gate.kind != "finding":
-            _check(gate, known)
+            _check(gate, BY_NAME)
     return gates
 
 
-def _check(gate: Gate, known: Mapping[str, Metric]) -> Metric:
+def _check(gate: Gate, known: Mapping[str, M]) -> M:
+    """Return the metric that a gate speaks of. Raises UsageError when there is none or the gate does not fit it."""
     metric = known.get(gate.subject)
     if metric is None:
         close = get_close_matches(gate.subject, known, n=3)
@@ -154,8 +156,7 @@ def evaluate(gates: Sequence[Gate], report: Report) -> list[GateResult]:
     """Evaluate gates on one report."""
     codes = {f.code: f.evidence for f in report.data.findings} | {d.code: d.text for d in report.data.diagnostics}
     return [
-        _found(gate, codes) if gate.kind == "finding" else _limit(gate, _check(gate, _metrics(report)))
-        for gate in gates
+        _found(gate, codes) if gate.kind == "finding" else _limit(gate, _check(gate, report.metrics)) for gate in gates
     ]
 
 
@@ -164,7 +165,7 @@ def evaluate_comparison(gates: Sequence[Gate], comparison: Comparison, b: Report
     results = []
     for gate in gates:
         if gate.kind == "change":
-            metric = _check(gate, _metrics(b))
+            metric = _check(gate, b.metrics)
             results.append(_worsening(gate, comparison.change(metric.name), metric))
         else:
             results += evaluate([gate], b)
@@ -180,11 +181,6 @@ def exit_code(results: Sequence[GateResult]) -> int:
     """Return 1 when a gate failed, else 3 when one could not be evaluated, else 0."""
     outcomes = {r.outcome for r in results}
     return EXIT_GATE if FAILED in outcomes else EXIT_INPUT if UNKNOWN in outcomes else EXIT_OK
-
-
-def _metrics(report: Report) -> dict[str, Metric]:
-    """Return the report's metrics; those that it does not know of yet (an older report) have no value."""
-    return {m.name: m for m in build_metrics([], {}, [], "")} | report.metrics
 
 
 def _found(gate: Gate, codes: Mapping[str, str]) -> GateResult:

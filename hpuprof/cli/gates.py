@@ -19,9 +19,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def _complete_gate(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    from hpuprof.report.headline_metrics import build_metrics
+    from hpuprof.model.metrics import BY_NAME
 
-    return [m.name for m in build_metrics([], {}, [], "") if m.name.startswith(incomplete)]
+    return [name for name in BY_NAME if name.startswith(incomplete)]
 
 
 def gate_options(function: F) -> F:

@@ -8,13 +8,13 @@ that begin in one step and end in another, and rows that are too small to be lis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from hpuprof.comparison.comparable import Group, Pair
-from hpuprof.comparison.metric_changes import column_mean, idle_mean
+from hpuprof.comparison.comparable import Pair
 from hpuprof.comparison.noise import Estimate, interval
 from hpuprof.comparison.result import Part
-from hpuprof.comparison.table_changes import SPECS, Match, Spec, totals
+from hpuprof.comparison.table_changes import SPECS, Match, matches, totals
 from hpuprof.model.schema import BLOCKED_KINDS, CAUSE_TEXT
 
 NAMED = 20
@@ -33,143 +33,157 @@ _WAITING = {
     "copy": "waiting in copies",
     "loader": "waiting for data-loader workers",
 }
+_REST = {
+    "idle": "elsewhere",
+    "busy": "overlap of kernels and smaller ones",
+    "host": "outside operators or several threads at once",
+}
+"""What the remainder of a part is."""
 _BY_TABLE = {spec.table: spec for spec in SPECS}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Named:
+    """What a part is, apart from its numbers: those fields of `Part`."""
+
+    kind: str
+    name: str
+    text: str
+    label: str = ""
+    parent: str = ""
+    remainder: bool = False
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A table's rows on both sides: their means per step, where known."""
+
+    a: dict[Match, Estimate]
+    b: dict[Match, Estimate]
+
+    @property
+    def names(self) -> set[Match]:
+        """What either side has."""
+        return {*self.a, *self.b}
+
+
 def step_parts(pair: Pair) -> list[Part]:
-    """Account for the change of the mean step time. Returns no parts when neither side can be split."""
-    a, b = pair.a, pair.b
-    wall = column_mean(a, "wall_ns"), column_mean(b, "wall_ns")
+    """Account for the change of the mean step time. Returns one part, the rest, when a side cannot be split."""
+    groups = pair.a, pair.b
     parts: list[Part] = []
-    make = _maker(pair)
-    if all(g.sample.columns["device_busy_ns"] is not None for g in (a, b)):
-        for cause in [c for c in _CAUSE if c in a.idle or c in b.idle]:
-            whole = idle_mean(a, cause), idle_mean(b, cause)
-            text = f"device idle, {_CAUSE[cause]}"
-            parts.append(make(1, "idle", "", cause, text, *whole))
-            parts += _inside(make, pair, parts[-1], "gap_operators", _of_cause(cause), _idle_label)
-        for column, kind, text in _BUSY:
-            whole = column_mean(a, column), column_mean(b, column)
-            if whole[0].value or whole[1].value:
-                parts.append(make(1, "busy", "", kind, f"device busy, {text}", *whole))
-                of_kind = {
-                    (k.name, k.engine, k.dtype or "") for g in (a, b) for k in g.rows("kernels") if k.kind == kind
-                }
-                parts += _inside(make, pair, parts[-1], "kernels", of_kind.__contains__, _first)
-    elif all(g.sample.columns["host_working_ns"] is not None for g in (a, b)):
-        parts.append(
-            make(1, "host", "", "working", "host working", *(column_mean(g, "host_working_ns") for g in (a, b)))
-        )
-        parts += _inside(make, pair, parts[-1], "operators", lambda _: True, _first)
-        silent = column_mean(a, "no_operator_ns"), column_mean(b, "no_operator_ns")
-        if silent[0].value is not None and silent[1].value is not None:
-            parts.append(make(1, "host", "", "no_operator", "no operator running", *silent))
-        for kind in BLOCKED_KINDS:
-            whole = column_mean(a, f"blocked_{kind}_ns"), column_mean(b, f"blocked_{kind}_ns")
-            if whole[0].value or whole[1].value:
-                parts.append(make(1, "host", "", f"blocked_{kind}", f"host {_WAITING[kind]}", *whole))
-    total = [p for p in parts if p.level == 1]
-    rest = [float(w.value or 0) - sum(getattr(p, side) for p in total) for w, side in zip(wall, "ab", strict=True)]
-    if not total or max(abs(r) for r in rest) > 0.5:
-        parts.append(
-            make(1, "rest", "", "rest", "not told apart", Estimate(rest[0]), Estimate(rest[1]), remainder=True)
-        )
+    if all(g.column("device_busy_ns") is not None for g in groups):
+        parts = [*_idle(pair), *_busy(pair)]
+    elif all(g.column("host_working_ns") is not None for g in groups):
+        parts = _host(pair)
+    top = [p for p in parts if p.level == 1]
+    rest = [
+        float(g.mean("wall_ns").value or 0) - sum(getattr(p, side) for p in top)
+        for g, side in zip(groups, "ab", strict=True)
+    ]
+    if not top or max(abs(r) for r in rest) > 0.5:
+        what = _Named(kind="rest", name="rest", text="not told apart", remainder=True)
+        parts.append(_part(pair, what, Estimate(rest[0]), Estimate(rest[1])))
     return parts
 
 
-_Maker = Callable[..., Part]
+def _idle(pair: Pair) -> list[Part]:
+    parts, rows = [], _rows(pair, "gap_operators")
+    for cause in [c for c in _CAUSE if c in pair.a.idle or c in pair.b.idle]:
+        what = _Named(kind="idle", name=cause, text=f"device idle, {_CAUSE[cause]}")
+        whole = _part(pair, what, pair.a.idle_mean(cause), pair.b.idle_mean(cause))
+        parts += [whole, *_inside(pair, whole, rows, (m for m in rows.names if m[0] == cause))]
+    return parts
 
 
-def _maker(pair: Pair) -> _Maker:
-    def make(
-        level: int,
-        kind: str,
-        parent: str,
-        name: str,
-        text: str,
-        a: Estimate,
-        b: Estimate,
-        *,
-        label: str = "",
-        remainder: bool = False,
-    ) -> Part:
-        span = interval(a, b)
-        before, after = float(a.value or 0), float(b.value or 0)
-        return Part(
-            stage=pair.place[0],
-            action=pair.place[1],
-            level=level,
-            kind=kind,
-            parent=parent,
-            name=name,
-            text=text,
-            label=label or text,
-            a=before,
-            b=after,
-            delta=after - before,
-            low=span[0] if span else None,
-            high=span[1] if span else None,
-            remainder=remainder,
+def _busy(pair: Pair) -> list[Part]:
+    parts, rows = [], _rows(pair, "kernels")
+    kernels = [k for g in (pair.a, pair.b) for k in g.rows("kernels")]
+    for column, kind, text in _BUSY:
+        whole = _column_part(pair, column, _Named(kind="busy", name=kind, text=f"device busy, {text}"))
+        if whole.a or whole.b:
+            of_kind = {matches(k, _BY_TABLE["kernels"]) for k in kernels if k.kind == kind}
+            parts += [whole, *_inside(pair, whole, rows, rows.names & of_kind)]
+    return parts
+
+
+def _host(pair: Pair) -> list[Part]:
+    whole = _column_part(pair, "host_working_ns", _Named(kind="host", name="working", text="host working"))
+    rows = _rows(pair, "operators")
+    parts = [whole, *_inside(pair, whole, rows, rows.names)]
+    if all(g.column("no_operator_ns") is not None for g in (pair.a, pair.b)):
+        what = _Named(kind="host", name="no_operator", text="no operator running")
+        parts.append(_column_part(pair, "no_operator_ns", what))
+    waiting = (
+        _column_part(
+            pair, f"blocked_{kind}_ns", _Named(kind="host", name=f"blocked_{kind}", text=f"host {_WAITING[kind]}")
         )
+        for kind in BLOCKED_KINDS
+    )
+    return [*parts, *(part for part in waiting if part.a or part.b)]
 
-    return make
+
+def _column_part(pair: Pair, column: str, what: _Named) -> Part:
+    return _part(pair, what, pair.a.mean(column), pair.b.mean(column))
 
 
-def _inside(
-    make: _Maker,
-    pair: Pair,
-    whole: Part,
-    table: str,
-    wanted: Callable[[Match], bool],
-    called: Callable[[Match], str],
-) -> list[Part]:
+def _part(pair: Pair, what: _Named, a: Estimate, b: Estimate) -> Part:
+    span = interval(a, b)
+    before, after = float(a.value or 0), float(b.value or 0)
+    return Part(
+        stage=pair.kind.stage,
+        action=pair.kind.action,
+        level=2 if what.parent else 1,
+        kind=what.kind,
+        parent=what.parent,
+        name=what.name,
+        text=what.text,
+        label=what.label or what.text,
+        a=before,
+        b=after,
+        delta=after - before,
+        low=span[0] if span else None,
+        high=span[1] if span else None,
+        remainder=what.remainder,
+    )
+
+
+def _inside(pair: Pair, whole: Part, rows: _Rows, names: Iterable[Match]) -> list[Part]:
     """Name what is inside a part; the last one is the remainder. Nothing when a side has no such rows."""
-    spec: Spec = _BY_TABLE[table]
-    of_a, of_b = (_known(g, spec) for g in (pair.a, pair.b))
-    names = {m for m in (*of_a, *of_b) if wanted(m)}
-    for known, whole_ns in ((of_a, whole.a), (of_b, whole.b)):
-        if whole_ns > 0 and not any(m in known for m in names):
+    names = sorted(names)
+    for side, known in (("a", rows.a), ("b", rows.b)):
+        if getattr(whole, side) > 0 and not any(m in known for m in names):
             return []  # a report of an earlier version, or nothing to name
     # What a cut table leaves out is smaller than its smallest row; it counts as 0 here and belongs to the remainder.
     if not names:
         return []
     zero = Estimate(0.0, 0.0, 1)
-    found = [
-        make(
-            2,
-            whole.kind,
-            whole.name,
-            " ".join(w for w in m if w),
-            f"{called(m)} ({whole.text})" if whole.kind == "idle" else called(m),
-            of_a.get(m, zero),
-            of_b.get(m, zero),
-            label=called(m),
+    found = []
+    for match in names:
+        label = _idle_label(match) if whole.kind == "idle" else match[0]
+        what = _Named(
+            kind=whole.kind,
+            name=" ".join(w for w in match if w),
+            text=f"{label} ({whole.text})" if whole.kind == "idle" else label,
+            label=label,
+            parent=whole.name,
         )
-        for m in sorted(names)
-    ]
+        found.append(_part(pair, what, rows.a.get(match, zero), rows.b.get(match, zero)))
     found.sort(key=lambda p: (-abs(p.delta), p.name))
     kept = found[:NAMED]
     rest = [getattr(whole, side) - sum(getattr(p, side) for p in kept) for side in "ab"]
     if max(abs(r) for r in rest) > 0.5:
-        text = {
-            "idle": f"{whole.text}, elsewhere",
-            "busy": f"{whole.text}, overlap of kernels and smaller ones",
-            "host": f"{whole.text}, outside operators or several threads at once",
-        }[whole.kind]
-        kept.append(make(2, whole.kind, whole.name, "rest", text, Estimate(rest[0]), Estimate(rest[1]), remainder=True))
+        text = f"{whole.text}, {_REST[whole.kind]}"
+        what = _Named(kind=whole.kind, name="rest", text=text, parent=whole.name, remainder=True)
+        kept.append(_part(pair, what, Estimate(rest[0]), Estimate(rest[1])))
     return kept
 
 
-def _known(group: Group, spec: Spec) -> dict[Match, Estimate]:
-    return {m: e for m, e in totals(group, spec, spec.measures[0]).items() if e.value is not None}
-
-
-def _of_cause(cause: str) -> Callable[[Match], bool]:
-    return lambda match: match[0] == cause
-
-
-def _first(match: Match) -> str:
-    return match[0]
+def _rows(pair: Pair, table: str) -> _Rows:
+    spec = _BY_TABLE[table]
+    of_a, of_b = (
+        {m: e for m, e in totals(g, spec, spec.measures[0]).items() if e.value is not None} for g in (pair.a, pair.b)
+    )
+    return _Rows(of_a, of_b)
 
 
 def _idle_label(match: Match) -> str:

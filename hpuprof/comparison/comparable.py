@@ -13,18 +13,12 @@ import numpy as np
 
 from hpuprof.analysis.idle import MAX_ROWS as MAX_IDLE_ROWS
 from hpuprof.analysis.operators import MAX_ROWS
-from hpuprof.comparison.noise import MIN_STEPS, Sample
+from hpuprof.comparison.noise import MIN_STEPS, Estimate, Sample
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.arrays import Floats
 from hpuprof.model.tables import FileRow, Row, StepRow
 from hpuprof.report.model import Report, ReportData
-from hpuprof.report.recordings import Place, lead_recording, places
-
-_COLUMNS = tuple(
-    name
-    for name in StepRow.__struct_fields__
-    if (name.endswith("_ns") and name != "start_ns") or name in ("launches", "device_rows")
-)
+from hpuprof.report.recordings import RecordingKind, kind_of, lead_recording, recording_kinds
 
 _LONGEST = {"operators": MAX_ROWS, "kernels": MAX_ROWS, "gap_operators": MAX_IDLE_ROWS}
 
@@ -36,12 +30,13 @@ def key(row: Row) -> tuple[int, str, str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The recordings of one side that are compared at one place."""
+    """The recordings of one side that are compared, all of one kind."""
 
     data: ReportData
     files: tuple[FileRow, ...]
     whole: bool  # whether the report's own metrics speak of exactly these recordings
     _tables: dict[str, list[Any]] = field(default_factory=dict, repr=False)
+    _columns: dict[str, Floats | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def members(self) -> frozenset[tuple[int, str, str, str]]:
@@ -78,24 +73,31 @@ class Group:
 
     @cached_property
     def sample(self) -> Sample:
-        """The used steps as columns; a column with an unknown value is None."""
+        """Who the used steps are: those of all ranks at one position of a window are no independent samples."""
         positions = [(s.window, s.step) for s in self.steps]
         index = {p: i for i, p in enumerate(sorted(set(positions)))}
-        columns: dict[str, Floats | None] = {}
-        for name in _COLUMNS:
-            values = [getattr(s, name) for s in self.steps]
-            columns[name] = None if any(v is None for v in values) else np.array(values, dtype=np.float64)
         return Sample(
-            columns=columns,
             cluster=np.array([index[p] for p in positions], dtype=np.int64),
             rank=np.array([s.rank for s in self.steps], dtype=np.int64),
             clusters=len(index),
         )
 
+    def column(self, name: str) -> Floats | None:
+        """Return a column of the used steps; None when a step does not know its value."""
+        if name not in self._columns:
+            values = [getattr(s, name) for s in self.steps]
+            self._columns[name] = None if any(v is None for v in values) else np.array(values, dtype=np.float64)
+        return self._columns[name]
+
+    @cached_property
+    def walls(self) -> Floats:
+        """Lengths of the used steps [ns]."""
+        return np.array([s.wall_ns for s in self.steps], dtype=np.float64)
+
     @cached_property
     def idle(self) -> dict[str, Floats]:
         """Idle time by cause for each used step [ns]; empty when the device was not traced."""
-        if not self.steps or self.sample.columns["device_idle_ns"] is None:
+        if not self.steps or self.column("device_idle_ns") is None:
             return {}
         at = {(*key(s), s.step): i for i, s in enumerate(self.steps)}
         out: dict[str, Floats] = {}
@@ -105,6 +107,23 @@ class Group:
                 out.setdefault(row.cause, np.zeros(len(self.steps)))[i] += row.idle_ns
         return dict(sorted(out.items()))
 
+    def idle_of(self, cause: str) -> Floats | None:
+        """Return idle time of one cause for each used step [ns]: 0 if the device never idled for it, None if not traced."""
+        if self.column("device_idle_ns") is None:
+            return None
+        return self.idle.get(cause, np.zeros(len(self.steps)))
+
+    def mean(self, column: str) -> Estimate:
+        """Estimate the mean of a column; unknown when a step does not know it."""
+        return self._mean(self.column(column))
+
+    def idle_mean(self, cause: str) -> Estimate:
+        """Estimate the mean idle time of one cause; unknown when the device was not traced."""
+        return self._mean(self.idle_of(cause))
+
+    def _mean(self, values: Floats | None) -> Estimate:
+        return Estimate(None) if values is None else self.sample.mean(values)
+
     def cut(self, what: str) -> bool:
         """Tell whether a table (`operators`, `kernels` or `gap_operators`) may hold only its largest rows: it is as long as one gets."""
         longest = max(Counter(key(r) for r in self.rows(what) if isinstance(r, Row)).values(), default=0)
@@ -113,24 +132,24 @@ class Group:
 
 @dataclass(frozen=True)
 class Pair:
-    """One place, on both sides."""
+    """Recordings of one kind, on both sides."""
 
-    place: Place
+    kind: RecordingKind
     a: Group
     b: Group
 
 
 def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
-    """Return the comparable places, the most important first, and cautions.
+    """Return the comparable kinds of recordings, the most important first, and cautions.
 
     Raises InsufficientDataError when the two have no stage and action in common, or no windows of one kind.
     """
     cautions = []
-    of_a, of_b = places(a.data.ranks), places(b.data.ranks)
-    twins = [(p, p) for p in of_a if p in of_b]
-    if not twins and len(of_a) == len(of_b) == 1 and ("", "") in (of_a[0], of_b[0]):
+    of_a, of_b = recording_kinds(a.data.ranks), recording_kinds(b.data.ranks)
+    twins = [(kind, kind) for kind in of_a if kind in of_b]
+    if not twins and len(of_a) == len(of_b) == 1 and not (any(of_a[0]) and any(of_b[0])):
         twins = [(of_a[0], of_b[0])]
-        which = "A" if of_a[0] == ("", "") else "B"
+        which = "B" if any(of_a[0]) else "A"
         cautions.append(f"{which} does not name its stage; it is compared with {_said(*of_a, *of_b)}.")
     if not twins:
         raise InsufficientDataError(
@@ -142,12 +161,15 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
         cautions.append(f"Only on one side, and not compared: {_list(left_out)}.")
     pairs = []
     refused = []
-    for place_a, place_b in twins:
-        files_a, kind_a = _windows(a.data, place_a)
-        files_b, kind_b = _windows(b.data, place_b)
+    for of_both in twins:
+        said = _said(*of_both)
+        (files_a, kind_a), (files_b, kind_b) = (
+            _windows(data, kind) for data, kind in zip((a.data, b.data), of_both, strict=True)
+        )
         if {kind_a, kind_b} == {"sync", "async"}:
             refused.append(
-                f"{_said(place_a, place_b)}: A holds {kind_a}hronous windows only, B {kind_b}hronous ones, and draining the device changes every time"
+                f"{said}: A holds {kind_a}hronous windows only, B {kind_b}hronous ones, "
+                "and draining the device changes every time"
             )
             continue
         if kind_a != kind_b:
@@ -157,16 +179,15 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
         kept_a, kept_b, caution = _ranks(files_a, files_b)
         cautions += [caution] if caution else []
         group_a, group_b = (
-            Group(data, tuple(kept), place == _spoken_of(data) and len(kept) == len(files))
-            for data, kept, files, place in (
-                (a.data, kept_a, files_a, place_a),
-                (b.data, kept_b, files_b, place_b),
+            Group(data, tuple(kept), kind == _spoken_of(data) and len(kept) == len(files))
+            for data, kept, files, kind in zip(
+                (a.data, b.data), (kept_a, kept_b), (files_a, files_b), of_both, strict=True
             )
         )
         if not group_a.steps or not group_b.steps:
-            refused.append(f"{_said(place_a, place_b)}: {'A' if not group_a.steps else 'B'} has no used steps")
+            refused.append(f"{said}: {'A' if not group_a.steps else 'B'} has no used steps")
             continue
-        pairs.append(Pair(place_a if place_a != ("", "") else place_b, group_a, group_b))
+        pairs.append(Pair(next((kind for kind in of_both if any(kind)), of_both[1]), group_a, group_b))
     if not pairs:
         raise InsufficientDataError(
             f"nothing to compare: {refused[0]}",
@@ -176,27 +197,23 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
     return pairs, [*cautions, *_differences(pairs[0])]
 
 
-def _spoken_of(data: ReportData) -> Place | None:
-    """Return the stage and action that a report's own answer speaks of."""
+def _spoken_of(data: ReportData) -> RecordingKind | None:
+    """Return the kind of recording that a report's own answer speaks of."""
     lead = lead_recording(data)
-    return (lead.stage, lead.action) if lead else None
+    return kind_of(lead) if lead else None
 
 
-def _list(of: Sequence[Place]) -> str:
-    return ", ".join(_name(p) for p in of)
+def _list(of: Sequence[RecordingKind]) -> str:
+    return ", ".join(_said(kind) for kind in of)
 
 
-def _name(place: Place) -> str:
-    return " ".join(w for w in place if w) or "unnamed steps"
+def _said(*of: RecordingKind) -> str:
+    return next((str(kind) for kind in of if any(kind)), "unnamed steps")
 
 
-def _said(*of: Place) -> str:
-    return next((_name(p) for p in of if any(p)), "unnamed steps")
-
-
-def _windows(data: ReportData, place: Place) -> tuple[list[FileRow], str]:
-    """Return the files of a place, asynchronous windows before synchronous ones, and what kind they are."""
-    files = [f for f in data.files if (f.stage, f.action) == place]
+def _windows(data: ReportData, kind: RecordingKind) -> tuple[list[FileRow], str]:
+    """Return the files of a kind, asynchronous windows before synchronous ones, and which of the two they are."""
+    files = [f for f in data.files if kind_of(f) == kind]
     if any(f.window_kind == "async" for f in files):
         files = [f for f in files if f.window_kind != "sync"]
     kinds = {f.window_kind or "" for f in files}
@@ -253,7 +270,7 @@ def _differences(pair: Pair) -> list[str]:
             )
         if group.whole and group.data.headline.bound == "unknown":
             out.append(f"{side}: {group.data.headline.sentence}")
-    traced = [g.sample.columns["device_busy_ns"] is not None for g in (pair.a, pair.b)]
+    traced = [g.column("device_busy_ns") is not None for g in (pair.a, pair.b)]
     if traced[0] != traced[1]:
         out.append(f"The device was traced in {'A' if traced[0] else 'B'} only: its time is not compared.")
     return out

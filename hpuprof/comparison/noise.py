@@ -14,7 +14,7 @@ same code (machines, clocks, temperature). The threshold is for those.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,9 +73,8 @@ def interval(a: Estimate, b: Estimate) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Used steps of one run: columns of shape `(steps,)`, and the position of each step (`cluster`, from 0)."""
+    """Used steps of one run: the position of each (`cluster`, from 0) and its rank, both of shape `(steps,)`."""
 
-    columns: Mapping[str, Floats | None]
     cluster: Ints
     rank: Ints
     clusters: int

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from hpuprof.comparison.comparable import Group, Pair
-from hpuprof.comparison.metric_changes import column_mean
 from hpuprof.comparison.noise import student
 from hpuprof.comparison.result import Prediction
 
@@ -86,7 +85,7 @@ def _unprofiled(pair: Pair) -> tuple[str, float, float, float] | None:
 
 
 def _profiled(pair: Pair) -> tuple[str, float, float | None, float | None] | None:
-    a, b = (column_mean(g, "wall_ns") for g in (pair.a, pair.b))
+    a, b = (g.mean("wall_ns") for g in (pair.a, pair.b))
     if not a.value or not b.value:
         return None
     ratio = a.value / b.value

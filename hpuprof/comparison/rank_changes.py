@@ -6,13 +6,13 @@ A rank's *own* time is its step less communication that no compute hides and les
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median_low
 
 import numpy as np
 
 from hpuprof.comparison.comparable import Group, Pair
-from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.judge import Compared, Item
 from hpuprof.comparison.noise import Estimate, Sample
 from hpuprof.comparison.result import SAME, WORSE, Change
 from hpuprof.model.arrays import Floats
@@ -25,17 +25,14 @@ ALONE = 0.5
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items() if cause != Cause.COLLECTIVE}
 
 
-def rank_changes(pair: Pair, judge: Judge) -> list[Change]:
-    """Compare each rank's own time; nothing with a single rank or without traced devices."""
+def compared_ranks(pair: Pair) -> Iterator[Compared]:
+    """Yield each rank's own time; nothing with a single rank or without traced devices."""
     ranks = sorted(pair.a.ranks & pair.b.ranks)
-    own = _own(pair.a), _own(pair.b)
-    if len(ranks) < 2 or own[0] is None or own[1] is None:
-        return []
-    out = []
+    own_a, own_b = _own(pair.a), _own(pair.b)
+    if len(ranks) < 2 or own_a is None or own_b is None:
+        return
     for rank in ranks:
-        a, b = (_mean(g, values, rank) for g, values in ((pair.a, own[0]), (pair.b, own[1])) if values is not None)
-        out.append(judge.change("rank", str(rank), OWN, "ns", "lower", a, b, noisy=True))
-    return out
+        yield Item("rank", str(rank), OWN), _mean(pair.a, own_a, rank), _mean(pair.b, own_b, rank)
 
 
 def rank_explanation(pair: Pair, step: Change | None, changes: Sequence[Change]) -> str:
@@ -58,17 +55,16 @@ def rank_explanation(pair: Pair, step: Change | None, changes: Sequence[Change])
 
 
 def _own(group: Group) -> Floats | None:
-    wall, exposed = group.sample.columns["wall_ns"], group.sample.columns["exposed_communication_ns"]
-    if wall is None or exposed is None:
-        return None
-    return wall - exposed - group.idle.get(Cause.COLLECTIVE.name.lower(), np.zeros(len(wall)))
+    exposed = group.column("exposed_communication_ns")
+    waiting = group.idle.get(Cause.COLLECTIVE.name.lower(), np.zeros(len(group.walls)))
+    return group.walls - exposed - waiting if exposed is not None else None
 
 
 def _mean(group: Group, values: Floats, rank: int) -> Estimate:
     sample = group.sample
     mine = sample.rank == rank
     positions, cluster = np.unique(sample.cluster[mine], return_inverse=True)
-    return Sample({}, cluster.astype(np.int64), sample.rank[mine], len(positions)).mean(values[mine])
+    return Sample(cluster.astype(np.int64), sample.rank[mine], len(positions)).mean(values[mine])
 
 
 def _what(pair: Pair, rank: int) -> str:
@@ -83,5 +79,5 @@ def _what(pair: Pair, rank: int) -> str:
 
     parts = {f"device idle, {text}": grew([pair.a.idle.get(c), pair.b.idle.get(c)]) for c, text in _CAUSE.items()}
     for column, text in (("compute_busy_ns", "compute"), ("exposed_copy_ns", "exposed copies")):
-        parts[text] = grew([g.sample.columns[column] for g in (pair.a, pair.b)])
+        parts[text] = grew([g.column(column) for g in (pair.a, pair.b)])
     return max(parts, key=lambda p: parts[p])

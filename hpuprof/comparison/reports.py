@@ -6,10 +6,10 @@ from hpuprof._version import __version__
 from hpuprof.comparison.attribution import step_parts
 from hpuprof.comparison.comparable import Group, Pair, pair_up
 from hpuprof.comparison.judge import Judge
-from hpuprof.comparison.metric_changes import column_mean, gap_changes, metric_changes, step_changes
+from hpuprof.comparison.metric_changes import compared_gaps, compared_metrics, compared_steps
 from hpuprof.comparison.noise import LEVEL
 from hpuprof.comparison.prediction_check import predicted_and_achieved
-from hpuprof.comparison.rank_changes import rank_changes, rank_explanation
+from hpuprof.comparison.rank_changes import compared_ranks, rank_explanation
 from hpuprof.comparison.result import (
     BETTER,
     CHANGED,
@@ -22,15 +22,20 @@ from hpuprof.comparison.result import (
     Side,
 )
 from hpuprof.comparison.sentences import explanation, sentence
-from hpuprof.comparison.table_changes import table_changes
+from hpuprof.comparison.table_changes import compared_tables
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
 from hpuprof.report.model import Report
+from hpuprof.report.recordings import kind_of
 
 STEP_TIMES = 200
 """Step times of each side that a comparison holds, at most."""
 _VERDICTS = (WORSE, CHANGED, BETTER, UNKNOWN, SAME)
 _GROUPS = ("metric", "step", "gap", "gap_operator", "engine", "operator", "kernel", "rank")
+
+
+_COMPARED = (compared_metrics, compared_steps, compared_gaps, compared_tables, compared_ranks)
+"""What is compared; metrics of the first kind of recordings only, as a report has one set of them."""
 
 
 def compare_reports(
@@ -46,22 +51,20 @@ def compare_reports(
     lead = pairs[0]
     changes: list[Change] = []
     for pair in pairs:
-        walls = [float(column_mean(g, "wall_ns").value or 0) for g in (pair.a, pair.b)]
-        judge = Judge(pair.place, threshold, sum(walls) / 2)
-        if pair is lead:
-            changes += metric_changes(pair, judge)
-        changes += step_changes(pair, judge) + gap_changes(pair, judge) + table_changes(pair, judge)
-        changes += rank_changes(pair, judge)
+        walls = [float(g.mean("wall_ns").value or 0) for g in (pair.a, pair.b)]
+        judge = Judge(pair.kind, threshold, sum(walls) / 2)
+        for compared in _COMPARED if pair is lead else _COMPARED[1:]:
+            changes += [judge.change(*found) for found in compared(pair)]
     parts = [part for pair in pairs for part in step_parts(pair)]
-    of_lead = [c for c in changes if (c.stage, c.action) == lead.place]
+    of_lead = [c for c in changes if kind_of(c) == lead.kind]
     step = next((c for c in of_lead if (c.group, c.name) == ("step", "wall_ns")), None)
     return Comparison(
         comparison_version=COMPARISON_VERSION,
         hpuprof_version=__version__,
         a=_side(names[0], lead.a),
         b=_side(names[1], lead.b),
-        stage=lead.place[0],
-        action=lead.place[1],
+        stage=lead.kind.stage,
+        action=lead.kind.action,
         threshold=threshold,
         level=LEVEL,
         verdict=step.verdict if step else UNKNOWN,
@@ -69,7 +72,7 @@ def compare_reports(
         explanation=" ".join(
             s
             for s in (
-                explanation(step, [p for p in parts if (p.stage, p.action) == lead.place]),
+                explanation(step, [p for p in parts if kind_of(p) == lead.kind]),
                 rank_explanation(lead, step, of_lead),
             )
             if s
@@ -109,13 +112,13 @@ def _spread_out(values: list[int]) -> list[int]:
 
 
 def _order(change: Change, pairs: list[Pair]) -> tuple[object, ...]:
-    """Order: place, group, worse before better before equal, larger before smaller, then by name."""
-    place = [p.place for p in pairs].index((change.stage, change.action))
+    """Order: kind of recording, group, worse before better before equal, larger before smaller, then by name."""
+    kind = [p.kind for p in pairs].index(kind_of(change))
     group = _GROUPS.index(change.group) if change.group in _GROUPS else len(_GROUPS)
     size = abs(change.delta) if change.delta is not None else 0.0
     # Metrics have several units; their own order, that of the report, is kept.
     return (
-        place,
+        kind,
         group,
         _VERDICTS.index(change.verdict),
         0.0 if change.group == "metric" else -size,

@@ -1,14 +1,14 @@
-"""Engines, operators, kernels, collectives: rows of both sides matched by name, engine, type and place, per step and rank."""
+"""Engines, operators, kernels, collectives: rows of both sides matched by their keys, per step and rank."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hpuprof.comparison.comparable import Group, Pair, key
-from hpuprof.comparison.judge import Judge
+from hpuprof.comparison.judge import Compared, Item
 from hpuprof.comparison.noise import MIN_STEPS, Estimate
-from hpuprof.comparison.result import Change
 from hpuprof.model.tables import Row
 
 Match = tuple[str, ...]
@@ -16,13 +16,13 @@ Match = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Measure:
-    """A column to compare. `per_step`: the column is a sum over the used steps, else a value per recording to be averaged.
+    """A column of times to compare [ns].
 
+    `per_step`: the column is a sum over the used steps, else a value per recording to be averaged.
     `deviation`: column with the standard deviation of the per-step sums, or empty.
     """
 
     column: str
-    unit: str = "ns"
     per_step: bool = True
     deviation: str = ""
 
@@ -86,46 +86,34 @@ SPECS = (
 )
 
 
-def table_changes(pair: Pair, judge: Judge) -> list[Change]:
-    """Compare every table that has a specification."""
-    out: list[Change] = []
+def compared_tables(pair: Pair) -> Iterator[Compared]:
+    """Yield the rows of every table that has a specification."""
+    groups = pair.a, pair.b
     for spec in SPECS:
-        sides = pair.a.rows(spec.table), pair.b.rows(spec.table)
-        if not any(sides):
-            continue
-        for measure in spec.measures:
-            of_a, of_b = (totals(g, spec, measure) for g in (pair.a, pair.b))
-            counts = [_counts(g, spec) for g in (pair.a, pair.b)]
-            shapes = [_shapes(g, spec) for g in (pair.a, pair.b)]
-            known = _complete(pair.a, spec, measure), _complete(pair.b, spec, measure)
+        counts, shapes = [_counts(g, spec) for g in groups], [_shapes(g, spec) for g in groups]
+        for measure in spec.measures if any(g.rows(spec.table) for g in groups) else ():
+            of_a, of_b = found = [totals(g, spec, measure) for g in groups]
+            known = [_complete(g, spec, measure) for g in groups]
             for match in sorted({*of_a, *of_b}):
-                sure = tuple(k or _never(g, spec, match) for k, g in zip(known, (pair.a, pair.b), strict=True))
-                a, b = (
-                    found.get(match, _missing(group, sure=ok))
-                    for found, group, ok in ((of_a, pair.a, sure[0]), (of_b, pair.b, sure[1]))
-                )
+                sure = [k or _never(g, spec, match) for k, g in zip(known, groups, strict=True)]
+                a, b = (of.get(match, _missing(g, sure=ok)) for of, g, ok in zip(found, groups, sure, strict=True))
                 if not a.value and not b.value:
                     continue
-                missing = match not in of_a or match not in of_b
-                only = "B" if match not in of_a and sure[0] else "A" if match not in of_b and sure[1] else ""
-                noisy = bool(measure.deviation) and not (a.error is None and b.error is None and _enough(pair))
-                out.append(
-                    judge.change(
+                both = match in of_a and match in of_b
+                yield (
+                    Item(
                         spec.group,
                         " ".join(w for w in match if w),
                         measure.column,
-                        measure.unit,
-                        "lower",
-                        a,
-                        b,
-                        noisy=noisy,
-                        match=dict(zip(spec.keys, match, strict=True)) if len(spec.keys) > 1 else None,
-                        only=only,
-                        counts="" if missing or not spec.count else _counted(match, counts),
-                        shapes="" if missing else _shaped(match, shapes),
-                    )
+                        noisy=bool(measure.deviation) and not (a.error is None and b.error is None and _enough(pair)),
+                        match=dict(zip(spec.keys, match, strict=True)) if len(spec.keys) > 1 else {},
+                        only="B" if match not in of_a and sure[0] else "A" if match not in of_b and sure[1] else "",
+                        counts=_counted(match, counts) if both and spec.count else "",
+                        shapes=_shaped(match, shapes) if both else "",
+                    ),
+                    a,
+                    b,
                 )
-    return out
 
 
 def _enough(pair: Pair) -> bool:
@@ -148,12 +136,12 @@ def _complete(group: Group, spec: Spec, measure: Measure) -> bool:
     if spec.table == "gap_operators" and any(idle.any() for idle in group.idle.values()):
         return False  # a report from before there was such a table
     device = spec.group in ("kernel", "engine", "gap_operator")
-    return not device or group.sample.columns["device_busy_ns"] is not None
+    return not device or group.column("device_busy_ns") is not None
 
 
 def _never(group: Group, spec: Spec, match: Match) -> bool:
     """Tell whether the device never idled for a row's cause, so that the row cannot be among those that were cut."""
-    if spec.table != "gap_operators" or group.sample.columns["device_idle_ns"] is None:
+    if spec.table != "gap_operators" or group.column("device_idle_ns") is None:
         return False
     idle = group.idle.get(match[0])
     return idle is None or not idle.any()

@@ -1,11 +1,22 @@
-"""A headline number and what it means. Owns the form; values come from the report and from analyses across ranks."""
+"""Headline metrics: what one is, and the registry of all. Owns names, units, words and where each shows.
+
+Every list of metrics is derived from `METRICS`: the report's numbers and their order, the step budget, the tiles of
+the page, what a comparison compares and which direction is better, the names that gates know, the numbers of the tab,
+what the recorder logs, and the table in `docs/definitions.md`. Values are computed elsewhere.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+
+from hpuprof.model.schema import BLOCKED_KINDS, CAUSE_TEXT, Cause
+
+Value = float | int | None
+"""Of a metric; None when the trace does not support it."""
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,3 +28,265 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     polarity: Annotated[str, Meta(description="Which direction is better: lower, higher or none.")]
     population: Annotated[str, Meta(description="What the number was taken over.")]
     definition: Annotated[str, Meta(description="How it is computed.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec:
+    """One line of the registry: the words of `Metric`, how it is computed, and where it shows.
+
+    A metric with a `column` is that column of the step table over the step time, one with a `cause` the device idle
+    time of that cause over the step time. Every other metric is computed by the function of its name, in
+    report/headline_metrics.py, or in ranks/rank_tables.py when it needs all ranks.
+    """
+
+    name: str
+    unit: str
+    polarity: str = "lower"
+    definition: str
+    column: str = ""
+    mean_polarity: str = ""
+    """Which direction of the column's mean is better, where it differs: busy time is good as a share, not as time."""
+    cause: Cause | None = None
+    label: str = ""
+    """What text calls it, in the budget and in a comparison; blanks in front: a part of the one above."""
+    budget: int = 0
+    """Position in the step budget, 0 for none. In tens, so that another fits between."""
+    tile: int = 0
+    """Position beside the page's headline, where the first six that are known show; 0 for none."""
+    shown_unknown: bool = False
+    """Whether the budget shows it even when it is unknown."""
+    in_tab: bool = False
+    """Whether TensorBoard's table of runs has it."""
+    logged: bool = False
+    """Whether the recorder logs it at the end of a fit."""
+
+    def metric(self, value: Value, population: str) -> Metric:
+        """Return the metric with a value."""
+        return Metric(
+            name=self.name,
+            value=value,
+            unit=self.unit,
+            polarity=self.polarity,
+            population=population,
+            definition=self.definition,
+        )
+
+
+def _share(name: str, column: str, polarity: str = "lower", **more: Any) -> MetricSpec:
+    more.setdefault("definition", f"Sum of {column} over the sum of wall_ns.")
+    return MetricSpec(name=name, unit="fraction", polarity=polarity, column=column, **more)
+
+
+def _idle(cause: Cause) -> MetricSpec:
+    return MetricSpec(
+        name=f"idle_{cause.name.lower()}_fraction",
+        unit="fraction",
+        definition=f"Device idle time during {CAUSE_TEXT[cause]}, over the sum of wall_ns.",
+        cause=cause,
+    )
+
+
+METRICS: tuple[MetricSpec, ...] = (
+    MetricSpec(
+        name="step_time_p50",
+        unit="ns",
+        definition="Median of wall_ns over the used steps.",
+        label="step time, median",
+        budget=10,
+        tile=10,
+        in_tab=True,
+        logged=True,
+    ),
+    MetricSpec(
+        name="step_time_p90",
+        unit="ns",
+        definition="90th percentile (nearest rank) of wall_ns over the used steps.",
+        label="step time, 90th percentile",
+        budget=20,
+    ),
+    MetricSpec(
+        name="step_time_spread",
+        unit="fraction",
+        definition="Median absolute deviation of wall_ns over its median, within each rank of three used steps "
+        "or more; the median over ranks.",
+    ),
+    MetricSpec(
+        name="unprofiled_step_time",
+        unit="ns",
+        definition="Step time without the profiler, timed by the recorder before the window; "
+        "the median over recordings.",
+        label="step time without the profiler",
+        budget=30,
+        tile=20,
+    ),
+    MetricSpec(
+        name="profiling_slowdown",
+        unit="ratio",
+        definition="step_time_p50 over unprofiled_step_time: how much slower the recorded steps were.",
+        label="profiled over unprofiled",
+        budget=40,
+    ),
+    _share(
+        "host_working_fraction",
+        "host_working_ns",
+        "none",
+        definition="Sum of host_working_ns over the sum of wall_ns of the used steps.",
+        label="host working",
+        budget=50,
+        tile=30,
+        shown_unknown=True,
+    ),
+    _share(
+        "host_blocked_fraction",
+        "host_blocked_ns",
+        label="host blocked (waiting)",
+        budget=60,
+        in_tab=True,
+        logged=True,
+    ),
+    _share("input_fraction", "input_ns", label="fetching data", budget=70, tile=70, in_tab=True, logged=True),
+    _share("backward_fraction", "backward_ns", "none", label="backward", budget=80, tile=100),
+    _share("optimizer_fraction", "optimizer_ns", "none", label="optimizer", budget=90),
+    _share("operators_fraction", "operators_ns", "none", label="forward and other operators", budget=100, tile=90),
+    _share("no_operator_fraction", "no_operator_ns", label="no operator running", budget=110, tile=110),
+    _share("compile_fraction", "compile_ns", label="compiling"),
+    _share(
+        "device_busy_fraction",
+        "device_busy_ns",
+        "higher",
+        mean_polarity="lower",
+        label="device busy",
+        budget=120,
+        tile=40,
+        shown_unknown=True,
+        in_tab=True,
+        logged=True,
+    ),
+    _share(
+        "device_idle_fraction",
+        "device_idle_ns",
+        label="device idle",
+        budget=160,
+        tile=50,
+        in_tab=True,
+        logged=True,
+    ),
+    _share("compute_fraction", "compute_busy_ns", "higher", mean_polarity="lower", label="  compute", budget=130),
+    _share("communication_fraction", "communication_busy_ns", "none", mean_polarity="lower"),
+    _share("copy_fraction", "copy_busy_ns", "none", mean_polarity="lower"),
+    _share(
+        "exposed_communication_fraction",
+        "exposed_communication_ns",
+        label="  exposed communication",
+        budget=140,
+        tile=60,
+        logged=True,
+    ),
+    _share("exposed_copy_fraction", "exposed_copy_ns", label="  exposed copies", budget=150),
+    MetricSpec(
+        name="overlap_degree",
+        unit="fraction",
+        polarity="higher",
+        definition="Sum of host_device_overlap_ns over the smaller of the sums of host_working_ns and device_busy_ns.",
+        label="host/device overlap degree",
+        budget=170,
+    ),
+    *(_idle(cause) for cause in Cause),
+    MetricSpec(
+        name="launches_per_step",
+        unit="count",
+        definition="Median of launches over the used steps.",
+        label="launches per step",
+        budget=210,
+    ),
+    MetricSpec(
+        name="short_launch_fraction",
+        unit="fraction",
+        definition="Share of linked device rows that are shorter than the call that launched them; mean over ranks, "
+        "weighted by linked calls.",
+        label="rows shorter than their launch",
+        budget=220,
+    ),
+    MetricSpec(
+        name="peak_device_memory",
+        unit="bytes",
+        definition="Largest peak_allocated_bytes of device memory over ranks.",
+        label="peak device memory",
+        budget=230,
+        tile=80,
+    ),
+    MetricSpec(
+        name="collective_wait_fraction",
+        unit="fraction",
+        definition="Sum of waiting_ns over the sum of wall_ns of the used steps of all ranks.",
+        label="waiting for other ranks",
+        budget=180,
+    ),
+    MetricSpec(
+        name="straggler_cost_fraction",
+        unit="fraction",
+        definition="One less step_time_without_straggler over the replayed mean step.",
+    ),
+    MetricSpec(
+        name="step_time_without_straggler",
+        unit="ns",
+        definition="Mean step when the rank that costs most works like the median of the others, by replay.",
+        label="step time without the straggler",
+        budget=190,
+    ),
+    MetricSpec(
+        name="step_time_if_even",
+        unit="ns",
+        definition="Mean step when every rank works like the median of the others, by replay.",
+    ),
+    MetricSpec(
+        name="replay_error_fraction",
+        unit="fraction",
+        definition="By how much the mean step replayed without changes differs from the recorded one.",
+    ),
+    MetricSpec(
+        name="infeasible_match_fraction",
+        unit="fraction",
+        definition="Share of matched collectives that contradict the estimated clocks.",
+    ),
+    MetricSpec(
+        name="pipeline_bubble_fraction",
+        unit="fraction",
+        definition="Time that ranks stood still until a peer sent, over the sum of wall_ns of the used steps.",
+        label="pipeline bubbles",
+        budget=200,
+    ),
+)
+"""Every headline metric, in the order of the report."""
+
+BY_NAME = {spec.name: spec for spec in METRICS}
+BUDGET = tuple(sorted((spec for spec in METRICS if spec.budget), key=lambda spec: spec.budget))
+"""The step budget."""
+TILES = tuple(sorted((spec for spec in METRICS if spec.tile), key=lambda spec: spec.tile))
+IDLE = {spec.cause: spec.name for spec in METRICS if spec.cause is not None}
+"""The metric that says for which share of the step the device idled for a cause."""
+
+
+@dataclass(frozen=True)
+class StepColumn:
+    """A column of the step table that is compared as a mean over steps; without a label, text leaves it out."""
+
+    column: str
+    label: str = ""
+    polarity: str = "lower"
+    unit: str = "ns"
+
+
+_WITH_METRIC = {
+    spec.column: StepColumn(spec.column, spec.label, spec.mean_polarity or spec.polarity)
+    for spec in METRICS
+    if spec.column
+}
+STEP_COLUMNS = (
+    StepColumn("wall_ns", "step time, mean"),
+    *_WITH_METRIC.values(),
+    *(StepColumn(column) for kind in BLOCKED_KINDS if (column := f"blocked_{kind}_ns") not in _WITH_METRIC),
+    StepColumn("launches", "launches", unit="count"),
+    StepColumn("device_rows", "device rows", unit="count"),
+)
+"""The parts of a step that a comparison compares: every column with a metric, and those that have none of their own."""

@@ -12,7 +12,6 @@ from hpuprof.analysis.groups import members, percentile
 from hpuprof.model.arrays import Ints
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.collective_calls import DEEDS, unpack
-from hpuprof.model.metrics import Metric
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import (
@@ -425,68 +424,20 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
 # ----------------------------------------------------------------------------------------------------- metrics, diagnostics
 
 
-def build_rank_metrics(found: AcrossRanks, population: str) -> list[Metric]:
-    """Build the headline numbers that compare ranks; None where clocks are unrelated or nothing could be replayed."""
+def rank_metrics(found: AcrossRanks) -> dict[str, float | None]:
+    """Return the headline metrics that compare ranks; None where clocks are unrelated or nothing could be replayed."""
     replay = found.replay
     top = min(replay.without.values()) if replay and replay.without else None
-
-    def metric(name: str, value: float | None, unit: str, polarity: str, definition: str) -> Metric:
-        return Metric(
-            name=name, value=value, unit=unit, polarity=polarity, population=population, definition=definition
-        )
-
     cost = None if replay is None else 0.0 if top is None else max(0.0, 1 - top / replay.replayed_ns)
-    return [
-        metric(
-            "collective_wait_fraction",
-            found.verdict.wait_fraction,
-            "fraction",
-            "lower",
-            "Sum of waiting_ns over the sum of wall_ns of the used steps of all ranks.",
-        ),
-        metric(
-            "straggler_cost_fraction",
-            cost,
-            "fraction",
-            "lower",
-            "One less step_time_without_straggler over the replayed mean step.",
-        ),
-        metric(
-            "step_time_without_straggler",
-            _number(top) if top is not None else None,
-            "ns",
-            "lower",
-            "Mean step when the rank that costs most works like the median of the others, by replay.",
-        ),
-        metric(
-            "step_time_if_even",
-            _number(replay.even_ns) if replay else None,
-            "ns",
-            "lower",
-            "Mean step when every rank works like the median of the others, by replay.",
-        ),
-        metric(
-            "replay_error_fraction",
-            replay.error if replay else None,
-            "fraction",
-            "lower",
-            "By how much the mean step replayed without changes differs from the recorded one.",
-        ),
-        metric(
-            "infeasible_match_fraction",
-            found.infeasible,
-            "fraction",
-            "lower",
-            "Share of matched collectives that contradict the estimated clocks.",
-        ),
-        metric(
-            "pipeline_bubble_fraction",
-            found.bubble,
-            "fraction",
-            "lower",
-            "Time that ranks stood still until a peer sent, over the sum of wall_ns of the used steps.",
-        ),
-    ]
+    return {
+        "collective_wait_fraction": found.verdict.wait_fraction,
+        "straggler_cost_fraction": cost,
+        "step_time_without_straggler": _number(top) if top is not None else None,
+        "step_time_if_even": _number(replay.even_ns) if replay else None,
+        "replay_error_fraction": replay.error if replay else None,
+        "infeasible_match_fraction": found.infeasible,
+        "pipeline_bubble_fraction": found.bubble,
+    }
 
 
 def _notes(
@@ -513,4 +464,4 @@ def _notes(
     return found
 
 
-__all__ = ["MAX_INFEASIBLE", "AcrossRanks", "EarlyStop", "across_ranks", "build_rank_metrics", "ranges"]
+__all__ = ["MAX_INFEASIBLE", "AcrossRanks", "EarlyStop", "across_ranks", "ranges", "rank_metrics"]

@@ -19,14 +19,6 @@ WAIT_SECONDS = 20.0
 ANSWER_BYTES = 64 << 20  # of trace files as they are on disk; more would hold up the end of the fit
 MOST_FINDINGS = 3  # on the console; the report has all
 _UNITS = {"ns": "_ns"}  # fractions have it in their names
-METRICS = (
-    "step_time_p50",
-    "device_busy_fraction",
-    "device_idle_fraction",
-    "host_blocked_fraction",
-    "input_fraction",
-    "exposed_communication_fraction",
-)
 
 
 @dataclass(frozen=True)
@@ -115,12 +107,15 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
     lines = []
     said = answers.of([engine])
     if said is not None:
+        from hpuprof.model.metrics import METRICS
+
+        logged = {spec.name for spec in METRICS if spec.logged}
         found = said.report.findings[:MOST_FINDINGS]
         lines += [said.report.headline.sentence, *(f"{f.code} {f.title}: {f.evidence}." for f in found), *said.notes]
         values = {
             f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value)
             for name, m in said.report.metrics.items()
-            if name in METRICS and m.value is not None
+            if name in logged and m.value is not None
         }
     lines += _unprofiled(engine)
     if said is not None:

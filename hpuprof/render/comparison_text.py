@@ -9,6 +9,7 @@ import msgspec
 
 from hpuprof.comparison.result import COMPARISON_VERSION, Change, Comparison, Part, Side
 from hpuprof.errors import InputError
+from hpuprof.model.metrics import STEP_COLUMNS
 from hpuprof.render.column_words import CAUSE
 from hpuprof.render.formats import clean, duration, measured, percent
 from hpuprof.render.json import document
@@ -20,24 +21,6 @@ from hpuprof.render.text import lay_out, printed
 if TYPE_CHECKING:
     from rich.console import Console
 
-_STEP = {
-    "wall_ns": "step time, mean",
-    "host_working_ns": "host working",
-    "host_blocked_ns": "host blocked (waiting)",
-    "input_ns": "fetching data",
-    "backward_ns": "backward",
-    "optimizer_ns": "optimizer",
-    "operators_ns": "forward and other operators",
-    "no_operator_ns": "no operator running",
-    "compile_ns": "compiling",
-    "device_busy_ns": "device busy",
-    "device_idle_ns": "device idle",
-    "compute_busy_ns": "  compute",
-    "exposed_communication_ns": "  exposed communication",
-    "exposed_copy_ns": "  exposed copies",
-    "launches": "launches",
-    "device_rows": "device rows",
-}
 _WHAT = {
     "gap": "idle",
     "gap_operator": "idle at",
@@ -236,9 +219,9 @@ def _row(label: str, x: Change) -> tuple[str, ...]:
 def _steps(lead: Sequence[Change]) -> Section:
     by_name = {x.name: x for x in lead if x.group == "step"}
     rows = tuple(
-        _row(label, by_name[name])
-        for name, label in _STEP.items()
-        if name in by_name and (by_name[name].a or by_name[name].b)
+        _row(of.label, by_name[of.column])
+        for of in STEP_COLUMNS
+        if of.label and of.column in by_name and (by_name[of.column].a or by_name[of.column].b)
     )
     return Section("Step, means", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", name="steps")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hpuprof.model.metrics import IDLE
 from hpuprof.model.tables import StepRow, StepWaitRow
 from hpuprof.render.column_words import CAUSE
 from hpuprof.render.drawing import COLOURS, blank, heat_map, in_ms, label, recordings, same_recording
@@ -204,7 +205,7 @@ def engines(report: Report) -> go.Figure | None:
 
 def gap_causes(report: Report) -> go.Figure | None:
     """Device idle time by what the host did meanwhile, as shares of the step."""
-    found = [(name, report.metrics[f"idle_{name}_fraction"].value) for name in CAUSE]
+    found = [(cause.name.lower(), report.metrics[name].value) for cause, name in IDLE.items()]
     shown = sorted(((v, n) for n, v in found if v and v >= SMALLEST_SHARE), key=lambda pair: (-pair[0], pair[1]))
     if not shown:
         return None

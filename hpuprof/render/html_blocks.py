@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from hpuprof.model.metrics import BUDGET, TILES
 from hpuprof.model.prediction import GraphMode
 from hpuprof.render import sections as shown
 from hpuprof.render.advice import numbers
@@ -20,35 +21,22 @@ from hpuprof.report.recordings import lead_recording
 
 def tiles(report: Report) -> list[Tile]:
     """Return the numbers shown beside the headline; unknown ones of the device are shown as unknown."""
-    chosen = (
-        "step_time_p50",
-        "unprofiled_step_time",
-        "host_working_fraction",
-        "device_busy_fraction",
-        "device_idle_fraction",
-        "exposed_communication_fraction",
-        "input_fraction",
-        "peak_device_memory",
-        "operators_fraction",
-        "backward_fraction",
-        "no_operator_fraction",
-    )
-    labels = {name: label.strip() for name, label in shown.BUDGET}
     found = []
-    for name in chosen:
-        metric = report.metrics[name]
-        if metric.value is not None or name in ("host_working_fraction", "device_busy_fraction"):
-            found.append(Tile(name, labels[name], measured(metric.value, metric.unit)))
+    for spec in TILES:
+        metric = report.metrics[spec.name]
+        if metric.value is not None or spec.shown_unknown:
+            found.append(Tile(spec.name, spec.label.strip(), measured(metric.value, metric.unit)))
     return found[:6]
 
 
 def budget_table(report: Report) -> HtmlTable:
     """Return the step budget; each label carries its definition."""
     rows = []
-    for name, label in shown.BUDGET:
-        metric = report.metrics[name]
-        if metric.value is not None or name in ("device_busy_fraction", "host_working_fraction"):
-            rows.append((Cell(label, name, metric.definition), Cell(measured(metric.value, metric.unit), metric.value)))
+    for spec in BUDGET:
+        metric = report.metrics[spec.name]
+        if metric.value is not None or spec.shown_unknown:
+            label = Cell(spec.label, spec.name, metric.definition)
+            rows.append((label, Cell(measured(metric.value, metric.unit), metric.value)))
     columns = (Column("part of the step"), Column("value", number=True))
     return HtmlTable("budget", "Step budget", columns, tuple(rows), f"Over {report.headline.population}.")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.model.metrics import BUDGET, IDLE
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import DiagnosticRow, ModuleRow, ObstacleRow, RankRow
 from hpuprof.render.column_words import CAUSE
@@ -13,7 +14,6 @@ from hpuprof.render.formats import clean, duration, measured, percent
 from hpuprof.render.section import Section
 from hpuprof.render.table_view import is_of
 from hpuprof.render.views import VIEWS
-from hpuprof.report.headline_metrics import IDLE
 from hpuprof.report.model import GateResult, Report, ReportData
 from hpuprof.report.recordings import lead_recording
 
@@ -26,33 +26,6 @@ _CLOCK_NOTE = {
     "manifest": "Clocks of hosts from the manifest.",
     "one host": "All on one host's clock.",
 }
-
-BUDGET = (
-    ("step_time_p50", "step time, median"),
-    ("step_time_p90", "step time, 90th percentile"),
-    ("unprofiled_step_time", "step time without the profiler"),
-    ("profiling_slowdown", "profiled over unprofiled"),
-    ("host_working_fraction", "host working"),
-    ("host_blocked_fraction", "host blocked (waiting)"),
-    ("input_fraction", "fetching data"),
-    ("backward_fraction", "backward"),
-    ("optimizer_fraction", "optimizer"),
-    ("operators_fraction", "forward and other operators"),
-    ("no_operator_fraction", "no operator running"),
-    ("device_busy_fraction", "device busy"),
-    ("compute_fraction", "  compute"),
-    ("exposed_communication_fraction", "  exposed communication"),
-    ("exposed_copy_fraction", "  exposed copies"),
-    ("device_idle_fraction", "device idle"),
-    ("overlap_degree", "host/device overlap degree"),
-    ("collective_wait_fraction", "waiting for other ranks"),
-    ("step_time_without_straggler", "step time without the straggler"),
-    ("pipeline_bubble_fraction", "pipeline bubbles"),
-    ("launches_per_step", "launches per step"),
-    ("short_launch_fraction", "rows shorter than their launch"),
-    ("peak_device_memory", "peak device memory"),
-)
-"""Metrics of the step budget and what they are called; blanks in front mean: a part of the one above."""
 
 
 def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
@@ -138,10 +111,10 @@ def gates(results: Sequence[GateResult]) -> Section:
 def _budget(report: Report) -> Section:
     values = report.metrics
     rows = []
-    for name, label in BUDGET:
-        metric = values[name]
-        if metric.value is not None or name in ("device_busy_fraction", "host_working_fraction"):
-            rows.append((label, measured(metric.value, metric.unit)))
+    for spec in BUDGET:
+        metric = values[spec.name]
+        if metric.value is not None or spec.shown_unknown:
+            rows.append((spec.label, measured(metric.value, metric.unit)))
     return Section("Step budget", ("", ""), tuple(rows), "lr", note=f"Over {report.headline.population}.")
 
 

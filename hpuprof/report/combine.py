@@ -1,11 +1,11 @@
-"""From reduced ranks to a report: stamps identities, sums over ranks, decides the headline. Cheap and serial."""
+"""From reduced ranks to a report: chooses what the answer speaks of, sums over ranks. Cheap and serial."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -15,19 +15,20 @@ from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.ingest.discover import AGAIN, Identity, Skipped
 from hpuprof.model.clock import GivenClock
+from hpuprof.model.metrics import BY_NAME
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
-from hpuprof.model.schema import CAUSE_TEXT, Cause
-from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
-from hpuprof.ranks.rank_tables import across_ranks, build_rank_metrics
+from hpuprof.model.schema import Cause
+from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow
+from hpuprof.ranks.rank_tables import across_ranks
 from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
-from hpuprof.report.headline_metrics import IDLE, build_metrics
-from hpuprof.report.model import SCHEMA_VERSION, Headline, ReportData
-from hpuprof.report.recordings import places
+from hpuprof.report.headline import headline
+from hpuprof.report.headline_metrics import UsedSteps, build_metrics, overlap_degree, share
+from hpuprof.report.model import SCHEMA_VERSION, ReportData
+from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
 
 _DIGITS = 9  # of a window's number
-_R = TypeVar("_R", bound=Row)
 
 
 def combine(
@@ -38,14 +39,12 @@ def combine(
     version: str,
     table_rows: int = 0,
     again: Mapping[str, int] | None = None,
-    clock: str = "collective",
-    offsets: Mapping[str, GivenClock] | None = None,
+    clock: str | Mapping[str, GivenClock] = "collective",
 ) -> ReportData:
     """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing.
 
-    `table_rows`: how long a table with rows of many files may get, 0 for any length. `again`: work that had to be done again,
-    reason to number of files. `clock` relates the clocks of hosts: collective, raw, or manifest with the clock of each
-    host in `offsets`.
+    `table_rows`: how long a table with rows of many files may get, 0 for any length. `again`: work that had to be done
+    again, reason to number of files. `clock`: how clocks of hosts are related: collective, raw, or the clock of each.
     """
     parts = list(opened(results))
     done = sorted(
@@ -58,49 +57,40 @@ def combine(
         name: [row for i, (who, part) in enumerate(done) if i in shown[name] for row in stamped(part, name, who)]
         for name in FILE_TABLES
     }
-    file_rows = [msgspec.structs.replace(_stamped(part.file, who), provenance=who.provenance) for who, part in done]
-    chosen = next(iter(places(who for who, _ in done)), ("", ""))
-    idles = {id(part): _idle_by_cause(part.gap_causes, part.steps) for _, part in done}
-    rank_rows = [_rank_row(who, part, idles[id(part)]) for who, part in done]
-    main = [(row, part) for row, (who, part) in zip(rank_rows, done, strict=True) if (who.stage, who.action) == chosen]
-    if any(part.file.window_kind == "async" for _, part in main):
-        # A synchronous window tells what each action costs; how host and device overlap, only the asynchronous one.
-        main = [(row, part) for row, part in main if part.file.window_kind != "sync"]
-    steps = [s for _, part in main for s in part.steps if s.used]
-    sound = bool(main) and all(part.sound for _, part in main)
-    idle = _total(idles[id(part)] for _, part in main)
-    population = _population(main, steps, chosen)
-    across = across_ranks(main, clock=clock, manifest=offsets)
+    of_file = [UsedSteps.of([part], _idle_by_cause(part)) for _, part in done]
+    ranks = [_rank_row(who, part, used) for (who, part), used in zip(done, of_file, strict=True)]
+    kind = next(iter(recording_kinds(who for who, _ in done)), RecordingKind("", ""))
+    chosen = _choose(done, kind)
+    main = [(ranks[i], done[i][1]) for i in chosen]
+    used = UsedSteps.of([part for _, part in main], _total(of_file[i].idle for i in chosen))
+    population = _population(main, used, kind)
+    across = across_ranks(
+        main,
+        clock=clock if isinstance(clock, str) else "manifest",
+        manifest=None if isinstance(clock, str) else clock,
+    )
     step_waits, waits_cut = cut_to_ranks(across.step_waits, done, table_rows)
     if waits_cut:
         cut["step_waits"] = waits_cut
-    metrics = build_metrics(steps, idle, [part for _, part in main], population)
-    metrics += build_rank_metrics(across, population)
+    metrics = build_metrics(used, across, population)
     values = {m.name: m.value for m in metrics}
-    wall = sum(s.wall_ns for s in steps)
-    bound = decide(
-        values["device_busy_fraction"],
-        values["exposed_communication_fraction"] or 0.0,
-        {c: ns / wall for c, ns in idle.items()} if wall else {},
-        sound=sound,
-    )
-    diagnostics = [row for who, part in done for row in _stamp(part.diagnostics, who)]
-    diagnostics += _run_diagnostics(done, failed, skipped, chosen)
-    diagnostics += _scale_diagnostics(cut, again or {})
+    diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
     diagnostics += [
-        DiagnosticRow(code=code, severity=DIAGNOSTICS[code].severity, path="", count=count, text=text)
-        for code, text, count in across.notes
+        *_file_diagnostics(failed, skipped),
+        *_run_diagnostics(done, kind),
+        *_scale_diagnostics(cut, again or {}),
+        *(_diagnostic(code, text, count) for code, text, count in across.notes),
     ]
     return ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
-        headline=_headline(bound, values, main, population),
+        headline=headline(_bound(used), values, main, population),
         metrics=metrics,
-        findings=find(main, values, idle, wall, across),
-        graph_mode=decide_graph_mode([part for _, part in main]),
+        findings=find(main, values, used.idle, used.wall, across),
+        graph_mode=decide_graph_mode(used.parts),
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
-        files=file_rows,
-        ranks=rank_rows,
+        files=[_file_row(who, part) for who, part in done],
+        ranks=ranks,
         clocks=across.clocks,
         process_groups=across.groups,
         collectives=across.collectives,
@@ -120,18 +110,32 @@ def _natural(window: str) -> tuple[int, int, str]:
     return (0, int(window), "") if number else (1, 0, window)
 
 
-def _stamped(row: _R, who: Identity) -> _R:
-    return msgspec.structs.replace(row, rank=who.rank, stage=who.stage, action=who.action, window=who.window)
+def _choose(done: Sequence[tuple[Identity, RankPartial]], kind: RecordingKind) -> list[int]:
+    """Return which files the answer speaks of: those of a kind, synchronous windows only where there are no others.
+
+    A synchronous window tells what each action costs; how host and device overlap, only the asynchronous one.
+    """
+    mine = [i for i, (who, _) in enumerate(done) if kind_of(who) == kind]
+    if any(done[i][1].file.window_kind == "async" for i in mine):
+        return [i for i in mine if done[i][1].file.window_kind != "sync"]
+    return mine
 
 
-def _stamp(rows: Iterable[_R], who: Identity) -> list[_R]:
-    return [_stamped(row, who) for row in rows]
+def _file_row(who: Identity, part: RankPartial) -> FileRow:
+    return msgspec.structs.replace(
+        part.file,
+        rank=who.rank,
+        stage=who.stage,
+        action=who.action,
+        window=who.window,
+        provenance=who.provenance,
+    )
 
 
-def _idle_by_cause(causes: Iterable[GapCauseRow], steps: Sequence[StepRow]) -> dict[Cause, int]:
-    used = {s.step for s in steps if s.used}
+def _idle_by_cause(part: RankPartial) -> dict[Cause, int]:
+    used = {s.step for s in part.steps if s.used}
     totals: dict[str, int] = defaultdict(int)
-    for row in causes:
+    for row in part.gap_causes:
         if row.step in used:
             totals[row.cause] += row.idle_ns
     return dict(sorted((Cause[name.upper()], idle_ns) for name, idle_ns in totals.items()))
@@ -145,189 +149,93 @@ def _total(parts: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
     return dict(sorted(totals.items()))
 
 
-def _share(steps: Sequence[StepRow], column: str) -> float | None:
-    values = [getattr(s, column) for s in steps]
-    wall = sum(s.wall_ns for s in steps)
-    if not values or any(v is None for v in values) or not wall:
-        return None
-    return float(sum(values) / wall)
+def _bound(used: UsedSteps) -> Bound:
+    busy, exposed = (share(used.steps, column) for column in ("device_busy_ns", "exposed_communication_ns"))
+    return decide(busy, exposed or 0.0, used.idle_shares, sound=used.sound)
 
 
-def _rank_row(who: Identity, part: RankPartial, idle: Mapping[Cause, int]) -> RankRow:
-    import numpy as np
-
-    steps = [s for s in part.steps if s.used]
-    walls = np.array([s.wall_ns for s in steps], dtype=np.int64)
-    wall = int(walls.sum())
-    busy = _share(steps, "device_busy_ns")
-    exposed = _share(steps, "exposed_communication_ns")
-    bound = decide(busy, exposed or 0.0, {c: ns / wall for c, ns in idle.items()} if wall else {}, sound=part.sound)
-    overlap, working, device = (
-        sum(getattr(s, c) or 0 for s in steps) for c in ("host_device_overlap_ns", "host_working_ns", "device_busy_ns")
-    )
-    shorter = min(working, device)
+def _rank_row(who: Identity, part: RankPartial, used: UsedSteps) -> RankRow:
+    shares = {
+        name: share(used.steps, BY_NAME[name].column)
+        for name in RankRow.__struct_fields__
+        if name in BY_NAME and BY_NAME[name].column
+    }
+    bound = _bound(used)
     return RankRow(
         rank=who.rank,
         stage=who.stage,
         action=who.action,
         window=who.window,
-        steps_used=len(steps),
+        steps_used=len(used.steps),
         steps_total=len(part.steps),
-        step_p50_ns=percentile(walls, 0.5) or 0,
-        step_p90_ns=percentile(walls, 0.9) or 0,
-        host_working_fraction=_share(steps, "host_working_ns"),
-        host_blocked_fraction=_share(steps, "host_blocked_ns"),
-        input_fraction=_share(steps, "input_ns"),
-        device_busy_fraction=busy,
-        compute_fraction=_share(steps, "compute_busy_ns"),
-        exposed_communication_fraction=exposed,
-        exposed_copy_fraction=_share(steps, "exposed_copy_ns"),
-        overlap_degree=overlap / shorter if shorter and busy is not None else None,
+        step_p50_ns=percentile(used.walls, 0.5) or 0,
+        step_p90_ns=percentile(used.walls, 0.9) or 0,
+        **shares,
+        overlap_degree=overlap_degree(used.steps),
         bound=bound.kind,
         top_cause=bound.top_cause.name.lower() if bound.top_cause is not None else None,
         top_cause_fraction=bound.top_cause_fraction,
     )
 
 
-def _population(main: Sequence[tuple[RankRow, RankPartial]], steps: Sequence[StepRow], chosen: tuple[str, str]) -> str:
+def _population(main: Sequence[tuple[RankRow, RankPartial]], used: UsedSteps, kind: RecordingKind) -> str:
     total = sum(len(part.steps) for _, part in main)
     ranks = len({row.rank for row, _ in main})
-    of = f" of {' '.join(w for w in chosen if w)}" if any(chosen) else ""
-    return f"{len(steps)} of {total} steps{of}, {ranks} rank{'s' if ranks != 1 else ''}"
+    of = f" of {kind}" if any(kind) else ""
+    return f"{len(used.steps)} of {total} steps{of}, {ranks} rank{'s' if ranks != 1 else ''}"
 
 
-_WORDS = {
-    "host": "Host-bound",
-    "device": "Device-bound",
-    "input": "Input-bound",
-    "communication": "Communication-bound",
-    "mixed": "Mixed",
-    "unknown": "Cannot say what bounds the step",
-}
-
-
-_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107")  # why no conclusion is drawn, the plainest reason first
-
-
-_PHASES = {
-    "operators_fraction": "in forward and other operators",
-    "backward_fraction": "in backward",
-    "optimizer_fraction": "in the optimizer",
-    "input_fraction": "fetching data",
-    "no_operator_fraction": "with no operator running",
-}
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _percent(value: float | int | None) -> str:
-    return "unknown" if value is None else f"{100 * value:.1f} %"
-
-
-def _headline(
-    bound: Bound, values: dict[str, Any], main: Sequence[tuple[RankRow, RankPartial]], population: str
-) -> Headline:
-    busy, exposed = values["device_busy_fraction"], values["exposed_communication_fraction"]
-    deciding = ["device_busy_fraction"]
-    cause = bound.top_cause
-    phases = {name: values[name] for name in _PHASES if values[name] is not None}
-    if bound.kind == "unknown" and busy is None and "operators_fraction" in phases:
-        # Without a device, what the host was in is the whole answer.
-        deciding = sorted(phases, key=lambda name: (-phases[name], list(_PHASES).index(name)))
-        shares = [f"{_percent(phases[name])} {_PHASES[name]}" for name in deciding if phases[name] >= 0.0005]
-        sentence = f"No device was traced; of the step, the host spent {_listed(shares)}"
-    elif bound.kind == "unknown":
-        reasons = [d.text for code in _UNSOUND for _, part in main for d in part.diagnostics if d.code == code]
-        sentence = f"{_WORDS['unknown']}: {next(iter(reasons), 'no step has a length')}"
-        deciding = []
-        if busy is None and values["host_blocked_fraction"] is not None:
-            deciding = ["host_blocked_fraction"]
-            sentence += f"; the host waited for {_percent(values['host_blocked_fraction'])} of the step"
-    elif bound.kind == "communication" and exposed is not None and exposed >= 0.25:
-        deciding.append("exposed_communication_fraction")
-        sentence = f"{_WORDS['communication']}: {_percent(exposed)} of the step is communication that no compute hides; the device was busy {_percent(busy)}"
-    elif bound.kind == "device":
-        deciding.append("device_idle_fraction")
-        rest = f"; most of its idle time fell into {CAUSE_TEXT[cause]}" if cause not in (None, Cause.UNKNOWN) else ""
-        sentence = f"{_WORDS['device']}: the device was busy {_percent(busy)} of the step{rest}"
-    else:
-        deciding.append(IDLE[cause] if cause is not None else "device_idle_fraction")
-        doing = (
-            "with nothing traced on the host"
-            if cause == Cause.UNKNOWN
-            else f"during {CAUSE_TEXT[cause]}"
-            if cause is not None
-            else ""
-        )
-        why = f"; for {_percent(bound.top_cause_fraction)} of the step it idled {doing}" if doing else ""
-        sentence = f"{_WORDS[bound.kind]}: the device was busy {_percent(busy)} of the step{why}"
-    lead = main[0][0] if main else None
-    return Headline(
-        bound=bound.kind,
-        sentence=f"{sentence}.",
-        deciding=deciding,
-        population=population,
-        lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,
+def _diagnostic(code: str, text: str, count: int = 1, *, path: str = "", offset: int | None = None) -> DiagnosticRow:
+    return DiagnosticRow(
+        code=code, severity=DIAGNOSTICS[code].severity, path=path, count=count, text=text, offset=offset
     )
 
 
-def _run_diagnostics(
-    done: Sequence[tuple[Identity, RankPartial]],
-    failed: Sequence[FailedFile],
-    skipped: Sequence[Skipped],
-    chosen: tuple[str, str],
-) -> list[DiagnosticRow]:
-    def row(
-        code: str, text: str, *, path: str = "", count: int = 1, offset: int | None = None, severity: str = ""
-    ) -> DiagnosticRow:
-        return DiagnosticRow(
-            code=code, severity=severity or DIAGNOSTICS[code].severity, path=path, count=count, text=text, offset=offset
-        )
+def _file_diagnostics(failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:
+    """Tell which files could not be read or were left out."""
+    return [
+        *(_diagnostic("HP114", f.message, path=f.path, offset=f.offset) for f in failed),
+        *(_diagnostic(s.code, s.reason, path=s.path) for s in skipped),
+    ]
 
-    found = [row("HP114", f.message, path=f.path, offset=f.offset) for f in failed]
-    found += [row(s.code, s.reason, path=s.path) for s in skipped]
-    guessed = [who for who, _ in done if "rank: order of names" in who.provenance]
+
+def _run_diagnostics(done: Sequence[tuple[Identity, RankPartial]], kind: RecordingKind) -> list[DiagnosticRow]:
+    """Tell what the recordings together lack, and what was assumed of them."""
+    found = []
+    guessed = sum("rank: order of names" in who.provenance for who, _ in done)
     if guessed:
-        found.append(row("HP113", f"{len(guessed)} files were given ranks in order of their names", count=len(guessed)))
-    worlds = [part.file.world_size for _, part in done if part.file.world_size]
-    if worlds:
-        ranks = {who.rank for who, _ in done}
-        world = max(worlds)
-        missing = world - sum(rank < world for rank in ranks)
-        if missing:
-            # A file may name any number of ranks: no list of them is made.
-            first = ", ".join(str(r) for r in islice((r for r in range(world) if r not in ranks), 8))
-            shown = first + (", …" if missing > 8 else "")
-            found.append(row("HP118", f"{len(ranks)} of {world} ranks are here; missing: {shown}", count=missing))
+        found.append(_diagnostic("HP113", f"{guessed} files were given ranks in order of their names", guessed))
+    found += _missing_ranks(done)
     if done and all(part.file.unprofiled_step_ns is None for _, part in done):
-        found.append(row("HP122", "how long a step takes without the profiler is not in the traces"))
-    again = [who for who, _ in done if AGAIN in who.window]
+        found.append(_diagnostic("HP122", "how long a step takes without the profiler is not in the traces"))
+    again = sum(AGAIN in who.window for who, _ in done)
     if again:
-        found.append(row("HP127", f"{len(again)} files repeat a window of their rank", count=len(again)))
-    kinds = {(who.stage, who.action) for who, _ in done}
+        found.append(_diagnostic("HP127", f"{again} files repeat a window of their rank", again))
+    kinds = {kind_of(who) for who, _ in done}
     if len(kinds) > 1:
-        found.append(
-            row(
-                "HP125",
-                f"the answer speaks of {' '.join(w for w in chosen if w) or 'the unnamed files'}",
-                count=len(kinds) - 1,
-            )
-        )
+        of = str(kind) or "the unnamed files"
+        found.append(_diagnostic("HP125", f"the answer speaks of {of}", len(kinds) - 1))
     return found
+
+
+def _missing_ranks(done: Sequence[tuple[Identity, RankPartial]]) -> list[DiagnosticRow]:
+    world = max((part.file.world_size or 0 for _, part in done), default=0)
+    ranks = {who.rank for who, _ in done}
+    missing = world - sum(rank < world for rank in ranks)
+    if missing <= 0:
+        return []
+    # A file may name any number of ranks: no list of them is made.
+    first = ", ".join(str(r) for r in islice((r for r in range(world) if r not in ranks), 8))
+    shown = first + (", …" if missing > 8 else "")
+    return [_diagnostic("HP118", f"{len(ranks)} of {world} ranks are here; missing: {shown}", missing)]
 
 
 def _scale_diagnostics(cut: Mapping[str, tuple[int, int]], again: Mapping[str, int]) -> list[DiagnosticRow]:
     """Tell which tables were cut to some of the files, and what had to be done again."""
-    found = []
+    found = [_diagnostic("HP162", reason, count) for reason, count in sorted(again.items())]
     if cut:
         tables = "; ".join(
             f"{name}: rows of {here:,} of {every:,} recordings" for name, (here, every) in sorted(cut.items())
         )
-        found.append(("HP160", tables, len(cut)))
-    found += [("HP162", reason, count) for reason, count in sorted(again.items())]
-    return [
-        DiagnosticRow(code=code, severity=DIAGNOSTICS[code].severity, path="", count=count, text=text, offset=None)
-        for code, text, count in found
-    ]
+        found.append(_diagnostic("HP160", tables, len(cut)))
+    return found

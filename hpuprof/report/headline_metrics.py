@@ -1,173 +1,127 @@
-"""The headline numbers: name, value, unit, polarity, population and definition of each."""
+"""Computes the headline metrics; their registry is `hpuprof.model.metrics`. Unknown values are None, never 0."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from hpuprof.analysis.groups import percentile
-from hpuprof.model.metrics import Metric
+from hpuprof.model.arrays import Ints
+from hpuprof.model.metrics import METRICS, Metric, MetricSpec, Value
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.schema import CAUSE_TEXT, Cause
+from hpuprof.model.schema import Cause
 from hpuprof.model.tables import StepRow
-
-SHARES = (
-    (
-        "host_working_fraction",
-        "host_working_ns",
-        "none",
-        "Sum of host_working_ns over the sum of wall_ns of the used steps.",
-    ),
-    ("host_blocked_fraction", "host_blocked_ns", "lower", "Sum of host_blocked_ns over the sum of wall_ns."),
-    ("input_fraction", "input_ns", "lower", "Sum of input_ns over the sum of wall_ns."),
-    ("backward_fraction", "backward_ns", "none", "Sum of backward_ns over the sum of wall_ns."),
-    ("optimizer_fraction", "optimizer_ns", "none", "Sum of optimizer_ns over the sum of wall_ns."),
-    ("operators_fraction", "operators_ns", "none", "Sum of operators_ns over the sum of wall_ns."),
-    ("no_operator_fraction", "no_operator_ns", "lower", "Sum of no_operator_ns over the sum of wall_ns."),
-    ("compile_fraction", "compile_ns", "lower", "Sum of compile_ns over the sum of wall_ns."),
-    ("device_busy_fraction", "device_busy_ns", "higher", "Sum of device_busy_ns over the sum of wall_ns."),
-    ("device_idle_fraction", "device_idle_ns", "lower", "Sum of device_idle_ns over the sum of wall_ns."),
-    ("compute_fraction", "compute_busy_ns", "higher", "Sum of compute_busy_ns over the sum of wall_ns."),
-    (
-        "communication_fraction",
-        "communication_busy_ns",
-        "none",
-        "Sum of communication_busy_ns over the sum of wall_ns.",
-    ),
-    ("copy_fraction", "copy_busy_ns", "none", "Sum of copy_busy_ns over the sum of wall_ns."),
-    (
-        "exposed_communication_fraction",
-        "exposed_communication_ns",
-        "lower",
-        "Sum of exposed_communication_ns over the sum of wall_ns.",
-    ),
-    ("exposed_copy_fraction", "exposed_copy_ns", "lower", "Sum of exposed_copy_ns over the sum of wall_ns."),
-)
-"""Shares of the step: metric, column of the step table, polarity, definition."""
-IDLE = {cause: f"idle_{cause.name.lower()}_fraction" for cause in Cause}
-"""The metric that says for which share of the step the device idled for a cause."""
+from hpuprof.ranks.rank_tables import AcrossRanks, rank_metrics
 
 
-def build_metrics(
-    steps: Sequence[StepRow], idle: Mapping[Cause, int], parts: Sequence[RankPartial], population: str
-) -> list[Metric]:
-    """Build the headline numbers over the used steps of the chosen recordings. Unknown values are None, never 0."""
-    walls = np.array([s.wall_ns for s in steps], dtype=np.int64)
-    wall = int(walls.sum())
+@dataclass(frozen=True)
+class UsedSteps:
+    """What metrics are taken over: the chosen recordings, their used steps, their idle time by cause [ns]."""
 
-    def metric(name: str, value: float | int | None, unit: str, polarity: str, definition: str) -> Metric:
-        return Metric(
-            name=name, value=value, unit=unit, polarity=polarity, population=population, definition=definition
-        )
+    steps: Sequence[StepRow]
+    parts: Sequence[RankPartial]
+    idle: Mapping[Cause, int]
 
-    out = [
-        metric("step_time_p50", percentile(walls, 0.5), "ns", "lower", "Median of wall_ns over the used steps."),
-        metric(
-            "step_time_p90",
-            percentile(walls, 0.9),
-            "ns",
-            "lower",
-            "90th percentile (nearest rank) of wall_ns over the used steps.",
-        ),
-        metric(
-            "step_time_spread",
-            _spread(parts),
-            "fraction",
-            "lower",
-            "Median absolute deviation of wall_ns over its median, within each rank of three used steps or more; the median over ranks.",
-        ),
+    @classmethod
+    def of(cls, parts: Sequence[RankPartial], idle: Mapping[Cause, int]) -> UsedSteps:
+        """Take the used steps of these recordings."""
+        return cls([s for part in parts for s in part.steps if s.used], parts, idle)
+
+    @cached_property
+    def walls(self) -> Ints:
+        """Their lengths [ns]."""
+        return np.array([s.wall_ns for s in self.steps], dtype=np.int64)
+
+    @cached_property
+    def wall(self) -> int:
+        """The sum of their lengths [ns]."""
+        return int(self.walls.sum())
+
+    @property
+    def idle_shares(self) -> dict[Cause, float]:
+        """Idle time by cause over their sum."""
+        return {cause: ns / self.wall for cause, ns in self.idle.items()} if self.wall else {}
+
+    @property
+    def sound(self) -> bool:
+        """Whether the device rows of all recordings allow conclusions."""
+        return bool(self.parts) and all(part.sound for part in self.parts)
+
+
+def build_metrics(used: UsedSteps, across: AcrossRanks, population: str) -> list[Metric]:
+    """Return every headline metric, in the order of the registry."""
+    of_ranks = rank_metrics(across)
+    return [
+        spec.metric(of_ranks[spec.name] if spec.name in of_ranks else _value(spec, used), population)
+        for spec in METRICS
     ]
-    timed = [p.file.unprofiled_step_ns for p in parts if p.file.unprofiled_step_ns is not None]
-    bare = percentile(np.array(timed, dtype=np.int64), 0.5)
-    out.append(
-        metric(
-            "unprofiled_step_time",
-            bare,
-            "ns",
-            "lower",
-            "Step time without the profiler, timed by the recorder before the window; the median over recordings.",
-        )
-    )
-    slowdown = out[0].value / bare if bare and out[0].value is not None else None
-    out.append(
-        metric(
-            "profiling_slowdown",
-            slowdown,
-            "ratio",
-            "lower",
-            "step_time_p50 over unprofiled_step_time: how much slower the recorded steps were.",
-        )
-    )
-    for name, column, polarity, definition in SHARES:
-        values = [getattr(s, column) for s in steps]
-        known = bool(values) and all(v is not None for v in values) and wall > 0
-        out.append(metric(name, sum(values) / wall if known else None, "fraction", polarity, definition))
-    overlap = [(s.host_device_overlap_ns, s.host_working_ns, s.device_busy_ns) for s in steps]
-    shorter = min(sum(w or 0 for _, w, _ in overlap), sum(d or 0 for _, _, d in overlap)) if overlap else 0
-    known = bool(overlap) and all(o is not None for o, _, _ in overlap) and shorter > 0
-    out.append(
-        metric(
-            "overlap_degree",
-            sum(o or 0 for o, _, _ in overlap) / shorter if known else None,
-            "fraction",
-            "higher",
-            "Sum of host_device_overlap_ns over the smaller of the sums of host_working_ns and device_busy_ns.",
-        )
-    )
-    traced = bool(steps) and all(s.device_idle_ns is not None for s in steps) and wall > 0
-    for cause in Cause:
-        value = idle.get(cause, 0) / wall if traced else None
-        text = f"Device idle time during {CAUSE_TEXT[cause]}, over the sum of wall_ns."
-        out.append(metric(IDLE[cause], value, "fraction", "lower", text))
-    launches = [s.launches for s in steps]
-    out.append(
-        metric(
-            "launches_per_step",
-            float(np.median(launches)) if launches else None,
-            "count",
-            "lower",
-            "Median of launches over the used steps.",
-        )
-    )
-    shorts = [
-        (r.short_fraction, r.linked)
-        for p in parts
-        for r in p.launches
-        if r.call == "(all)" and r.short_fraction is not None
-    ]
-    total = sum(n for _, n in shorts)
-    out.append(
-        metric(
-            "short_launch_fraction",
-            sum(f * n for f, n in shorts) / total if total else None,
-            "fraction",
-            "lower",
-            "Share of linked device rows that are shorter than the call that launched them; mean over ranks, weighted by linked calls.",
-        )
-    )
-    peaks = [
-        r.peak_allocated_bytes
-        for p in parts
-        for r in p.memory
-        if r.space == "device" and r.peak_allocated_bytes is not None
-    ]
-    out.append(
-        metric(
-            "peak_device_memory",
-            max(peaks, default=None),
-            "bytes",
-            "lower",
-            "Largest peak_allocated_bytes of device memory over ranks.",
-        )
-    )
-    return out
 
 
-def _spread(parts: Sequence[RankPartial]) -> float | None:
+def _value(spec: MetricSpec, used: UsedSteps) -> Value:
+    if spec.column:
+        return share(used.steps, spec.column)
+    if spec.cause is not None:
+        traced = share(used.steps, "device_idle_ns") is not None
+        return used.idle.get(spec.cause, 0) / used.wall if traced else None
+    return _COMPUTED[spec.name](used)
+
+
+def share(steps: Sequence[StepRow], column: str) -> float | None:
+    """Return the sum of a column over the sum of step times; None when a step does not know it."""
+    values = [getattr(s, column) for s in steps]
+    wall = sum(s.wall_ns for s in steps)
+    return float(sum(values) / wall) if values and all(v is not None for v in values) and wall else None
+
+
+def overlap_degree(steps: Sequence[StepRow]) -> float | None:
+    """Return the time when host and device both worked, over the smaller of the two times."""
+    both = [s.host_device_overlap_ns for s in steps]
+    shorter = min(sum(s.host_working_ns or 0 for s in steps), sum(s.device_busy_ns or 0 for s in steps))
+    return sum(ns or 0 for ns in both) / shorter if shorter and all(ns is not None for ns in both) else None
+
+
+def _spread(used: UsedSteps) -> float | None:
     spreads = []
-    for part in parts:
+    for part in used.parts:
         walls = np.array([s.wall_ns for s in part.steps if s.used], dtype=np.float64)
         if len(walls) >= 3:
             spreads.append(float(np.median(np.abs(walls - np.median(walls))) / np.median(walls)))
     return float(np.median(spreads)) if spreads else None
+
+
+def _unprofiled(used: UsedSteps) -> Value:
+    timed = [p.file.unprofiled_step_ns for p in used.parts if p.file.unprofiled_step_ns is not None]
+    return percentile(np.array(timed, dtype=np.int64), 0.5)
+
+
+def _slowdown(used: UsedSteps) -> float | None:
+    profiled, bare = percentile(used.walls, 0.5), _unprofiled(used)
+    return profiled / bare if bare and profiled is not None else None
+
+
+def _short_launches(used: UsedSteps) -> float | None:
+    rows = [r for p in used.parts for r in p.launches if r.call == "(all)" and r.short_fraction is not None]
+    total = sum(r.linked for r in rows)
+    return sum((r.short_fraction or 0.0) * r.linked for r in rows) / total if total else None
+
+
+def _peak_memory(used: UsedSteps) -> int | None:
+    peaks = (r.peak_allocated_bytes for p in used.parts for r in p.memory if r.space == "device")
+    return max((peak for peak in peaks if peak is not None), default=None)
+
+
+_COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
+    "step_time_p50": lambda used: percentile(used.walls, 0.5),
+    "step_time_p90": lambda used: percentile(used.walls, 0.9),
+    "step_time_spread": _spread,
+    "unprofiled_step_time": _unprofiled,
+    "profiling_slowdown": _slowdown,
+    "overlap_degree": lambda used: overlap_degree(used.steps),
+    "launches_per_step": lambda used: float(np.median([s.launches for s in used.steps])) if used.steps else None,
+    "short_launch_fraction": _short_launches,
+    "peak_device_memory": _peak_memory,
+}
+"""The metrics that are neither a column over the step time nor idle time of a cause."""

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from hpuprof.errors import UsageError
-from hpuprof.model.metrics import Metric
+from hpuprof.model.metrics import METRICS, Metric
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import ROWS, TABLES, Row, Tables
 
@@ -104,8 +104,9 @@ class Report:
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """Headline numbers by name."""
-        return {m.name: m for m in self.data.metrics}
+        """Headline numbers by name. Those that a report of an earlier version lacks are unknown."""
+        own = {m.name: m for m in self.data.metrics}
+        return own | {spec.name: spec.metric(None, "") for spec in METRICS if spec.name not in own}
 
     @property
     def findings(self) -> list[Finding]:

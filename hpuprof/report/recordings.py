@@ -1,9 +1,9 @@
-"""Which recordings an answer speaks of: one stage and action, and of it the windows that show how host and device overlap."""
+"""Which recordings an answer speaks of: of one kind, the windows that show how host and device overlap."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hpuprof.model.tables import RankRow
 from hpuprof.report.model import ReportData
@@ -11,11 +11,18 @@ from hpuprof.report.model import ReportData
 _ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
 _STAGES = ("fit", "", "validate", "test", "predict")
 
-Place = tuple[str, str]
-"""Stage and action."""
+
+class RecordingKind(NamedTuple):
+    """What a recording is of; either may be empty."""
+
+    stage: str
+    action: str
+
+    def __str__(self) -> str:
+        return " ".join(word for word in self if word)
 
 
-class Placed(Protocol):
+class Recorded(Protocol):
     """Whatever knows its stage and action: an identity, or a row of a table."""
 
     @property
@@ -27,26 +34,29 @@ class Placed(Protocol):
         """Action, or empty."""
 
 
-def places(rows: Iterable[Placed]) -> list[Place]:
-    """Return the distinct stages and actions, training before the rest."""
+def kind_of(row: Recorded) -> RecordingKind:
+    """Return of which kind the recording is that a row speaks of."""
+    return RecordingKind(row.stage, row.action)
 
-    def rank(kind: Place) -> tuple[int, int, str, str]:
-        stage, action = kind
+
+def recording_kinds(rows: Iterable[Recorded]) -> list[RecordingKind]:
+    """Return the distinct kinds, training before the rest."""
+
+    def order(kind: RecordingKind) -> tuple[int, int, RecordingKind]:
         return (
-            _ACTIONS.index(action) if action in _ACTIONS else len(_ACTIONS),
-            _STAGES.index(stage) if stage in _STAGES else len(_STAGES),
-            stage,
-            action,
+            _ACTIONS.index(kind.action) if kind.action in _ACTIONS else len(_ACTIONS),
+            _STAGES.index(kind.stage) if kind.stage in _STAGES else len(_STAGES),
+            kind,
         )
 
-    return sorted({(row.stage, row.action) for row in rows}, key=rank)
+    return sorted({kind_of(row) for row in rows}, key=order)
 
 
 def lead_recording(data: ReportData) -> RankRow | None:
     """Return the first of the recordings that the headline speaks of: its stage and action, its kind of window."""
     lead = data.headline.lead
     if lead is None:  # a report of an earlier version
-        first = next(iter(places(data.ranks)), None)
-        return next((r for r in data.ranks if (r.stage, r.action) == first), None)
+        first = next(iter(recording_kinds(data.ranks)), None)
+        return next((r for r in data.ranks if kind_of(r) == first), None)
     of = (lead.rank, lead.stage, lead.action, lead.window)
     return next((r for r in data.ranks if (r.rank, r.stage, r.action, r.window) == of), None)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from hpuprof.model.metrics import Metric
+from hpuprof.model.metrics import METRICS, Metric
 from hpuprof.render.formats import clean, measured
 from hpuprof.render.sections import span
 from hpuprof.report.model import Report
 from hpuprof.tensorboard_plugin.runs import RunState
-
-SHOWN = ("step_time_p50", "device_busy_fraction", "device_idle_fraction", "host_blocked_fraction", "input_fraction")
 
 
 def run_row(state: RunState) -> dict[str, Any]:
@@ -38,7 +36,7 @@ def run_row(state: RunState) -> dict[str, Any]:
         "sentence": clean(report.headline.sentence),
         "population": clean(report.headline.population),
         "ranks": len({r.rank for r in report.data.ranks}),
-        "metrics": {name: _cell(metrics[name]) for name in SHOWN if name in metrics},
+        "metrics": {m.name: _cell(metrics[m.name]) for m in METRICS if m.in_tab},
         "findings": [
             {"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in report.findings[:3]
         ],

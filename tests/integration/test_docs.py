@@ -48,7 +48,7 @@ def test_every_metric_is_defined():
     definitions = (ROOT / "docs" / "method" / "definitions.md").read_text(encoding="utf-8")
     for name, metric in hpuprof.analyze(ROOT / "sample_traces" / "hpu_g1_lazy").metrics.items():
         assert metric.definition.endswith(".")
-        assert f"`{name}`" in definitions or name.startswith("idle_"), name
+        assert f"`{name}`" in definitions, name
 
 
 def _blocks(language: str, text: str = README) -> list[str]:

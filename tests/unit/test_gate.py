@@ -21,12 +21,11 @@ from hpuprof.gate import (
     parse_gates,
     with_gates,
 )
+from hpuprof.model.metrics import BY_NAME
 from hpuprof.options import resolve_options
 from hpuprof.render.junit import to_junit
-from hpuprof.report.headline_metrics import build_metrics
 from hpuprof.report.model import GateResult, Report
 
-METRICS = {m.name: m for m in build_metrics([], {}, [], "")}
 OPERATORS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq}
 UNITS = {
     "ns": ["ns", "us", "µs", "ms", "s", "min"],
@@ -50,22 +49,22 @@ def _sample(samples):
 
 
 @given(
-    st.sampled_from(sorted(METRICS)),
+    st.sampled_from(sorted(BY_NAME)),
     st.sampled_from(sorted(OPERATORS)),
     st.decimals(0, 10**6, places=3),
     st.data(),
 )
 def test_every_gate_of_the_grammar_is_understood(metric, op, number, data):
-    unit = data.draw(st.sampled_from(["", *UNITS.get(METRICS[metric].unit, [])]))
+    unit = data.draw(st.sampled_from(["", *UNITS.get(BY_NAME[metric].unit, [])]))
     a, b, c = (data.draw(BLANK) for _ in range(3))
     gate = parse_gates([f"{a}{metric}{b}{op}{c}{number}{a}{unit}{b}"], changes=False)[0]
     assert (gate.kind, gate.subject, gate.op, gate.number, gate.unit) == ("value", metric, op, float(number), unit)
 
 
-@given(st.sampled_from(sorted(METRICS)), st.floats(0, 1000, allow_nan=False), BLANK)
+@given(st.sampled_from(sorted(BY_NAME)), st.floats(0, 1000, allow_nan=False), BLANK)
 def test_change_gates(metric, percent, blank):
     text = f"{metric}{blank}:{blank}{percent!r}{blank}%"
-    if METRICS[metric].polarity == "none":
+    if BY_NAME[metric].polarity == "none":
         with pytest.raises(hpuprof.UsageError, match="neither direction"):
             parse_gates([text], changes=True)
     else:

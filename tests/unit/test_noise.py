@@ -24,7 +24,7 @@ VALUES = st.lists(st.integers(1, 1000), min_size=1, max_size=30)
 
 
 def sample(values: np.ndarray) -> Sample:
-    return Sample({}, np.arange(len(values)), np.zeros(len(values), dtype=np.int64), len(values))
+    return Sample(np.arange(len(values)), np.zeros(len(values), dtype=np.int64), len(values))
 
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 4)), min_size=1, max_size=30))
@@ -67,7 +67,7 @@ def test_steps_of_all_ranks_at_one_position_are_drawn_together():
     """Eight ranks that share their noise tell no more than one of them."""
     x = np.random.default_rng(6).normal(100, 10, 30)
     one = sample(x).mean(x)
-    eight = Sample({}, np.tile(np.arange(30), 8), np.repeat(np.arange(8), 30), 30)
+    eight = Sample(np.tile(np.arange(30), 8), np.repeat(np.arange(8), 30), 30)
     assert eight.mean(np.tile(x, 8)).error == pytest.approx(one.error)
 
 

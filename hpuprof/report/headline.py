@@ -1,0 +1,92 @@
+"""The answer of a report in one sentence, and the metrics that decide it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
+from hpuprof.model.metrics import IDLE, Value
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.schema import CAUSE_TEXT, Cause
+from hpuprof.model.tables import RankRow, Row
+from hpuprof.report.model import Headline
+
+_WORDS = {
+    "host": "Host-bound",
+    "device": "Device-bound",
+    "input": "Input-bound",
+    "communication": "Communication-bound",
+    "mixed": "Mixed",
+    "unknown": "Cannot say what bounds the step",
+}
+_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107")
+"""Why no conclusion is drawn, the plainest reason first."""
+_PHASES = {
+    "operators_fraction": "in forward and other operators",
+    "backward_fraction": "in backward",
+    "optimizer_fraction": "in the optimizer",
+    "input_fraction": "fetching data",
+    "no_operator_fraction": "with no operator running",
+}
+"""What the host was in, where no device was traced."""
+SMALLEST_SHARE = 0.0005
+"""Phases of less than this share of the step would show as 0.0 %."""
+
+
+def headline(
+    bound: Bound, values: Mapping[str, Value], main: Sequence[tuple[RankRow, RankPartial]], population: str
+) -> Headline:
+    """Say what bounds the step of the chosen recordings (`main`)."""
+    sentence, deciding = _answer(bound, values, [part for _, part in main])
+    lead = main[0][0] if main else None
+    return Headline(
+        bound=bound.kind,
+        sentence=f"{sentence}.",
+        deciding=deciding,
+        population=population,
+        lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,
+    )
+
+
+def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple[str, list[str]]:
+    """Return the sentence, and the names of the metrics that decide it."""
+    if bound.kind == "unknown":
+        return _unknown(values, parts)
+    said = f"{_WORDS[bound.kind]}: "
+    busy = f"the device was busy {_percent(values['device_busy_fraction'])}"
+    cause = bound.top_cause
+    if bound.kind == "communication" and (values["exposed_communication_fraction"] or 0) >= EXPOSED_COMMUNICATION:
+        exposed = _percent(values["exposed_communication_fraction"])
+        sentence = f"{said}{exposed} of the step is communication that no compute hides; {busy}"
+        return sentence, ["device_busy_fraction", "exposed_communication_fraction"]
+    if bound.kind == "device":
+        rest = f"; most of its idle time fell into {CAUSE_TEXT[cause]}" if cause not in (None, Cause.UNKNOWN) else ""
+        return f"{said}{busy} of the step{rest}", ["device_busy_fraction", "device_idle_fraction"]
+    if cause is None:
+        return f"{said}{busy} of the step", ["device_busy_fraction", "device_idle_fraction"]
+    doing = "with nothing traced on the host" if cause == Cause.UNKNOWN else f"during {CAUSE_TEXT[cause]}"
+    why = f"for {_percent(bound.top_cause_fraction)} of the step it idled {doing}"
+    return f"{said}{busy} of the step; {why}", ["device_busy_fraction", IDLE[cause]]
+
+
+def _unknown(values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple[str, list[str]]:
+    """Answer without sound device rows: without a device, what the host was in is the whole answer."""
+    busy, blocked = values["device_busy_fraction"], values["host_blocked_fraction"]
+    phases = {name: share for name in _PHASES if (share := values[name]) is not None}
+    if busy is None and "operators_fraction" in phases:
+        deciding = sorted(phases, key=lambda name: -phases[name])
+        shares = [f"{_percent(phases[n])} {_PHASES[n]}" for n in deciding if phases[n] >= SMALLEST_SHARE]
+        return f"No device was traced; of the step, the host spent {_listed(shares)}", deciding
+    reasons = [d.text for code in _UNSOUND for part in parts for d in part.diagnostics if d.code == code]
+    sentence = f"{_WORDS['unknown']}: {next(iter(reasons), 'no step has a length')}"
+    if busy is None and blocked is not None:
+        return f"{sentence}; the host waited for {_percent(blocked)} of the step", ["host_blocked_fraction"]
+    return sentence, []
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _percent(value: Value) -> str:
+    return "unknown" if value is None else f"{100 * value:.1f} %"
