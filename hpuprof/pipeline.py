@@ -60,9 +60,9 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     operators, operator_count = operator_rows(trace, links, steps)
     kernels, kernel_count = kernel_rows(trace, steps)
     launches, queue = launch_rows(trace, links, launched, steps)
-    calls = module_calls(trace, steps, links, roles)
-    windows = backward_windows(trace, steps, links, calls)
-    capture = capturability(trace, steps, links, roles, hosts, calls, windows)
+    calls = module_calls(view)
+    windows = backward_windows(view, calls)
+    capture = capturability(view, calls, windows)
     intel = intel_row(trace, roles, steps, device, states)
     cut = [
         Trouble("HP123", n - len(rows), f"{what} beyond the largest {len(rows)}")
@@ -84,12 +84,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     row = _file_row(trace, file, steps, launched)
     given = settings.step_time_ns
     prediction = predict(
-        trace,
-        roles,
-        steps,
-        links,
-        hosts,
-        device,
+        view,
         calls,
         windows,
         unprofiled_ns=given or row.unprofiled_step_ns,

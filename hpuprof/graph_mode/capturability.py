@@ -6,11 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls
-from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
 from hpuprof.graph_mode.modules import (
@@ -68,25 +66,18 @@ class CallCosts:
     has_device: bool
 
 
-def capturability(
-    trace: Trace,
-    steps: Steps,
-    links: Links,
-    roles: npt.NDArray[np.int8],
-    hosts: HostTime,
-    calls: ModuleCalls,
-    windows: BackwardWindows,
-) -> Capturability:
+def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> Capturability:
     """Find what stands in the way of graph mode, and describe each module."""
+    trace, links = view.trace, view.links
     if not len(links.nesting.rows):
         return Capturability([], [], [], {"obstacles": 0, "modules": 0, "shapes": 0})
     hits = find_operators(trace, links)
     roots = find_roots(links, calls)
     shapes = module_shapes(trace, links, calls, roots, hits)
-    placement = Placement(trace, steps, links, roles, calls)
-    stream = tokens(trace, steps, links, calls, roots, placement, roles)
-    scene = Scene(trace, steps, links, roles, hosts, calls, placement, hits)
-    obstacles = judge(scene, sightings(scene, stream), find_forks(trace, steps, calls, shapes, stream), shapes)
+    placement = Placement(view, calls)
+    stream = tokens(view, calls, roots, placement)
+    scene = Scene(view, calls, placement, hits)
+    obstacles = judge(scene, sightings(scene, stream), find_forks(view, calls, shapes, stream), shapes)
     costs = call_costs(trace, links, calls, windows)
     rows, count = _module_rows(scene, windows, shapes, costs, obstacles)
     varied = _shape_rows(scene, shapes, costs)

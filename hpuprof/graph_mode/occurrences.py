@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.host_time import HostTime
-from hpuprof.analysis.links import Links
-from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
@@ -61,22 +58,12 @@ class Sighting:
 class Scene:
     """A trace with everything that the searches share."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        steps: Steps,
-        links: Links,
-        roles: npt.NDArray[np.int8],
-        hosts: HostTime,
-        calls: ModuleCalls,
-        placement: Placement,
-        hits: OpHits,
-    ) -> None:
-        self.trace, self.steps, self.links, self.roles, self.hosts = trace, steps, links, roles, hosts
+    def __init__(self, view: RankView, calls: ModuleCalls, placement: Placement, hits: OpHits) -> None:
+        self.trace, self.steps, self.links, self.hosts = view.trace, view.steps, view.links, view.hosts
         self.calls, self.placement, self.hits = calls, placement, hits
-        host = trace.host
-        self.threads = thread_codes(trace)
-        role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+        host, links = view.trace.host, view.links
+        self.threads = thread_codes(view.trace)
+        role = view.roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
         self.path = on_host_path(role)
         self.op_name = host.name[links.nesting.rows]
         self.stop = links.nesting.stop

@@ -14,12 +14,10 @@ from functools import partial
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.analysis.device_time import DeviceTime
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
-from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.collective_skeleton import collective_groups, find_rhythm, shortest_over_steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
 from hpuprof.graph_mode.module_regions import module_regions
@@ -84,12 +82,7 @@ class Draws:
 
 
 def predict(
-    trace: Trace,
-    roles: npt.NDArray[np.int8],
-    steps: Steps,
-    links: Links,
-    hosts: HostTime,
-    device: DeviceTime,
+    view: RankView,
     calls: ModuleCalls,
     backward: BackwardWindows,
     *,
@@ -102,12 +95,13 @@ def predict(
 
     `unprofiled_ns`: step time without profiler, `spread_ns` the range of its repetitions; `given`: it came from the user.
     """
+    trace, steps, links, hosts, device = view.trace, view.steps, view.links, view.hosts, view.device
     unprofiled_ns = float(unprofiled_ns) if unprofiled_ns else None
     if not len(device.busy):
         return Prediction(method="none", reason="the trace holds no device rows")
     if not steps.wall[steps.used].any():
         return Prediction(method="none", reason="no step has a length")
-    program = build_program(trace, roles, steps, links, hosts)
+    program = build_program(view)
     error = None
     if program is not None:
         as_it_was = unchanged(program, blocking=True)
@@ -116,12 +110,7 @@ def predict(
         from hpuprof.graph_mode.stages import predict_stages
 
         staged = predict_stages(
-            trace,
-            roles,
-            steps,
-            links,
-            hosts,
-            device,
+            view,
             calls,
             backward,
             unprofiled_ns,
@@ -145,7 +134,7 @@ def predict(
     resample = resample_weights(program.steps, SAMPLES)
     eager = (eager_steps * resample).mean(axis=1)
     base = unprofiled_ns or float(np.median(eager_steps.mean(axis=1)))
-    phases = find_phases(trace, roles, links, program)
+    phases = find_phases(view, program)
     spread = np.sqrt(constants["model_error"].value ** 2 + error**2 + (0.5 * program.unexplained) ** 2)
     factor = np.exp(draws.normal[0] * noise + draws.normal[1] * spread)
     outside = draws.normal[2] * constants["outside_error"].value

@@ -24,6 +24,7 @@ from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
@@ -114,10 +115,9 @@ class Program:
         return out
 
 
-def build_program(
-    trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, links: Links, hosts: HostTime
-) -> Program | None:
+def build_program(view: RankView) -> Program | None:
     """Compact the used steps of a trace; None when no device row of them is linked to a launch."""
+    trace, steps, links, hosts = view.trace, view.steps, view.links, view.hosts
     host, device = trace.host, trace.device
     real = device.kind != DeviceKind.MARKER
     if not real.any() or not len(host):
@@ -126,7 +126,7 @@ def build_program(
     share = max(float(linked.sum() / real.sum()), _found(trace, links, steps, linked))
     if share < 0.5:
         return None
-    path, other = _path(trace, roles, links)
+    path, other = _path(trace, view.roles, links)
     windows = _choose_steps(steps, hosts, host.start[links.launch[linked]], device.start[linked])
     if not len(windows):
         return None

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, launch_calls, outermost
-from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.program import neighbours
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
@@ -120,23 +119,17 @@ class RecipeProgram:
         return float(max(self.end[acts.stop[a] - 1] - shift[acts.step[a]] for a in given.tolist()))
 
 
-def build_recipes(
-    trace: Trace,
-    roles: npt.NDArray[np.int8],
-    steps: Steps,
-    links: Links,
-    hosts: HostTime,
-    costs: dict[HostKind, float],
-) -> RecipeProgram | None:
+def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram | None:
     """Match the recipes of the used steps; None when one of them stays without its launch or its device work.
 
     `costs`: what profiling is believed to cost per row of each kind [ns].
     """
+    trace, steps, links, hosts = view.trace, view.steps, view.links, view.hosts
     host = trace.host
     calls = launch_calls(trace)
     if not len(calls) or not steps.used.any():
         return None
-    role = roles[host.track]
+    role = view.roles[host.track]
     path = on_host_path(role)
     on_path = path[calls]
     builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import BACKWARD
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.program import Program, named
 from hpuprof.graph_mode.replay import Schedule, check_order
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -93,10 +94,10 @@ def loop_parts(trace: Trace, role: npt.NDArray[np.int8]) -> LoopParts:
     )
 
 
-def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program: Program) -> Phases:
+def find_phases(view: RankView, program: Program) -> Phases:
     """Tell data loading, forward, backward and optimizer of each step apart, by annotations and the autograd thread."""
-    host = trace.host
-    role = roles[host.track]
+    trace, host, links = view.trace, view.trace.host, view.links
+    role = view.roles[host.track]
     main = role == Role.MAIN
     parts = loop_parts(trace, role)
     optimizer, zero, outside = parts.optimizer, parts.zero_grad, parts.outside

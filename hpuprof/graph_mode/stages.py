@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, outermost
-from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.bottleneck import StageTotals
 from hpuprof.graph_mode.constants import PROFILER_ROWS, constants_for, draw
 from hpuprof.graph_mode.module_regions import module_candidates
@@ -61,12 +59,7 @@ MAX_UNEXPLAINED = 0.15
 
 
 def predict_stages(
-    trace: Trace,
-    roles: npt.NDArray[np.int8],
-    steps: Steps,
-    links: Links,
-    hosts: HostTime,
-    device: DeviceTime,
+    view: RankView,
     calls: ModuleCalls,
     backward: BackwardWindows,
     unprofiled_ns: float | None,
@@ -76,9 +69,10 @@ def predict_stages(
     measured: Mapping[str, Constant] | None = None,
 ) -> Prediction:
     """Predict from the stages of the used steps. A trace without host rows or used steps gives a prediction with a reason."""
+    trace, steps, links, hosts, device = view.trace, view.steps, view.links, view.hosts, view.device
     used = np.flatnonzero(steps.used)
     host = trace.host
-    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    role = view.roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
     path = on_host_path(role)
     if not len(used) or not path.any():
         return Prediction(method="none", reason="the trace holds no host rows of the step")
@@ -88,7 +82,7 @@ def predict_stages(
     matched: _Tandem | None = None
     if lazy:
         costs = {kind: constants[name].value for kind, name in PROFILER_ROWS.items()}
-        program = build_recipes(trace, roles, steps, links, hosts, costs)
+        program = build_recipes(view, costs)
         matched = _Tandem.of(program, constants["profiler_call"].value) if program else None
     method = matched or StageTotals.of(trace, links, role, hosts, device, constants, low, high, lazy=lazy)
     low, high = method.low, method.high

@@ -11,11 +11,7 @@ from builder import TraceBuilder
 
 import hpuprof
 from hpuprof.analysis.activations import work_activations
-from hpuprof.analysis.device_time import device_time
-from hpuprof.analysis.host_time import host_time
-from hpuprof.analysis.links import link
-from hpuprof.analysis.steps import compile_intervals, find_steps
-from hpuprof.analysis.threads import track_roles
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import predict, unpack
@@ -88,22 +84,18 @@ def lazy(
     return out
 
 
-def parts(builder: TraceBuilder, folder):
-    trace = builder.trace(folder)
-    roles = track_roles(trace)
-    links = link(trace)
-    return trace, roles, find_steps(trace, roles, compile_intervals(trace)), links, host_time(trace, roles, links)
+def view_of(builder: TraceBuilder, folder) -> RankView:
+    return RankView.of(builder.trace(folder))
 
 
 def predicted(builder: TraceBuilder, folder, **options):
-    trace, roles, steps, links, hosts = parts(builder, folder)
-    calls = module_calls(trace, steps, links, roles)
-    windows = backward_windows(trace, steps, links, calls)
-    return predict(trace, roles, steps, links, hosts, device_time(trace), calls, windows, **options)
+    view = view_of(builder, folder)
+    calls = module_calls(view)
+    return predict(view, calls, backward_windows(view, calls), **options)
 
 
 def program_of(builder: TraceBuilder, folder):
-    return build_recipes(*parts(builder, folder), {})
+    return build_recipes(view_of(builder, folder), {})
 
 
 def costs(replay: float = 7, flush: float = 4, *, beside: bool = False, scale: float = 1.0) -> Costs:
@@ -218,7 +210,7 @@ def test_a_border_makes_two_graphs_of_one_recipe(tmp_path):
 
 
 def test_one_recipe_that_runs_back_to_back_is_cut_where_it_repeats(tmp_path):
-    trace = parts(lazy(6, host=(40,), work=(200,), recipes=(7,)), tmp_path)[0]
+    trace = view_of(lazy(6, host=(40,), work=(200,), recipes=(7,)), tmp_path).trace
     work = work_activations(trace)
     assert len(work) == 6
     assert (work.end - work.start).tolist() == [200_000] * 6
@@ -271,7 +263,7 @@ def test_a_step_that_only_waits_belongs_to_the_steps_before_it(tmp_path):
 
 
 def test_profiler_rows_are_taken_off_host_work(tmp_path):
-    program = build_recipes(*parts(lazy(8), tmp_path), {HostKind.OP: 1000.0, HostKind.RUNTIME: 500.0})
+    program = build_recipes(view_of(lazy(8), tmp_path), {HostKind.OP: 1000.0, HostKind.RUNTIME: 500.0})
     recorded = line(program)
     done = play(program, recorded.actions, work_of(recorded.actions, np.ones(1)), repeats=2)
     # Per step 4 operators of 1 µs; 4 accumulations and 2 flushes of 0.5 µs.
