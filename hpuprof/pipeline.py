@@ -27,7 +27,7 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.graph_mode.capturability import capturability
 from hpuprof.graph_mode.constants import read_profile
 from hpuprof.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
-from hpuprof.graph_mode.predict import predict
+from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.arrays import Ints
@@ -87,10 +87,12 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         view,
         calls,
         windows,
-        unprofiled_ns=given or row.unprofiled_step_ns,
-        spread_ns=None if given else row.unprofiled_spread_ns,
-        given=given is not None,
-        measured=read_profile(settings.constants),
+        Settings(
+            unprofiled_ns=given or row.unprofiled_step_ns,
+            spread_ns=None if given else row.unprofiled_spread_ns,
+            given=given is not None,
+            measured=read_profile(settings.constants),
+        ),
     )
     return RankPartial(
         file=row,

@@ -6,14 +6,17 @@ The main path waits where the trace shows it waiting, and before each flush for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from hpuprof.graph_mode.collective_skeleton import choose_step, reduce_step, shortest_over_steps
-from hpuprof.graph_mode.predict import less_profiling
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram
+from hpuprof.graph_mode.regions import Region
+from hpuprof.graph_mode.step_model import CapturedStep
+from hpuprof.graph_mode.uncertainty import Drawn, less_profiling
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.prediction import Rhythm
@@ -65,7 +68,62 @@ class Costs:
     replay: Floats
     flush: Floats
     scale: Floats
-    beside: bool = False
+    asynchronous: bool = False
+
+    @classmethod
+    def of(cls, drawn: Drawn) -> Costs:
+        """Take the constants that recipes know of what was drawn."""
+        return cls(drawn.constant("replay", 1), drawn.constant("input_copy", 5), drawn.constant("kernel_scale", 4))
+
+    def median(self) -> Costs:
+        """Return one sample, the median of each."""
+        replay, flush, scale = (np.median(values, keepdims=True) for values in (self.replay, self.flush, self.scale))
+        return Costs(replay, flush, scale, self.asynchronous)
+
+
+class Captured(Protocol):
+    """A step with a region captured, per step; `overhead`: see `uncertainty.GRID`."""
+
+    @property
+    def launches(self) -> float:
+        """Return the launches in its graphs."""
+
+    @property
+    def graphs(self) -> float:
+        """Return how many graphs it launches."""
+
+    @property
+    def split(self) -> float:
+        """Return the recipes that it covers in part."""
+
+    def times(self, overhead: Floats, costs: Costs, outside: Floats) -> Floats:
+        """Return step times, shape `(samples, steps)`, ns."""
+
+    def rhythm(self, overhead: Floats, costs: Costs) -> Rhythm | None:
+        """Return the step reduced to its collectives, where it knows them."""
+
+    def host_ns(self, overhead: Floats, outside: Floats, percentile: float = 50) -> float:
+        """Return the host work that stays, a percentile of the samples [ns]."""
+
+
+def captured_steps(done: Captured, region: Region, drawn: Drawn, *, lazy: bool) -> Iterator[CapturedStep]:
+    """Yield the step with its replays on the caller's thread and, in lazy mode, on the launch thread (`asynchronous=True`)."""
+    zero = np.zeros(1)
+    for asynchronous in (False, True) if lazy else (False,):
+        costs = replace(Costs.of(drawn), asynchronous=asynchronous)
+        middle = costs.median()
+        yield CapturedStep(
+            times=done.times(drawn.overhead, costs, drawn.outside),
+            uncorrected_ns=float(done.times(zero, replace(middle, scale=np.ones(1)), zero).mean()),
+            host_outside_ns=done.host_ns(drawn.overhead, drawn.outside),
+            host_outside_low_ns=done.host_ns(drawn.overhead, drawn.outside, 5),
+            launches=done.launches,
+            graphs=done.graphs,
+            inputs=float(region.inputs),
+            rhythm=done.rhythm(np.median(drawn.overhead, keepdims=True), middle),
+            split=done.split,
+            asynchronous=asynchronous,
+        )
 
 
 def line(
@@ -270,14 +328,14 @@ def _flush_law(program: RecipeProgram) -> tuple[float, float]:
     return fixed, max(slope, 1e-3)
 
 
-def work_of(actions: list[Action], place: Floats, extra: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+def work_of(actions: list[Action], overhead: Floats, extra: Floats | None = None) -> tuple[Floats, Floats, Floats]:
     """Return host work before and inside each action, and what the launch thread takes, without the profiler's cost.
 
-    Shapes `(samples, actions)`, ns; `place` as in `predict.fit_place`, `extra` a factor on the main path's work.
+    Shapes `(samples, actions)`, ns; `overhead`: see `uncertainty.GRID`, `extra` a factor on the main path's work.
     """
 
     def corrected(work: list[float], cost: list[float]) -> Floats:
-        return less_profiling(np.array(work), np.array(cost), place)
+        return less_profiling(np.array(work), np.array(cost), overhead)
 
     more = 1.0 if extra is None else extra[:, None]
     before = corrected([a.before for a in actions], [a.before_cost for a in actions]) * more
@@ -339,7 +397,7 @@ def play(
                     sent = sent + costs.replay
                     run((job,), sent)
                 thread = sent
-                if not costs.beside:
+                if not costs.asynchronous:
                     now = sent
             elif action.kind == Kind.JOIN:
                 now = np.maximum(now, thread) + action.tail
@@ -352,11 +410,11 @@ def play(
 
 
 def find_rhythm(
-    program: RecipeProgram, of: Line, place: Floats, costs: Costs | None = None, *, host: bool = True
+    program: RecipeProgram, of: Line, overhead: Floats, costs: Costs | None = None, *, host: bool = True
 ) -> Rhythm | None:
     """Reduce one step to its collectives, those between two recipes taken as one; None when it has none or too many.
 
-    `place` and `costs` hold one sample; `host=False` leaves out all host work.
+    `overhead` and `costs` hold one sample; `host=False` leaves out all host work.
     """
     talking = np.flatnonzero(program.talks > 0)
     acts = program.actions
@@ -365,7 +423,7 @@ def find_rhythm(
     which, nodes = choose_step(talking, step, program.steps)
     if not len(nodes):
         return None
-    work = work_of(of.actions, place)
+    work = work_of(of.actions, overhead)
     if not host:
         work = (np.zeros_like(work[0]), np.zeros_like(work[1]), np.zeros_like(work[2]))
 

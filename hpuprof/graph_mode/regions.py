@@ -19,7 +19,7 @@ from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.program import Program, named
 from hpuprof.graph_mode.replay import Schedule, check_order
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, subtract, union, union_of
+from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 
@@ -92,6 +92,12 @@ def loop_parts(trace: Trace, role: npt.NDArray[np.int8]) -> LoopParts:
         stepping=stepping,
         backward=np.flatnonzero((host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & backward_name))),
     )
+
+
+def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
+    """Tell whether the optimizer runs in some steps and not in others: gradients of several batches are summed."""
+    with_optimizer = measure(optimizer, low, high) > 0
+    return bool(with_optimizer.any() and not with_optimizer.all())
 
 
 def find_phases(view: RankView, program: Program) -> Phases:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.graph_mode.uncertainty import FLOOR
 from hpuprof.model.arrays import Floats, Ints, Mask
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -142,10 +143,6 @@ def plain(count: int = 1) -> Sample:
     """Return a sample that changes nothing: no correction, no graphs."""
     one, zero = np.ones(count), np.zeros(count)
     return Sample(zero, np.zeros((count, 4)), one, zero, zero, zero, zero, one, zero, zero, zero)
-
-
-FLOOR = 0.15
-"""Share of host work that is left however many profiler rows it held."""
 
 
 def simulate(

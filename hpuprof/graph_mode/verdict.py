@@ -12,7 +12,7 @@ from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.constants import constants_for
 from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
 from hpuprof.graph_mode.obstacles_by_region import Standing, blockers, memory_held, situation_of
-from hpuprof.graph_mode.predict import REPLAY_LIMIT, Draws, unpack
+from hpuprof.graph_mode.uncertainty import REPLAY_LIMIT, Draws, unpack
 from hpuprof.graph_mode.verdict_words import (
     GAIN,
     LOSS,

@@ -14,10 +14,11 @@ from hpuprof.analysis.activations import work_activations
 from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.modules import backward_windows, module_calls
-from hpuprof.graph_mode.predict import predict, unpack
+from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.recipe_queue import Costs, find_rhythm, line, play, work_of
 from hpuprof.graph_mode.recipes import Kind, build_recipes
 from hpuprof.graph_mode.replay import step_times
+from hpuprof.graph_mode.uncertainty import unpack
 from hpuprof.graph_mode.verdict_words import assumptions, evidence
 from hpuprof.model.intervals import union
 from hpuprof.model.schema import HostKind
@@ -91,16 +92,16 @@ def view_of(builder: TraceBuilder, folder) -> RankView:
 def predicted(builder: TraceBuilder, folder, **options):
     view = view_of(builder, folder)
     calls = module_calls(view)
-    return predict(view, calls, backward_windows(view, calls), **options)
+    return predict(view, calls, backward_windows(view, calls), Settings(**options))
 
 
 def program_of(builder: TraceBuilder, folder):
     return build_recipes(view_of(builder, folder), {})
 
 
-def costs(replay: float = 7, flush: float = 4, *, beside: bool = False, scale: float = 1.0) -> Costs:
+def costs(replay: float = 7, flush: float = 4, *, asynchronous: bool = False, scale: float = 1.0) -> Costs:
     one = np.ones(1)
-    return Costs(one * replay * 1000, one * flush * 1000, one * scale, beside)
+    return Costs(one * replay * 1000, one * flush * 1000, one * scale, asynchronous)
 
 
 def times(program, of, drawn: Costs | None = None) -> list[float]:
@@ -154,8 +155,8 @@ def test_a_captured_step_keeps_its_end_and_pays_a_replay_for_each_recipe(tmp_pat
     # 4 for copies, 20 to launch them, 7 for each recipe, 10 that stay; the device needs 30 + 1 + 10 + 1 (no gap is seen: 1).
     assert times(program, whole, costs()) == pytest.approx([48] * program.steps)
     # Beside the main path the launch thread has 20 + 7 + 7, so the device decides; twice as slow recipes take 60 + 1 + 20 + 1.
-    assert times(program, whole, costs(beside=True)) == pytest.approx([42] * program.steps)
-    assert times(program, whole, costs(beside=True, scale=2.0)) == pytest.approx([82] * program.steps)
+    assert times(program, whole, costs(asynchronous=True)) == pytest.approx([42] * program.steps)
+    assert times(program, whole, costs(asynchronous=True, scale=2.0)) == pytest.approx([82] * program.steps)
 
 
 def test_a_wait_in_each_step_stays_unless_it_is_dropped(tmp_path):
@@ -285,7 +286,7 @@ def test_a_collective_between_two_recipes_keeps_its_place_in_the_queue(tmp_path)
     assert program.talks.tolist() == [8_000, 0] * program.steps
     whole = line(program, windows(program, 0, 90))
     # 30 + 8 + 1 + 10 + 1 on the device.
-    assert times(program, whole, costs(beside=True)) == pytest.approx([50] * program.steps)
+    assert times(program, whole, costs(asynchronous=True)) == pytest.approx([50] * program.steps)
 
 
 def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
@@ -294,7 +295,7 @@ def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
         builder.lane("hccl_allreduce", 100 * step + 105, 8, engine="NIC 0", tid=9000)
     program = program_of(builder, tmp_path)
     captured = line(program, windows(program, 0, 90))
-    one, drawn = np.zeros(1), costs(beside=True)
+    one, drawn = np.zeros(1), costs(asynchronous=True)
     found = find_rhythm(program, captured, one, drawn)
     assert found is not None
     assert alone_ns(found) == pytest.approx(50_000)  # as played, see above
@@ -317,7 +318,7 @@ def test_waiting_for_a_full_queue_is_not_the_launch_threads_work(tmp_path):
 
 
 def test_graphs_that_are_there_tell_what_they_carry(tmp_path):
-    """The first recipe of each step is replayed on the main thread: 30 of 40 µs of device time, with one launch beside it."""
+    """The first recipe of each step is replayed on the main thread: 30 of 40 µs of device time, with one launch asynchronous it."""
     builder = lazy(8)
     builder.events = [e for e in builder.events if not (e["name"] == "LaunchSyncTensorsGraph" and e["ts"] % 100 == 50)]
     for event in builder.events:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.modules import backward_windows, module_calls
-from hpuprof.graph_mode.predict import predict, unpack
+from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.program import build_program
 from hpuprof.graph_mode.regions import capture, find_phases, find_regions, unchanged
 from hpuprof.graph_mode.replay import CrosswiseError, check_order, plain, simulate, step_times
+from hpuprof.graph_mode.uncertainty import unpack
 from hpuprof.graph_mode.verdict_words import facts
 
 
@@ -30,7 +31,7 @@ def program_of(builder: TraceBuilder, folder):
 def predicted(builder: TraceBuilder, folder, **options):
     view = view_of(builder, folder)
     calls = module_calls(view)
-    return predict(view, calls, backward_windows(view, calls), **options)
+    return predict(view, calls, backward_windows(view, calls), Settings(**options))
 
 
 def loop(
