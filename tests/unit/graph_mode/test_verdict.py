@@ -10,6 +10,7 @@ import pytest
 from builder import TraceBuilder
 
 from hpuprof.errors import ConfigError
+from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.constants import constants_for, draw, read_profile
 from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
 from hpuprof.graph_mode.uncertainty import SAMPLES, Draws, pack
@@ -178,23 +179,23 @@ REGIONS = ("step", "forward+backward", "model", "modules", "module:Encoder_0", "
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: f"{s.family}-{s.mode}")
 def test_the_code_to_type_is_python_of_that_device(situation, region):
     for asynchronous in (False, True):
-        code = code_for(situation, region, asynchronous=asynchronous)
+        code = code_for(situation, RegionName.of(region), asynchronous=asynchronous)
         ast.parse(code)
         other = {"cuda": ("hpu", "xpu"), "rocm": ("hpu", "xpu"), "xpu": ("hpu", "cuda"), "hpu": ("cuda", "xpu")}
         assert not any(word in code for word in other[situation.family])
-        assert api_name(situation, region)
+        assert api_name(situation, RegionName.of(region))
 
 
 def test_the_code_carries_what_the_trace_shows():
-    lazy = code_for(SITUATIONS[5], "model", asynchronous=True)
+    lazy = code_for(SITUATIONS[5], RegionName("model"), asynchronous=True)
     for word in ("max_graphs=3", "use_lfu=True", "have_grad_accumulation=True", "asynchronous=True", "mark_step"):
         assert word in lazy
-    ddp = code_for(SITUATIONS[6], "model")
+    ddp = code_for(SITUATIONS[6], RegionName("model"))
     assert ddp.index("ModuleCacher(") < ddp.index("DistributedDataParallel(")
     assert "PT_HPU_ENABLE_LAZY_COLLECTIVES" in ddp
-    assert "capturable=True" in code_for(SITUATIONS[0], "step")
-    assert 'type(m).__name__ == "Encoder"' in code_for(SITUATIONS[0], "modules")
-    assert api_name(SITUATIONS[7], "step") == 'torch.compile(backend="hpu_backend")'
+    assert "capturable=True" in code_for(SITUATIONS[0], RegionName("step"))
+    assert 'type(m).__name__ == "Encoder"' in code_for(SITUATIONS[0], RegionName("modules"))
+    assert api_name(SITUATIONS[7], RegionName("step")) == 'torch.compile(backend="hpu_backend")'
 
 
 @pytest.mark.parametrize(("family", "mode"), [("cuda", "eager"), ("hpu", "lazy"), ("hpu", "eager"), ("xpu", "eager")])
