@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +19,6 @@ import numpy as np
 from hpuprof.analysis.links import forest
 from hpuprof.graph_mode import obstacle_codes as book
 from hpuprof.graph_mode.diverging_paths import Fork, find_period
-from hpuprof.graph_mode.modules import FORWARD
 from hpuprof.graph_mode.occurrences import Scene, Sighting
 from hpuprof.graph_mode.placement import Phase
 from hpuprof.graph_mode.shapes import Coverage, coverage, suggest_buckets, unseen
@@ -188,11 +188,7 @@ def _placed(scene: Scene, sighting: Sighting, frames: UserFrames) -> list[Obstac
         row = ObstacleRow(
             code=sighting.code,
             severity=severity,
-            module=name
-            if len(names) < 2 and not names
-            else names[0]
-            if len(names) == 1
-            else f"{name} ({len(names)} modules)",
+            module=f"{name} ({len(names)} modules)" if len(names) > 1 else next(iter(names), name),
             modules=names[:_MODULES_NAMED],
             where=f"{_PHASE[phase]}, {sighting.label}",
             count=len(members),
@@ -339,11 +335,9 @@ def _shapes(scene: Scene, shapes: list[ModuleShapes]) -> list[Obstacle]:
     out = [_changing(scene, e, e.keys, varying) for e in topmost_varying(scene, shapes) if e.keys]
     for entry in shapes:
         if entry.dtype_text:
-            fatal = scene.trace.family == "hpu"
+            severity = "blocker" if scene.trace.family == "hpu" else "periodic"
             text = f"calls of one shape with data types {entry.dtype_text}"
-            out.append(
-                _shape_row(scene, entry, "HP321", "blocker" if fatal else "periodic", text, "", len(entry.calls))
-            )
+            out.append(_shape_row(scene, entry, _ShapeCase("HP321", severity, text, len(entry.calls))))
     return out
 
 
@@ -352,7 +346,8 @@ def _changing(scene: Scene, entry: ModuleShapes, keys: list[int], varying: froze
     away = sum(k != usual for k in keys)
     if is_last_batch(entry) and entry.lengths is not None:
         sizes = f"{int(entry.lengths[keys.index(usual)])}, the last one {int(entry.lengths.min())}"
-        return _shape_row(scene, entry, "HP308", "periodic", f"batches of {sizes} ({entry.varying})", "", away, varying)
+        text = f"batches of {sizes} ({entry.varying})"
+        return _shape_row(scene, entry, _ShapeCase("HP308", "periodic", text, away), varying)
     served = coverage(keys)
     graphs, lfu = graphs_needed(served)
     new = unseen(keys) or 0.0
@@ -364,19 +359,19 @@ def _changing(scene: Scene, entry: ModuleShapes, keys: list[int], varying: froze
     if len(lengths) > 3 and entry.lengths is not None and (buckets := suggest_buckets(entry.lengths)):
         hint += f" Buckets {', '.join(str(e) for e in buckets.edges)}."
     hopeless = graphs > MANY_GRAPHS or (new > MANY_UNSEEN and len(keys) >= 10) or (new > 0.8 and len(keys) >= 4)
-    return _shape_row(scene, entry, "HP307", "blocker" if hopeless else "periodic", text, hint, away, varying)
+    case = _ShapeCase("HP307", "blocker" if hopeless else "periodic", text, away, hint)
+    return _shape_row(scene, entry, case, varying)
 
 
-def _shape_row(
-    scene: Scene,
-    entry: ModuleShapes,
-    code: str,
-    severity: str,
-    text: str,
-    hint: str,
-    away: int,
-    varying: frozenset[int] = frozenset(),
-) -> Obstacle:
+class _ShapeCase(NamedTuple):
+    code: str
+    severity: str
+    text: str
+    away: int  # calls unlike the usual one
+    hint: str = ""  # numbers behind what to do about it
+
+
+def _shape_row(scene: Scene, entry: ModuleShapes, case: _ShapeCase, varying: frozenset[int] = frozenset()) -> Obstacle:
     """Make a row; it concerns the modules around, and those of `varying` inside."""
     calls = scene.calls
     modules = frozenset({entry.module})
@@ -384,16 +379,16 @@ def _shape_row(
     usual = most_frequent(keys)
     steps = np.unique(calls.step[entry.calls[[k != usual for k in keys]]])
     row = ObstacleRow(
-        code=code,
-        severity=severity,
+        code=case.code,
+        severity=case.severity,
         module=calls.names[entry.module],
         modules=[calls.names[entry.module]],
-        where=_PHASE[Phase.FORWARD] if calls.names[entry.module] != FORWARD else "forward",
-        count=away,
-        per_step=away / max(1, len(scene.steps)),
+        where=_PHASE[Phase.FORWARD],
+        count=case.away,
+        per_step=case.away / max(1, len(scene.steps)),
         steps=int((steps >= 0).sum()),
-        text=text,
-        fix=book.fix(code, scene.trace.family, scene.trace.mode) + hint,
+        text=case.text,
+        fix=book.fix(case.code, scene.trace.family, scene.trace.mode) + case.hint,
         python_line=None,
     )
     below = calls.inside(entry.module) & varying if varying else varying

@@ -158,8 +158,8 @@ def build_program(view: RankView) -> Program | None:
     upload = ~marker & (hosts.copy_to_device[safe] | (activity == Activity.COPY_H2D))
     pins = _pin(rows, begin, end, low, _stream_waits(trace, path))
     blocking = synchronous(trace, links)
-    program = _waits(trace, hosts, rows, pins, row, begin, end, activity, marker, blocking=blocking)
-    waits, useful, tail, targets, queued = program
+    columns = _Calls(row, begin, end, activity, marker)
+    waits, useful, tail, targets, queued = _waits(trace, hosts, rows, pins.typical_latency, columns, blocking=blocking)
     return Program(
         step=step,
         begin=begin,
@@ -470,23 +470,25 @@ def _other_lanes(rows: _Rows, late: Ints, start: Ints) -> tuple[Ints, Floats]:
     return best, (start[late] - best_end).astype(np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class _Calls:
+    """The program's calls and markers, as in `Program`; columns of shape `(calls,)`."""
+
+    row: Ints
+    begin: Ints
+    end: Ints
+    activity: Ints
+    marker: Mask
+
+
 def _waits(
-    trace: Trace,
-    hosts: HostTime,
-    rows: _Rows,
-    pins: _Pins,
-    row: Ints,
-    begin: Ints,
-    end: Ints,
-    activity: Ints,
-    marker: Mask,
-    *,
-    blocking: bool,
+    trace: Trace, hosts: HostTime, rows: _Rows, typical_latency: float, of: _Calls, *, blocking: bool
 ) -> tuple[Mask, Floats, Floats, dict[int, list[int]], dict[int, int]]:
     """Find which rows each synchronising call waited for, and what the call costs when there is nothing to wait for.
 
     Last comes which row made room in the launch queue for each launch that found it full.
     """
+    row, begin, end, activity, marker = of.row, of.begin, of.end, of.activity, of.marker
     dur = (end - begin).astype(np.float64)
     useful = dur.copy()
     safe = np.maximum(row, 0)
@@ -545,7 +547,7 @@ def _waits(
     if blocking:
         for i in np.flatnonzero(~waits & ~marker & (stop > first)).tolist():
             longest = float(ends[first[i] : stop[i]].max() - begin[i])
-            useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - pins.typical_latency))
+            useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - typical_latency))
     return waits, useful, tail, targets, queued
 
 

@@ -144,15 +144,15 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
     work = work_activations(trace)
     talks = _collectives(trace, work)
     done = replace(work, end=work.end + talks[0])  # with the collectives that follow
-    found = _match(trace, calls, on_path, builds, work)
-    if found is None:
+    launches = _match(trace, calls, on_path, builds, work)
+    if launches is None:
         return None
-    source, activation = found
-    actions, order = _actions(trace, hosts, calls, on_path, builds, source, activation, done, low, high)
+    activation = launches.activation
+    actions, order = _actions(trace, hosts, launches, done, Intervals(low, high))
     if actions is None or not len(order):
         return None
     pins = _pin(host.end[calls], activation, done, order)
-    launch, launch_rows = _launch_thread(trace, calls, on_path, builds, source, activation, work)
+    launch, launch_rows = _launch_thread(trace, launches, work)
     threaded = np.flatnonzero(~on_path)
     before = threaded[host.start[calls[threaded]] < low[0]]
     first = int(order[0])
@@ -193,8 +193,19 @@ def _middle(low: Ints, high: Ints, when: Ints) -> tuple[Ints, Ints]:
     return low[first : first + count], high[first : first + count]
 
 
-def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activations) -> tuple[Ints, Ints] | None:
-    """Return for each launch the position of its flush (-1 for none) and of its activation (-1 for none)."""
+@dataclass(frozen=True, eq=False)
+class _Launches:
+    """The launches of a trace with what hands them over and what they start; columns of shape `(launches,)`."""
+
+    calls: Ints  # host rows
+    on_path: Mask  # the main path launches by itself
+    builds: Ints  # host rows of all flushes
+    source: Ints  # flush of each launch, as a position in `builds`, -1 for none
+    activation: Ints  # activation of each launch, -1 for none
+
+
+def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activations) -> _Launches | None:
+    """Match each launch to its flush and to its activation."""
     host = trace.host
     if not on_path.all() and not len(builds):
         return None
@@ -206,23 +217,16 @@ def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activat
     for i, row in enumerate(work.call.tolist()):
         if row >= 0:
             activation[place[row]] = i
-    return source.astype(np.int64), activation
+    return _Launches(calls, on_path, builds, source.astype(np.int64), activation)
 
 
 def _actions(
-    trace: Trace,
-    hosts: HostTime,
-    calls: Ints,
-    on_path: Mask,
-    builds: Ints,
-    source: Ints,
-    activation: Ints,
-    work: Activations,
-    low: Ints,
-    high: Ints,
+    trace: Trace, hosts: HostTime, launches: _Launches, work: Activations, steps: Intervals
 ) -> tuple[Actions | None, Ints]:
     """Return the actions of the used steps and the launches that belong to them, in order; None when one is not matched."""
     host = trace.host
+    calls, on_path, builds = launches.calls, launches.on_path, launches.builds
+    source, activation = launches.source, launches.activation
     by_build: dict[int, list[int]] = {}
     for i, at in enumerate(source.tolist()):
         if not on_path[i]:
@@ -254,7 +258,7 @@ def _actions(
     columns: list[tuple[int, int, int, int, int, float, int, int, int]] = []
     order: list[int] = []
     at = 0
-    for step, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+    for step, (a, b) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
         while at < len(items) and items[at][0] < a:
             at += 1
         while at < len(items) and items[at][0] < b:
@@ -313,11 +317,11 @@ def _waited_for(begin: int, end: int, handed: Ints, activation: Ints, work: Acti
     return int(near[-1]) if len(near) else -1
 
 
-def _launch_thread(
-    trace: Trace, calls: Ints, on_path: Mask, builds: Ints, source: Ints, activation: Ints, work: Activations
-) -> tuple[Floats, Ints]:
+def _launch_thread(trace: Trace, launches: _Launches, work: Activations) -> tuple[Floats, Ints]:
     """Return what each launch took on its thread [ns] from when it could begin, waiting left out, and the profiler rows in it."""
     host = trace.host
+    calls, on_path, builds = launches.calls, launches.on_path, launches.builds
+    source, activation = launches.source, launches.activation
     start, end = host.start[calls], host.end[calls]
     took = np.zeros(len(calls))
     rows = np.zeros(len(calls), dtype=np.int64)
@@ -328,8 +332,8 @@ def _launch_thread(
     given = host.end[builds][np.maximum(source[thread], 0)]
     took[thread] = np.maximum(0, end[thread] - np.maximum(np.minimum(given, start[thread]), reach))
     tracks = np.unique(host.track[calls[thread]])
-    launches = np.sort(host.start[np.isin(host.track, tracks)])
-    rows[thread] = np.searchsorted(launches, end[thread]) - np.searchsorted(launches, start[thread])
+    drawn = np.sort(host.start[np.isin(host.track, tracks)])
+    rows[thread] = np.searchsorted(drawn, end[thread]) - np.searchsorted(drawn, start[thread])
     # A launch into a full queue waits for the end of the recipe as many places before it as the queue holds.
     ends = np.where(activation >= 0, work.end[np.maximum(activation, 0)], 0)
     known = np.sort(ends[activation >= 0])

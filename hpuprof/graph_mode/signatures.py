@@ -115,6 +115,7 @@ def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, 
     typed = laid * (len(trace.details) + 2) + _codes(trace.details, "types")[detail]
     quiet = named(trace, NOISE)[name] if len(rows) else np.empty(0, dtype=bool)
     dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
+    columns = _Columns(trace, rows, shape, laid, typed)
     out = []
     wanted = np.flatnonzero(~calls.recompute)[:MAX_CALLS]
     for module, places in members(calls.module[wanted]):
@@ -129,7 +130,11 @@ def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, 
                 prefix = min(prefix, int(np.searchsorted(p, dynamic[inside], side="right")))
         used = [p[: max(prefix, 1)] for p in operators]
         recorded = any((shape[p] >= 0).any() for p in used)
-        out.append(_one(trace, module, mine, used, rows, shape, laid, typed, recorded=recorded))
+        out.append(
+            _one(columns, module, mine, used)
+            if recorded
+            else ModuleShapes(module, mine, None, None, [], None, "", [], "")
+        )
     return out
 
 
@@ -147,21 +152,21 @@ def common_prefix(sequences: list[Ints]) -> int:
     return shared
 
 
-def _one(
-    trace: Trace,
-    module: int,
-    calls: Ints,
-    used: list[Ints],
-    rows: Ints,
-    shape: Ints,
-    laid: Ints,
-    typed_as: Ints,
-    *,
-    recorded: bool,
-) -> ModuleShapes:
-    if not recorded:
-        return ModuleShapes(module, calls, None, None, [], None, "", [], "")
-    keys, typed = _keys(used, laid), _keys(used, typed_as)
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """What was recorded of each operator of links.nesting; codes of shape `(operators,)`."""
+
+    trace: Trace
+    rows: Ints  # host rows
+    shape: Ints
+    laid: Ints  # shapes and strides
+    typed: Ints  # as `laid`, data types included
+
+
+def _one(columns: _Columns, module: int, calls: Ints, used: list[Ints]) -> ModuleShapes:
+    """Return the signatures of one module; `used`: the operators of each call that its inputs decide."""
+    trace, rows, shape = columns.trace, columns.rows, columns.shape
+    keys, typed = _keys(used, columns.laid), _keys(used, columns.typed)
     first_seen: dict[int, int] = {}
     for i, key in enumerate(keys):
         first_seen.setdefault(key, i)
