@@ -1,4 +1,4 @@
-"""The law of maxima: the step time from the stages' totals, where recipes cannot be matched to their launches.
+"""The bottleneck law: the step time from the stages' totals, where recipes cannot be matched to their launches.
 
 Free-running, the slowest stage decides; with a wait in every step, host work that nothing hides is added:
 
@@ -7,7 +7,7 @@ Free-running, the slowest stage decides; with a wait in every step, host work th
 
 A: host work of the main and autograd threads, waiting left out; F: busy time of launch threads; D: device busy; E: the part of the
 recorded step in which the device did nothing. A graph removes the region's part of A; each recipe in it costs one replay,
-on the caller's thread or, with `asynchronous=True`, beside it.
+on the caller's thread or, with `asynchronous=True`, on the launch thread.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StageTotals:
         return less_profiling(self.a, self.profiling, overhead)
 
     def nominal(self, overhead: Floats) -> Floats:
-        """Return step times at each overhead, profiler rows at their nominal cost, shape `(overheads, steps)`, ns."""
+        """Return step times at overheads, profiler rows at nominal cost, shape `(overheads, steps)`, ns."""
         host = self.host(overhead)
         share = host / np.maximum(self.a, 1.0)
         device = self.d + self.exposed * share
@@ -96,7 +96,10 @@ class StageTotals:
         return self.nominal(drawn.overhead)
 
     def observed(self, drawn: Drawn) -> Prediction:
-        """Return what is seen whatever is captured. Totals tell neither how often the host waits nor which launch made which device work, and know no collectives."""
+        """Return what is seen whatever is captured.
+
+        Totals tell neither how often the host waits nor which launch made which device work, and know no collectives.
+        """
         recorded = float((self.high - self.low).mean())
         return msgspec.structs.replace(
             facts_without_links(self.view, self.low, self.high),
@@ -130,7 +133,7 @@ class CapturedTotals:
     """A step with a region captured. Totals do not tell which recipes it covers in part."""
 
     split = 0.0
-    law: StageTotals
+    totals: StageTotals
     removed: Floats
     launches: float
     graphs: float
@@ -139,25 +142,25 @@ class CapturedTotals:
 
     def times(self, overhead: Floats, costs: Costs, _outside: Floats) -> Floats:
         """Return step times, shape `(samples, steps)`, ns."""
-        law = self.law
+        totals = self.totals
         cost, scale = (self.graphs * costs.replay + costs.flush)[:, None], costs.scale[:, None]
-        host = law.host(overhead)
-        share = host / np.maximum(law.a, 1.0)
-        rest = np.maximum(0.0, law.a - self.removed) * share
-        waiting = law.waiting and not self.drop
-        device = law.d * scale + (np.minimum(law.exposed * share, rest) + cost if waiting else 0.0)
-        thread = cost if self.whole else np.maximum(cost, law.f * np.minimum(1.0, share))
+        host = totals.host(overhead)
+        share = host / np.maximum(totals.a, 1.0)
+        rest = np.maximum(0.0, totals.a - self.removed) * share
+        waiting = totals.waiting and not self.drop
+        device = totals.d * scale + (np.minimum(totals.exposed * share, rest) + cost if waiting else 0.0)
+        thread = cost if self.whole else np.maximum(cost, totals.f * np.minimum(1.0, share))
         times: Floats = np.maximum(rest + (0.0 if costs.asynchronous else cost), np.maximum(device, thread))
         return times
 
-    def rhythm(self, overhead: Floats, costs: Costs) -> None:
+    def skeleton(self, overhead: Floats, costs: Costs) -> None:
         """Totals hold no place for collectives."""
 
     def host_ns(self, overhead: Floats, _outside: Floats, percentile: float = 50) -> float:
         """Return the host work that stays per step, a percentile of the samples."""
-        law = self.law
-        host = law.host(overhead)
-        left = (host * (1.0 - np.minimum(1.0, self.removed / np.maximum(law.a, 1.0)))).mean(axis=1)
+        totals = self.totals
+        host = totals.host(overhead)
+        left = (host * (1.0 - np.minimum(1.0, self.removed / np.maximum(totals.a, 1.0)))).mean(axis=1)
         return float(np.percentile(left, percentile))
 
 

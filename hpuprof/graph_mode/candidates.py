@@ -14,10 +14,10 @@ from hpuprof.model.prediction import Option
 
 @dataclass(frozen=True)
 class RegionName:
-    """A region as tables name it. `kind`: step, forward+backward, model, modules, module or optimizer; `module`: of a module its name."""
+    """A region as tables name it."""
 
-    kind: str
-    module: str | None = None
+    kind: str  # step, forward+backward, model, modules, module or optimizer
+    module: str | None = None  # of a module, its name
 
     @classmethod
     def of(cls, region: str) -> RegionName:

@@ -1,4 +1,4 @@
-"""Could a graph hold it? Joins module tree, signatures, paths and sightings into the tables that a report shows."""
+"""Could a graph hold it? Joins module tree, signatures, paths and occurrences into the tables that a report shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpuprof.graph_mode.obstacles import (
     judge,
     topmost_varying,
 )
-from hpuprof.graph_mode.occurrences import Scene, sightings
+from hpuprof.graph_mode.occurrences import Context, find_occurrences
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
@@ -76,11 +76,11 @@ def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) 
     shapes = module_shapes(trace, links, calls, roots, hits)
     placement = Placement(view, calls)
     stream = tokens(view, calls, roots, placement)
-    scene = Scene(view, calls, placement, hits)
-    obstacles = judge(scene, sightings(scene, stream), find_forks(view, calls, shapes, stream), shapes)
+    context = Context(view, calls, placement, hits)
+    obstacles = judge(context, find_occurrences(context, stream), find_forks(view, calls, shapes, stream), shapes)
     costs = call_costs(trace, links, calls, windows)
-    rows, count = _module_rows(scene, windows, shapes, costs, obstacles)
-    varied = _shape_rows(scene, shapes, costs)
+    rows, count = _module_rows(context, windows, shapes, costs, obstacles)
+    varied = _shape_rows(context, shapes, costs)
     return Capturability(
         obstacles=[o.row for o in obstacles[:MAX_OBSTACLES]],
         modules=rows,
@@ -128,20 +128,20 @@ def call_costs(trace: Trace, links: Links, calls: ModuleCalls, windows: Backward
 
 
 def _module_rows(
-    scene: Scene, windows: BackwardWindows, shapes: list[ModuleShapes], costs: CallCosts, obstacles: list[Obstacle]
+    context: Context, windows: BackwardWindows, shapes: list[ModuleShapes], costs: CallCosts, obstacles: list[Obstacle]
 ) -> tuple[list[ModuleRow], int]:
     """Return the rows of the costliest modules, and how many there are."""
-    calls = scene.calls
+    calls = context.calls
     outer = [entry.calls[calls.outermost[entry.calls]] for entry in shapes]
     host = costs.forward + costs.backward
     order = sorted(
         range(len(shapes)),
         key=lambda i: (-int(host[outer[i]].sum()), int(calls.depth[outer[i]].min()), calls.paths[shapes[i].module]),
     )
-    regions = _regions(scene, obstacles)
+    regions = _regions(context, obstacles)
     rows = [
         _module_row(
-            scene, windows, shapes[i], outer[i], costs, [o.row for o in obstacles if shapes[i].module in o.around]
+            context, windows, shapes[i], outer[i], costs, [o.row for o in obstacles if shapes[i].module in o.around]
         )
         for i in order[: max(0, MAX_MODULES - len(regions))]
     ]
@@ -155,9 +155,9 @@ def _verdict(rows: list[ObstacleRow]) -> tuple[str, list[str], list[str]]:
     return "no" if blockers else "with changes" if changes else "yes", blockers, changes
 
 
-def _unknowns(scene: Scene, rows: list[ObstacleRow]) -> tuple[list[str], list[str]]:
+def _unknowns(context: Context, rows: list[ObstacleRow]) -> tuple[list[str], list[str]]:
     """Return which codes were looked for in vain, and which the recording could not show."""
-    trace = scene.trace
+    trace = context.trace
     seen = {r.code for r in rows}
     looked, blind = set(_LOOKED_FOR), set[str]()
     if trace.family == "hpu":
@@ -165,7 +165,7 @@ def _unknowns(scene: Scene, rows: list[ObstacleRow]) -> tuple[list[str], list[st
     (looked if trace.family != "cpu" and len(trace.device) else blind).update(_WITH_DEVICE)
     shown = any(d.values for d in trace.details)
     (looked if trace.shapes else blind).update(_WITH_SHAPES)
-    (looked if scene.calls.source == "python" else blind).add("HP322")
+    (looked if context.calls.source == "python" else blind).add("HP322")
     if not shown:
         blind.add("HP313")
     if trace.family == "hpu":
@@ -175,7 +175,7 @@ def _unknowns(scene: Scene, rows: list[ObstacleRow]) -> tuple[list[str], list[st
 
 
 def _module_row(
-    scene: Scene,
+    context: Context,
     windows: BackwardWindows,
     entry: ModuleShapes,
     mine: Ints,
@@ -183,9 +183,9 @@ def _module_row(
     rows: list[ObstacleRow],
 ) -> ModuleRow:
     """Describe a module; `mine`: its calls that lie in no other call of it."""
-    calls, total = scene.calls, max(1, len(scene.steps))
+    calls, total = context.calls, max(1, len(context.steps))
     capturable, blockers, changes = _verdict(rows)
-    not_seen, not_checked = _unknowns(scene, rows)
+    not_seen, not_checked = _unknowns(context, rows)
     host = int(costs.forward[mine].sum() + costs.backward[mine].sum())
     keys = entry.keys
     served = coverage(keys) if keys else None
@@ -222,15 +222,15 @@ def _module_row(
         bucket_padding_fraction=buckets.padding if buckets else None,
         input_bytes=max(known) if known else None,
         static_input_bytes=sum(known[: graphs or 0]) if known and graphs else None,
-        pool_bytes=_pool(scene, windows, mine),
+        pool_bytes=_pool(context, windows, mine),
         not_seen=not_seen,
         not_checked=not_checked,
     )
 
 
-def _pool(scene: Scene, windows: BackwardWindows, mine: Ints) -> int | None:
+def _pool(context: Context, windows: BackwardWindows, mine: Ints) -> int | None:
     """Return how far allocated memory rose during a call and its backward, the largest of the first calls."""
-    trace = scene.trace
+    trace = context.trace
     memory = trace.memory
     device = memory.device if memory.device.any() or trace.family != "cpu" else ~memory.device
     rows = np.flatnonzero(device & (memory.allocated >= 0))
@@ -240,20 +240,20 @@ def _pool(scene: Scene, windows: BackwardWindows, mine: Ints) -> int | None:
     largest = None
     for call in mine[:_MEMORY_CALLS].tolist():
         back = windows.end[(windows.call == call)]
-        start, end = int(scene.calls.start[call]), int(max([scene.calls.end[call], *back.tolist()]))
+        start, end = int(context.calls.start[call]), int(max([context.calls.end[call], *back.tolist()]))
         first, stop = np.searchsorted(time, [start, end])
         if first and stop > first:
             largest = max(largest or 0, int(held[first:stop].max() - held[first - 1]), 0)
     return largest
 
 
-def _regions(scene: Scene, obstacles: list[Obstacle]) -> list[ModuleRow]:
+def _regions(context: Context, obstacles: list[Obstacle]) -> list[ModuleRow]:
     """Describe the whole step and the optimizer."""
-    steps, total = scene.steps, max(1, len(scene.steps))
+    steps, total = context.steps, max(1, len(context.steps))
     everything = [o.row for o in obstacles]
     optimizer = [o.row for o in obstacles if o.row.module == OPTIMIZER]
     found = [(STEP, everything, int(steps.wall.sum()), len(steps))]
-    inside = measure(scene.placement.optimizer, steps.start, steps.end)
+    inside = measure(context.placement.optimizer, steps.start, steps.end)
     if inside.any():
         found.append((OPTIMIZER, optimizer, int(inside.sum()), int((inside > 0).sum())))
     out = []
@@ -263,10 +263,10 @@ def _regions(scene: Scene, obstacles: list[Obstacle]) -> list[ModuleRow]:
         within = {r.code for r in everything if r.severity in ("blocker", "cut")} - between
         if name == STEP and capturable == "no" and not within and not _inside_too(obstacles, between):
             capturable, blockers, changes = "with changes", [], sorted({*blockers, *changes})
-        not_seen, not_checked = _unknowns(scene, rows)
+        not_seen, not_checked = _unknowns(context, rows)
         out.append(
             ModuleRow(
-                module=name, module_path=name, type="", depth=-1, source=scene.calls.source, calls=count, calls_per_step=count / total,
+                module=name, module_path=name, type="", depth=-1, source=context.calls.source, calls=count, calls_per_step=count / total,
                 capturable=capturable, blockers=blockers, changes=changes, host_per_step_ns=host / total,
                 backward_per_step_ns=None, device_per_step_ns=None, launches_per_step=None, signatures=None, varying="",
                 max_graphs=None, max_graphs_lfu=None, coverage_10=None, use_lfu=None, unseen_fraction=None, bucket_edges=[],
@@ -284,9 +284,9 @@ def _inside_too(obstacles: list[Obstacle], codes: set[str]) -> bool:
     )
 
 
-def _shape_rows(scene: Scene, shapes: list[ModuleShapes], costs: CallCosts) -> list[ShapeRow]:
+def _shape_rows(context: Context, shapes: list[ModuleShapes], costs: CallCosts) -> list[ShapeRow]:
     out = []
-    for entry in topmost_varying(scene, shapes):
+    for entry in topmost_varying(context, shapes):
         keys = entry.keys or []
         first: dict[int, int] = {}
         for i, key in enumerate(keys):
@@ -298,7 +298,7 @@ def _shape_rows(scene: Scene, shapes: list[ModuleShapes], costs: CallCosts) -> l
             mine = entry.calls[[k == key for k in keys]]
             out.append(
                 ShapeRow(
-                    module=scene.calls.names[entry.module],
+                    module=context.calls.names[entry.module],
                     signature=entry.texts[order.index(key)],
                     length=int(entry.lengths[first[key]]) if entry.lengths is not None else None,
                     calls=len(mine),

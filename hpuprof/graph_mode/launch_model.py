@@ -9,13 +9,13 @@ from functools import cached_property
 import numpy as np
 
 from hpuprof.analysis.view import RankView
-from hpuprof.graph_mode.collective_skeleton import collective_groups, find_rhythm, shortest_over_steps
+from hpuprof.graph_mode.collective_skeleton import collective_groups, find_skeleton, shortest_over_steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.graph_mode.module_regions import module_regions
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, build_program
 from hpuprof.graph_mode.regions import Phases, Region, accumulates, capture, find_phases, find_regions, unchanged
-from hpuprof.graph_mode.replay import Sample, Schedule, host_work, plain, simulate, step_times
+from hpuprof.graph_mode.replay import Sample, Schedule, host_work, identity_sample, simulate, step_times
 from hpuprof.graph_mode.step_model import CapturedStep
 from hpuprof.graph_mode.uncertainty import Drawn, host_scale
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -54,13 +54,13 @@ class LaunchModel:
         shift = program.step_low - np.append([0], np.cumsum(program.step_high - program.step_low)[:-1])
         ends = program.start + program.dur - shift[program.step[program.call]]
         total = max(float((program.step_high - program.step_low).sum()), float(ends.max(initial=0.0)))
-        replayed = simulate(self._as_recorded, plain(), backlog=program.backlog)
+        replayed = simulate(self._as_recorded, identity_sample(), backlog=program.backlog)
         return abs(float(replayed[0, -1]) - total) / total
 
     def nominal(self, overhead: Floats) -> Floats:
-        """Return step times at each overhead, profiler rows at their nominal cost, shape `(overheads, steps)`, ns."""
+        """Return step times at overheads, profiler rows at nominal cost, shape `(overheads, steps)`, ns."""
         grid = replace(
-            plain(len(overhead)),
+            identity_sample(len(overhead)),
             overhead=np.clip(overhead, 0.0, 3.0),
             row_costs=np.tile(self._nominal_cost, (len(overhead), 1)),
             host_scale=host_scale(overhead),
@@ -78,7 +78,7 @@ class LaunchModel:
         waits, reading, uploading = self._count_waits()
         replays, covered, left_out = self._graphs_there()
         on_device = _critical(self._schedule, program, self._shortest)
-        critical = step_times(simulate(on_device, plain(), repeats=2, host=False), program.steps).mean()
+        critical = step_times(simulate(on_device, identity_sample(), repeats=2, host=False), program.steps).mean()
         return Prediction(
             method="replay",
             steps=program.steps,
@@ -96,8 +96,8 @@ class LaunchModel:
             left_out=left_out,
             accumulates=accumulates(self._phases.optimizer, program.step_low, program.step_high),
             collectives=bool((program.kind == DeviceKind.COMMUNICATION).any()),
-            rhythm=find_rhythm(self._as_recorded, program, plain(), self._shortest),
-            critical_rhythm=find_rhythm(on_device, program, plain(), self._shortest, host=False),
+            skeleton=find_skeleton(self._as_recorded, program, identity_sample(), self._shortest),
+            critical_skeleton=find_skeleton(on_device, program, identity_sample(), self._shortest, host=False),
             groups=collective_groups(program, trace.comms),
             reason="no part of the step holds enough launches to capture",
         )
@@ -120,7 +120,8 @@ class LaunchModel:
         if not done.graphs:
             return
         schedule = _all_ranks(done.schedule, self._shortest)
-        # Host work that stays is measured beside the work that goes; alone it runs otherwise. The less stays, the less is known of it.
+        # Host work that stays was measured between the work that goes; alone it runs otherwise, and the less stays,
+        # the less is known of it.
         stays = min(1.0, _recorded_work(schedule) / max(1.0, _recorded_work(self._schedule)))
         sample = self._sample(drawn)
         sample = replace(sample, host_scale=sample.host_scale * np.exp(drawn.outside * (1.0 - stays)))
@@ -138,7 +139,7 @@ class LaunchModel:
             launches=done.launches,
             graphs=done.graphs,
             inputs=done.inputs,
-            rhythm=find_rhythm(schedule, program, middle, self._shortest),
+            skeleton=find_skeleton(schedule, program, middle, self._shortest),
         )
 
     @cached_property
@@ -155,7 +156,7 @@ class LaunchModel:
 
     @cached_property
     def _shortest(self) -> Floats:
-        """Of each row its duration; of collectives the shortest one over the steps at the same place of the step, ns."""
+        """Durations of rows, of collectives the shortest over the steps at the same place of the step, ns."""
         program = self.program
         shortest: Floats = program.dur.copy()
         rows = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
@@ -173,7 +174,7 @@ class LaunchModel:
 
     def _sample(self, drawn: Drawn) -> Sample:
         schedule, nominal = self._schedule, self._nominal_cost
-        # How the profiler's cost is shared out among kinds of rows is not known; the fit holds for the sum, so the sum is kept.
+        # How the profiler's cost is shared out among kinds of rows is not known; the fit holds for the sum, so it is kept.
         rows = (schedule.segment_rows.sum(axis=0) + schedule.cost_rows.sum(axis=0)).astype(np.float64)
         costs = np.stack(
             [
@@ -198,7 +199,7 @@ class LaunchModel:
         )
 
     def _count_waits(self) -> tuple[float, float, float]:
-        """Return how often per step the host waits for the device, and how often of that inside reads and inside copies to it.
+        """Return how often per step the host waits for the device, of that inside reads, and inside copies to it.
 
         A copy and the synchronisation behind it, in one operator, are one wait, as they are one obstacle.
         """
@@ -218,7 +219,7 @@ class LaunchModel:
         return each, reading, uploading
 
     def _graphs_there(self) -> tuple[float, float | None, float | None]:
-        """Return graph launches per step already there, their share of device time, and launches per step beside them."""
+        """Return graph launches per step already there, their share of device time, and other launches per step."""
         program = self.program
         safe = np.maximum(program.row, 0)
         graph = (program.row >= 0) & (self.view.trace.host.activity[safe] == Activity.GRAPH_LAUNCH)
@@ -241,16 +242,20 @@ def _host_ns(work: tuple[Floats, Floats], steps: int, percentile: float = 50) ->
 
 
 def _all_ranks(schedule: Schedule, shortest: Floats) -> Schedule:
-    """Shorten collectives: when all ranks use graphs, what a rank waited inside a collective for the slowest host shrinks.
+    """Shorten collectives: when all ranks use graphs, a rank waits less inside a collective for the slowest host.
 
-    The transfer lies between the shortest duration over steps at the same place of the step and the observed one; the middle is taken.
+    The transfer lies between the shortest duration over steps at the same place of the step and the observed one;
+    the middle is taken.
     """
     least = np.minimum(schedule.dur, shortest[schedule.identity])  # copies that no longer happen take no time
     return replace(schedule, dur=0.5 * (schedule.dur + least))
 
 
 def _critical(schedule: Schedule, program: Program, shortest: Floats) -> Schedule:
-    """Return the schedule whose replay without host time is the device's critical path: rows of a lane a typical gap apart at most."""
+    """Return the schedule whose replay without host time is the device's critical path.
+
+    Rows of a lane are a typical gap apart at most.
+    """
     return replace(
         _all_ranks(schedule, shortest),
         gap=np.minimum(schedule.gap, program.typical_gap),

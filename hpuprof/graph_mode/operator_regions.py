@@ -1,7 +1,8 @@
-"""Where launches are not linked to device rows: the regions that operators, annotations and mark_steps support. HPU traces are of this kind.
+"""Regions that operators, annotations and mark_steps support, where launches are not linked to device rows, as on HPU.
 
-Lazy mode works in three stages: the main thread accumulates operators, the launch thread builds and enqueues recipes, the device
-runs them. Where recipes can be matched to their launches, `recipe_model.py` plays them; elsewhere totals decide (`bottleneck.py`).
+Lazy mode works in three stages: the main thread accumulates operators, the launch thread builds and enqueues recipes,
+the device runs them. Where recipes can be matched to their launches, `recipe_model.py` replays them; elsewhere totals
+decide (`bottleneck.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from hpuprof.model.trace import HostRows, Trace
 
 
 def facts_without_links(view: RankView, low: Ints, high: Ints) -> Prediction:
-    """Return what the steps [low, high) show whatever the model: graphs that are there, collectives, gradient accumulation."""
+    """Return what the steps [low, high) show whatever the model: graphs already there, collectives, accumulation."""
     trace, host = view.trace, view.trace.host
     launched = np.sort(host.start[outermost(trace, np.flatnonzero(host.activity == Activity.GRAPH_LAUNCH))])
     return Prediction(
@@ -57,7 +58,7 @@ def regions_without_links(
 
 
 def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> list[Region]:
-    """Return the candidates that operators, annotations and mark_steps support: step, forward+backward, model, optimizer."""
+    """Return the parts of the loop that the rows support: step, forward+backward, model, optimizer."""
     trace, host, nesting = view.trace, view.trace.host, view.links.nesting
     path = on_host_path(view.roles[host.track])
     kept = union_of(parts.outside, _copying(trace, path))

@@ -1,8 +1,9 @@
-"""Predicts the step time of each candidate region from one trace, as samples: what is not known exactly is drawn, not assumed.
+"""Predicts the step time of each candidate region from one trace, as samples: what is not known is drawn, not assumed.
 
-Two things are unknown: how much the profiler slowed the host (fitted to the step time without profiler where that is known), and
-what the machine costs per replay, gap and copy (`constants.py`). A sample fixes both, runs the eager step and the captured one,
-and gives a speed-up; steps are resampled, and the noise of the measured step time and of the model is added.
+Two things are unknown: how much the profiler slowed the host (fitted to the step time without profiler where that is
+known), and what the machine costs per replay, gap and copy (`constants.py`). A sample fixes both, replays the eager step
+and the captured one, and gives a speed-up; steps are resampled, and the noise of the measured step time and of the model
+is added.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ NOTHING_KNOWN = Settings()
 def predict(
     view: RankView, calls: ModuleCalls, backward: BackwardWindows, settings: Settings = NOTHING_KNOWN
 ) -> Prediction:
-    """Predict the step times of all candidate regions of one trace, by the finest model that gives the recorded steps."""
+    """Predict the step time of each candidate region by the finest model that gives the recorded steps."""
     used = view.steps.used
     if not view.device_traced:
         return Prediction(method="none", reason="the trace holds no device rows")
@@ -161,7 +162,7 @@ def _options(model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eage
                         uncorrected_ns=done.uncorrected_ns,
                         host_outside_ns=done.host_outside_ns,
                         host_outside_low_ns=done.host_outside_low_ns,
-                        rhythm=done.rhythm,
+                        skeleton=done.skeleton,
                     )
                     for done in model.captured(region, drawn, drop_waits=drop)
                 ]

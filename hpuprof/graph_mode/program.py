@@ -218,8 +218,8 @@ def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask
     launches = np.bincount(trace.host.track[links.launch[links.launch >= 0]], minlength=len(roles))
     total = max(1, int(launches.sum()))
     path |= launches > OTHER_THREAD_SHARE * total
-    beside = path & (roles != Role.MAIN) & (roles != Role.AUTOGRAD)
-    return path, float(launches[beside].sum() / total)
+    further = path & (roles != Role.MAIN) & (roles != Role.AUTOGRAD)
+    return path, float(launches[further].sum() / total)
 
 
 def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:

@@ -13,14 +13,22 @@ from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.operator_regions import facts_without_links, regions_without_links
-from hpuprof.graph_mode.recipe_queue import Costs, Line, captured_steps, find_rhythm, line, play, work_of
+from hpuprof.graph_mode.recipe_queue import (
+    Costs,
+    RecipeSchedule,
+    captured_steps,
+    find_skeleton,
+    play,
+    schedule_recipes,
+    work_of,
+)
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram, build_recipes
 from hpuprof.graph_mode.regions import Region
 from hpuprof.graph_mode.replay import step_times
 from hpuprof.graph_mode.step_model import CapturedStep
 from hpuprof.graph_mode.uncertainty import REPLAY_LIMIT, Drawn
 from hpuprof.model.arrays import Floats, Ints
-from hpuprof.model.prediction import Constant, Prediction, Rhythm
+from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
 
 MAX_UNEXPLAINED = 0.15
 """Delay that no stage explains, over the step, beyond which matched recipes are not trusted."""
@@ -32,7 +40,7 @@ class RecipeModel:
 
     view: RankView
     program: RecipeProgram
-    recorded: Line
+    recorded: RecipeSchedule
     launch_cost: float  # what profiling adds to one launch [ns]
     error: float  # replayed unchanged against recorded
 
@@ -43,7 +51,7 @@ class RecipeModel:
         if program is None:
             return None
         launch_cost = constants["profiler_call"].value
-        recorded = line(program, launch_cost=launch_cost)
+        recorded = schedule_recipes(program, launch_cost=launch_cost)
         done = play(program, recorded.actions, work_of(recorded.actions, np.zeros(1)))
         error = abs(float(done[0, -1]) - program.completed()) / program.completed()
         if error > REPLAY_LIMIT or program.unexplained > MAX_UNEXPLAINED:
@@ -66,7 +74,7 @@ class RecipeModel:
         return float(((acts.kind == Kind.WAIT) & (acts.target >= 0)).sum()) / self.program.steps
 
     def nominal(self, overhead: Floats) -> Floats:
-        """Return step times at each overhead, profiler rows at their nominal cost, shape `(overheads, steps)`, ns."""
+        """Return step times at overheads, profiler rows at nominal cost, shape `(overheads, steps)`, ns."""
         actions = self.recorded.actions
         return step_times(play(self.program, actions, work_of(actions, overhead), repeats=2), self.program.steps)
 
@@ -80,7 +88,7 @@ class RecipeModel:
         seen = facts_without_links(self.view, program.low, program.high)
         total = float(program.dur.sum())
         covered = float(program.dur[program.replayed].sum() / total) if total and seen.replays else None
-        device = program.dur + program.talks + np.minimum(program.gap, program.typical_gap)
+        device = program.dur + program.collectives_ns + np.minimum(program.gap, program.typical_gap)
         return msgspec.structs.replace(
             seen,
             replay_error=self.error,
@@ -91,8 +99,8 @@ class RecipeModel:
             recipes=len(program.dur) / program.steps,
             covered=covered,
             left_out=float((~program.replayed).sum()) / program.steps if seen.replays else None,
-            rhythm=find_rhythm(program, self.recorded, np.zeros(1)),
-            critical_rhythm=find_rhythm(program, self.recorded, np.zeros(1), host=False),
+            skeleton=find_skeleton(program, self.recorded, np.zeros(1)),
+            critical_skeleton=find_skeleton(program, self.recorded, np.zeros(1), host=False),
         )
 
     def regions(self, calls: ModuleCalls, backward: BackwardWindows) -> list[Region]:
@@ -105,7 +113,7 @@ class RecipeModel:
 
     def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
         """Yield the step with the region captured, if it holds enough to capture."""
-        done = line(
+        done = schedule_recipes(
             self.program,
             region.windows,
             borders=region.borders,
@@ -122,40 +130,42 @@ class RecipeModel:
 @dataclass(frozen=True, eq=False)
 class _CapturedRecipes:
     program: RecipeProgram
-    line: Line
+    schedule: RecipeSchedule
     stays: float  # share of host work that stays outside
 
     @property
     def launches(self) -> float:
-        return self.line.launches
+        return self.schedule.launches
 
     @property
     def graphs(self) -> float:
-        return self.line.graphs
+        return self.schedule.graphs
 
     @property
     def split(self) -> float:
-        return self.line.split
+        return self.schedule.split
 
     def times(self, overhead: Floats, costs: Costs, outside: Floats) -> Floats:
-        work = work_of(self.line.actions, overhead, self._factor(outside))
-        return step_times(play(self.program, self.line.actions, work, costs, repeats=2), self.program.steps)
+        work = work_of(self.schedule.actions, overhead, self._factor(outside))
+        return step_times(play(self.program, self.schedule.actions, work, costs, repeats=2), self.program.steps)
 
-    def rhythm(self, overhead: Floats, costs: Costs) -> Rhythm | None:
-        return find_rhythm(self.program, self.line, overhead, costs)
+    def skeleton(self, overhead: Floats, costs: Costs) -> CollectiveSkeleton | None:
+        return find_skeleton(self.program, self.schedule, overhead, costs)
 
     def host_ns(self, overhead: Floats, outside: Floats, percentile: float = 50) -> float:
-        return _host_ns(self.line, overhead, self.program.steps, self._factor(outside), percentile)
+        return _host_ns(self.schedule, overhead, self.program.steps, self._factor(outside), percentile)
 
     def _factor(self, outside: Floats) -> Floats:
         factor: Floats = np.exp(outside * (1.0 - self.stays))
         return factor
 
 
-def _work_ns(of: Line) -> float:
+def _work_ns(of: RecipeSchedule) -> float:
     return sum(a.before + a.after for a in of.actions)
 
 
-def _host_ns(of: Line, overhead: Floats, steps: int, extra: Floats | None = None, percentile: float = 50) -> float:
+def _host_ns(
+    of: RecipeSchedule, overhead: Floats, steps: int, extra: Floats | None = None, percentile: float = 50
+) -> float:
     before, after, _ = work_of(of.actions, overhead, extra)
     return float(np.percentile((before + after).sum(axis=1), percentile)) / steps

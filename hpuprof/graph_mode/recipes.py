@@ -1,6 +1,6 @@
 """The used steps of a trace whose recipes can be matched: what the main path did, which recipes it handed over, what they took.
 
-Lazy mode is a queue of three stages in tandem. The main path accumulates operators and flushes them (`mark_step`), the launch thread
+Lazy mode is a queue of three stages in a row. The main path accumulates operators and flushes them (`mark_step`), the launch thread
 enqueues the recipe, the device runs it; each stage is first in, first out. Device rows carry a recipe's id and host rows do not, so
 the k-th launch is matched to the k-th activation (`activations.py`), and a launch to the last flush that ended before it
 began: the bridge keeps one launch pending at most (`JoinPendingLaunchThread`, bridge 1.19), so no other flush lies between.
@@ -75,7 +75,8 @@ class RecipeProgram:
 
     Columns of recipes have shape `(recipes,)`, in order of launch: `launch` is what the launch thread took [ns], hand-over
     included and waiting for a full queue left out; `launch_rows` profiler rows in it; the recipe starts at
-    max(launched + latency, end of the recipe before + gap) and takes `dur` + `talks`. `starts` are the starts of a recipe's rows relative to its own, then `dur`.
+    max(launched + latency, end of the recipe before + gap) and takes `dur` + `collectives_ns`. `starts` are the starts of
+    a recipe's rows relative to its own, then `dur`.
     """
 
     low: Ints
@@ -86,7 +87,7 @@ class RecipeProgram:
     latency: Floats
     gap: Floats
     dur: Floats
-    talks: Floats  # collectives between it and the recipe after it
+    collectives_ns: Floats  # collectives between it and the recipe after it
     end: Ints  # on the trace's clock
     starts: list[Floats]
     typical_latency: float
@@ -142,8 +143,8 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
     # A flush that launches by itself hands nothing over.
     builds = builds[measure(own, host.start[builds], host.end[builds]) == 0]
     work = work_activations(trace)
-    talks = _collectives(trace, work)
-    done = replace(work, end=work.end + talks[0])  # with the collectives that follow
+    until_over, busy = _collectives(trace, work)
+    done = replace(work, end=work.end + until_over)  # with the collectives that follow
     launches = _match(trace, calls, on_path, builds, work)
     if launches is None:
         return None
@@ -151,7 +152,7 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
     actions, order = _actions(trace, hosts, launches, done, Intervals(low, high))
     if actions is None or not len(order):
         return None
-    pins = _pin(host.end[calls], activation, done, order)
+    latency, gap, typical_latency, typical_gap, unexplained, early = _pin(host.end[calls], activation, done, order)
     launch, launch_rows = _launch_thread(trace, launches, work)
     threaded = np.flatnonzero(~on_path)
     before = threaded[host.start[calls[threaded]] < low[0]]
@@ -166,19 +167,19 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
         actions=actions,
         launch=launch[order],
         launch_rows=launch_rows[order],
-        latency=pins[0],
-        gap=pins[1],
+        latency=latency,
+        gap=gap,
         dur=(work.end - work.start)[activation[order]].astype(np.float64),
-        talks=np.where(np.append(pins[5][1:], True), talks[1][activation[order]], talks[0][activation[order]]),
+        collectives_ns=np.where(np.append(early[1:], True), busy[activation[order]], until_over[activation[order]]),
         starts=_row_starts(trace, work, activation[order]),
-        typical_latency=pins[2],
-        typical_gap=pins[3],
+        typical_latency=typical_latency,
+        typical_gap=typical_gap,
         op_start=op_start,
         op_action=op_action,
         rows=_profiler_rows(trace, path, hosts, costs),
         thread_backlog=float(host.end[calls[before]].max() - low[0]) if len(before) else -1e12,
         device_backlog=float(earlier.max() - low[0]) if len(earlier) else -1e12,
-        unexplained=pins[4] / float((high - low).sum()),
+        unexplained=unexplained / float((high - low).sum()),
         threaded=bool(len(threaded)),
         replayed=host.activity[calls[order]] == Activity.GRAPH_LAUNCH,
         end=done.end[activation[order]],

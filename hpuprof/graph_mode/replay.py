@@ -121,7 +121,7 @@ class _Epoch:
 
 
 class _Ends(NamedTuple):
-    """What has been played: when each row ended, by identity, and until when each lane is occupied; shape `(samples, ...)`, ns."""
+    """When each row ended, by identity, and until when each lane is occupied; shape `(samples, ...)`, ns."""
 
     row: Floats
     lane: Floats
@@ -147,7 +147,7 @@ class Sample:
         return len(self.overhead)
 
 
-def plain(count: int = 1) -> Sample:
+def identity_sample(count: int = 1) -> Sample:
     """Return a sample that changes nothing: no correction, no graphs."""
     one, zero = np.ones(count), np.zeros(count)
     return Sample(zero, np.zeros((count, 4)), one, zero, zero, zero, zero, one, zero, zero, zero)

@@ -10,12 +10,12 @@ from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.regions import Region
 from hpuprof.graph_mode.uncertainty import Drawn
 from hpuprof.model.arrays import Floats, Ints
-from hpuprof.model.prediction import Prediction, Rhythm
+from hpuprof.model.prediction import CollectiveSkeleton, Prediction
 
 
 @dataclass(frozen=True, eq=False)
 class CapturedStep:
-    """The step with a region captured: step times of shape `(samples, steps)`, and what the capture takes per step. Times in ns."""
+    """The step with a region captured: step times of shape `(samples, steps)`, and what capturing takes per step; ns."""
 
     times: Floats
     uncorrected_ns: float  # with the cost of profiling left in
@@ -24,7 +24,7 @@ class CapturedStep:
     launches: float
     graphs: float
     inputs: float
-    rhythm: Rhythm | None
+    skeleton: CollectiveSkeleton | None
     split: float = 0.0  # recipes that the region covers in part
     asynchronous: bool = False
 
@@ -41,7 +41,10 @@ class StepModel(Protocol):
         """Return when they end [ns]."""
 
     def nominal(self, overhead: Floats) -> Floats:
-        """Return step times at each overhead of `uncertainty.GRID`, profiler rows at their nominal cost, shape `(overheads, steps)`, ns."""
+        """Return step times at overheads of `uncertainty.GRID`, profiler rows at nominal cost, ns.
+
+        Shape `(overheads, steps)`.
+        """
 
     def eager(self, drawn: Drawn) -> Floats:
         """Return step times as the program is, shape `(samples, steps)`, ns."""

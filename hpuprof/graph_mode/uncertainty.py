@@ -1,6 +1,7 @@
 """What a prediction does not know exactly, as samples: draws, what profiling cost the host, noise of step times.
 
-Samples are aligned: one row of numbers is drawn per unknown, the same for all traces of a run, so that those of ranks go together.
+Samples are aligned: one row of numbers is drawn per unknown, the same for all traces of a run, so that those of ranks
+go together.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from hpuprof.model.prediction import Constant
 SAMPLES = 64
 SEED = 20_260
 GRID = np.linspace(-2.0, 5.0, 43)
-"""Overhead: how strongly profiling slowed the host. 0 to 3 times the nominal cost per row; below 0 the host is slower than recorded
-(twice at -2), above 3 also faster (by 0.4 at 5)."""
+"""Overhead: how strongly profiling slowed the host. 0 to 3 times the nominal cost per row; below 0 the host is slower
+than recorded (twice at -2), above 3 also faster (by 0.4 at 5)."""
 PRIOR_MEAN, PRIOR_SD = 1.0, 0.7
 NOISE_FLOOR = 0.01  # relative standard deviation of a step time without profiler, at least
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
@@ -78,9 +79,9 @@ def host_scale(overhead: Floats) -> Floats:
 
 
 def less_profiling(work: Floats, cost: Floats, overhead: Floats) -> Floats:
-    """Return host work without the profiler's cost at overheads of `GRID`, shape `(samples, pieces)`, ns; `FLOOR` of it is always left.
+    """Return host work without the profiler's cost at overheads of `GRID`, shape `(samples, pieces)`, ns.
 
-    `work` and `cost`, the nominal cost of the rows in each piece of it: shape `(pieces,)`.
+    `FLOOR` of it is always left. `work` and `cost`, the nominal cost of the rows in each piece of it: shape `(pieces,)`.
     """
     theta = np.clip(overhead, 0.0, 3.0)[:, None]
     left: Floats = np.maximum(FLOOR * work, work - theta * cost) * host_scale(overhead)[:, None]
@@ -97,7 +98,8 @@ def fit_overhead(
 ) -> Floats:
     """Draw overheads of `GRID` from what is believed of the profiler's cost given the step time without it.
 
-    `times_at` gives the eager step time [ns] at each overhead of a grid; it is asked only when there is a step time to compare with.
+    `times_at` gives the eager step time [ns] at each overhead of a grid; it is asked only when there is a step time to
+    compare with.
     """
     weight = -0.5 * ((GRID - PRIOR_MEAN) / PRIOR_SD) ** 2
     if unprofiled_ns:

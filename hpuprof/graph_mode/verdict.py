@@ -19,7 +19,7 @@ from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, mem
 from hpuprof.graph_mode.uncertainty import REPLAY_LIMIT, Draws, unpack
 from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.prediction import Constant, GraphMode, GraphOption, Interval, Prediction, Rhythm
+from hpuprof.model.prediction import CollectiveSkeleton, Constant, GraphMode, GraphOption, Interval, Prediction
 from hpuprof.model.tables import FileRow
 
 SURE = 0.9
@@ -142,7 +142,7 @@ class _Job:
     @cached_property
     def together_error(self) -> float | None:
         """By how much all ranks replayed together as recorded miss the recorded step; None where they cannot be."""
-        skeletons = [p.rhythm for p in self.predictions if p.rhythm is not None]
+        skeletons = [p.skeleton for p in self.predictions if p.skeleton is not None]
         if len(self.predictions) < 2 or len(skeletons) < len(self.predictions):
             return None
         found = self.replayed_together(skeletons)
@@ -152,7 +152,7 @@ class _Job:
 
     @property
     def together(self) -> bool:
-        """Whether ranks are replayed with their collectives starting together; otherwise the slowest rank sets the step."""
+        """Whether ranks are replayed with their collectives starting together; else the slowest rank sets the step."""
         return self.together_error is not None and self.together_error <= REPLAY_LIMIT
 
     @cached_property
@@ -173,13 +173,13 @@ class _Job:
     @cached_property
     def critical_ns(self) -> float:
         """The step time [ns] if host work took no time, kernels as short as is believed."""
-        skeletons = [p.critical_rhythm for p in self.predictions if p.critical_rhythm is not None]
+        skeletons = [p.critical_skeleton for p in self.predictions if p.critical_skeleton is not None]
         found = None
         if self.together and len(skeletons) == len(self.predictions):
             found = self.replayed_together(skeletons)
         return self.kernel_scale * (max(p.critical_ns for p in self.predictions) if found is None else found)
 
-    def replayed_together(self, skeletons: Sequence[Rhythm]) -> float | None:
+    def replayed_together(self, skeletons: Sequence[CollectiveSkeleton]) -> float | None:
         """Return the step time [ns] of all ranks with these collectives; None where they do not fit together."""
         return together_ns(skeletons, [p.groups for p in self.predictions])
 
@@ -215,7 +215,7 @@ def _candidates(job: _Job) -> list[Candidate]:
             continue
         times = [p.base_step_ns / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
         step_ns = np.max(np.array(times), axis=0)
-        skeletons = [o.rhythm for o in options if o.rhythm is not None]
+        skeletons = [o.skeleton for o in options if o.skeleton is not None]
         if job.together and len(skeletons) == len(options):
             joint = job.replayed_together(skeletons)
             if joint is not None:
@@ -229,7 +229,7 @@ def _outside_ns(candidate: Candidate) -> float:
 
 
 def _ranked(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the candidates with the one to recommend first, then the simplest of those that can be captured and are about as fast."""
+    """Return the candidates, the one to recommend first, then by what blocks them, how simple and how fast they are."""
     fastest = _fastest_ns(candidates)
     ranked = sorted(
         candidates,
@@ -246,7 +246,10 @@ def _fastest_ns(candidates: list[Candidate]) -> float:
 
 
 def _best(ranked: list[Candidate], fastest: float) -> Candidate:
-    """Return what to recommend: the best that can be captured as it is, unless only one about as fast is sure to pay, or a blocked one."""
+    """Return what to recommend: the first that can be captured as it is.
+
+    Unless it is not sure to pay, and one about as fast, or a blocked one, is.
+    """
 
     def pays(candidate: Candidate) -> bool:
         return float(np.mean(candidate.speedup > words.GAIN)) >= SURE

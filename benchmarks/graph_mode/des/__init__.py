@@ -15,7 +15,10 @@ FAMILIES = ("plain", "synced", "device-bound", "periodic", "streams", "ddp", "de
 
 
 def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> Case:
-    """Return the case of a seed. `clean`: without noise, profiler cost, contention and defects, so that a right replay is exact."""
+    """Return the case of a seed.
+
+    `clean`: without noise, profiler cost, contention and defects, so that a right replay is exact.
+    """
     family = family or FAMILIES[seed % len(FAMILIES)]
     if family not in FAMILIES:
         raise ValueError(f"no such family: {family}; there are {', '.join(FAMILIES)}")

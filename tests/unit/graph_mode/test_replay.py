@@ -15,7 +15,7 @@ from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.program import build_program
 from hpuprof.graph_mode.regions import capture, find_phases, find_regions, unchanged
-from hpuprof.graph_mode.replay import CrosswiseError, check_order, plain, simulate, step_times
+from hpuprof.graph_mode.replay import CrosswiseError, check_order, identity_sample, simulate, step_times
 from hpuprof.graph_mode.uncertainty import unpack
 from hpuprof.graph_mode.verdict_words import facts
 
@@ -79,7 +79,7 @@ def test_a_program_has_one_call_per_launch_and_a_marker_per_step(tmp_path):
 @pytest.mark.parametrize("kernel", [1.0, 5.0, 60.0])
 def test_replayed_unchanged_it_gives_the_recorded_times(tmp_path, sync, kernel):
     program = program_of(loop(6, sync=sync, kernel=kernel), tmp_path)
-    done = simulate(unchanged(program), plain(), backlog=program.backlog)[0]
+    done = simulate(unchanged(program), identity_sample(), backlog=program.backlog)[0]
     step = program.step[program.call]
     begin = int(program.step_low[0])
     for k in range(program.steps):
@@ -95,10 +95,10 @@ def test_capturing_a_host_bound_step_leaves_the_device_and_what_is_outside(tmp_p
     done = capture(program, phases, region)
     assert done.launches == 8
     assert done.graphs == 1
-    times = step_times(simulate(done.schedule, plain(), repeats=2), program.steps)
+    times = step_times(simulate(done.schedule, identity_sample(), repeats=2), program.steps)
     # Eight kernels of 5 µs without gaps take 40 µs; 30 µs outside are hidden; the tail of the last operator (1 µs) too.
     assert times.mean() == pytest.approx(40_000, abs=2)
-    eager = step_times(simulate(unchanged(program), plain(), repeats=2), program.steps)
+    eager = step_times(simulate(unchanged(program), identity_sample(), repeats=2), program.steps)
     assert eager.mean() == pytest.approx(190_000, abs=2)
 
 
@@ -107,11 +107,12 @@ def test_a_wait_in_each_step_adds_what_is_outside(tmp_path):
     program = build_program(view)
     phases = find_phases(view, program)
     region = next(r for r in find_regions(program, phases) if r.name == "step")
-    times = step_times(simulate(capture(program, phases, region).schedule, plain(), repeats=2), program.steps)
+    times = step_times(simulate(capture(program, phases, region).schedule, identity_sample(), repeats=2), program.steps)
     # 30 outside, then 40 of device, then 3 from its end to the call's return, and 1 of the last operator's tail before the wait.
     assert times.mean() == pytest.approx(73_000, abs=1_100)
     free = step_times(
-        simulate(capture(program, phases, region, drop_waits=True).schedule, plain(), repeats=2), program.steps
+        simulate(capture(program, phases, region, drop_waits=True).schedule, identity_sample(), repeats=2),
+        program.steps,
     )
     assert free.mean() == pytest.approx(40_000, abs=1_100)
 
@@ -164,7 +165,7 @@ def test_laws_of_capture(tmp_path_factory, launches, host, kernel, outside, sync
     phases = find_phases(view, program)
 
     def time(schedule, **options):
-        return float(step_times(simulate(schedule, plain(), repeats=2, **options), program.steps).mean())
+        return float(step_times(simulate(schedule, identity_sample(), repeats=2, **options), program.steps).mean())
 
     eager = time(unchanged(program))
     critical = time(unchanged(program), host=False)
@@ -248,7 +249,7 @@ def test_steps_that_wait_for_the_device_belong_to_the_program(tmp_path):
     program = build_program(view)
     assert (np.diff(program.step_low) == (program.step_high - program.step_low)[:-1]).all()
     assert program.steps % 4 == 0
-    done = simulate(unchanged(program), plain(), repeats=2, backlog=program.backlog)
+    done = simulate(unchanged(program), identity_sample(), repeats=2, backlog=program.backlog)
     assert step_times(done, program.steps).mean() == pytest.approx(600_000, rel=0.03)
 
 
@@ -305,7 +306,7 @@ def test_a_collective_that_the_region_consumes_stays_in_the_graph(tmp_path):
     assert (program.edge >= 0).sum() == program.steps  # the fifth product waits for the gathered rows
     check_order(done.schedule)
     assert done.launches == 13  # eight products forward, four backward, and what they wait for
-    times = step_times(simulate(done.schedule, plain(), repeats=2), program.steps)
+    times = step_times(simulate(done.schedule, identity_sample(), repeats=2), program.steps)
     # 20 µs of products, 300 of gathering, 8 products more and the optimizer's four lie behind each other on the device.
     assert times.min() >= 20_000 + 300_000 + 60_000
 
@@ -353,7 +354,7 @@ def test_an_upload_that_waits_for_the_region_begins_a_graph_of_its_own(tmp_path)
     assert (program.edge >= 0).any()
     check_order(done.schedule)
     assert done.graphs == 2
-    assert np.isfinite(simulate(done.schedule, plain(), repeats=2)).all()
+    assert np.isfinite(simulate(done.schedule, identity_sample(), repeats=2)).all()
 
 
 def test_waits_are_counted_by_what_they_are_for(tmp_path):
@@ -401,7 +402,7 @@ def full_queue(steps: int = 6, depth: int = 70) -> TraceBuilder:
 def test_a_launch_into_a_full_queue_waits_for_the_row_that_makes_room(tmp_path):
     program = program_of(full_queue(), tmp_path)
     assert len(program.queued) == program.steps
-    eager = step_times(simulate(unchanged(program), plain(), repeats=2), program.steps)
+    eager = step_times(simulate(unchanged(program), identity_sample(), repeats=2), program.steps)
     recorded = program.step_high - program.step_low
     # Without the queue the host would begin its own work 500 µs earlier.
     assert eager.mean() == pytest.approx(float(recorded.mean()), rel=0.02)
