@@ -174,7 +174,7 @@ class LaunchModel:
 
     def _sample(self, drawn: Drawn) -> Sample:
         schedule, nominal = self._schedule, self._nominal_cost
-        # How the profiler's cost is shared out among kinds of rows is not known; the fit holds for the sum, so it is kept.
+        # How the profiler's cost is shared out among kinds of rows is not known; the fit holds for the sum: it is kept.
         rows = (schedule.segment_rows.sum(axis=0) + schedule.cost_rows.sum(axis=0)).astype(np.float64)
         costs = np.stack(
             [

@@ -1,9 +1,9 @@
 """Predicts the step time of each candidate region from one trace, as samples: what is not known is drawn, not assumed.
 
 Two things are unknown: how much the profiler slowed the host (fitted to the step time without profiler where that is
-known), and what the machine costs per replay, gap and copy (`constants.py`). A sample fixes both, replays the eager step
-and the captured one, and gives a speed-up; steps are resampled, and the noise of the measured step time and of the model
-is added.
+known), and what the machine costs per replay, gap and copy (`constants.py`). A sample fixes both, replays the eager
+step and the captured one, and gives a speed-up; steps are resampled, and the noise of the measured step time and of the
+model is added.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Captured(Protocol):
 
 
 def captured_steps(done: Captured, region: Region, drawn: Drawn, *, lazy: bool) -> Iterator[CapturedStep]:
-    """Yield the step with replays on the caller's thread and, in lazy mode, on the launch thread (`asynchronous=True`)."""
+    """Yield the step with replays on the caller's thread and, in lazy mode, asynchronous ones on the launch thread."""
     zero = np.zeros(1)
     for asynchronous in (False, True) if lazy else (False,):
         costs = replace(Costs.of(drawn), asynchronous=asynchronous)
@@ -355,8 +355,8 @@ def play(
 ) -> Floats:
     """Return when each step was complete, shape `(samples, repeats * steps)`, ns: host at its end, recipes handed over done.
 
-    `collectives_ns`: in the last repetition, how long the collectives behind some recipes take, shape `(samples,)` each;
-    `ends`: filled with when each recipe ended in that repetition, its collectives included.
+    `collectives_ns`: in the last repetition, how long the collectives behind some recipes take, shape `(samples,)`
+    each; `ends`: filled with when each recipe ended in that repetition, its collectives included.
     """
     before, after, launch = work
     count = len(before)

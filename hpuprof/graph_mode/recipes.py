@@ -1,7 +1,7 @@
 """The used steps of a trace whose recipes can be matched: what the main path did, which recipes it handed over, what they took.
 
-Lazy mode is a queue of three stages in a row. The main path accumulates operators and flushes them (`mark_step`), the launch thread
-enqueues the recipe, the device runs it; each stage is first in, first out. Device rows carry a recipe's id and host rows do not, so
+Lazy mode is a queue of three stages in a row. The main path accumulates operators and flushes them (`mark_step`), the
+launch thread enqueues the recipe, the device runs it; each stage is first in, first out. Device rows carry a recipe's id and host rows do not, so
 the k-th launch is matched to the k-th activation (`activations.py`), and a launch to the last flush that ended before it
 began: the bridge keeps one launch pending at most (`JoinPendingLaunchThread`, bridge 1.19), so no other flush lies between.
 """
@@ -75,8 +75,8 @@ class RecipeProgram:
 
     Columns of recipes have shape `(recipes,)`, in order of launch: `launch` is what the launch thread took [ns], hand-over
     included and waiting for a full queue left out; `launch_rows` profiler rows in it; the recipe starts at
-    max(launched + latency, end of the recipe before + gap) and takes `dur` + `collectives_ns`. `starts` are the starts of
-    a recipe's rows relative to its own, then `dur`.
+    max(launched + latency, end of the recipe before + gap) and takes `dur` + `collectives_ns`. `starts` are the starts
+    of a recipe's rows relative to its own, then `dur`.
     """
 
     low: Ints

@@ -15,7 +15,7 @@ from hpuprof.model.prediction import CollectiveSkeleton, Prediction
 
 @dataclass(frozen=True, eq=False)
 class CapturedStep:
-    """The step with a region captured: step times of shape `(samples, steps)`, and what capturing takes per step; ns."""
+    """The step with a region captured: times of shape `(samples, steps)`, ns, and what capturing takes per step."""
 
     times: Floats
     uncorrected_ns: float  # with the cost of profiling left in

@@ -81,7 +81,7 @@ def host_scale(overhead: Floats) -> Floats:
 def less_profiling(work: Floats, cost: Floats, overhead: Floats) -> Floats:
     """Return host work without the profiler's cost at overheads of `GRID`, shape `(samples, pieces)`, ns.
 
-    `FLOOR` of it is always left. `work` and `cost`, the nominal cost of the rows in each piece of it: shape `(pieces,)`.
+    `FLOOR` of it is always left. `work` and `cost`, the nominal cost of the rows in each piece: shape `(pieces,)`.
     """
     theta = np.clip(overhead, 0.0, 3.0)[:, None]
     left: Floats = np.maximum(FLOOR * work, work - theta * cost) * host_scale(overhead)[:, None]
