@@ -19,7 +19,6 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from hpuprof.analysis.threads import on_host_path
 from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
@@ -59,7 +58,7 @@ class StageTotals:
         """Measure the stages of each used step."""
         host, hosts, steps = view.trace.host, view.hosts, view.steps
         low, high = steps.start[steps.used], steps.end[steps.used]
-        role = view.roles[host.track]
+        role = view.host_roles
         wall = (high - low).astype(np.float64)
         d = measure(view.device.busy, low, high).astype(np.float64)
         working = complement(hosts.blocked, int(low[0]), int(high[-1]))
@@ -75,9 +74,7 @@ class StageTotals:
     @cached_property
     def _when(self) -> Ints:
         """When operators reach the device, sorted."""
-        host = self.view.trace.host
-        path = on_host_path(self.view.roles[host.track])
-        return np.sort(host.start[accumulated(self.view.trace, self.view.links, path)])
+        return np.sort(self.view.trace.host.start[accumulated(self.view)])
 
     def host(self, overhead: Floats) -> Floats:
         """Return host work without the profiler, shape `(samples, steps)`, ns."""
@@ -168,7 +165,7 @@ def _profiling(view: RankView, working: Intervals, constants: Mapping[str, Const
     """Return the nominal cost of the profiler's rows on the host path of each step, ns."""
     host = view.trace.host
     total = np.zeros(len(low))
-    inside = on_host_path(view.roles[host.track]) & contains(working, host.start)
+    inside = view.on_path & contains(working, host.start)
     for kind, name in PROFILER_ROWS.items():
         when = host.start[inside & (host.kind == kind)]  # ascending, as host rows are
         total += (np.searchsorted(when, high) - np.searchsorted(when, low)) * constants[name].value

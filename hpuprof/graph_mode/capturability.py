@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.links import Links, launch_calls
+from hpuprof.analysis.links import launch_calls
 from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
@@ -32,7 +32,6 @@ from hpuprof.graph_mode.signatures import ModuleShapes, find_roots, module_shape
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import measure
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
-from hpuprof.model.trace import Trace
 
 MAX_OBSTACLES, MAX_MODULES, MAX_SHAPES = 200, 200, 200
 _SHAPES_PER_MODULE = 20
@@ -68,17 +67,16 @@ class CallCosts:
 
 def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> Capturability:
     """Find what stands in the way of graph mode, and describe each module."""
-    trace, links = view.trace, view.links
-    if not len(links.nesting.rows):
+    if not len(view.links.nesting.rows):
         return Capturability([], [], [], {"obstacles": 0, "modules": 0, "shapes": 0})
-    hits = find_operators(trace, links)
-    roots = find_roots(links, calls)
-    shapes = module_shapes(trace, links, calls, roots, hits)
+    hits = find_operators(view)
+    roots = find_roots(view, calls)
+    shapes = module_shapes(view, calls, roots, hits)
     placement = Placement(view, calls)
     stream = tokens(view, calls, roots, placement)
     context = Context(view, calls, placement, hits)
     obstacles = judge(context, find_occurrences(context, stream), find_forks(view, calls, shapes, stream), shapes)
-    costs = call_costs(trace, links, calls, windows)
+    costs = call_costs(view, calls, windows)
     rows, count = _module_rows(context, windows, shapes, costs, obstacles)
     varied = _shape_rows(context, shapes, costs)
     return Capturability(
@@ -89,9 +87,9 @@ def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) 
     )
 
 
-def call_costs(trace: Trace, links: Links, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
+def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
     """Measure each call: host span, backward stretches, launches in both, and the device rows that these launched."""
-    host = trace.host
+    trace, links, host = view.trace, view.links, view.trace.host
     rows = launch_calls(trace)
     linked = links.launch >= 0
     device = np.zeros(len(host), dtype=np.int64)

@@ -82,7 +82,7 @@ def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placemen
     places = placement.of(nesting.track, nesting.start)
     owner = roots.owner.copy()
     loose = owner < 0
-    main = view.roles[nesting.track] == Role.MAIN if len(name) else np.empty(0, dtype=bool)
+    main = view.roles[nesting.track] == Role.MAIN
     step_level = loose & main & (places.phase == Phase.BETWEEN) & (places.step >= 0)
     owner[loose] = -1
     owner[step_level] = len(calls) + places.step[step_level]

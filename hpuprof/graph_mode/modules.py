@@ -176,7 +176,7 @@ def thread_codes(trace: Trace) -> Ints:
 def module_calls(view: RankView) -> ModuleCalls:
     """Find the module calls of a trace by the best evidence it holds; empty (source `none`) without any."""
     trace, host = view.trace, view.trace.host
-    nodes = autograd_nodes(trace, view.links)
+    nodes = autograd_nodes(view)
     frames = np.array([n.startswith(_FRAME) for n in trace.names] or [False], dtype=bool)
     ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
     if not len(host):
@@ -198,11 +198,7 @@ def module_calls(view: RankView) -> ModuleCalls:
 def loading(view: RankView) -> Intervals:
     """Return when the main thread fetched a batch or handed it to the device, by rows of frameworks or names of users."""
     trace, host = view.trace, view.trace.host
-    main = (
-        (view.roles[host.track] == Role.MAIN) & (host.kind != HostKind.RUNTIME)
-        if len(host)
-        else np.empty(0, dtype=bool)
-    )
+    main = (view.host_roles == Role.MAIN) & (host.kind != HostKind.RUNTIME) if len(host) else np.empty(0, dtype=bool)
     names = np.array([bool(LOADING.search(n)) and not n.startswith("[pl]") for n in trace.names] or [False], dtype=bool)
     annotated = main & (host.kind == HostKind.ANNOTATION)
     rows = main & np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT))
@@ -227,7 +223,7 @@ def _annotations(view: RankView) -> Ints:
         (host.kind == HostKind.ANNOTATION)
         & ((host.activity == Activity.NONE) | (host.activity == Activity.CLOSURE))
         & (own & ~named_step)[host.name]
-        & (view.roles[host.track] == Role.MAIN)
+        & (view.host_roles == Role.MAIN)
     )
     if not len(rows):
         return rows
@@ -379,15 +375,15 @@ def _outermost_nodes(trace: Trace, links: Links) -> Ints:
     return np.flatnonzero(node & (nesting.around(node) == 0))
 
 
-def autograd_nodes(trace: Trace, links: Links) -> AutogradNodes:
+def autograd_nodes(view: RankView) -> AutogradNodes:
     """Join each outermost autograd row to the forward operator that made its node: same sequence number, latest operator.
 
     Sequence numbers are counted per thread, and the profiler numbers threads in its own way; where several threads ran
     forward operators, each number is given to the thread whose operators it matches best. Rows without a number
     (AccumulateGrad) follow the row before them.
     """
-    host, nesting = trace.host, links.nesting
-    nodes = _outermost_nodes(trace, links)
+    host, nesting = view.trace.host, view.links.nesting
+    nodes = _outermost_nodes(view.trace, view.links)
     forward = np.full(len(nodes), -1, dtype=np.int64)
     if not len(nodes):
         return AutogradNodes(nodes, forward)

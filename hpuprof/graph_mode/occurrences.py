@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.threads import on_host_path
 from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
@@ -63,8 +62,7 @@ class Context:
         self.calls, self.placement, self.hits = calls, placement, hits
         host, links = view.trace.host, view.links
         self.threads = thread_codes(view.trace)
-        role = view.roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
-        self.path = on_host_path(role)
+        self.path = view.on_path
         self.op_name = host.name[links.nesting.rows]
         self.stop = links.nesting.stop
         self.linked = bool((links.launch >= 0).any())

@@ -10,11 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof.analysis.links import outermost
-from hpuprof.analysis.threads import on_host_path
 from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.module_regions import module_candidates
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
-from hpuprof.graph_mode.program import named
+from hpuprof.graph_mode.program import rows_named
 from hpuprof.graph_mode.recipes import accumulated
 from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, accumulates, loop_parts
 from hpuprof.model.arrays import Ints, Mask
@@ -40,7 +39,7 @@ def facts_without_links(view: RankView, low: Ints, high: Ints) -> Prediction:
         method="pipeline",
         steps=len(low),
         replays=float((np.searchsorted(launched, high) - np.searchsorted(launched, low)).sum() / len(low)),
-        accumulates=accumulates(loop_parts(trace, view.roles[host.track]).optimizer, low, high),
+        accumulates=accumulates(loop_parts(view).optimizer, low, high),
         collectives=bool((trace.device.kind == DeviceKind.COMMUNICATION).any()),
         reason="no part of the step that a graph could replace was found",
     )
@@ -50,9 +49,8 @@ def regions_without_links(
     view: RankView, calls: ModuleCalls, backward: BackwardWindows, low: Ints, high: Ints
 ) -> list[Region]:
     """Return the candidates of the steps [low, high): parts of the training loop, and modules."""
-    role = view.roles[view.trace.host.track]
-    parts = loop_parts(view.trace, role)
-    when = np.sort(view.trace.host.start[accumulated(view.trace, view.links, on_host_path(role))])
+    parts = loop_parts(view)
+    when = np.sort(view.trace.host.start[accumulated(view)])
     modules = module_candidates(calls, backward, when, int(low[0]), int(high[-1]), len(low), parts.outside)
     return _loop_regions(view, parts, low, high) + modules
 
@@ -60,7 +58,7 @@ def regions_without_links(
 def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> list[Region]:
     """Return the parts of the loop that the rows support: step, forward+backward, model, optimizer."""
     trace, host, nesting = view.trace, view.trace.host, view.links.nesting
-    path = on_host_path(view.roles[host.track])
+    path = view.on_path
     kept = union_of(parts.outside, _copying(trace, path))
     top = nesting.rows[nesting.parent < 0]
     top = top[path[top] & ~contains(kept, host.start[top])]
@@ -85,7 +83,7 @@ def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> li
     if forward_end and len(optimizer := intersect(parts.optimizer, inside_steps)):
         optimizer = union_of(optimizer, _closing(host, marks, top, optimizer))
         both = subtract(windows, optimizer)
-        operators = path & (host.kind == HostKind.OP) & named(trace, LOSS)
+        operators = path & (host.kind == HostKind.OP) & rows_named(trace, LOSS)
         loss = union_of(union(host.start[operators], host.end[operators]), parts.zero_grad)
         borders = np.array(forward_end, dtype=np.int64)
         out += [
@@ -112,7 +110,7 @@ def _copying(trace: Trace, path: Mask) -> Intervals:
     """
     host = trace.host
     moving = path & np.isin(host.activity, [Activity.COPY_H2D, Activity.COPY_D2H, Activity.SYNC])
-    around = path & (host.kind == HostKind.OP) & named(trace, COPYING)
+    around = path & (host.kind == HostKind.OP) & rows_named(trace, COPYING)
     drawn = union(host.start[moving & ~around], host.end[moving & ~around])
     if len(drawn):
         around &= moving | (measure(drawn, host.start, host.end) > 0)

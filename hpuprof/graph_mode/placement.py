@@ -42,7 +42,7 @@ class Placement:
         trace, host, nesting = view.trace, view.trace.host, view.links.nesting
         self.steps, self.calls = view.steps, calls
         self._span = trace.end_ns + 2
-        main = view.roles[host.track] == Role.MAIN if len(host) else np.empty(0, dtype=bool)
+        main = view.host_roles == Role.MAIN
 
         def when(*activities: Activity) -> Intervals:
             rows = main & np.isin(host.activity, activities) & (host.kind != HostKind.RUNTIME)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from hpuprof.analysis.threads import on_host_path
 from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.bottleneck import StageTotals
 from hpuprof.graph_mode.constants import constants_for
@@ -77,7 +76,7 @@ def predict(
     if launches is not None and launches.error <= REPLAY_LIMIT:
         return _predict_with(launches, view, calls, backward, constants, settings)
     fell_back = None if launches is None else launches.error
-    if not on_host_path(view.roles[view.trace.host.track]).any():
+    if not view.on_path.any():
         return Prediction(method="none", reason="the trace holds no host rows of the step", fell_back=fell_back)
     recipes = RecipeModel.of(view, constants) if view.trace.mode.startswith("lazy") else None
     model = recipes or StageTotals.of(view, constants)

@@ -347,7 +347,7 @@ class _Pins:
     unexplained: float
 
 
-def named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+def rows_named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
     """Tell which host rows have a name that matches."""
     found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
     rows: Mask = found[trace.host.name]
@@ -357,7 +357,7 @@ def named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
 def _stream_waits(trace: Trace, path: Mask) -> Ints:
     """Return when a lane was told to wait for another one, sorted."""
     host = trace.host
-    return np.sort(host.start[named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track]])
+    return np.sort(host.start[rows_named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track]])
 
 
 def _told_edges(rows: _Rows, begin: Ints, told: Ints) -> tuple[Ints, Ints]:

@@ -16,8 +16,7 @@ import numpy as np
 
 from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host_time import HostTime
-from hpuprof.analysis.links import Links, launch_calls, outermost
-from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.links import launch_calls, outermost
 from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.program import neighbours
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -125,13 +124,12 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
 
     `costs`: what profiling is believed to cost per row of each kind [ns].
     """
-    trace, steps, links, hosts = view.trace, view.steps, view.links, view.hosts
+    trace, steps, hosts = view.trace, view.steps, view.hosts
     host = trace.host
     calls = launch_calls(trace)
     if not len(calls) or not steps.used.any():
         return None
-    role = view.roles[host.track]
-    path = on_host_path(role)
+    path = view.on_path
     on_path = path[calls]
     builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))
     launching = union(host.start[calls[~on_path]], host.end[calls[~on_path]])
@@ -158,7 +156,7 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
     before = threaded[host.start[calls[threaded]] < low[0]]
     first = int(order[0])
     earlier = done.end[: activation[first]]
-    op_start, op_action, op_name = _operators(trace, links, path, actions, low, high)
+    op_start, op_action, op_name = _operators(view, actions, low, high)
     if _mixed(actions, op_action, op_name, _recipe_ids(trace, work)[activation[order]]) > MAX_MIXED:
         return None
     return RecipeProgram(
@@ -403,35 +401,33 @@ def _row_starts(trace: Trace, work: Activations, chosen: Ints) -> list[Floats]:
     ]
 
 
-def accumulated(trace: Trace, links: Links, path: Mask) -> Ints:
+def accumulated(view: RankView) -> Ints:
     """Return the host rows of operators that reach the device: accumulated ones in lazy mode, else all outermost ones.
 
     An operator that accumulates inside another one is part of it; copies between host and device belong to no recipe.
     """
-    host = trace.host
+    trace, host, path = view.trace, view.trace.host, view.on_path
     kinds = [Activity.ACCUMULATE, Activity.COPY_H2D, Activity.COPY_D2H]
     rows = outermost(trace, np.flatnonzero(path & np.isin(host.activity, kinds)))
     rows = rows[host.activity[rows] == Activity.ACCUMULATE]
     if not len(rows):
-        top = links.nesting.rows[links.nesting.parent < 0]
+        top = view.links.nesting.rows[view.links.nesting.parent < 0]
         rows = np.sort(top[path[top]])
     return rows
 
 
-def _operators(
-    trace: Trace, links: Links, path: Mask, actions: Actions, low: Ints, high: Ints
-) -> tuple[Ints, Ints, Ints]:
+def _operators(view: RankView, actions: Actions, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
     """Return starts of accumulated operators of the used steps, which action hands each over, and their names (-1 for none).
 
     An action that hands over recipes of which no operator is seen gets one at its own beginning; so does every replay of a graph,
     which nothing accumulates for.
     """
-    host = trace.host
-    rows = accumulated(trace, links, path)
+    host = view.trace.host
+    rows = accumulated(view)
     rows = rows[contains(Intervals(low, high), host.start[rows])]
     rows = rows[np.argsort(host.start[rows], kind="stable")]
     start = host.start[rows]
-    replays = np.sort(host.start[path & (host.activity == Activity.GRAPH_LAUNCH)])
+    replays = np.sort(host.start[view.on_path & (host.activity == Activity.GRAPH_LAUNCH)])
     replay = (actions.kind == Kind.CALL) & np.isin(actions.begin, replays)
     giving = np.flatnonzero((actions.stop > actions.first) & ~replay)
     at = np.searchsorted(actions.begin[giving], start, side="left")

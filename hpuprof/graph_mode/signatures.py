@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.links import Links
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.dynamic_ops import NOISE, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.model.arrays import Ints
@@ -58,9 +58,9 @@ class ModuleShapes:
     dtype_text: str  # the data types seen, when they change under one key
 
 
-def find_roots(links: Links, calls: ModuleCalls) -> Roots:
+def find_roots(view: RankView, calls: ModuleCalls) -> Roots:
     """Return the outermost operators of each call."""
-    nesting = links.nesting
+    nesting = view.links.nesting
     depth = nesting.depth
     none = np.empty(0, dtype=np.int64)
     position = [none] * len(calls)
@@ -104,9 +104,9 @@ def flat_dims(dims: Any) -> list[list[int]]:
     return out
 
 
-def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, hits: OpHits) -> list[ModuleShapes]:
+def module_shapes(view: RankView, calls: ModuleCalls, roots: Roots, hits: OpHits) -> list[ModuleShapes]:
     """Return the signatures of every module's calls (recomputation in backward left out)."""
-    host, rows = trace.host, links.nesting.rows
+    trace, host, rows = view.trace, view.trace.host, view.links.nesting.rows
     name = host.name[rows].astype(np.int64)
     shape = host.shape[rows].astype(np.int64)
     detail = host.detail[rows].astype(np.int64)
