@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hpuprof.graph_mode.candidates import RegionName
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class Situation:
     mode: str
     modules: tuple[str, ...] = ()  # outermost modules, or those to wrap
     optimizer: str = ""
-    uploads: int = 2  # tensors copied to the device per step
     shapes: int = 1  # distinct input signatures of the model
     max_graphs: int | None = None
     use_lfu: bool = False
@@ -65,7 +64,7 @@ def note_for(situation: Situation, region: RegionName, *, drops_sync: bool, asyn
         notes.append("asynchronous=True")
     if situation.family == "hpu" and not situation.mode.startswith("lazy"):
         notes.append("a lower bound: compiling also fuses operators")
-    if situation.collectives and (region.wraps_modules):
+    if situation.collectives and region.wraps_modules:
         notes.append("gradients are reduced after the graphed backward, not during it")
     return "; ".join(notes)
 
@@ -75,32 +74,29 @@ def code_for(situation: Situation, region: RegionName, *, asynchronous: bool = F
     interface = "stream_capture"
     if situation.family == "hpu":
         interface = "hpu_lazy" if situation.mode.startswith("lazy") else "hpu_eager"
-    code = (
-        _snippets()
-        .get_template(f"{interface}.py.j2")
-        .render(
-            s=situation,
-            region=region,
-            asynchronous=asynchronous,
-            device=_ACCELERATOR.get(situation.family, "cuda"),
-            targets=_targets(situation, region),
-        )
+    code = _snippet(f"{interface}.py.j2").render(
+        s=situation,
+        region=region,
+        asynchronous=asynchronous,
+        device=_ACCELERATOR.get(situation.family, "cuda"),
+        targets=_targets(situation, region),
     )
     return code.rstrip("\n")
 
 
 @cache
-def _snippets() -> Environment:
-    """Return the templates of code to type, one an interface."""
+def _snippet(name: str) -> Template:
+    """Return a template of code to type."""
     import jinja2
 
-    return jinja2.Environment(
+    snippets = jinja2.Environment(
         loader=jinja2.PackageLoader("hpuprof.graph_mode", "snippets"),
         autoescape=False,  # noqa: S701  Python source, no markup
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    return snippets.get_template(name)
 
 
 def _targets(s: Situation, region: RegionName) -> list[tuple[str, str]]:

@@ -22,14 +22,14 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, GraphMode, GraphOption, Interval, Prediction
 from hpuprof.model.tables import FileRow
 
-SURE = 0.9
-STAGES_LIMIT = 0.10
-UNEXPLAINED_LIMIT = 0.15
-MIN_STEPS = 2
-KEEP_OPTIONS = 24
+SURE = 0.9  # probability of a gain from which the answer is yes, and of none from which it is no
+STAGES_LIMIT = 0.10  # error beyond which recipes or totals explain no step: more than REPLAY_LIMIT, as both are coarser
+UNEXPLAINED_LIMIT = 0.15  # delay that nothing explains, over the step: beyond, it outweighs what most options gain
+MIN_STEPS = 2  # of one step nobody knows whether it is typical
+KEEP_OPTIONS = 24  # rows of a report that somebody would read
 DECIDES = 0.3
 """Change of the probability of a gain between little and much profiling cost from which the missing step time would decide."""
-NEAR = 0.01
+NEAR = 0.01  # step times this close, relative, are equal: the simpler option wins
 NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
