@@ -16,6 +16,7 @@ from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
 from hpuprof.graph_mode.uncertainty import SAMPLES, Draws, pack
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.prediction import Option, Prediction
+from hpuprof.model.tables import ObstacleRow
 
 UNIFORM = Draws.make().uniform[0]
 
@@ -125,6 +126,46 @@ def test_options_are_ranked_and_close_ones_by_simplicity(judge):
     assert graph.options[-1].drops_sync
     assert graph.options[0].regret == pytest.approx(2.0 / 1.99 - 1)
     assert graph.options[2].regret == pytest.approx(2.0 / 1.5 - 1)
+
+
+def blocking(module: str) -> ObstacleRow:
+    return ObstacleRow(
+        code="HP301", severity="blocker", module=module, modules=[module], where="forward", count=1, per_step=1.0, steps=4,
+        text="", fix="", python_line=None,
+    )  # fmt: skip
+
+
+def test_a_blocked_option_comes_last_and_what_removing_its_obstacle_would_bring_is_told(part):
+    both = prediction(option(1.5, 1.5, "module:Encoder_0"), option(2.0, 2.0, "module:Decoder_0"))
+    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+    assert [(o.region, o.blocked_by) for o in graph.options] == [
+        ("module:Encoder_0", []),
+        ("module:Decoder_0", ["HP301"]),
+    ]
+    assert graph.verdict == "yes"
+    assert "without HP301, module Decoder_0 could be captured: 2.00×" in graph.evidence
+
+
+def test_where_only_a_blocked_option_pays_it_is_recommended_as_marginal(part):
+    both = prediction(option(1.0, 1.0, "module:Encoder_0"), option(2.0, 2.0, "module:Decoder_0"))
+    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+    assert (graph.verdict, graph.region) == ("marginal", "module:Decoder_0")
+    assert "HP301 must be removed first" in graph.sentence
+    assert not any("could be captured" in line for line in graph.evidence)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "module", "wraps"),
+    [
+        ("step", "step", None, False),
+        ("model", "model", None, True),
+        ("modules", "modules", None, True),
+        ("module:net.a:b", "module", "net.a:b", True),
+    ],
+)
+def test_the_name_of_a_region_holds_its_kind_and_its_module(text, kind, module, wraps):
+    region = RegionName.of(text)
+    assert (region.kind, region.module, region.wraps_modules) == (kind, module, wraps)
 
 
 @pytest.mark.parametrize(
