@@ -27,7 +27,7 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.graph_mode.capturability import capturability
 from hpuprof.graph_mode.constants import read_profile
 from hpuprof.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
-from hpuprof.graph_mode.predict import predict
+from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.arrays import Ints
@@ -60,9 +60,9 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     operators, operator_count = operator_rows(trace, links, steps)
     kernels, kernel_count = kernel_rows(trace, steps)
     launches, queue = launch_rows(trace, links, launched, steps)
-    calls = module_calls(trace, steps, links, roles)
-    windows = backward_windows(trace, steps, links, calls)
-    capture = capturability(trace, steps, links, roles, hosts, calls, windows)
+    calls = module_calls(view)
+    windows = backward_windows(view, calls)
+    capture = capturability(view, calls, windows)
     intel = intel_row(trace, roles, steps, device, states)
     cut = [
         Trouble("HP123", n - len(rows), f"{what} beyond the largest {len(rows)}")
@@ -84,18 +84,15 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     row = _file_row(trace, file, steps, launched)
     given = settings.step_time_ns
     prediction = predict(
-        trace,
-        roles,
-        steps,
-        links,
-        hosts,
-        device,
+        view,
         calls,
         windows,
-        unprofiled_ns=given or row.unprofiled_step_ns,
-        spread_ns=None if given else row.unprofiled_spread_ns,
-        given=given is not None,
-        measured=read_profile(settings.constants),
+        Settings(
+            unprofiled_ns=given or row.unprofiled_step_ns,
+            spread_ns=None if given else row.unprofiled_spread_ns,
+            given=given is not None,
+            measured=read_profile(settings.constants),
+        ),
     )
     return RankPartial(
         file=row,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,8 @@ from hpuprof.analysis.gaps import Gaps, find_gaps, host_states
 from hpuprof.analysis.host_time import HostTime, host_time
 from hpuprof.analysis.links import Links, link
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
-from hpuprof.analysis.threads import track_roles
-from hpuprof.model.arrays import Ints
+from hpuprof.analysis.threads import on_host_path, track_roles
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals
 from hpuprof.model.schema import Cause
 from hpuprof.model.trace import Trace
@@ -43,6 +44,16 @@ class RankView:
     def device_traced(self) -> bool:
         """Whether any device work was recorded: without it, busy and idle are unknown."""
         return bool(len(self.device.busy))
+
+    @cached_property
+    def host_roles(self) -> npt.NDArray[np.int8]:
+        """`Role` of each host row's thread, shape `(len(trace.host),)`."""
+        return self.roles[self.trace.host.track]
+
+    @cached_property
+    def on_path(self) -> Mask:
+        """Which host rows lie on the main or an autograd thread, shape `(len(trace.host),)`."""
+        return on_host_path(self.host_roles)
 
     @classmethod
     def of(cls, trace: Trace) -> RankView:

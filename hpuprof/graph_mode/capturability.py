@@ -1,4 +1,4 @@
-"""Could a graph hold it? Joins module tree, signatures, paths and sightings into the tables that a report shows."""
+"""Could a graph hold it? Joins module tree, signatures, paths and occurrences into the tables that a report shows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.analysis.host_time import HostTime
-from hpuprof.analysis.links import Links, launch_calls
-from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.links import launch_calls
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
 from hpuprof.graph_mode.modules import (
@@ -27,14 +25,13 @@ from hpuprof.graph_mode.obstacles import (
     judge,
     topmost_varying,
 )
-from hpuprof.graph_mode.occurrences import Scene, sightings
+from hpuprof.graph_mode.occurrences import Context, find_occurrences
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import measure
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
-from hpuprof.model.trace import Trace
 
 MAX_OBSTACLES, MAX_MODULES, MAX_SHAPES = 200, 200, 200
 _SHAPES_PER_MODULE = 20
@@ -68,28 +65,20 @@ class CallCosts:
     has_device: bool
 
 
-def capturability(
-    trace: Trace,
-    steps: Steps,
-    links: Links,
-    roles: npt.NDArray[np.int8],
-    hosts: HostTime,
-    calls: ModuleCalls,
-    windows: BackwardWindows,
-) -> Capturability:
+def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> Capturability:
     """Find what stands in the way of graph mode, and describe each module."""
-    if not len(links.nesting.rows):
+    if not len(view.links.nesting.rows):
         return Capturability([], [], [], {"obstacles": 0, "modules": 0, "shapes": 0})
-    hits = find_operators(trace, links)
-    roots = find_roots(links, calls)
-    shapes = module_shapes(trace, links, calls, roots, hits)
-    placement = Placement(trace, steps, links, roles, calls)
-    stream = tokens(trace, steps, links, calls, roots, placement, roles)
-    scene = Scene(trace, steps, links, roles, hosts, calls, placement, hits)
-    obstacles = judge(scene, sightings(scene, stream), find_forks(trace, steps, calls, shapes, stream), shapes)
-    costs = call_costs(trace, links, calls, windows)
-    rows, count = _module_rows(scene, windows, shapes, costs, obstacles)
-    varied = _shape_rows(scene, shapes, costs)
+    hits = find_operators(view)
+    roots = find_roots(view, calls)
+    shapes = module_shapes(view, calls, roots, hits)
+    placement = Placement(view, calls)
+    stream = tokens(view, calls, roots, placement)
+    context = Context(view, calls, placement, hits)
+    obstacles = judge(context, find_occurrences(context, stream), find_forks(view, calls, shapes, stream), shapes)
+    costs = call_costs(view, calls, windows)
+    rows, count = _module_rows(context, windows, shapes, costs, obstacles)
+    varied = _shape_rows(context, shapes, costs)
     return Capturability(
         obstacles=[o.row for o in obstacles[:MAX_OBSTACLES]],
         modules=rows,
@@ -98,9 +87,9 @@ def capturability(
     )
 
 
-def call_costs(trace: Trace, links: Links, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
+def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
     """Measure each call: host span, backward stretches, launches in both, and the device rows that these launched."""
-    host = trace.host
+    trace, links, host = view.trace, view.links, view.trace.host
     rows = launch_calls(trace)
     linked = links.launch >= 0
     device = np.zeros(len(host), dtype=np.int64)
@@ -137,20 +126,20 @@ def call_costs(trace: Trace, links: Links, calls: ModuleCalls, windows: Backward
 
 
 def _module_rows(
-    scene: Scene, windows: BackwardWindows, shapes: list[ModuleShapes], costs: CallCosts, obstacles: list[Obstacle]
+    context: Context, windows: BackwardWindows, shapes: list[ModuleShapes], costs: CallCosts, obstacles: list[Obstacle]
 ) -> tuple[list[ModuleRow], int]:
     """Return the rows of the costliest modules, and how many there are."""
-    calls = scene.calls
+    calls = context.calls
     outer = [entry.calls[calls.outermost[entry.calls]] for entry in shapes]
     host = costs.forward + costs.backward
     order = sorted(
         range(len(shapes)),
         key=lambda i: (-int(host[outer[i]].sum()), int(calls.depth[outer[i]].min()), calls.paths[shapes[i].module]),
     )
-    regions = _regions(scene, obstacles)
+    regions = _regions(context, obstacles)
     rows = [
         _module_row(
-            scene, windows, shapes[i], outer[i], costs, [o.row for o in obstacles if shapes[i].module in o.around]
+            context, windows, shapes[i], outer[i], costs, [o.row for o in obstacles if shapes[i].module in o.around]
         )
         for i in order[: max(0, MAX_MODULES - len(regions))]
     ]
@@ -164,9 +153,9 @@ def _verdict(rows: list[ObstacleRow]) -> tuple[str, list[str], list[str]]:
     return "no" if blockers else "with changes" if changes else "yes", blockers, changes
 
 
-def _unknowns(scene: Scene, rows: list[ObstacleRow]) -> tuple[list[str], list[str]]:
+def _unknowns(context: Context, rows: list[ObstacleRow]) -> tuple[list[str], list[str]]:
     """Return which codes were looked for in vain, and which the recording could not show."""
-    trace = scene.trace
+    trace = context.trace
     seen = {r.code for r in rows}
     looked, blind = set(_LOOKED_FOR), set[str]()
     if trace.family == "hpu":
@@ -174,7 +163,7 @@ def _unknowns(scene: Scene, rows: list[ObstacleRow]) -> tuple[list[str], list[st
     (looked if trace.family != "cpu" and len(trace.device) else blind).update(_WITH_DEVICE)
     shown = any(d.values for d in trace.details)
     (looked if trace.shapes else blind).update(_WITH_SHAPES)
-    (looked if scene.calls.source == "python" else blind).add("HP322")
+    (looked if context.calls.source == "python" else blind).add("HP322")
     if not shown:
         blind.add("HP313")
     if trace.family == "hpu":
@@ -184,7 +173,7 @@ def _unknowns(scene: Scene, rows: list[ObstacleRow]) -> tuple[list[str], list[st
 
 
 def _module_row(
-    scene: Scene,
+    context: Context,
     windows: BackwardWindows,
     entry: ModuleShapes,
     mine: Ints,
@@ -192,9 +181,9 @@ def _module_row(
     rows: list[ObstacleRow],
 ) -> ModuleRow:
     """Describe a module; `mine`: its calls that lie in no other call of it."""
-    calls, total = scene.calls, max(1, len(scene.steps))
+    calls, total = context.calls, max(1, len(context.steps))
     capturable, blockers, changes = _verdict(rows)
-    not_seen, not_checked = _unknowns(scene, rows)
+    not_seen, not_checked = _unknowns(context, rows)
     host = int(costs.forward[mine].sum() + costs.backward[mine].sum())
     keys = entry.keys
     served = coverage(keys) if keys else None
@@ -231,15 +220,15 @@ def _module_row(
         bucket_padding_fraction=buckets.padding if buckets else None,
         input_bytes=max(known) if known else None,
         static_input_bytes=sum(known[: graphs or 0]) if known and graphs else None,
-        pool_bytes=_pool(scene, windows, mine),
+        pool_bytes=_pool(context, windows, mine),
         not_seen=not_seen,
         not_checked=not_checked,
     )
 
 
-def _pool(scene: Scene, windows: BackwardWindows, mine: Ints) -> int | None:
+def _pool(context: Context, windows: BackwardWindows, mine: Ints) -> int | None:
     """Return how far allocated memory rose during a call and its backward, the largest of the first calls."""
-    trace = scene.trace
+    trace = context.trace
     memory = trace.memory
     device = memory.device if memory.device.any() or trace.family != "cpu" else ~memory.device
     rows = np.flatnonzero(device & (memory.allocated >= 0))
@@ -249,20 +238,20 @@ def _pool(scene: Scene, windows: BackwardWindows, mine: Ints) -> int | None:
     largest = None
     for call in mine[:_MEMORY_CALLS].tolist():
         back = windows.end[(windows.call == call)]
-        start, end = int(scene.calls.start[call]), int(max([scene.calls.end[call], *back.tolist()]))
+        start, end = int(context.calls.start[call]), int(max([context.calls.end[call], *back.tolist()]))
         first, stop = np.searchsorted(time, [start, end])
         if first and stop > first:
             largest = max(largest or 0, int(held[first:stop].max() - held[first - 1]), 0)
     return largest
 
 
-def _regions(scene: Scene, obstacles: list[Obstacle]) -> list[ModuleRow]:
+def _regions(context: Context, obstacles: list[Obstacle]) -> list[ModuleRow]:
     """Describe the whole step and the optimizer."""
-    steps, total = scene.steps, max(1, len(scene.steps))
+    steps, total = context.steps, max(1, len(context.steps))
     everything = [o.row for o in obstacles]
     optimizer = [o.row for o in obstacles if o.row.module == OPTIMIZER]
     found = [(STEP, everything, int(steps.wall.sum()), len(steps))]
-    inside = measure(scene.placement.optimizer, steps.start, steps.end)
+    inside = measure(context.placement.optimizer, steps.start, steps.end)
     if inside.any():
         found.append((OPTIMIZER, optimizer, int(inside.sum()), int((inside > 0).sum())))
     out = []
@@ -272,10 +261,10 @@ def _regions(scene: Scene, obstacles: list[Obstacle]) -> list[ModuleRow]:
         within = {r.code for r in everything if r.severity in ("blocker", "cut")} - between
         if name == STEP and capturable == "no" and not within and not _inside_too(obstacles, between):
             capturable, blockers, changes = "with changes", [], sorted({*blockers, *changes})
-        not_seen, not_checked = _unknowns(scene, rows)
+        not_seen, not_checked = _unknowns(context, rows)
         out.append(
             ModuleRow(
-                module=name, module_path=name, type="", depth=-1, source=scene.calls.source, calls=count, calls_per_step=count / total,
+                module=name, module_path=name, type="", depth=-1, source=context.calls.source, calls=count, calls_per_step=count / total,
                 capturable=capturable, blockers=blockers, changes=changes, host_per_step_ns=host / total,
                 backward_per_step_ns=None, device_per_step_ns=None, launches_per_step=None, signatures=None, varying="",
                 max_graphs=None, max_graphs_lfu=None, coverage_10=None, use_lfu=None, unseen_fraction=None, bucket_edges=[],
@@ -293,9 +282,9 @@ def _inside_too(obstacles: list[Obstacle], codes: set[str]) -> bool:
     )
 
 
-def _shape_rows(scene: Scene, shapes: list[ModuleShapes], costs: CallCosts) -> list[ShapeRow]:
+def _shape_rows(context: Context, shapes: list[ModuleShapes], costs: CallCosts) -> list[ShapeRow]:
     out = []
-    for entry in topmost_varying(scene, shapes):
+    for entry in topmost_varying(context, shapes):
         keys = entry.keys or []
         first: dict[int, int] = {}
         for i, key in enumerate(keys):
@@ -307,7 +296,7 @@ def _shape_rows(scene: Scene, shapes: list[ModuleShapes], costs: CallCosts) -> l
             mine = entry.calls[[k == key for k in keys]]
             out.append(
                 ShapeRow(
-                    module=scene.calls.names[entry.module],
+                    module=context.calls.names[entry.module],
                     signature=entry.texts[order.index(key)],
                     length=int(entry.lengths[first[key]]) if entry.lengths is not None else None,
                     calls=len(mine),

@@ -18,7 +18,7 @@ import numpy as np
 from hpuprof.graph_mode.program import Program
 from hpuprof.graph_mode.replay import Sample, Schedule, host_work, play
 from hpuprof.model.arrays import Floats, Ints
-from hpuprof.model.prediction import Rhythm
+from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import CommNote
 
@@ -39,9 +39,9 @@ def collective_groups(program: Program, notes: Sequence[CommNote]) -> list[str]:
     return [",".join(map(str, n.ranks)) or n.group_text or n.group for n in found]
 
 
-def find_rhythm(
+def find_skeleton(
     schedule: Schedule, program: Program, sample: Sample, shortest: Floats, *, host: bool = True
-) -> Rhythm | None:
+) -> CollectiveSkeleton | None:
     """Reduce one step of a schedule to its collectives; None when it has none or too many.
 
     `sample` holds one sample; `shortest` the least duration of each of the program's rows over steps, shape `(rows,)`, ns; `host=False`
@@ -84,7 +84,7 @@ Play = Callable[[Floats], tuple[Floats, Floats, Floats]]
 `(samples,)`, when each collective ended, and when the step was complete."""
 
 
-def reduce_step(play: Play, alone: Floats, transfer: Floats, order: Ints, rows: int) -> Rhythm:
+def reduce_step(play: Play, alone: Floats, transfer: Floats, order: Ints, rows: int) -> CollectiveSkeleton:
     """Read the longest paths of a step off its replay.
 
     `alone` and `transfer`: durations of its collectives, in order of play, ns; `rows`: how many rows a replay plays.
@@ -108,7 +108,7 @@ def reduce_step(play: Play, alone: Floats, transfer: Floats, order: Ints, rows: 
         after[:, which] = later.T
     after[np.triu_indices(count)] = _NEVER
     k, j = _needed(after)
-    return Rhythm(
+    return CollectiveSkeleton(
         free=free.astype("<f4").tobytes(),
         later=k.astype("<u2").tobytes(),
         earlier=j.astype("<u2").tobytes(),
@@ -165,32 +165,34 @@ class _Table:
     order: Ints
 
 
-def _table(rhythm: Rhythm) -> _Table:
+def _table(skeleton: CollectiveSkeleton) -> _Table:
     free, alone, transfer = (
-        np.frombuffer(b, dtype="<f4").astype(np.float64) for b in (rhythm.free, rhythm.alone, rhythm.transfer)
+        np.frombuffer(b, dtype="<f4").astype(np.float64) for b in (skeleton.free, skeleton.alone, skeleton.transfer)
     )
-    k, j, order = (np.frombuffer(b, dtype="<u2").astype(np.int64) for b in (rhythm.later, rhythm.earlier, rhythm.order))
+    k, j, order = (
+        np.frombuffer(b, dtype="<u2").astype(np.int64) for b in (skeleton.later, skeleton.earlier, skeleton.order)
+    )
     after = np.full((len(free), len(alone)), _NEVER)
-    after[k, j] = np.frombuffer(rhythm.after, dtype="<f4")
+    after[k, j] = np.frombuffer(skeleton.after, dtype="<f4")
     return _Table(free, after, alone, transfer, order)
 
 
-def alone_ns(rhythm: Rhythm) -> float:
+def alone_ns(skeleton: CollectiveSkeleton) -> float:
     """Return the step time [ns] of a rank whose collectives take what they took, without waiting for others."""
-    table = _table(rhythm)
+    table = _table(skeleton)
     ends = np.zeros(len(table.alone))
     for k in range(len(ends)):
         ends[k] = max(table.free[k], float((ends[:k] + table.after[k, :k]).max(initial=_NEVER))) + table.alone[k]
     return max(float(table.free[-1]), float((ends + table.after[-1]).max(initial=_NEVER)))
 
 
-def together_ns(rhythms: Sequence[Rhythm], groups: Sequence[Sequence[str]]) -> float | None:
+def together_ns(skeletons: Sequence[CollectiveSkeleton], groups: Sequence[Sequence[str]]) -> float | None:
     """Return the step time [ns] of all ranks, each collective starting when the last rank of its group is ready for it.
 
     A collective takes the shortest time that any of its ranks saw. `groups`: per rank the group of each collective. None when the
     ranks' collectives do not fit together, or when there are too many to try.
     """
-    tables = [_table(r) for r in rhythms]
+    tables = [_table(r) for r in skeletons]
     if len({len(t.alone) for t in tables}) == 1 and all(not any(g) or len(set(g)) == 1 for g in groups):
         whole = len({tuple(g) for g in groups}) == 1 and len({tuple(t.order.tolist()) for t in tables}) == 1
         if whole:

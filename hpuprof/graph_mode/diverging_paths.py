@@ -13,10 +13,9 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
-from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.graph_mode.placement import Phase, Placement
@@ -72,17 +71,9 @@ class Fork:
     other: str
 
 
-def tokens(
-    trace: Trace,
-    steps: Steps,
-    links: Links,
-    calls: ModuleCalls,
-    roots: Roots,
-    placement: Placement,
-    roles: npt.NDArray[np.int8],
-) -> Tokens:
+def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placement) -> Tokens:
     """Collect the tokens of every call and step."""
-    nesting = links.nesting
+    trace, nesting = view.trace, view.links.nesting
     name = trace.host.name[nesting.rows].astype(np.int64)
     quiet = named(trace, NOISE)[name] if len(name) else np.empty(0, dtype=bool)
     base = np.full(len(calls) + 1, 0, dtype=np.int64)
@@ -91,12 +82,12 @@ def tokens(
     places = placement.of(nesting.track, nesting.start)
     owner = roots.owner.copy()
     loose = owner < 0
-    main = roles[nesting.track] == Role.MAIN if len(name) else np.empty(0, dtype=bool)
+    main = view.roles[nesting.track] == Role.MAIN
     step_level = loose & main & (places.phase == Phase.BETWEEN) & (places.step >= 0)
     owner[loose] = -1
     owner[step_level] = len(calls) + places.step[step_level]
     keep = np.flatnonzero((owner >= 0) & ~quiet & (roots.depth == base[np.minimum(owner, len(calls))]))
-    reads = _reads(trace, links)
+    reads = _reads(trace, view.links)
     inner = np.flatnonzero(~calls.recompute)
     above = calls.parent[inner]
     in_step = (above < 0) & (calls.step[inner] >= 0)
@@ -108,7 +99,7 @@ def tokens(
     position = np.concatenate([keep, np.full(len(inner), -1, dtype=np.int64)])
     read = np.concatenate([reads[keep], np.zeros(len(inner), dtype=bool)])
     order = np.lexsort((start, owners))
-    every = np.arange(len(calls) + len(steps))
+    every = np.arange(len(calls) + len(view.steps))
     first, stop = np.searchsorted(owners[order], every), np.searchsorted(owners[order], every, side="right")
     return Tokens(first, stop, token[order], position[order], start[order], read[order])
 
@@ -124,10 +115,9 @@ def _reads(trace: Trace, links: Links) -> Mask:
     return holds
 
 
-def find_forks(
-    trace: Trace, steps: Steps, calls: ModuleCalls, shapes: list[ModuleShapes], stream: Tokens
-) -> list[Fork]:
+def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], stream: Tokens) -> list[Fork]:
     """Find the modules, and the steps, whose calls part under one signature."""
+    trace, steps = view.trace, view.steps
     found = []
     for entry in shapes:
         if len(entry.calls) < 2:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.links import Links
+from hpuprof.analysis.view import RankView
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.trace import Trace
 
@@ -146,9 +146,9 @@ class OpHits:
     rule: Ints
 
 
-def find_operators(trace: Trace, links: Links) -> OpHits:
+def find_operators(view: RankView) -> OpHits:
     """Find operators that fit one of `SHAPE_AND_READ_RULES`; of hits inside each other the outermost stays."""
-    nesting = links.nesting
+    trace, nesting = view.trace, view.links.nesting
     none = np.empty(0, dtype=np.int64)
     if not len(nesting.rows):
         return OpHits(none, none)

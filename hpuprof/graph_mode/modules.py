@@ -8,7 +8,7 @@ else one pseudo-module per step, `(forward)`: from the first to the last operato
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
@@ -113,7 +114,7 @@ class ModuleCalls:
     op_stop: Ints
     nesting: Nesting
     nodes: AutogradNodes
-    left_out: int  # calls deeper than `MAX_DEPTH`
+    left_out: int = 0  # calls deeper than `MAX_DEPTH`
 
     def __len__(self) -> int:
         return len(self.start)
@@ -172,32 +173,32 @@ def thread_codes(trace: Trace) -> Ints:
     return np.array([codes.setdefault(t.runs_on, len(codes)) for t in trace.tracks], dtype=np.int64)
 
 
-def module_calls(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> ModuleCalls:
+def module_calls(view: RankView) -> ModuleCalls:
     """Find the module calls of a trace by the best evidence it holds; empty (source `none`) without any."""
-    host = trace.host
-    nodes = autograd_nodes(trace, links)
+    trace, host = view.trace, view.trace.host
+    nodes = autograd_nodes(view)
     frames = np.array([n.startswith(_FRAME) for n in trace.names] or [False], dtype=bool)
     ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
     if not len(host):
-        return _calls(trace, steps, links, nodes, "none", np.empty(0, dtype=np.int64))
+        return _calls(view, nodes, "none", np.empty(0, dtype=np.int64))
     # Transforms of a data loader may be modules, too; they are no part of the model.
-    model = ~contains(loading(trace, roles), host.start)
+    model = ~contains(loading(view), host.start)
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name] & model)
     if len(rows):
-        return _calls(trace, steps, links, nodes, "python", rows)
+        return _calls(view, nodes, "python", rows)
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & ranges[host.name] & model)
     if len(rows):
-        return _calls(trace, steps, links, nodes, "range", rows)
-    rows = _annotations(trace, steps, links, roles)
+        return _calls(view, nodes, "range", rows)
+    rows = _annotations(view)
     if len(rows):
-        return _calls(trace, steps, links, nodes, "annotation", rows)
-    return _phase_calls(trace, steps, links, nodes)
+        return _calls(view, nodes, "annotation", rows)
+    return _phase_calls(view, nodes)
 
 
-def loading(trace: Trace, roles: npt.NDArray[np.int8]) -> Intervals:
+def loading(view: RankView) -> Intervals:
     """Return when the main thread fetched a batch or handed it to the device, by rows of frameworks or names of users."""
-    host = trace.host
-    main = (roles[host.track] == Role.MAIN) & (host.kind != HostKind.RUNTIME) if len(host) else np.empty(0, dtype=bool)
+    trace, host = view.trace, view.trace.host
+    main = (view.host_roles == Role.MAIN) & (host.kind != HostKind.RUNTIME) if len(host) else np.empty(0, dtype=bool)
     names = np.array([bool(LOADING.search(n)) and not n.startswith("[pl]") for n in trace.names] or [False], dtype=bool)
     annotated = main & (host.kind == HostKind.ANNOTATION)
     rows = main & np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT))
@@ -205,9 +206,9 @@ def loading(trace: Trace, roles: npt.NDArray[np.int8]) -> Intervals:
     return union(host.start[rows], host.end[rows])
 
 
-def _annotations(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8]) -> Ints:
+def _annotations(view: RankView) -> Ints:
     """Return the user's own annotations on the main thread that hold operators and lie inside a step."""
-    host = trace.host
+    trace, host, steps = view.trace, view.trace.host, view.steps
     own = np.array(
         [
             not (_NO_MODULE.search(n) or LOADING.search(n) or OPTIMIZING.search(n) or n == steps.name)
@@ -222,14 +223,14 @@ def _annotations(trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np
         (host.kind == HostKind.ANNOTATION)
         & ((host.activity == Activity.NONE) | (host.activity == Activity.CLOSURE))
         & (own & ~named_step)[host.name]
-        & (roles[host.track] == Role.MAIN)
+        & (view.host_roles == Role.MAIN)
     )
     if not len(rows):
         return rows
     step = step_of(steps, host.start[rows])
     whole = step >= 0
     whole[whole] = host.end[rows[whole]] <= steps.end[step[whole]]
-    first, stop = _operators_in(links, host.track[rows], host.start[rows], host.end[rows], trace.end_ns)
+    first, stop = _operators_in(view.links, host.track[rows], host.start[rows], host.end[rows], trace.end_ns)
     return rows[whole & (stop > first)]
 
 
@@ -249,8 +250,8 @@ def _operators_in(links: Links, track: Codes, start: Ints, end: Ints, end_ns: in
     return np.searchsorted(keys, base + start), np.searchsorted(keys, base + end)
 
 
-def _calls(trace: Trace, steps: Steps, links: Links, nodes: AutogradNodes, source: str, rows: Ints) -> ModuleCalls:
-    host = trace.host
+def _calls(view: RankView, nodes: AutogradNodes, source: str, rows: Ints) -> ModuleCalls:
+    trace, host = view.trace, view.trace.host
     rows = rows[np.argsort(host.track[rows], kind="stable")]
     codes: dict[str, int] = {}
     types: list[str] = []
@@ -266,7 +267,8 @@ def _calls(trace: Trace, steps: Steps, links: Links, nodes: AutogradNodes, sourc
         rows = rows[~deep]
         nesting = forest(rows, host.track[rows], host.start[rows], host.end[rows])
     named = list(codes)
-    return _finish(trace, steps, links, nodes, source, named, types, by_name[host.name[rows]], nesting, int(deep.sum()))
+    calls = _finish(view, nodes, source, named, types, by_name[host.name[rows]], nesting)
+    return replace(calls, left_out=int(deep.sum()))
 
 
 def _name(text: str, source: str) -> tuple[str, str]:
@@ -280,11 +282,11 @@ def _name(text: str, source: str) -> tuple[str, str]:
     return text, ""
 
 
-def _phase_calls(trace: Trace, steps: Steps, links: Links, nodes: AutogradNodes) -> ModuleCalls:
+def _phase_calls(view: RankView, nodes: AutogradNodes) -> ModuleCalls:
     """Take from each step the stretch of operators that autograd goes back to as one call of `(forward)`."""
-    nesting = links.nesting
+    nesting = view.links.nesting
     used = np.unique(nodes.forward[nodes.forward >= 0])
-    step = step_of(steps, nesting.start[used]) if len(used) else used
+    step = step_of(view.steps, nesting.start[used]) if len(used) else used
     rows, start, end, track = [], [], [], []
     for number, places in members(step):
         if number < 0:
@@ -302,20 +304,17 @@ def _phase_calls(trace: Trace, steps: Steps, links: Links, nodes: AutogradNodes)
     calls = forest(columns[0][order], columns[3][order].astype(np.int32), columns[1][order], columns[2][order])
     names = [FORWARD] if rows else []
     module = np.zeros(len(rows), dtype=np.int32)
-    return _finish(trace, steps, links, nodes, "phase" if rows else "none", names, [""] * len(names), module, calls)
+    return _finish(view, nodes, "phase" if rows else "none", names, [""] * len(names), module, calls)
 
 
 def _finish(
-    trace: Trace,
-    steps: Steps,
-    links: Links,
+    view: RankView,
     nodes: AutogradNodes,
     source: str,
     names: list[str],
     types: list[str],
     module: Codes,
     nesting: Nesting,
-    left_out: int = 0,
 ) -> ModuleCalls:
     parent = nesting.parent
     paths = list(names)
@@ -326,7 +325,7 @@ def _finish(
                 parts.append(names[int(module[at])])
                 at = int(parent[at])
             paths[code] = "/".join(reversed(parts))
-    first, stop = _operators_in(links, nesting.track, nesting.start, nesting.end, trace.end_ns)
+    first, stop = _operators_in(view.links, nesting.track, nesting.start, nesting.end, view.trace.end_ns)
     return ModuleCalls(
         source=source,
         names=names,
@@ -336,23 +335,22 @@ def _finish(
         track=nesting.track.astype(np.int32),
         start=nesting.start,
         end=nesting.end,
-        step=step_of(steps, nesting.start),
+        step=step_of(view.steps, nesting.start),
         depth=nesting.depth,
         parent=parent,
-        recompute=_inside_backward(trace, links, nodes, nesting),
+        recompute=_inside_backward(view, nodes, nesting),
         op_first=first,
         op_stop=stop,
         nesting=nesting,
         nodes=nodes,
-        left_out=left_out,
     )
 
 
-def _inside_backward(trace: Trace, links: Links, autograd: AutogradNodes, calls: Nesting) -> Mask:
-    nodes = autograd.position
+def _inside_backward(view: RankView, autograd: AutogradNodes, calls: Nesting) -> Mask:
+    nodes, links = autograd.position, view.links
     if not len(nodes) or not len(calls.start):
         return np.zeros(len(calls.start), dtype=bool)
-    span = trace.end_ns + 2
+    span = view.trace.end_ns + 2
     keys = links.nesting.track[nodes].astype(np.int64) * span + links.nesting.start[nodes]
     at = np.searchsorted(keys, calls.track.astype(np.int64) * span + calls.start, side="right") - 1
     near = nodes[np.maximum(at, 0)]
@@ -377,15 +375,15 @@ def _outermost_nodes(trace: Trace, links: Links) -> Ints:
     return np.flatnonzero(node & (nesting.around(node) == 0))
 
 
-def autograd_nodes(trace: Trace, links: Links) -> AutogradNodes:
+def autograd_nodes(view: RankView) -> AutogradNodes:
     """Join each outermost autograd row to the forward operator that made its node: same sequence number, latest operator.
 
     Sequence numbers are counted per thread, and the profiler numbers threads in its own way; where several threads ran
     forward operators, each number is given to the thread whose operators it matches best. Rows without a number
     (AccumulateGrad) follow the row before them.
     """
-    host, nesting = trace.host, links.nesting
-    nodes = _outermost_nodes(trace, links)
+    host, nesting = view.trace.host, view.links.nesting
+    nodes = _outermost_nodes(view.trace, view.links)
     forward = np.full(len(nodes), -1, dtype=np.int64)
     if not len(nodes):
         return AutogradNodes(nodes, forward)
@@ -433,9 +431,9 @@ def _made_by(
     return forward
 
 
-def backward_windows(_trace: Trace, steps: Steps, links: Links, calls: ModuleCalls) -> BackwardWindows:
+def backward_windows(view: RankView, calls: ModuleCalls) -> BackwardWindows:
     """Return for each call the stretches in which autograd ran its nodes, those of calls inside it included."""
-    nesting, nodes = links.nesting, calls.nodes
+    nesting, nodes = view.links.nesting, calls.nodes
     around = np.full(len(nodes.position), -1, dtype=np.int64)
     known = nodes.forward >= 0
     if len(calls) and known.any():
@@ -460,4 +458,4 @@ def backward_windows(_trace: Trace, steps: Steps, links: Links, calls: ModuleCal
         columns = [np.empty(0, dtype=np.int64)] * 5
     order = np.lexsort((columns[2], columns[0]))
     call, lane, begin, stop_ns, count = (c[order] for c in columns)
-    return BackwardWindows(call, lane.astype(np.int32), begin, stop_ns, count, step_of(steps, begin))
+    return BackwardWindows(call, lane.astype(np.int32), begin, stop_ns, count, step_of(view.steps, begin))

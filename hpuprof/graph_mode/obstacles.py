@@ -1,4 +1,4 @@
-"""What stands in the way of graph mode: sightings judged by where and how often they occur, as rows of a report.
+"""What stands in the way of graph mode: occurrences judged by where and how often they occur, as rows of a report.
 
 Severity: *blocker* inside a module that has nothing smaller to graph (or inside the optimizer); *cut* between modules, so that what
 lies before and after can be graphed; *periodic* in at most half of the steps; *harmless* when nothing needs to change. The trace
@@ -11,15 +11,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from hpuprof.analysis.links import forest
-from hpuprof.graph_mode import obstacle_codes as book
+from hpuprof.graph_mode import obstacle_codes as codes
 from hpuprof.graph_mode.diverging_paths import Fork, find_period
-from hpuprof.graph_mode.modules import FORWARD
-from hpuprof.graph_mode.occurrences import Scene, Sighting
+from hpuprof.graph_mode.occurrences import Context, Occurrence
 from hpuprof.graph_mode.placement import Phase
 from hpuprof.graph_mode.shapes import Coverage, coverage, suggest_buckets, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, parse
@@ -62,9 +62,9 @@ class Obstacle:
 class UserFrames:
     """Innermost python frame of the user's own code around an instant, from frames or from recorded call stacks."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        trace, host = scene.trace, scene.trace.host
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        trace, host = context.trace, context.trace.host
         own = np.array([_own(n) for n in trace.names] or [False], dtype=bool)
         rows = (
             np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
@@ -76,8 +76,8 @@ class UserFrames:
 
     def at(self, track: int, when: int, position: int) -> str | None:
         """Return the frame as `file(line): function`."""
-        scene = self._scene
-        trace, nesting = scene.trace, scene.links.nesting
+        context = self._context
+        trace, nesting = context.trace, context.links.nesting
         if position >= 0:
             detail = int(trace.host.detail[nesting.rows[position]])
             stack = parse(trace.details[detail].stack) if detail >= 0 and trace.details[detail].stack else ""
@@ -86,7 +86,7 @@ class UserFrames:
                     return frame.strip()
         if not len(self._tree.rows):
             return None
-        lane = np.array([scene.placement.lane[track]], dtype=np.int32)
+        lane = np.array([context.placement.lane[track]], dtype=np.int32)
         found = int(self._tree.innermost(lane, np.array([when], dtype=np.int64))[0])
         return trace.names[int(trace.host.name[self._tree.rows[found]])] if found >= 0 else None
 
@@ -95,14 +95,14 @@ def _own(frame: str) -> bool:
     return bool(_FRAME.match(frame)) and not _LIBRARY.search(frame)
 
 
-def judge(scene: Scene, seen: list[Sighting], forks: list[Fork], shapes: list[ModuleShapes]) -> list[Obstacle]:
+def judge(context: Context, seen: list[Occurrence], forks: list[Fork], shapes: list[ModuleShapes]) -> list[Obstacle]:
     """Turn everything seen into rows, the most severe first."""
-    frames = UserFrames(scene)
+    frames = UserFrames(context)
     found: list[Obstacle] = []
-    for sighting in seen:
-        found += _placed(scene, sighting, frames)
-    single = [o for o in (_fork(scene, fork, frames) for fork in forks) if o]
-    found += _together(scene, [*single, *_shapes(scene, shapes)])
+    for occurrence in seen:
+        found += _placed(context, occurrence, frames)
+    single = [o for o in (_fork(context, fork, frames) for fork in forks) if o]
+    found += _together(context, [*single, *_shapes(context, shapes)])
     return sorted(
         found,
         key=lambda o: (
@@ -116,12 +116,12 @@ def judge(scene: Scene, seen: list[Sighting], forks: list[Fork], shapes: list[Mo
     )
 
 
-def _together(scene: Scene, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
+def _together(context: Context, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
     """Merge what is said of several instances of one class; the words are those of the one with most cases."""
     groups: dict[tuple[str, ...], list[Obstacle]] = {}
     for entry in obstacles:
         row = entry.row
-        kinds = sorted({scene.calls.types[m] or scene.calls.names[m] for m in entry.modules})
+        kinds = sorted({context.calls.types[m] or context.calls.names[m] for m in entry.modules})
         groups.setdefault((row.code, row.severity, row.where, *kinds), []).append(entry)
     out = []
     for (*_, kind), members in groups.items():
@@ -146,22 +146,22 @@ def _together(scene: Scene, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
     return out
 
 
-def _around(scene: Scene, modules: frozenset[int], calls: Ints) -> frozenset[int]:
+def _around(context: Context, modules: frozenset[int], calls: Ints) -> frozenset[int]:
     found = set(modules)
     above = calls
     while len(above):
-        above = np.unique(scene.calls.parent[above])
+        above = np.unique(context.calls.parent[above])
         above = above[above >= 0]
-        found.update(int(m) for m in np.unique(scene.calls.module[above]))
+        found.update(int(m) for m in np.unique(context.calls.module[above]))
     return frozenset(found)
 
 
-def _placed(scene: Scene, sighting: Sighting, frames: UserFrames) -> list[Obstacle]:
-    """Group the cases of a sighting by place; modules of one class count together."""
-    calls = scene.calls
-    places = scene.placement.of(sighting.track, sighting.when)
+def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> list[Obstacle]:
+    """Group the cases of a occurrence by place; modules of one class count together."""
+    calls = context.calls
+    places = context.placement.of(occurrence.track, occurrence.when)
     keep = (places.step >= 0) & (places.phase != Phase.LOADER)
-    if sighting.code in _ONLY_INSIDE:
+    if occurrence.code in _ONLY_INSIDE:
         keep &= (places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)
         keep &= places.call >= 0
     groups: dict[tuple[int, str], list[int]] = {}
@@ -179,30 +179,28 @@ def _placed(scene: Scene, sighting: Sighting, frames: UserFrames) -> list[Obstac
         inside = places.call[members]
         modules = frozenset(int(m) for m in np.unique(calls.module[inside[inside >= 0]])) if len(calls) else frozenset()
         steps = np.unique(places.step[members])
-        severity = sighting.severity or _severity(
-            scene, sighting, phase, leaf=bool(modules) and not modules & calls.parents
+        severity = occurrence.severity or _severity(
+            context, occurrence, phase, leaf=bool(modules) and not modules & calls.parents
         )
-        severity, often = _frequency(severity, steps, len(scene.steps), sighting.code)
+        severity, often = _frequency(severity, steps, len(context.steps), occurrence.code)
         first = members[0]
         names = sorted((calls.names[m] for m in modules), key=natural)
         row = ObstacleRow(
-            code=sighting.code,
+            code=occurrence.code,
             severity=severity,
-            module=name
-            if len(names) < 2 and not names
-            else names[0]
-            if len(names) == 1
-            else f"{name} ({len(names)} modules)",
+            module=f"{name} ({len(names)} modules)" if len(names) > 1 else next(iter(names), name),
             modules=names[:_MODULES_NAMED],
-            where=f"{_PHASE[phase]}, {sighting.label}",
+            where=f"{_PHASE[phase]}, {occurrence.label}",
             count=len(members),
-            per_step=len(members) / max(1, len(scene.steps)),
+            per_step=len(members) / max(1, len(context.steps)),
             steps=len(steps),
-            text=sighting.text + often,
-            fix=book.fix(sighting.code, scene.trace.family, scene.trace.mode),
-            python_line=frames.at(int(sighting.track[first]), int(sighting.when[first]), int(sighting.position[first])),
+            text=occurrence.text + often,
+            fix=codes.fix(occurrence.code, context.trace.family, context.trace.mode),
+            python_line=frames.at(
+                int(occurrence.track[first]), int(occurrence.when[first]), int(occurrence.position[first])
+            ),
         )
-        out.append(Obstacle(row, phase, modules, _around(scene, modules, np.unique(inside[inside >= 0]))))
+        out.append(Obstacle(row, phase, modules, _around(context, modules, np.unique(inside[inside >= 0]))))
     return out
 
 
@@ -210,12 +208,12 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
 
 
-def _severity(scene: Scene, sighting: Sighting, phase: Phase, *, leaf: bool) -> str:
+def _severity(context: Context, occurrence: Occurrence, phase: Phase, *, leaf: bool) -> str:
     """Judge by place: what lies in a module without smaller ones blocks it; everything else can be cut out."""
-    if sighting.code == "HP315" and "gloo" not in sighting.label:
-        lazy = book.machine(scene.trace.family, scene.trace.mode) == book.HPU_LAZY
+    if occurrence.code == "HP315" and "gloo" not in occurrence.label:
+        lazy = codes.machine(context.trace.family, context.trace.mode) == codes.HPU_LAZY
         return "cut" if lazy and phase != Phase.BETWEEN else "harmless"
-    if sighting.code == "HP310":
+    if occurrence.code == "HP310":
         return "cut"
     if phase == Phase.OPTIMIZER:
         return "blocker"
@@ -243,8 +241,8 @@ def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, 
 _READS = ("item", "_local_scalar_dense", "is_nonzero", "cpu", "to", "_to_copy", "copy_", "tolist")
 
 
-def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
-    calls = scene.calls
+def _fork(context: Context, fork: Fork, frames: UserFrames) -> Obstacle | None:
+    calls = context.calls
     if fork.module < 0 and fork.cause in ("first", "last"):
         return None
     module = calls.names[fork.module] if fork.module >= 0 else STEP
@@ -269,7 +267,7 @@ def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
     text = f"{after}{one} in {_many(fork.calls[0], what)}, {other} in {fork.calls[1]}"
     text += f", {_many(len(fork.calls) - 2, 'more path')}" if len(fork.calls) > 2 else ""
     position = fork.position
-    nesting = scene.links.nesting
+    nesting = context.links.nesting
     line = frames.at(int(nesting.track[position]), int(nesting.start[position]), position) if position >= 0 else None
     modules = frozenset({fork.module} if fork.module >= 0 else ())
     row = ObstacleRow(
@@ -279,14 +277,14 @@ def _fork(scene: Scene, fork: Fork, frames: UserFrames) -> Obstacle | None:
         modules=[calls.names[m] for m in modules],
         where="forward" if fork.module >= 0 else _PHASE[Phase.BETWEEN],
         count=away,
-        per_step=away / max(1, len(scene.steps)),
+        per_step=away / max(1, len(context.steps)),
         steps=len(fork.steps),
         text=f"{text}; {reason}",
-        fix=book.fix("HP309", scene.trace.family, scene.trace.mode),
+        fix=codes.fix("HP309", context.trace.family, context.trace.mode),
         python_line=line,
     )
     phase = Phase.FORWARD if modules else Phase.BETWEEN
-    return Obstacle(row, phase, modules, _around(scene, modules, mine))
+    return Obstacle(row, phase, modules, _around(context, modules, mine))
 
 
 # ----------------------------------------------------------------------------------------------------------------- shapes
@@ -315,14 +313,14 @@ def is_last_batch(entry: ModuleShapes) -> bool:
     )
 
 
-def topmost_varying(scene: Scene, shapes: list[ModuleShapes]) -> list[ModuleShapes]:
+def topmost_varying(context: Context, shapes: list[ModuleShapes]) -> list[ModuleShapes]:
     """Return the modules with changing shapes whose surrounding modules have constant ones."""
     varying = {e.module for e in shapes if e.keys and len(set(e.keys)) > 1}
     out = []
     for entry in shapes:
         if entry.module in varying:
-            parents = scene.calls.parent[entry.calls]
-            above = {int(m) for m in np.unique(scene.calls.module[parents[parents >= 0]])}
+            parents = context.calls.parent[entry.calls]
+            above = {int(m) for m in np.unique(context.calls.module[parents[parents >= 0]])}
             if not above & varying:
                 out.append(entry)
     return out
@@ -334,25 +332,24 @@ def graphs_needed(served: Coverage) -> tuple[int, bool]:
     return served.smallest(use_lfu=lfu), lfu
 
 
-def _shapes(scene: Scene, shapes: list[ModuleShapes]) -> list[Obstacle]:
+def _shapes(context: Context, shapes: list[ModuleShapes]) -> list[Obstacle]:
     varying = frozenset(e.module for e in shapes if e.keys and len(set(e.keys)) > 1)
-    out = [_changing(scene, e, e.keys, varying) for e in topmost_varying(scene, shapes) if e.keys]
+    out = [_changing(context, e, e.keys, varying) for e in topmost_varying(context, shapes) if e.keys]
     for entry in shapes:
         if entry.dtype_text:
-            fatal = scene.trace.family == "hpu"
+            severity = "blocker" if context.trace.family == "hpu" else "periodic"
             text = f"calls of one shape with data types {entry.dtype_text}"
-            out.append(
-                _shape_row(scene, entry, "HP321", "blocker" if fatal else "periodic", text, "", len(entry.calls))
-            )
+            out.append(_shape_row(context, entry, _ShapeCase("HP321", severity, text, len(entry.calls))))
     return out
 
 
-def _changing(scene: Scene, entry: ModuleShapes, keys: list[int], varying: frozenset[int]) -> Obstacle:
+def _changing(context: Context, entry: ModuleShapes, keys: list[int], varying: frozenset[int]) -> Obstacle:
     usual = most_frequent(keys)
     away = sum(k != usual for k in keys)
     if is_last_batch(entry) and entry.lengths is not None:
         sizes = f"{int(entry.lengths[keys.index(usual)])}, the last one {int(entry.lengths.min())}"
-        return _shape_row(scene, entry, "HP308", "periodic", f"batches of {sizes} ({entry.varying})", "", away, varying)
+        text = f"batches of {sizes} ({entry.varying})"
+        return _shape_row(context, entry, _ShapeCase("HP308", "periodic", text, away), varying)
     served = coverage(keys)
     graphs, lfu = graphs_needed(served)
     new = unseen(keys) or 0.0
@@ -364,37 +361,39 @@ def _changing(scene: Scene, entry: ModuleShapes, keys: list[int], varying: froze
     if len(lengths) > 3 and entry.lengths is not None and (buckets := suggest_buckets(entry.lengths)):
         hint += f" Buckets {', '.join(str(e) for e in buckets.edges)}."
     hopeless = graphs > MANY_GRAPHS or (new > MANY_UNSEEN and len(keys) >= 10) or (new > 0.8 and len(keys) >= 4)
-    return _shape_row(scene, entry, "HP307", "blocker" if hopeless else "periodic", text, hint, away, varying)
+    case = _ShapeCase("HP307", "blocker" if hopeless else "periodic", text, away, hint)
+    return _shape_row(context, entry, case, varying)
+
+
+class _ShapeCase(NamedTuple):
+    code: str
+    severity: str
+    text: str
+    away: int  # calls unlike the usual one
+    hint: str = ""  # numbers behind what to do about it
 
 
 def _shape_row(
-    scene: Scene,
-    entry: ModuleShapes,
-    code: str,
-    severity: str,
-    text: str,
-    hint: str,
-    away: int,
-    varying: frozenset[int] = frozenset(),
+    context: Context, entry: ModuleShapes, case: _ShapeCase, varying: frozenset[int] = frozenset()
 ) -> Obstacle:
     """Make a row; it concerns the modules around, and those of `varying` inside."""
-    calls = scene.calls
+    calls = context.calls
     modules = frozenset({entry.module})
     keys = entry.keys or []
     usual = most_frequent(keys)
     steps = np.unique(calls.step[entry.calls[[k != usual for k in keys]]])
     row = ObstacleRow(
-        code=code,
-        severity=severity,
+        code=case.code,
+        severity=case.severity,
         module=calls.names[entry.module],
         modules=[calls.names[entry.module]],
-        where=_PHASE[Phase.FORWARD] if calls.names[entry.module] != FORWARD else "forward",
-        count=away,
-        per_step=away / max(1, len(scene.steps)),
+        where=_PHASE[Phase.FORWARD],
+        count=case.away,
+        per_step=case.away / max(1, len(context.steps)),
         steps=int((steps >= 0).sum()),
-        text=text,
-        fix=book.fix(code, scene.trace.family, scene.trace.mode) + hint,
+        text=case.text,
+        fix=codes.fix(case.code, context.trace.family, context.trace.mode) + case.hint,
         python_line=None,
     )
     below = calls.inside(entry.module) & varying if varying else varying
-    return Obstacle(row, Phase.FORWARD, modules, _around(scene, modules, entry.calls) | below)
+    return Obstacle(row, Phase.FORWARD, modules, _around(context, modules, entry.calls) | below)

@@ -7,13 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.host_time import HostTime
-from hpuprof.analysis.links import Links
-from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
@@ -43,7 +39,7 @@ _NO_HOOK = re.compile(
 
 
 @dataclass(frozen=True, eq=False)
-class Sighting:
+class Occurrence:
     """One kind of obstacle with all its cases: track and instant of each (same shape), ns.
 
     `position`: operators in links.nesting, -1 where it is no operator. `severity` empty: decided by the place.
@@ -58,41 +54,30 @@ class Sighting:
     severity: str = ""
 
 
-class Scene:
+class Context:
     """A trace with everything that the searches share."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        steps: Steps,
-        links: Links,
-        roles: npt.NDArray[np.int8],
-        hosts: HostTime,
-        calls: ModuleCalls,
-        placement: Placement,
-        hits: OpHits,
-    ) -> None:
-        self.trace, self.steps, self.links, self.roles, self.hosts = trace, steps, links, roles, hosts
+    def __init__(self, view: RankView, calls: ModuleCalls, placement: Placement, hits: OpHits) -> None:
+        self.trace, self.steps, self.links, self.hosts = view.trace, view.steps, view.links, view.hosts
         self.calls, self.placement, self.hits = calls, placement, hits
-        host = trace.host
-        self.threads = thread_codes(trace)
-        role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
-        self.path = on_host_path(role)
+        host, links = view.trace.host, view.links
+        self.threads = thread_codes(view.trace)
+        self.path = view.on_path
         self.op_name = host.name[links.nesting.rows]
         self.stop = links.nesting.stop
         self.linked = bool((links.launch >= 0).any())
 
-    def operators(self, code: str, label: str, text: str, positions: Ints, severity: str = "") -> Sighting:
-        """Make a sighting of operators."""
+    def operators(self, code: str, label: str, text: str, positions: Ints, severity: str = "") -> Occurrence:
+        """Make a occurrence of operators."""
         nesting = self.links.nesting
-        return Sighting(code, label, text, nesting.track[positions], nesting.start[positions], positions, severity)
+        return Occurrence(code, label, text, nesting.track[positions], nesting.start[positions], positions, severity)
 
-    def rows(self, code: str, label: str, text: str, rows: Ints, severity: str = "") -> Sighting:
-        """Make a sighting of host rows."""
+    def rows(self, code: str, label: str, text: str, rows: Ints, severity: str = "") -> Occurrence:
+        """Make a occurrence of host rows."""
         host = self.trace.host
         track = host.track[rows]
         inner = self.links.nesting.innermost(self.placement.lane[track], host.start[rows])
-        return Sighting(code, label, text, track, host.start[rows], inner, severity)
+        return Occurrence(code, label, text, track, host.start[rows], inner, severity)
 
     def holding(self, rows: Mask) -> Mask:
         """Tell for each operator whether one of the host rows marked starts inside it, on its thread."""
@@ -106,91 +91,91 @@ class Scene:
         return found
 
 
-def sightings(scene: Scene, stream: Tokens) -> list[Sighting]:
+def find_occurrences(context: Context, stream: Tokens) -> list[Occurrence]:
     """Return everything that was seen."""
-    found: list[Sighting] = []
+    found: list[Occurrence] = []
     for search in (_operators, _calls, _random, _cpu_operators, _steps, _hooks):
-        found += [s for s in search(scene) if len(s.when)]
-    found += [s for s in _scalars(scene, stream) if len(s.when)]
+        found += [s for s in search(context) if len(s.when)]
+    found += [s for s in _scalars(context, stream) if len(s.when)]
     return found
 
 
-def _by_name(scene: Scene, positions: Ints) -> Iterator[tuple[str, Ints]]:
-    for code, places in members(scene.op_name[positions]):
-        yield scene.trace.names[code], positions[places]
+def _by_name(context: Context, positions: Ints) -> Iterator[tuple[str, Ints]]:
+    for code, places in members(context.op_name[positions]):
+        yield context.trace.names[code], positions[places]
 
 
-def _operators(scene: Scene) -> Iterator[Sighting]:
+def _operators(context: Context) -> Iterator[Occurrence]:
     """Yield operators that fit a rule; reads are told apart by whether they touched the device."""
-    trace, host, hits = scene.trace, scene.trace.host, scene.hits
+    trace, host, hits = context.trace, context.trace.host, context.hits
     for index, rule in enumerate(SHAPE_AND_READ_RULES):
         mine = hits.position[hits.rule == index]
         if not len(mine):
             continue
         if rule.code != "HP302":
-            for name, positions in _by_name(scene, mine):
-                yield scene.operators(rule.code, name, f"`{name}` {rule.what}", positions)
+            for name, positions in _by_name(context, mine):
+                yield context.operators(rule.code, name, f"`{name}` {rule.what}", positions)
             continue
         # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python, unless the device is asked.
-        above = scene.links.nesting.parent[mine]
+        above = context.links.nesting.parent[mine]
         aten = np.array([n.startswith("aten::") for n in trace.names])
-        unpacks = (above >= 0) & aten[scene.op_name[np.maximum(above, 0)]]
-        touches = scene.holding(
-            (host.activity == Activity.SYNC) | scene.hosts.copy_to_host
+        unpacks = (above >= 0) & aten[context.op_name[np.maximum(above, 0)]]
+        touches = context.holding(
+            (host.activity == Activity.SYNC) | context.hosts.copy_to_host
             | ((host.kind == HostKind.RUNTIME) & (host.activity == Activity.COPY_D2H))
         )  # fmt: skip
-        runtime = bool(((host.kind == HostKind.RUNTIME) & scene.path).any())
+        runtime = bool(((host.kind == HostKind.RUNTIME) & context.path).any())
         device = trace.family in ("cuda", "rocm", "xpu") and runtime and len(trace.device) > 0
         known = device or (trace.family == "hpu" and bool(touches[mine].any()))
         mine = mine[~unpacks | (touches[mine] & known)]
-        phase = scene.placement.of(scene.links.nesting.track[mine], scene.links.nesting.start[mine]).phase
+        phase = context.placement.of(context.links.nesting.track[mine], context.links.nesting.start[mine]).phase
         in_optimizer = phase == Phase.OPTIMIZER
         local = ~touches[mine] if known else in_optimizer
-        for name, positions in _by_name(scene, mine[~local]):
+        for name, positions in _by_name(context, mine[~local]):
             waits = (
                 "the host waits for the device" if known else "the host waits for it where the tensor lies on a device"
             )
-            yield scene.operators("HP302", name, f"`{name}` {rule.what}: {waits}", positions)
-        for name, positions in _by_name(scene, mine[local & in_optimizer]):
-            yield scene.operators("HP320", name, f"`{name}` reads a counter of the optimizer on the CPU", positions)
+            yield context.operators("HP302", name, f"`{name}` {rule.what}: {waits}", positions)
+        for name, positions in _by_name(context, mine[local & in_optimizer]):
+            yield context.operators("HP320", name, f"`{name}` reads a counter of the optimizer on the CPU", positions)
         inside = (phase == Phase.FORWARD) | (phase == Phase.BACKWARD)
-        for name, positions in _by_name(scene, mine[local & inside]):
+        for name, positions in _by_name(context, mine[local & inside]):
             text = f"`{name}` reads a CPU tensor: no wait, but a replay keeps the value of the capture"
-            yield scene.operators("HP302", name, text, positions, "harmless")
+            yield context.operators("HP302", name, text, positions, "harmless")
 
 
-def _covered(scene: Scene, rows: Ints) -> Mask:
+def _covered(context: Context, rows: Ints) -> Mask:
     """Tell which host rows start inside an operator that a rule has reported."""
-    nesting, hits = scene.links.nesting, scene.hits.position
+    nesting, hits = context.links.nesting, context.hits.position
     if not len(hits) or not len(rows):
         return np.zeros(len(rows), dtype=bool)
-    host = scene.trace.host
-    line = Timeline.of(scene.threads[nesting.track[hits]], nesting.start[hits], scene.trace.end_ns + 2)
-    _, at = line.ranges(scene.threads[host.track[rows]], host.start[rows], host.start[rows] + 1)
+    host = context.trace.host
+    line = Timeline.of(context.threads[nesting.track[hits]], nesting.start[hits], context.trace.end_ns + 2)
+    _, at = line.ranges(context.threads[host.track[rows]], host.start[rows], host.start[rows] + 1)
     last = hits[line.order[np.maximum(at - 1, 0)]]
     inside: Mask = (
         (at > 0)
-        & (scene.threads[nesting.track[last]] == scene.threads[host.track[rows]])
+        & (context.threads[nesting.track[last]] == context.threads[host.track[rows]])
         & (host.start[rows] < nesting.end[last])
     )
     return inside
 
 
-def _calls(scene: Scene) -> Iterator[Sighting]:
+def _calls(context: Context) -> Iterator[Occurrence]:
     """Yield runtime calls: reads and uploads by the operator around them, other waits, allocations, marks, collectives and their like."""
-    trace, host, hosts = scene.trace, scene.trace.host, scene.hosts
+    trace, host, hosts = context.trace, context.trace.host, context.hosts
     if not len(host):
         return
-    runtime = (host.kind == HostKind.RUNTIME) & scene.path
+    runtime = (host.kind == HostKind.RUNTIME) & context.path
     wait = runtime & (host.activity == Activity.SYNC)
-    back = scene.path & (hosts.copy_to_host | ((host.activity == Activity.COPY_D2H) & runtime))
-    up = scene.path & (
+    back = context.path & (hosts.copy_to_host | ((host.activity == Activity.COPY_D2H) & runtime))
+    up = context.path & (
         hosts.copy_to_device | ((host.activity == Activity.COPY_H2D) & (host.kind != HostKind.ANNOTATION))
     )
     rows = np.flatnonzero(wait | back | up)
-    rows = rows[~_covered(scene, rows)]
-    lane = scene.placement.lane[host.track[rows]]
-    inner = scene.links.nesting.innermost(lane, host.start[rows])
+    rows = rows[~_covered(context, rows)]
+    lane = context.placement.lane[host.track[rows]]
+    inner = context.links.nesting.innermost(lane, host.start[rows])
     # A copy and the wait behind it lie in one operator and are one obstacle: the copy says more.
     kinds = np.where(back[rows], 0, np.where(up[rows], 1, 2))
     order = np.lexsort((kinds, inner))
@@ -202,7 +187,7 @@ def _calls(scene: Scene) -> Iterator[Sighting]:
         ("HP303", "{} waits for the device"),
     )
     labels = [
-        trace.names[int(scene.op_name[i])] if i >= 0 and k < 2 else trace.names[int(host.name[r])]
+        trace.names[int(context.op_name[i])] if i >= 0 and k < 2 else trace.names[int(host.name[r])]
         for r, i, k in zip(rows.tolist(), inner.tolist(), kinds.tolist(), strict=True)
     ]
     found: dict[tuple[int, str], list[int]] = {}
@@ -210,19 +195,19 @@ def _calls(scene: Scene) -> Iterator[Sighting]:
         found.setdefault((kind, label), []).append(row)
     for (kind, label), mine in sorted(found.items()):
         code, text = words[kind]
-        yield scene.rows(code, label, text.format(f"`{label}`"), np.array(mine, dtype=np.int64))
-    yield from _named_rows(scene)
+        yield context.rows(code, label, text.format(f"`{label}`"), np.array(mine, dtype=np.int64))
+    yield from _named_rows(context)
 
 
-def _named_rows(scene: Scene) -> Iterator[Sighting]:
-    trace, host = scene.trace, scene.trace.host
+def _named_rows(context: Context) -> Iterator[Occurrence]:
+    trace, host = context.trace, context.trace.host
 
     def outermost(mask: Mask) -> Ints:
         rows = np.flatnonzero(mask)
-        order = rows[np.argsort(scene.threads[host.track[rows]], kind="stable")]
+        order = rows[np.argsort(context.threads[host.track[rows]], kind="stable")]
         span = trace.end_ns + 2
-        begin = scene.threads[host.track[order]] * span + host.start[order]
-        reach = np.maximum.accumulate(scene.threads[host.track[order]] * span + host.end[order])
+        begin = context.threads[host.track[order]] * span + host.start[order]
+        reach = np.maximum.accumulate(context.threads[host.track[order]] * span + host.end[order])
         keep = np.append([True], begin[1:] >= reach[:-1]) if len(order) else np.empty(0, dtype=bool)
         return np.sort(order[keep])
 
@@ -231,53 +216,55 @@ def _named_rows(scene: Scene) -> Iterator[Sighting]:
         mask &= host.kind != HostKind.PYTHON
         return mask
 
-    def each(code: str, rows: Ints, text: str, severity: str = "") -> Iterator[Sighting]:
+    def each(code: str, rows: Ints, text: str, severity: str = "") -> Iterator[Occurrence]:
         for name, places in members(host.name[rows]):
             label = trace.names[name]
-            yield scene.rows(code, label, text.format(f"`{label}`"), rows[places], severity)
+            yield context.rows(code, label, text.format(f"`{label}`"), rows[places], severity)
 
-    alloc = outermost(scene.path & (host.activity == Activity.ALLOC) & (host.kind == HostKind.RUNTIME))
+    alloc = outermost(context.path & (host.activity == Activity.ALLOC) & (host.kind == HostKind.RUNTIME))
     yield from each("HP305", alloc, "{} inside a step", "harmless")
     if trace.family == "hpu":
-        yield from each("HP310", outermost(scene.path & matching(_MARK_STEP)), "{}: the accumulated graph ends here")
+        yield from each("HP310", outermost(context.path & matching(_MARK_STEP)), "{}: the accumulated graph ends here")
         yield from each("HP312", outermost(matching(_FALLBACK)), "{}: the device has no kernel for it")
-    collective = scene.path & (host.activity == Activity.COLLECTIVE)
+    collective = context.path & (host.activity == Activity.COLLECTIVE)
     yield from each("HP315", outermost(collective), "{}")
     yield from each("HP311", outermost(host.activity == Activity.COMPILE), "{} inside a step", "periodic")
     yield from each("HP318", outermost(matching(_SCALER)), "{}: a GradScaler is in use", "cut")
-    again = scene.calls.nesting.rows[scene.calls.recompute]
+    again = context.calls.nesting.rows[context.calls.recompute]
     if len(again):
-        names = sorted({scene.calls.names[int(m)] for m in scene.calls.module[scene.calls.recompute]})
+        names = sorted({context.calls.names[int(m)] for m in context.calls.module[context.calls.recompute]})
         shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-        yield scene.rows("HP317", "checkpoint", f"backward runs {shown} again", again, "cut")
+        yield context.rows("HP317", "checkpoint", f"backward runs {shown} again", again, "cut")
 
 
-def _random(scene: Scene) -> Iterator[Sighting]:
+def _random(context: Context) -> Iterator[Occurrence]:
     found = (
-        np.flatnonzero(named(scene.trace, RANDOM)[scene.op_name]) if len(scene.op_name) else np.empty(0, dtype=np.int64)
+        np.flatnonzero(named(context.trace, RANDOM)[context.op_name])
+        if len(context.op_name)
+        else np.empty(0, dtype=np.int64)
     )
     if len(found):
-        reach = np.maximum.accumulate(scene.stop[found])
+        reach = np.maximum.accumulate(context.stop[found])
         found = found[np.append([True], found[1:] >= reach[:-1])]
-    places = scene.placement.of(scene.links.nesting.track[found], scene.links.nesting.start[found])
+    places = context.placement.of(context.links.nesting.track[found], context.links.nesting.start[found])
     found = found[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
-    for name, positions in _by_name(scene, found):
-        yield scene.operators("HP314", name, f"`{name}` draws random numbers", positions, "harmless")
+    for name, positions in _by_name(context, found):
+        yield context.operators("HP314", name, f"`{name}` draws random numbers", positions, "harmless")
 
 
-def _cpu_operators(scene: Scene) -> Iterator[Sighting]:
+def _cpu_operators(context: Context) -> Iterator[Occurrence]:
     """Yield compute operators that launched nothing though nearly everything else in the trace did."""
-    trace, links = scene.trace, scene.links
+    trace, links = context.trace, context.links
     nesting = links.nesting
-    if trace.family not in ("cuda", "rocm", "xpu") or not scene.linked or not trace.shapes:
+    if trace.family not in ("cuda", "rocm", "xpu") or not context.linked or not trace.shapes:
         return
     if np.mean(links.launch >= 0) < 0.8:
         return
-    launches = scene.holding(
+    launches = context.holding(
         np.isin(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.COPY))
         & (trace.host.kind == HostKind.RUNTIME)
     )
-    compute = np.array([bool(_COMPUTE.match(n)) for n in trace.names])[scene.op_name]
+    compute = np.array([bool(_COMPUTE.match(n)) for n in trace.names])[context.op_name]
     leaf = np.ones(len(nesting.rows), dtype=bool)
     inner = compute & (nesting.parent >= 0)
     leaf[nesting.parent[inner]] = False
@@ -292,23 +279,23 @@ def _cpu_operators(scene: Scene) -> Iterator[Sighting]:
         for s in np.unique(shape[rows]).tolist()
     }
     rows = rows[[sized[s] for s in shape[rows].tolist()]]
-    places = scene.placement.of(nesting.track[rows], nesting.start[rows])
+    places = context.placement.of(nesting.track[rows], nesting.start[rows])
     rows = rows[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
-    for name, positions in _by_name(scene, rows):
-        yield scene.operators("HP306", name, f"`{name}` ran on the CPU: it launched nothing on the device", positions)
+    for name, positions in _by_name(context, rows):
+        yield context.operators("HP306", name, f"`{name}` ran on the CPU: it launched nothing on the device", positions)
 
 
-def _steps(scene: Scene) -> Iterator[Sighting]:
+def _steps(context: Context) -> Iterator[Occurrence]:
     """Yield gradient accumulation: steps that went backward and left the optimizer out, or several backwards in one step."""
-    trace, steps, host = scene.trace, scene.steps, scene.trace.host
+    trace, steps, host = context.trace, context.steps, context.trace.host
     if not len(host) or len(steps) < 2:
         return
     optimizer = np.array([bool(_OPTIMIZER_STEP.match(n)) for n in trace.names])[host.name]
-    optimizer &= (host.kind == HostKind.ANNOTATION) & scene.path
-    nesting = scene.links.nesting
-    nodes = scene.calls.nodes.position
-    at = scene.placement.of(host.track[optimizer], host.start[optimizer]).step
-    back = scene.placement.of(nesting.track[nodes], nesting.start[nodes]).step
+    optimizer &= (host.kind == HostKind.ANNOTATION) & context.path
+    nesting = context.links.nesting
+    nodes = context.calls.nodes.position
+    at = context.placement.of(host.track[optimizer], host.start[optimizer]).step
+    back = context.placement.of(nesting.track[nodes], nesting.start[nodes]).step
     stepped = np.bincount(at[at >= 0], minlength=len(steps)) > 0
     went = np.bincount(back[back >= 0], minlength=len(steps)) > 0
     without = np.flatnonzero(went & ~stepped)
@@ -320,12 +307,12 @@ def _steps(scene: Scene) -> Iterator[Sighting]:
     begun, first = np.unique(back, return_index=True)
     each = nodes[first[np.searchsorted(begun, without)]]
     text = f"{len(without)} of {int(went.sum())} steps went backward without an optimizer step"
-    yield scene.operators("HP316", "optimizer", text, each, "periodic")
+    yield context.operators("HP316", "optimizer", text, each, "periodic")
 
 
-def _scalars(scene: Scene, stream: Tokens) -> Iterator[Sighting]:
+def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
     """Yield numbers that differ between calls (or steps, or optimizer steps) that ran the same operators."""
-    trace, links, calls = scene.trace, scene.links, scene.calls
+    trace, links, calls = context.trace, context.links, context.calls
     if not any(d.values for d in trace.details):
         return
     detail = trace.host.detail[links.nesting.rows].astype(np.int64)
@@ -341,9 +328,9 @@ def _scalars(scene: Scene, stream: Tokens) -> Iterator[Sighting]:
         if owner < len(calls) and calls.recompute[owner]:
             continue
         groups.setdefault((module, stream.token[here].tobytes()), []).append(positions[positions >= 0])
-    for positions in _optimizer_steps(scene):
-        groups.setdefault(("optimizer", scene.op_name[positions].tobytes()), []).append(positions)
-    dynamic = scene.hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in scene.hits.rule.tolist()]]
+    for positions in _optimizer_steps(context):
+        groups.setdefault(("optimizer", context.op_name[positions].tobytes()), []).append(positions)
+    dynamic = context.hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in context.hits.rule.tolist()]]
     # Taking the next batch out of a tensor happens before the graph: its index may change.
     batching = named(trace, _BATCHING)
     found: dict[tuple[str, str], list[int]] = {}
@@ -355,28 +342,28 @@ def _scalars(scene: Scene, stream: Tokens) -> Iterator[Sighting]:
         given, dims = code[table], shape[table]
         changes = (given != given[0]).any(axis=0) & (given >= 0).all(axis=0) & (dims == dims[0]).all(axis=0)
         if whose == -1:
-            changes &= ~batching[scene.op_name[table[0]]]
+            changes &= ~batching[context.op_name[table[0]]]
         cut = np.flatnonzero(np.isin(table[0], dynamic))
         if len(cut):
             changes[cut[0] :] = False
         for column in np.flatnonzero(changes).tolist():
             told = _changing_scalar(trace, detail[table[:, column]])
             if told:
-                name = trace.names[int(scene.op_name[table[0, column]])]
+                name = trace.names[int(context.op_name[table[0, column]])]
                 found.setdefault((name, told), []).extend(table[:, column].tolist())
     merged: dict[str, tuple[str, list[int]]] = {}
     for (name, told), rows in found.items():
         merged.setdefault(name, (told, []))[1].extend(rows)
     for name, (told, rows) in sorted(merged.items()):
         text = f"`{name}` got another number in other steps ({told})"
-        yield scene.operators("HP313", name, text, np.array(sorted(rows), dtype=np.int64))
+        yield context.operators("HP313", name, text, np.array(sorted(rows), dtype=np.int64))
 
 
-def _optimizer_steps(scene: Scene) -> Iterator[Ints]:
+def _optimizer_steps(context: Context) -> Iterator[Ints]:
     """Yield the outermost operators of each optimizer step."""
-    nesting = scene.links.nesting
+    nesting = context.links.nesting
     rows = np.flatnonzero(nesting.parent < 0)
-    places = scene.placement.of(nesting.track[rows], nesting.start[rows])
+    places = context.placement.of(nesting.track[rows], nesting.start[rows])
     mine = (places.phase == Phase.OPTIMIZER) & (places.step >= 0)
     rows, step = rows[mine], places.step[mine]
     for _, inside in members(step):
@@ -404,11 +391,13 @@ def _short(value: str) -> str:
         return value[:20]
 
 
-def _hooks(scene: Scene) -> Iterator[Sighting]:
+def _hooks(context: Context) -> Iterator[Occurrence]:
     """Yield functions that a module's call ran besides its forward, where python frames were recorded."""
-    trace, host = scene.trace, scene.trace.host
+    trace, host = context.trace, context.trace.host
     frames = (
-        np.flatnonzero(host.kind == HostKind.PYTHON) if scene.calls.source == "python" else np.empty(0, dtype=np.int64)
+        np.flatnonzero(host.kind == HostKind.PYTHON)
+        if context.calls.source == "python"
+        else np.empty(0, dtype=np.int64)
     )
     if not len(frames):
         return
@@ -422,4 +411,4 @@ def _hooks(scene: Scene) -> Iterator[Sighting]:
     rows = frames[hooks]
     for name, places in members(host.name[rows]):
         label = trace.names[name]
-        yield scene.rows("HP322", label, f"hook {label}", rows[places], "periodic")
+        yield context.rows("HP322", label, f"hook {label}", rows[places], "periodic")

@@ -9,13 +9,11 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.links import Links
-from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.modules import OPTIMIZING, ModuleCalls, loading, step_of
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.model.trace import Trace
 
 
 class Phase(IntEnum):
@@ -40,13 +38,11 @@ class Places:
 class Placement:
     """Knows the windows of one trace; `of` places instants on host threads."""
 
-    def __init__(
-        self, trace: Trace, steps: Steps, links: Links, roles: npt.NDArray[np.int8], calls: ModuleCalls
-    ) -> None:
-        host, nesting = trace.host, links.nesting
-        self.trace, self.steps, self.calls = trace, steps, calls
+    def __init__(self, view: RankView, calls: ModuleCalls) -> None:
+        trace, host, nesting = view.trace, view.trace.host, view.links.nesting
+        self.steps, self.calls = view.steps, calls
         self._span = trace.end_ns + 2
-        main = roles[host.track] == Role.MAIN if len(host) else np.empty(0, dtype=bool)
+        main = view.host_roles == Role.MAIN
 
         def when(*activities: Activity) -> Intervals:
             rows = main & np.isin(host.activity, activities) & (host.kind != HostKind.RUNTIME)
@@ -59,7 +55,7 @@ class Placement:
 
         closure = when(Activity.CLOSURE)
         self.optimizer = subtract(union_of(when(Activity.OPTIMIZER), called(OPTIMIZING)), closure)
-        self.loader = loading(trace, roles)
+        self.loader = loading(view)
         # Rows of one OS thread lie on several tracks (bridge rows); modules and operators lie on one of them.
         carriers = np.unique(nesting.track) if len(nesting.rows) else np.empty(0, dtype=np.int32)
         by_thread = {trace.tracks[t].runs_on: t for t in carriers.tolist()}

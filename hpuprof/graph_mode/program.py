@@ -24,6 +24,7 @@ from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
@@ -114,10 +115,9 @@ class Program:
         return out
 
 
-def build_program(
-    trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, links: Links, hosts: HostTime
-) -> Program | None:
+def build_program(view: RankView) -> Program | None:
     """Compact the used steps of a trace; None when no device row of them is linked to a launch."""
+    trace, steps, links, hosts = view.trace, view.steps, view.links, view.hosts
     host, device = trace.host, trace.device
     real = device.kind != DeviceKind.MARKER
     if not real.any() or not len(host):
@@ -126,7 +126,7 @@ def build_program(
     share = max(float(linked.sum() / real.sum()), _found(trace, links, steps, linked))
     if share < 0.5:
         return None
-    path, other = _path(trace, roles, links)
+    path, other = _path(trace, view.roles, links)
     windows = _choose_steps(steps, hosts, host.start[links.launch[linked]], device.start[linked])
     if not len(windows):
         return None
@@ -158,8 +158,8 @@ def build_program(
     upload = ~marker & (hosts.copy_to_device[safe] | (activity == Activity.COPY_H2D))
     pins = _pin(rows, begin, end, low, _stream_waits(trace, path))
     blocking = synchronous(trace, links)
-    program = _waits(trace, hosts, rows, pins, row, begin, end, activity, marker, blocking=blocking)
-    waits, useful, tail, targets, queued = program
+    columns = _Calls(row, begin, end, activity, marker)
+    waits, useful, tail, targets, queued = _waits(trace, hosts, rows, pins.typical_latency, columns, blocking=blocking)
     return Program(
         step=step,
         begin=begin,
@@ -218,8 +218,8 @@ def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask
     launches = np.bincount(trace.host.track[links.launch[links.launch >= 0]], minlength=len(roles))
     total = max(1, int(launches.sum()))
     path |= launches > OTHER_THREAD_SHARE * total
-    beside = path & (roles != Role.MAIN) & (roles != Role.AUTOGRAD)
-    return path, float(launches[beside].sum() / total)
+    further = path & (roles != Role.MAIN) & (roles != Role.AUTOGRAD)
+    return path, float(launches[further].sum() / total)
 
 
 def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:
@@ -347,7 +347,7 @@ class _Pins:
     unexplained: float
 
 
-def named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+def rows_named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
     """Tell which host rows have a name that matches."""
     found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
     rows: Mask = found[trace.host.name]
@@ -357,7 +357,7 @@ def named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
 def _stream_waits(trace: Trace, path: Mask) -> Ints:
     """Return when a lane was told to wait for another one, sorted."""
     host = trace.host
-    return np.sort(host.start[named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track]])
+    return np.sort(host.start[rows_named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track]])
 
 
 def _told_edges(rows: _Rows, begin: Ints, told: Ints) -> tuple[Ints, Ints]:
@@ -470,23 +470,25 @@ def _other_lanes(rows: _Rows, late: Ints, start: Ints) -> tuple[Ints, Floats]:
     return best, (start[late] - best_end).astype(np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class _Calls:
+    """The program's calls and markers, as in `Program`; columns of shape `(calls,)`."""
+
+    row: Ints
+    begin: Ints
+    end: Ints
+    activity: Ints
+    marker: Mask
+
+
 def _waits(
-    trace: Trace,
-    hosts: HostTime,
-    rows: _Rows,
-    pins: _Pins,
-    row: Ints,
-    begin: Ints,
-    end: Ints,
-    activity: Ints,
-    marker: Mask,
-    *,
-    blocking: bool,
+    trace: Trace, hosts: HostTime, rows: _Rows, typical_latency: float, of: _Calls, *, blocking: bool
 ) -> tuple[Mask, Floats, Floats, dict[int, list[int]], dict[int, int]]:
     """Find which rows each synchronising call waited for, and what the call costs when there is nothing to wait for.
 
     Last comes which row made room in the launch queue for each launch that found it full.
     """
+    row, begin, end, activity, marker = of.row, of.begin, of.end, of.activity, of.marker
     dur = (end - begin).astype(np.float64)
     useful = dur.copy()
     safe = np.maximum(row, 0)
@@ -545,7 +547,7 @@ def _waits(
     if blocking:
         for i in np.flatnonzero(~waits & ~marker & (stop > first)).tolist():
             longest = float(ends[first[i] : stop[i]].max() - begin[i])
-            useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - pins.typical_latency))
+            useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - typical_latency))
     return waits, useful, tail, targets, queued
 
 

@@ -6,17 +6,20 @@ The main path waits where the trace shows it waiting, and before each flush for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from hpuprof.graph_mode.collective_skeleton import choose_step, reduce_step, shortest_over_steps
-from hpuprof.graph_mode.predict import less_profiling
 from hpuprof.graph_mode.recipes import Kind, RecipeProgram
+from hpuprof.graph_mode.regions import Region
+from hpuprof.graph_mode.step_model import CapturedStep
+from hpuprof.graph_mode.uncertainty import Drawn, less_profiling
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
-from hpuprof.model.prediction import Rhythm
+from hpuprof.model.prediction import CollectiveSkeleton
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Job:
     dur: float
     latency: float
     gap: float
-    talks: float = 0.0  # collectives behind it, which no graph changes
+    collectives_ns: float = 0.0  # collectives behind it, which no graph changes
     captured: bool = False
 
 
@@ -49,7 +52,7 @@ class Action:
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class RecipeSchedule:
     """The main path's actions over all steps, and what a region captured in them, per step."""
 
     actions: list[Action]
@@ -65,10 +68,65 @@ class Costs:
     replay: Floats
     flush: Floats
     scale: Floats
-    beside: bool = False
+    asynchronous: bool = False
+
+    @classmethod
+    def of(cls, drawn: Drawn) -> Costs:
+        """Take the constants that recipes know of what was drawn."""
+        return cls(drawn.constant("replay", 1), drawn.constant("input_copy", 5), drawn.constant("kernel_scale", 4))
+
+    def median(self) -> Costs:
+        """Return one sample, the median of each."""
+        replay, flush, scale = (np.median(values, keepdims=True) for values in (self.replay, self.flush, self.scale))
+        return Costs(replay, flush, scale, self.asynchronous)
 
 
-def line(
+class Captured(Protocol):
+    """A step with a region captured, per step; `overhead`: see `uncertainty.GRID`."""
+
+    @property
+    def launches(self) -> float:
+        """Return the launches in its graphs."""
+
+    @property
+    def graphs(self) -> float:
+        """Return how many graphs it launches."""
+
+    @property
+    def split(self) -> float:
+        """Return the recipes that it covers in part."""
+
+    def times(self, overhead: Floats, costs: Costs, outside: Floats) -> Floats:
+        """Return step times, shape `(samples, steps)`, ns."""
+
+    def skeleton(self, overhead: Floats, costs: Costs) -> CollectiveSkeleton | None:
+        """Return the step reduced to its collectives, where it knows them."""
+
+    def host_ns(self, overhead: Floats, outside: Floats, percentile: float = 50) -> float:
+        """Return the host work that stays, a percentile of the samples [ns]."""
+
+
+def captured_steps(done: Captured, region: Region, drawn: Drawn, *, lazy: bool) -> Iterator[CapturedStep]:
+    """Yield the step with replays on the caller's thread and, in lazy mode, asynchronous ones on the launch thread."""
+    zero = np.zeros(1)
+    for asynchronous in (False, True) if lazy else (False,):
+        costs = replace(Costs.of(drawn), asynchronous=asynchronous)
+        middle = costs.median()
+        yield CapturedStep(
+            times=done.times(drawn.overhead, costs, drawn.outside),
+            uncorrected_ns=float(done.times(zero, replace(middle, scale=np.ones(1)), zero).mean()),
+            host_outside_ns=done.host_ns(drawn.overhead, drawn.outside),
+            host_outside_low_ns=done.host_ns(drawn.overhead, drawn.outside, 5),
+            launches=done.launches,
+            graphs=done.graphs,
+            inputs=float(region.inputs),
+            skeleton=done.skeleton(np.median(drawn.overhead, keepdims=True), middle),
+            split=done.split,
+            asynchronous=asynchronous,
+        )
+
+
+def schedule_recipes(
     program: RecipeProgram,
     windows: Intervals = EMPTY,
     *,
@@ -76,7 +134,7 @@ def line(
     drop: bool = False,
     inputs: bool = True,
     launch_cost: float = 0.0,
-) -> Line:
+) -> RecipeSchedule:
     """Return the steps with the host windows captured; none: as recorded.
 
     Operators that accumulate inside belong to a graph: one for each run of them that no other operator and no wait interrupts, and no
@@ -168,7 +226,7 @@ def line(
                 )
             )
     whole = {(p[2], p[0]) for p in parts if p[0] >= 0 and p[4] - p[3] < 1.0 - 1e-9}
-    return Line(
+    return RecipeSchedule(
         out,
         launches=float((piece >= 0).sum()) / program.steps,
         graphs=graphs / program.steps,
@@ -232,7 +290,7 @@ def _jobs(program: RecipeProgram, part: _Part, *, captured: bool = False) -> lis
                 dur,
                 program.typical_latency if captured or not whole else float(program.latency[recipe]),
                 float(program.gap[recipe]) if whole else program.typical_gap,
-                float(program.talks[recipe]) if high == 1.0 else 0.0,
+                float(program.collectives_ns[recipe]) if high == 1.0 else 0.0,
                 captured,
             )
         )
@@ -270,14 +328,14 @@ def _flush_law(program: RecipeProgram) -> tuple[float, float]:
     return fixed, max(slope, 1e-3)
 
 
-def work_of(actions: list[Action], place: Floats, extra: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+def work_of(actions: list[Action], overhead: Floats, extra: Floats | None = None) -> tuple[Floats, Floats, Floats]:
     """Return host work before and inside each action, and what the launch thread takes, without the profiler's cost.
 
-    Shapes `(samples, actions)`, ns; `place` as in `predict.fit_place`, `extra` a factor on the main path's work.
+    Shapes `(samples, actions)`, ns; `overhead`: see `uncertainty.GRID`, `extra` a factor on the main path's work.
     """
 
     def corrected(work: list[float], cost: list[float]) -> Floats:
-        return less_profiling(np.array(work), np.array(cost), place)
+        return less_profiling(np.array(work), np.array(cost), overhead)
 
     more = 1.0 if extra is None else extra[:, None]
     before = corrected([a.before for a in actions], [a.before_cost for a in actions]) * more
@@ -292,13 +350,13 @@ def play(
     costs: Costs | None = None,
     *,
     repeats: int = 1,
-    talks: Mapping[int, Floats] | None = None,
+    collectives_ns: Mapping[int, Floats] | None = None,
     ends: dict[int, Floats] | None = None,
 ) -> Floats:
     """Return when each step was complete, shape `(samples, repeats * steps)`, ns: host at its end, recipes handed over done.
 
-    `talks`: in the last repetition, how long the collectives behind some recipes take, shape `(samples,)` each, ns; `ends`: filled
-    with when each recipe ended in that repetition, its collectives included.
+    `collectives_ns`: in the last repetition, how long the collectives behind some recipes take, shape `(samples,)`
+    each; `ends`: filled with when each recipe ended in that repetition, its collectives included.
     """
     before, after, launch = work
     count = len(before)
@@ -313,13 +371,13 @@ def play(
         nonlocal device
         for job in jobs:
             dur = job.dur * costs.scale if costs is not None and job.captured else job.dur
-            talking = changed.get(job.recipe, job.talks) if job.talks else 0.0
-            device = np.maximum(ready + job.latency, device + job.gap) + dur + talking
+            behind = changed.get(job.recipe, job.collectives_ns) if job.collectives_ns else 0.0
+            device = np.maximum(ready + job.latency, device + job.gap) + dur + behind
             ends[job.recipe] = device
 
     for repetition in range(repeats):
-        if talks is not None and repetition == repeats - 1:
-            changed = talks
+        if collectives_ns is not None and repetition == repeats - 1:
+            changed = collectives_ns
         for i, action in enumerate(actions):
             now = now + before[:, i]
             if action.kind == Kind.FLUSH:
@@ -339,7 +397,7 @@ def play(
                     sent = sent + costs.replay
                     run((job,), sent)
                 thread = sent
-                if not costs.beside:
+                if not costs.asynchronous:
                     now = sent
             elif action.kind == Kind.JOIN:
                 now = np.maximum(now, thread) + action.tail
@@ -351,21 +409,21 @@ def play(
     return np.stack(done, axis=1)
 
 
-def find_rhythm(
-    program: RecipeProgram, of: Line, place: Floats, costs: Costs | None = None, *, host: bool = True
-) -> Rhythm | None:
+def find_skeleton(
+    program: RecipeProgram, of: RecipeSchedule, overhead: Floats, costs: Costs | None = None, *, host: bool = True
+) -> CollectiveSkeleton | None:
     """Reduce one step to its collectives, those between two recipes taken as one; None when it has none or too many.
 
-    `place` and `costs` hold one sample; `host=False` leaves out all host work.
+    `overhead` and `costs` hold one sample; `host=False` leaves out all host work.
     """
-    talking = np.flatnonzero(program.talks > 0)
+    followed = np.flatnonzero(program.collectives_ns > 0)
     acts = program.actions
     given = np.flatnonzero(acts.stop > acts.first)
-    step = acts.step[given[np.searchsorted(acts.first[given], talking, side="right") - 1]] if len(given) else talking
-    which, nodes = choose_step(talking, step, program.steps)
+    step = acts.step[given[np.searchsorted(acts.first[given], followed, side="right") - 1]] if len(given) else followed
+    which, nodes = choose_step(followed, step, program.steps)
     if not len(nodes):
         return None
-    work = work_of(of.actions, place)
+    work = work_of(of.actions, overhead)
     if not host:
         work = (np.zeros_like(work[0]), np.zeros_like(work[1]), np.zeros_like(work[2]))
 
@@ -379,12 +437,14 @@ def find_rhythm(
             (before, after, launch),
             costs,
             repeats=2,
-            talks={int(recipe): durations[:, i] for i, recipe in enumerate(nodes)},
+            collectives_ns={int(recipe): durations[:, i] for i, recipe in enumerate(nodes)},
             ends=ends,
         )
         column = np.stack([ends[int(recipe)] for recipe in nodes], axis=1)
         return done[:, program.steps + which - 1], column, done[:, program.steps + which]
 
-    least = np.zeros(len(program.talks))
-    least[talking] = shortest_over_steps(program.talks[talking], step, program.steps)
-    return reduce_step(run, program.talks[nodes], least[nodes], np.arange(len(nodes)), len(program.talks))
+    least = np.zeros(len(program.collectives_ns))
+    least[followed] = shortest_over_steps(program.collectives_ns[followed], step, program.steps)
+    return reduce_step(
+        run, program.collectives_ns[nodes], least[nodes], np.arange(len(nodes)), len(program.collectives_ns)
+    )

@@ -1,7 +1,7 @@
 """The used steps of a trace whose recipes can be matched: what the main path did, which recipes it handed over, what they took.
 
-Lazy mode is a queue of three stages in tandem. The main path accumulates operators and flushes them (`mark_step`), the launch thread
-enqueues the recipe, the device runs it; each stage is first in, first out. Device rows carry a recipe's id and host rows do not, so
+Lazy mode is a queue of three stages in a row. The main path accumulates operators and flushes them (`mark_step`), the
+launch thread enqueues the recipe, the device runs it; each stage is first in, first out. Device rows carry a recipe's id and host rows do not, so
 the k-th launch is matched to the k-th activation (`activations.py`), and a launch to the last flush that ended before it
 began: the bridge keeps one launch pending at most (`JoinPendingLaunchThread`, bridge 1.19), so no other flush lies between.
 """
@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host_time import HostTime
-from hpuprof.analysis.links import Links, launch_calls, outermost
-from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.links import launch_calls, outermost
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.program import neighbours
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
@@ -76,7 +74,8 @@ class RecipeProgram:
 
     Columns of recipes have shape `(recipes,)`, in order of launch: `launch` is what the launch thread took [ns], hand-over
     included and waiting for a full queue left out; `launch_rows` profiler rows in it; the recipe starts at
-    max(launched + latency, end of the recipe before + gap) and takes `dur` + `talks`. `starts` are the starts of a recipe's rows relative to its own, then `dur`.
+    max(launched + latency, end of the recipe before + gap) and takes `dur` + `collectives_ns`. `starts` are the starts
+    of a recipe's rows relative to its own, then `dur`.
     """
 
     low: Ints
@@ -87,7 +86,7 @@ class RecipeProgram:
     latency: Floats
     gap: Floats
     dur: Floats
-    talks: Floats  # collectives between it and the recipe after it
+    collectives_ns: Floats  # collectives between it and the recipe after it
     end: Ints  # on the trace's clock
     starts: list[Floats]
     typical_latency: float
@@ -120,24 +119,17 @@ class RecipeProgram:
         return float(max(self.end[acts.stop[a] - 1] - shift[acts.step[a]] for a in given.tolist()))
 
 
-def build_recipes(
-    trace: Trace,
-    roles: npt.NDArray[np.int8],
-    steps: Steps,
-    links: Links,
-    hosts: HostTime,
-    costs: dict[HostKind, float],
-) -> RecipeProgram | None:
+def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram | None:
     """Match the recipes of the used steps; None when one of them stays without its launch or its device work.
 
     `costs`: what profiling is believed to cost per row of each kind [ns].
     """
+    trace, steps, hosts = view.trace, view.steps, view.hosts
     host = trace.host
     calls = launch_calls(trace)
     if not len(calls) or not steps.used.any():
         return None
-    role = roles[host.track]
-    path = on_host_path(role)
+    path = view.on_path
     on_path = path[calls]
     builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))
     launching = union(host.start[calls[~on_path]], host.end[calls[~on_path]])
@@ -149,22 +141,22 @@ def build_recipes(
     # A flush that launches by itself hands nothing over.
     builds = builds[measure(own, host.start[builds], host.end[builds]) == 0]
     work = work_activations(trace)
-    talks = _collectives(trace, work)
-    done = replace(work, end=work.end + talks[0])  # with the collectives that follow
-    found = _match(trace, calls, on_path, builds, work)
-    if found is None:
+    until_over, busy = _collectives(trace, work)
+    done = replace(work, end=work.end + until_over)  # with the collectives that follow
+    launches = _match(trace, calls, on_path, builds, work)
+    if launches is None:
         return None
-    source, activation = found
-    actions, order = _actions(trace, hosts, calls, on_path, builds, source, activation, done, low, high)
+    activation = launches.activation
+    actions, order = _actions(trace, hosts, launches, done, Intervals(low, high))
     if actions is None or not len(order):
         return None
-    pins = _pin(host.end[calls], activation, done, order)
-    launch, launch_rows = _launch_thread(trace, calls, on_path, builds, source, activation, work)
+    latency, gap, typical_latency, typical_gap, unexplained, early = _pin(host.end[calls], activation, done, order)
+    launch, launch_rows = _launch_thread(trace, launches, work)
     threaded = np.flatnonzero(~on_path)
     before = threaded[host.start[calls[threaded]] < low[0]]
     first = int(order[0])
     earlier = done.end[: activation[first]]
-    op_start, op_action, op_name = _operators(trace, links, path, actions, low, high)
+    op_start, op_action, op_name = _operators(view, actions, low, high)
     if _mixed(actions, op_action, op_name, _recipe_ids(trace, work)[activation[order]]) > MAX_MIXED:
         return None
     return RecipeProgram(
@@ -173,19 +165,19 @@ def build_recipes(
         actions=actions,
         launch=launch[order],
         launch_rows=launch_rows[order],
-        latency=pins[0],
-        gap=pins[1],
+        latency=latency,
+        gap=gap,
         dur=(work.end - work.start)[activation[order]].astype(np.float64),
-        talks=np.where(np.append(pins[5][1:], True), talks[1][activation[order]], talks[0][activation[order]]),
+        collectives_ns=np.where(np.append(early[1:], True), busy[activation[order]], until_over[activation[order]]),
         starts=_row_starts(trace, work, activation[order]),
-        typical_latency=pins[2],
-        typical_gap=pins[3],
+        typical_latency=typical_latency,
+        typical_gap=typical_gap,
         op_start=op_start,
         op_action=op_action,
         rows=_profiler_rows(trace, path, hosts, costs),
         thread_backlog=float(host.end[calls[before]].max() - low[0]) if len(before) else -1e12,
         device_backlog=float(earlier.max() - low[0]) if len(earlier) else -1e12,
-        unexplained=pins[4] / float((high - low).sum()),
+        unexplained=unexplained / float((high - low).sum()),
         threaded=bool(len(threaded)),
         replayed=host.activity[calls[order]] == Activity.GRAPH_LAUNCH,
         end=done.end[activation[order]],
@@ -200,8 +192,19 @@ def _middle(low: Ints, high: Ints, when: Ints) -> tuple[Ints, Ints]:
     return low[first : first + count], high[first : first + count]
 
 
-def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activations) -> tuple[Ints, Ints] | None:
-    """Return for each launch the position of its flush (-1 for none) and of its activation (-1 for none)."""
+@dataclass(frozen=True, eq=False)
+class _Launches:
+    """The launches of a trace with what hands them over and what they start; columns of shape `(launches,)`."""
+
+    calls: Ints  # host rows
+    on_path: Mask  # the main path launches by itself
+    builds: Ints  # host rows of all flushes
+    source: Ints  # flush of each launch, as a position in `builds`, -1 for none
+    activation: Ints  # activation of each launch, -1 for none
+
+
+def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activations) -> _Launches | None:
+    """Match each launch to its flush and to its activation."""
     host = trace.host
     if not on_path.all() and not len(builds):
         return None
@@ -213,23 +216,16 @@ def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activat
     for i, row in enumerate(work.call.tolist()):
         if row >= 0:
             activation[place[row]] = i
-    return source.astype(np.int64), activation
+    return _Launches(calls, on_path, builds, source.astype(np.int64), activation)
 
 
 def _actions(
-    trace: Trace,
-    hosts: HostTime,
-    calls: Ints,
-    on_path: Mask,
-    builds: Ints,
-    source: Ints,
-    activation: Ints,
-    work: Activations,
-    low: Ints,
-    high: Ints,
+    trace: Trace, hosts: HostTime, launches: _Launches, work: Activations, steps: Intervals
 ) -> tuple[Actions | None, Ints]:
     """Return the actions of the used steps and the launches that belong to them, in order; None when one is not matched."""
     host = trace.host
+    calls, on_path, builds = launches.calls, launches.on_path, launches.builds
+    source, activation = launches.source, launches.activation
     by_build: dict[int, list[int]] = {}
     for i, at in enumerate(source.tolist()):
         if not on_path[i]:
@@ -261,7 +257,7 @@ def _actions(
     columns: list[tuple[int, int, int, int, int, float, int, int, int]] = []
     order: list[int] = []
     at = 0
-    for step, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+    for step, (a, b) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
         while at < len(items) and items[at][0] < a:
             at += 1
         while at < len(items) and items[at][0] < b:
@@ -320,11 +316,11 @@ def _waited_for(begin: int, end: int, handed: Ints, activation: Ints, work: Acti
     return int(near[-1]) if len(near) else -1
 
 
-def _launch_thread(
-    trace: Trace, calls: Ints, on_path: Mask, builds: Ints, source: Ints, activation: Ints, work: Activations
-) -> tuple[Floats, Ints]:
+def _launch_thread(trace: Trace, launches: _Launches, work: Activations) -> tuple[Floats, Ints]:
     """Return what each launch took on its thread [ns] from when it could begin, waiting left out, and the profiler rows in it."""
     host = trace.host
+    calls, on_path, builds = launches.calls, launches.on_path, launches.builds
+    source, activation = launches.source, launches.activation
     start, end = host.start[calls], host.end[calls]
     took = np.zeros(len(calls))
     rows = np.zeros(len(calls), dtype=np.int64)
@@ -335,8 +331,8 @@ def _launch_thread(
     given = host.end[builds][np.maximum(source[thread], 0)]
     took[thread] = np.maximum(0, end[thread] - np.maximum(np.minimum(given, start[thread]), reach))
     tracks = np.unique(host.track[calls[thread]])
-    launches = np.sort(host.start[np.isin(host.track, tracks)])
-    rows[thread] = np.searchsorted(launches, end[thread]) - np.searchsorted(launches, start[thread])
+    drawn = np.sort(host.start[np.isin(host.track, tracks)])
+    rows[thread] = np.searchsorted(drawn, end[thread]) - np.searchsorted(drawn, start[thread])
     # A launch into a full queue waits for the end of the recipe as many places before it as the queue holds.
     ends = np.where(activation >= 0, work.end[np.maximum(activation, 0)], 0)
     known = np.sort(ends[activation >= 0])
@@ -405,35 +401,33 @@ def _row_starts(trace: Trace, work: Activations, chosen: Ints) -> list[Floats]:
     ]
 
 
-def accumulated(trace: Trace, links: Links, path: Mask) -> Ints:
+def accumulated(view: RankView) -> Ints:
     """Return the host rows of operators that reach the device: accumulated ones in lazy mode, else all outermost ones.
 
     An operator that accumulates inside another one is part of it; copies between host and device belong to no recipe.
     """
-    host = trace.host
+    trace, host, path = view.trace, view.trace.host, view.on_path
     kinds = [Activity.ACCUMULATE, Activity.COPY_H2D, Activity.COPY_D2H]
     rows = outermost(trace, np.flatnonzero(path & np.isin(host.activity, kinds)))
     rows = rows[host.activity[rows] == Activity.ACCUMULATE]
     if not len(rows):
-        top = links.nesting.rows[links.nesting.parent < 0]
+        top = view.links.nesting.rows[view.links.nesting.parent < 0]
         rows = np.sort(top[path[top]])
     return rows
 
 
-def _operators(
-    trace: Trace, links: Links, path: Mask, actions: Actions, low: Ints, high: Ints
-) -> tuple[Ints, Ints, Ints]:
+def _operators(view: RankView, actions: Actions, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
     """Return starts of accumulated operators of the used steps, which action hands each over, and their names (-1 for none).
 
     An action that hands over recipes of which no operator is seen gets one at its own beginning; so does every replay of a graph,
     which nothing accumulates for.
     """
-    host = trace.host
-    rows = accumulated(trace, links, path)
+    host = view.trace.host
+    rows = accumulated(view)
     rows = rows[contains(Intervals(low, high), host.start[rows])]
     rows = rows[np.argsort(host.start[rows], kind="stable")]
     start = host.start[rows]
-    replays = np.sort(host.start[path & (host.activity == Activity.GRAPH_LAUNCH)])
+    replays = np.sort(host.start[view.on_path & (host.activity == Activity.GRAPH_LAUNCH)])
     replay = (actions.kind == Kind.CALL) & np.isin(actions.begin, replays)
     giving = np.flatnonzero((actions.stop > actions.first) & ~replay)
     at = np.searchsorted(actions.begin[giving], start, side="left")

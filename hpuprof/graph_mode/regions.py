@@ -11,14 +11,14 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import BACKWARD
-from hpuprof.graph_mode.program import Program, named
+from hpuprof.analysis.view import RankView
+from hpuprof.graph_mode.program import Program, rows_named
 from hpuprof.graph_mode.replay import Schedule, check_order
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, subtract, union, union_of
+from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 
@@ -72,11 +72,11 @@ class LoopParts:
     backward: Ints  # host rows of backward operators
 
 
-def loop_parts(trace: Trace, role: npt.NDArray[np.int8]) -> LoopParts:
-    """Find the parts; `role`: of each host row's thread."""
-    host = trace.host
+def loop_parts(view: RankView) -> LoopParts:
+    """Find the parts."""
+    trace, host, role = view.trace, view.trace.host, view.host_roles
     main = role == Role.MAIN
-    zero_name, backward_name = named(trace, ZERO), named(trace, BACKWARD)
+    zero_name, backward_name = rows_named(trace, ZERO), rows_named(trace, BACKWARD)
 
     def when(mask: Mask) -> Intervals:
         return union(host.start[mask], host.end[mask])
@@ -93,20 +93,26 @@ def loop_parts(trace: Trace, role: npt.NDArray[np.int8]) -> LoopParts:
     )
 
 
-def find_phases(trace: Trace, roles: npt.NDArray[np.int8], links: Links, program: Program) -> Phases:
+def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
+    """Tell whether the optimizer runs in some steps and not in others: gradients of several batches are summed."""
+    with_optimizer = measure(optimizer, low, high) > 0
+    return bool(with_optimizer.any() and not with_optimizer.all())
+
+
+def find_phases(view: RankView, program: Program) -> Phases:
     """Tell data loading, forward, backward and optimizer of each step apart, by annotations and the autograd thread."""
-    host = trace.host
-    role = roles[host.track]
+    trace, host, links = view.trace, view.trace.host, view.links
+    role = view.host_roles
     main = role == Role.MAIN
-    parts = loop_parts(trace, role)
+    parts = loop_parts(view)
     optimizer, zero, outside = parts.optimizer, parts.zero_grad, parts.outside
 
     def when(mask: Mask) -> Intervals:
         return union(host.start[mask], host.end[mask])
 
     operators = (main | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
-    loss = when(operators & named(trace, LOSS))
-    accumulate = when(operators & named(trace, ACCUMULATE))
+    loss = when(operators & rows_named(trace, LOSS))
+    accumulate = when(operators & rows_named(trace, ACCUMULATE))
     captured = launched_work(program)
     copying = _copying_operators(trace, links, program)
     fixed = union_of(outside, copying)
@@ -181,7 +187,7 @@ def _copying_operators(trace: Trace, links: Links, program: Program) -> Interval
     rows = program.row[calls]
     begin, end = program.begin[calls].copy(), program.end[calls].copy()
     if len(nesting.rows):
-        copying = named(trace, COPYING)[nesting.rows]
+        copying = rows_named(trace, COPYING)[nesting.rows]
         at = nesting.innermost(host.track[rows], host.start[rows])
         while True:
             good = (at >= 0) & copying[np.maximum(at, 0)]

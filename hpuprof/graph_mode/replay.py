@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.graph_mode.uncertainty import FLOOR
 from hpuprof.model.arrays import Floats, Ints, Mask
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -118,6 +120,13 @@ class _Epoch:
     runs: list[_Run]  # in order of their first rows, so that what a run waits for was played before it
 
 
+class _Ends(NamedTuple):
+    """When each row ended, by identity, and until when each lane is occupied; shape `(samples, ...)`, ns."""
+
+    row: Floats
+    lane: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Parameters of the machine and of the profiler's cost; each of shape `(samples,)`, times in ns."""
@@ -138,14 +147,10 @@ class Sample:
         return len(self.overhead)
 
 
-def plain(count: int = 1) -> Sample:
+def identity_sample(count: int = 1) -> Sample:
     """Return a sample that changes nothing: no correction, no graphs."""
     one, zero = np.ones(count), np.zeros(count)
     return Sample(zero, np.zeros((count, 4)), one, zero, zero, zero, zero, one, zero, zero, zero)
-
-
-FLOOR = 0.15
-"""Share of host work that is left however many profiler rows it held."""
 
 
 def simulate(
@@ -184,10 +189,12 @@ def play(
     count = len(sample)
     wanted = np.zeros(len(schedule.identity), dtype=bool)
     wanted[asked] = True
-    ends = np.full((count, len(schedule.identity)), -1e18)
-    free = np.full((count, max(1, schedule.lanes)), -1e18)
+    ends = _Ends(
+        row=np.full((count, len(schedule.identity)), -1e18),
+        lane=np.full((count, max(1, schedule.lanes)), -1e18),
+    )
     if backlog is not None:
-        free[:] = backlog
+        ends.lane[:] = backlog
     now = np.zeros((count, 1))
     latest = np.full(count, -1e18)
     done = []
@@ -199,27 +206,28 @@ def play(
     for dur in durations:
         if dur.ndim > 1 and len(dur) > count:  # what was the same for all so far
             count = len(dur)
-            ends, free, now = (np.repeat(value, count, axis=0) for value in (ends, free, now))
+            ends = _Ends(np.repeat(ends.row, count, axis=0), np.repeat(ends.lane, count, axis=0))
+            now = np.repeat(now, count, axis=0)
         for epoch in schedule.epochs:
             segment, cost = segments[:, epoch.low : epoch.high], costs[:, epoch.low : epoch.high]
             begin = now + np.cumsum(segment, axis=1) + np.cumsum(cost, axis=1) - cost
             for run in epoch.runs:
-                finished = _play_run(schedule, sample, run, dur, begin, free, ends, host=host)
+                finished = _play_run(schedule, sample, run, dur, begin, ends, host=host)
                 latest = np.maximum(latest, finished.max(axis=1))
                 identity = schedule.identity[run.rows]
                 kept = run.asked if not len(asked) else np.flatnonzero(schedule.asked[identity] | wanted[identity])
                 if len(kept):
-                    ends[:, identity[kept]] = finished[:, kept]
+                    ends.row[:, identity[kept]] = finished[:, kept]
             now = begin[:, -1:] + cost[:, -1:]
             last = epoch.high - 1
             if schedule.marker[last]:
                 done.append(np.maximum(now[:, 0], latest))
             elif host and schedule.waits[last] and (rows := schedule.targets.get(last)):
-                now = np.maximum(now, ends[:, rows].max(axis=1, keepdims=True) + schedule.tail[last])
+                now = np.maximum(now, ends.row[:, rows].max(axis=1, keepdims=True) + schedule.tail[last])
     steps = np.zeros((count, len(done)))
     for i, when in enumerate(done):
         steps[:, i] = when
-    return steps, ends[:, asked]
+    return steps, ends.row[:, asked]
 
 
 def host_work(schedule: Schedule, sample: Sample) -> tuple[Floats, Floats]:
@@ -280,8 +288,7 @@ def _play_run(
     run: _Run,
     durations: Floats,
     begin: Floats,
-    free: Floats,
-    ends: Floats,
+    ends: _Ends,
     *,
     host: bool,
 ) -> Floats:
@@ -299,12 +306,12 @@ def _play_run(
             gap, latency = gap + copying, latency + copying
     ready = begin[:, run.calls] + (latency if host else 0.0)
     if run.source >= 0:
-        ready[:, 0] = np.maximum(ready[:, 0], ends[:, run.source] + schedule.edge_gap[rows[0]])
+        ready[:, 0] = np.maximum(ready[:, 0], ends.row[:, run.source] + schedule.edge_gap[rows[0]])
     # The lane's last end enters as the end of a row before the first.
     work = np.cumsum(gap + dur, axis=-1)
     shifted = np.maximum.accumulate(ready + dur - work, axis=1)
-    finished: Floats = np.maximum(shifted, free[:, run.lane][:, None]) + work
-    free[:, run.lane] = finished[:, -1]
+    finished: Floats = np.maximum(shifted, ends.lane[:, run.lane][:, None]) + work
+    ends.lane[:, run.lane] = finished[:, -1]
     return finished
 
 

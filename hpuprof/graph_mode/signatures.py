@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.links import Links
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.dynamic_ops import NOISE, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.model.arrays import Ints
@@ -58,9 +58,9 @@ class ModuleShapes:
     dtype_text: str  # the data types seen, when they change under one key
 
 
-def find_roots(links: Links, calls: ModuleCalls) -> Roots:
+def find_roots(view: RankView, calls: ModuleCalls) -> Roots:
     """Return the outermost operators of each call."""
-    nesting = links.nesting
+    nesting = view.links.nesting
     depth = nesting.depth
     none = np.empty(0, dtype=np.int64)
     position = [none] * len(calls)
@@ -104,9 +104,9 @@ def flat_dims(dims: Any) -> list[list[int]]:
     return out
 
 
-def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, hits: OpHits) -> list[ModuleShapes]:
+def module_shapes(view: RankView, calls: ModuleCalls, roots: Roots, hits: OpHits) -> list[ModuleShapes]:
     """Return the signatures of every module's calls (recomputation in backward left out)."""
-    host, rows = trace.host, links.nesting.rows
+    trace, host, rows = view.trace, view.trace.host, view.links.nesting.rows
     name = host.name[rows].astype(np.int64)
     shape = host.shape[rows].astype(np.int64)
     detail = host.detail[rows].astype(np.int64)
@@ -115,6 +115,7 @@ def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, 
     typed = laid * (len(trace.details) + 2) + _codes(trace.details, "types")[detail]
     quiet = named(trace, NOISE)[name] if len(rows) else np.empty(0, dtype=bool)
     dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
+    columns = _Columns(trace, rows, shape, laid, typed)
     out = []
     wanted = np.flatnonzero(~calls.recompute)[:MAX_CALLS]
     for module, places in members(calls.module[wanted]):
@@ -129,7 +130,11 @@ def module_shapes(trace: Trace, links: Links, calls: ModuleCalls, roots: Roots, 
                 prefix = min(prefix, int(np.searchsorted(p, dynamic[inside], side="right")))
         used = [p[: max(prefix, 1)] for p in operators]
         recorded = any((shape[p] >= 0).any() for p in used)
-        out.append(_one(trace, module, mine, used, rows, shape, laid, typed, recorded=recorded))
+        out.append(
+            _one(columns, module, mine, used)
+            if recorded
+            else ModuleShapes(module, mine, None, None, [], None, "", [], "")
+        )
     return out
 
 
@@ -147,21 +152,21 @@ def common_prefix(sequences: list[Ints]) -> int:
     return shared
 
 
-def _one(
-    trace: Trace,
-    module: int,
-    calls: Ints,
-    used: list[Ints],
-    rows: Ints,
-    shape: Ints,
-    laid: Ints,
-    typed_as: Ints,
-    *,
-    recorded: bool,
-) -> ModuleShapes:
-    if not recorded:
-        return ModuleShapes(module, calls, None, None, [], None, "", [], "")
-    keys, typed = _keys(used, laid), _keys(used, typed_as)
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """What was recorded of each operator of links.nesting; codes of shape `(operators,)`."""
+
+    trace: Trace
+    rows: Ints  # host rows
+    shape: Ints
+    laid: Ints  # shapes and strides
+    typed: Ints  # as `laid`, data types included
+
+
+def _one(columns: _Columns, module: int, calls: Ints, used: list[Ints]) -> ModuleShapes:
+    """Return the signatures of one module; `used`: the operators of each call that its inputs decide."""
+    trace, rows, shape = columns.trace, columns.rows, columns.shape
+    keys, typed = _keys(used, columns.laid), _keys(used, columns.typed)
     first_seen: dict[int, int] = {}
     for i, key in enumerate(keys):
         first_seen.setdefault(key, i)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats
+from hpuprof.graph_mode.candidates import Candidate, RegionName
 from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphOption, Option, Prediction
 
@@ -14,20 +15,80 @@ GAIN, LOSS = 1.05, 0.99
 """The dead band: within 5 % no claim is made; a loss is a step more than 1 % slower."""
 
 
-def out_of_reach(
-    order: list[tuple[str, bool, bool]],
-    samples: dict[tuple[str, bool, bool], tuple[Floats, Floats]],
-    blocked: dict[tuple[str, bool, bool], list[str]],
-    best: tuple[str, bool, bool],
-) -> list[str]:
+COMPILED = "No: the model is compiled for the HPU already, so its regions run as graphs."
+_RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
+_LONGER = "HPUProfiler(active=10)"
+
+
+class Refusal(NamedTuple):
+    """Why nothing can be said, which measurement would help, and how to make it."""
+
+    why: str
+    need: str
+    command: str
+
+
+NOTHING = Refusal("", "", "")
+NO_TRACE = Refusal("there is no trace to judge", "a trace", _RECORD)
+A_RANK_WITHOUT_PREDICTION = Refusal("not every rank has a prediction", "traces of all ranks", _RECORD)
+NO_STEPS = Refusal(
+    "no steps were found in the trace",
+    "a trace with step markers",
+    "prof.step() after each step, or HPUProfiler, which marks them",
+)
+FEW_STEPS = Refusal("fewer than two typical steps", "a longer recording", _LONGER)
+LATE_ROWS = Refusal(
+    "device rows start late for reasons the trace does not hold",
+    "a trace with events and synchronisation recorded",
+    "torch.profiler with enable_cuda_sync_events",
+)
+NOTHING_IN_COMMON = Refusal("no part of the step is the same on every rank", "traces of one job", "")
+UNSOUND = {
+    "HP105": "a trace with device activity",
+    "HP126": "a trace with host activity",
+    "HP108": "a trace that keeps the device rows of graph replays",
+    "HP106": "a trace whose device rows cover the steps",
+    "HP107": "a trace of ordinary steps, without the one long row",
+}
+"""What each diagnostic that forbids an answer asks for; the first one found is told."""
+
+
+def unsound(code: str, text: str) -> Refusal:
+    """Refuse for a diagnostic of `UNSOUND`, which is told in its own words."""
+    return Refusal(text, UNSOUND[code], _RECORD)
+
+
+def no_prediction(prediction: Prediction) -> Refusal:
+    """Refuse because a rank has no prediction, for its own reason."""
+    return Refusal(prediction.reason, "a trace with host and device activity", _RECORD)
+
+
+def not_explained(worst: Prediction) -> Refusal:
+    """Refuse because the recorded step cannot be replayed."""
+    off = f"{100 * (worst.replay_error or 0):.0f} % off"
+    if worst.fell_back is not None:
+        off = f"{100 * worst.fell_back:.0f} % off, and from stage times {off}"
+    return Refusal(
+        f"the recorded step cannot be explained: replayed unchanged it is {off}",
+        "a trace with correlations between launches and device rows, of more steps",
+        _LONGER,
+    )
+
+
+def cannot_say(refusal: Refusal) -> str:
+    """Return the refusal as the answer."""
+    return f"Cannot say whether graph mode would help: {refusal.why}."
+
+
+def out_of_reach(ranked: list[Candidate]) -> list[str]:
     """Tell what removing obstacles would bring, where that is a tenth more than what can be had now."""
-    middle = {key: float(np.median(samples[key][1])) for key in order}
-    other = max((key for key in order if blocked[key] and not key[1]), key=lambda key: middle[key], default=None)
-    if other is None or blocked[best] or middle[other] < 1.1 * middle[best]:
+    best = ranked[0]
+    blocked = [(float(np.median(c.speedup)), c) for c in ranked if c.blocked_by and not c.key.drops_sync]
+    speedup, other = max(blocked, key=lambda found: found[0], default=(0.0, best))
+    if not blocked or best.blocked_by or speedup < 1.1 * float(np.median(best.speedup)):
         return []
-    return [
-        f"without {', '.join(blocked[other])}, {what_is_captured(other[0])} could be captured: {_times(middle[other])}"
-    ]
+    what = what_is_captured(other.key.region)
+    return [f"without {', '.join(other.blocked_by)}, {what} could be captured: {_times(speedup)}"]
 
 
 def what_is_captured(region: str) -> str:
@@ -38,7 +99,7 @@ def what_is_captured(region: str) -> str:
         "model": "the model's forward and backward",
         "modules": "the large modules",
         "optimizer": "the optimizer",
-    }.get(region, f"module {region.removeprefix('module:')}")
+    }.get(region, f"module {RegionName.of(region).module}")
 
 
 def _times(value: float) -> str:
@@ -164,6 +225,15 @@ def assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
 
 def sharpen(lead: Prediction) -> str:
     """Name the one measurement that would narrow the interval most."""
+    if lead.base == "profiled":
+        return "the step time without the profiler"
     if lead.base_spread > 0.03:
         return "a longer, steadier timing of the step without the profiler"
     return "this machine's cost of a replay, a gap and a copy"
+
+
+def how_to_sharpen(lead: Prediction) -> str:
+    """Return how to make that measurement."""
+    if lead.base == "profiled":
+        return "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it"
+    return "hpuprof calibrate -o machine.json, then hpuprof advise TRACES --constants machine.json"

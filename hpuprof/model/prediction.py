@@ -33,7 +33,7 @@ class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
     constants: Annotated[list[Constant], Meta(description="What was measured.")]
 
 
-class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
+class CollectiveSkeleton(msgspec.Struct, frozen=True, kw_only=True):
     """One step of one rank seen from its collectives, for replaying ranks together. Arrays are little-endian bytes, times 32-bit floats [ns]."""
 
     free: Annotated[
@@ -64,7 +64,9 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     uncorrected_ns: Annotated[float, Meta(description="Captured step time when profiling cost is left in [ns].")]
     host_outside_ns: Annotated[float, Meta(description="Host time per step outside the region, corrected [ns].")]
     host_outside_low_ns: Annotated[float, Meta(description="5th percentile of what is believed of it [ns].")] = 0.0
-    rhythm: Annotated[Rhythm | None, Meta(description="Its collectives; None without collectives.")] = None
+    skeleton: Annotated[CollectiveSkeleton | None, Meta(description="Its collectives; None without collectives.")] = (
+        None
+    )
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,8 +109,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Annotated[str, Meta(description="Class of the optimizer, or empty.")] = ""
     accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps.")] = False
     collectives: Annotated[bool, Meta(description="Collectives run inside the step.")] = False
-    rhythm: Annotated[Rhythm | None, Meta(description="The collectives of the recorded step.")] = None
-    critical_rhythm: Annotated[Rhythm | None, Meta(description="The same with host work at zero.")] = None
+    skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The collectives of the recorded step.")] = None
+    critical_skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The same with host work at zero.")] = None
     groups: Annotated[list[str], Meta(description="Group of each collective of that step; empty text: unknown.")] = []
     fell_back: Annotated[
         float | None, Meta(description="Error of the replay that was given up for stage times; None: none was.")

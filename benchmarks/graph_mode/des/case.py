@@ -16,7 +16,6 @@ from .machine import Machine
 from .program import Step
 from .workloads import BLOCKS, ENCODER, NET, Shape, build
 
-FAMILIES = ("plain", "synced", "device-bound", "periodic", "streams", "ddp", "defects", "hpu-lazy")
 MODES = (modes.EAGER, modes.STEP, modes.FORWARD_BACKWARD, modes.OPTIMIZER, f"module:{NET}", f"module:{ENCODER}")
 BLOCK_STEPS, ROUNDS = 20, 5
 
@@ -84,15 +83,8 @@ def summary(rounds: list[int]) -> dict[str, Any]:
     }
 
 
-def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> Case:
-    """Return the case of a seed. `clean`: without noise, profiler cost, contention and defects, so that a right replay is exact."""
-    family = family or FAMILIES[seed % len(FAMILIES)]
-    if family not in FAMILIES:
-        raise ValueError(f"no such family: {family}; there are {', '.join(FAMILIES)}")
-    if family == "hpu-lazy":
-        from .lazy_case import make_lazy_case
-
-        return make_lazy_case(seed, clean=clean)
+def make_launch_case(seed: int, family: str, *, clean: bool = False) -> Case:
+    """Return the case of a seed whose program launches operator by operator."""
     rng = random.Random(f"case {seed}")
     machine, shape = draw_machine(rng, family), draw_shape(rng, family)
     block = rng.choice(BLOCKS)

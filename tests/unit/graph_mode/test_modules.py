@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 from builder import AUTOGRAD, MAIN, TraceBuilder
 
-from hpuprof.analysis.links import Links, link
-from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
-from hpuprof.analysis.threads import track_roles
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, backward_windows, module_calls
-from hpuprof.model.trace import Trace
 
 
-def found(b: TraceBuilder, folder: Path) -> tuple[Trace, Steps, Links, ModuleCalls]:
-    trace = b.trace(folder)
-    roles = track_roles(trace)
-    steps, links = find_steps(trace, roles, compile_intervals(trace)), link(trace)
-    return trace, steps, links, module_calls(trace, steps, links, roles)
+def found(b: TraceBuilder, folder: Path) -> tuple[RankView, ModuleCalls]:
+    view = RankView.of(b.trace(folder))
+    return view, module_calls(view)
 
 
 def calls_of(calls: ModuleCalls) -> list[tuple[str, int, int, int, int, int]]:
@@ -65,7 +60,7 @@ def network(*, frames: bool) -> TraceBuilder:
 
 
 def test_calls_of_modules_from_python_frames(tmp_path: Path):
-    *_, calls = found(network(frames=True), tmp_path)
+    _, calls = found(network(frames=True), tmp_path)
     assert calls.source == "python"
     assert calls_of(calls) == [
         ("Net_0", 0, 0, 10, 70, 3),
@@ -80,15 +75,15 @@ def test_modules_inside_256_others_count_to_the_one_around_them(tmp_path: Path):
     b = TraceBuilder()
     for i in range(260):
         b.host(f"nn.Module: Layer_{i}", i, 1000 - 2 * i, cat="python_function").host("aten::mm", i + 0.5, 0.2)
-    *_, calls = found(b, tmp_path)
+    _, calls = found(b, tmp_path)
     assert (len(calls), int(calls.depth.max()), calls.left_out) == (256, 255, 4)
     (told,) = [d for d in b.reduce(tmp_path).diagnostics if d.code == "HP175"]
     assert (told.count, told.text) == (4, "4 module calls inside 256 others")
 
 
 def test_backward_nodes_belong_to_the_call_that_made_them(tmp_path: Path):
-    trace, steps, links, calls = found(network(frames=True), tmp_path)
-    windows = backward_windows(trace, steps, links, calls)
+    view, calls = found(network(frames=True), tmp_path)
+    windows = backward_windows(view, calls)
     shown = [
         (calls.names[int(calls.module[c])], int(s) // 1000, int(e) // 1000, int(n))
         for c, s, e, n in zip(windows.call, windows.start, windows.end, windows.nodes, strict=True)
@@ -99,7 +94,7 @@ def test_backward_nodes_belong_to_the_call_that_made_them(tmp_path: Path):
 
 
 def test_without_frames_the_forward_is_what_autograd_went_back_to(tmp_path: Path):
-    *_, calls = found(network(frames=False), tmp_path)
+    _, calls = found(network(frames=False), tmp_path)
     assert calls.source == "phase"
     assert calls_of(calls) == [("(forward)", 0, 0, 16, 80, 4)]
 
@@ -116,7 +111,7 @@ def test_modules_from_annotations(tmp_path: Path, name: str, shown: tuple[str, s
     for i in range(3):
         b.annotation(name, 100 * i + 10, 50).host("aten::mm", 100 * i + 12, 20)
         b.annotation("Optimizer.step#SGD.step", 100 * i + 70, 20).host("aten::add_", 100 * i + 72, 5)
-    *_, calls = found(b, tmp_path)
+    _, calls = found(b, tmp_path)
     assert (calls.source, calls.names, calls.types) == (shown[0], [shown[1]], [shown[2]])
     assert [c[1:] for c in calls_of(calls)] == [(i, 0, 100 * i + 10, 100 * i + 60, 1) for i in range(3)]
 
@@ -125,7 +120,7 @@ def test_calls_inside_backward_are_recomputation(tmp_path: Path):
     b = network(frames=True)
     node(b, "CheckpointFunctionBackward", 150, 40, -1, thread=MAIN)
     b.host("nn.Module: A_0", 155, 20, cat="python_function")
-    *_, calls = found(b, tmp_path)
+    _, calls = found(b, tmp_path)
     assert calls.recompute.tolist() == [False, False, False, True]
 
 
@@ -140,15 +135,15 @@ def test_sequence_numbers_of_two_threads_stay_apart(tmp_path: Path):
     for sequence, source, start in ((1, 1, 100), (0, 1, 110), (7, 2, 120)):
         args = {"Sequence number": sequence, "Fwd thread id": source}
         b.host("autograd::engine::evaluate_function: MmBackward0", start, 8, thread=AUTOGRAD, **args)
-    trace, steps, links, calls = found(b, tmp_path)
-    windows = backward_windows(trace, steps, links, calls)
+    view, calls = found(b, tmp_path)
+    windows = backward_windows(view, calls)
     assert [
         (calls.names[int(calls.module[c])], int(s) // 1000) for c, s in zip(windows.call, windows.start, strict=True)
     ] == [("A_0", 100), ("B_0", 120)]
 
 
 def test_a_trace_without_host_rows_has_no_modules(tmp_path: Path):
-    *_, calls = found(TraceBuilder().lane("gemm", 0, 10).lane("gemm", 20, 10), tmp_path)
+    _, calls = found(TraceBuilder().lane("gemm", 0, 10).lane("gemm", 20, 10), tmp_path)
     assert (calls.source, len(calls)) == ("none", 0)
 
 

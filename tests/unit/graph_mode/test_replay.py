@@ -10,35 +10,28 @@ from builder import AUTOGRAD, TraceBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuprof.analysis.device_time import device_time
-from hpuprof.analysis.host_time import host_time
-from hpuprof.analysis.links import link
-from hpuprof.analysis.steps import compile_intervals, find_steps
-from hpuprof.analysis.threads import track_roles
+from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.modules import backward_windows, module_calls
-from hpuprof.graph_mode.predict import predict, unpack
+from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.program import build_program
 from hpuprof.graph_mode.regions import capture, find_phases, find_regions, unchanged
-from hpuprof.graph_mode.replay import CrosswiseError, check_order, plain, simulate, step_times
+from hpuprof.graph_mode.replay import CrosswiseError, check_order, identity_sample, simulate, step_times
+from hpuprof.graph_mode.uncertainty import unpack
 from hpuprof.graph_mode.verdict_words import facts
 
 
-def parts(builder: TraceBuilder, folder):
-    trace = builder.trace(folder)
-    roles = track_roles(trace)
-    links = link(trace)
-    return trace, roles, find_steps(trace, roles, compile_intervals(trace)), links, host_time(trace, roles, links)
+def view_of(builder: TraceBuilder, folder) -> RankView:
+    return RankView.of(builder.trace(folder))
 
 
 def program_of(builder: TraceBuilder, folder):
-    return build_program(*parts(builder, folder))
+    return build_program(view_of(builder, folder))
 
 
 def predicted(builder: TraceBuilder, folder, **options):
-    trace, roles, steps, links, hosts = parts(builder, folder)
-    calls = module_calls(trace, steps, links, roles)
-    windows = backward_windows(trace, steps, links, calls)
-    return predict(trace, roles, steps, links, hosts, device_time(trace), calls, windows, **options)
+    view = view_of(builder, folder)
+    calls = module_calls(view)
+    return predict(view, calls, backward_windows(view, calls), Settings(**options))
 
 
 def loop(
@@ -86,7 +79,7 @@ def test_a_program_has_one_call_per_launch_and_a_marker_per_step(tmp_path):
 @pytest.mark.parametrize("kernel", [1.0, 5.0, 60.0])
 def test_replayed_unchanged_it_gives_the_recorded_times(tmp_path, sync, kernel):
     program = program_of(loop(6, sync=sync, kernel=kernel), tmp_path)
-    done = simulate(unchanged(program), plain(), backlog=program.backlog)[0]
+    done = simulate(unchanged(program), identity_sample(), backlog=program.backlog)[0]
     step = program.step[program.call]
     begin = int(program.step_low[0])
     for k in range(program.steps):
@@ -95,30 +88,31 @@ def test_replayed_unchanged_it_gives_the_recorded_times(tmp_path, sync, kernel):
 
 
 def test_capturing_a_host_bound_step_leaves_the_device_and_what_is_outside(tmp_path):
-    trace, roles, steps, links, hosts = parts(loop(6, outside=30.0), tmp_path)
-    program = build_program(trace, roles, steps, links, hosts)
-    phases = find_phases(trace, roles, links, program)
+    view = view_of(loop(6, outside=30.0), tmp_path)
+    program = build_program(view)
+    phases = find_phases(view, program)
     region = next(r for r in find_regions(program, phases) if r.name == "step")
     done = capture(program, phases, region)
     assert done.launches == 8
     assert done.graphs == 1
-    times = step_times(simulate(done.schedule, plain(), repeats=2), program.steps)
+    times = step_times(simulate(done.schedule, identity_sample(), repeats=2), program.steps)
     # Eight kernels of 5 µs without gaps take 40 µs; 30 µs outside are hidden; the tail of the last operator (1 µs) too.
     assert times.mean() == pytest.approx(40_000, abs=2)
-    eager = step_times(simulate(unchanged(program), plain(), repeats=2), program.steps)
+    eager = step_times(simulate(unchanged(program), identity_sample(), repeats=2), program.steps)
     assert eager.mean() == pytest.approx(190_000, abs=2)
 
 
 def test_a_wait_in_each_step_adds_what_is_outside(tmp_path):
-    trace, roles, steps, links, hosts = parts(loop(6, outside=30.0, sync=True), tmp_path)
-    program = build_program(trace, roles, steps, links, hosts)
-    phases = find_phases(trace, roles, links, program)
+    view = view_of(loop(6, outside=30.0, sync=True), tmp_path)
+    program = build_program(view)
+    phases = find_phases(view, program)
     region = next(r for r in find_regions(program, phases) if r.name == "step")
-    times = step_times(simulate(capture(program, phases, region).schedule, plain(), repeats=2), program.steps)
+    times = step_times(simulate(capture(program, phases, region).schedule, identity_sample(), repeats=2), program.steps)
     # 30 outside, then 40 of device, then 3 from its end to the call's return, and 1 of the last operator's tail before the wait.
     assert times.mean() == pytest.approx(73_000, abs=1_100)
     free = step_times(
-        simulate(capture(program, phases, region, drop_waits=True).schedule, plain(), repeats=2), program.steps
+        simulate(capture(program, phases, region, drop_waits=True).schedule, identity_sample(), repeats=2),
+        program.steps,
     )
     assert free.mean() == pytest.approx(40_000, abs=1_100)
 
@@ -134,9 +128,9 @@ def test_a_wait_inside_the_region_cuts_the_graph(tmp_path):
             builder.kernel("gemm", at + 10, 4, launch=at + 6, call_dur=2)
         builder.host("aten::item", begin + 95, 40)
         builder.host("cudaStreamSynchronize", begin + 100, 20, cat="cuda_runtime")
-    trace, roles, steps, links, hosts = parts(builder, tmp_path)
-    program = build_program(trace, roles, steps, links, hosts)
-    phases = find_phases(trace, roles, links, program)
+    view = view_of(builder, tmp_path)
+    program = build_program(view)
+    phases = find_phases(view, program)
     done = capture(program, phases, find_regions(program, phases)[0])
     assert done.graphs == 2
     assert done.launches == 8
@@ -166,12 +160,12 @@ def test_a_row_waits_for_another_lane_when_told_to(tmp_path):
 )
 def test_laws_of_capture(tmp_path_factory, launches, host, kernel, outside, sync):
     builder = loop(6, launches=launches, host=host, kernel=kernel, outside=outside, sync=sync)
-    trace, roles, steps, links, hosts = parts(builder, tmp_path_factory.mktemp("law"))
-    program = build_program(trace, roles, steps, links, hosts)
-    phases = find_phases(trace, roles, links, program)
+    view = view_of(builder, tmp_path_factory.mktemp("law"))
+    program = build_program(view)
+    phases = find_phases(view, program)
 
     def time(schedule, **options):
-        return float(step_times(simulate(schedule, plain(), repeats=2, **options), program.steps).mean())
+        return float(step_times(simulate(schedule, identity_sample(), repeats=2, **options), program.steps).mean())
 
     eager = time(unchanged(program))
     critical = time(unchanged(program), host=False)
@@ -250,12 +244,12 @@ def device_bound(steps: int, *, every: int = 0, behind: int = 0, launches: int =
 
 def test_steps_that_wait_for_the_device_belong_to_the_program(tmp_path):
     """Every fourth step waits for the three before it; they are no typical steps, but without them the device's work has no time."""
-    parts_ = parts(device_bound(18, every=4), tmp_path)
-    assert "outlier" in parts_[2].excluded
-    program = build_program(*parts_)
+    view = view_of(device_bound(18, every=4), tmp_path)
+    assert "outlier" in view.steps.excluded
+    program = build_program(view)
     assert (np.diff(program.step_low) == (program.step_high - program.step_low)[:-1]).all()
     assert program.steps % 4 == 0
-    done = simulate(unchanged(program), plain(), repeats=2, backlog=program.backlog)
+    done = simulate(unchanged(program), identity_sample(), repeats=2, backlog=program.backlog)
     assert step_times(done, program.steps).mean() == pytest.approx(600_000, rel=0.03)
 
 
@@ -268,9 +262,9 @@ def test_a_device_that_is_steps_behind_is_no_idle_host(tmp_path):
 
 
 def captured(builder: TraceBuilder, folder, name: str):
-    trace, roles, steps, links, hosts = parts(builder, folder)
-    program = build_program(trace, roles, steps, links, hosts)
-    phases = find_phases(trace, roles, links, program)
+    view = view_of(builder, folder)
+    program = build_program(view)
+    phases = find_phases(view, program)
     return program, capture(program, phases, next(r for r in find_regions(program, phases) if r.name == name))
 
 
@@ -312,7 +306,7 @@ def test_a_collective_that_the_region_consumes_stays_in_the_graph(tmp_path):
     assert (program.edge >= 0).sum() == program.steps  # the fifth product waits for the gathered rows
     check_order(done.schedule)
     assert done.launches == 13  # eight products forward, four backward, and what they wait for
-    times = step_times(simulate(done.schedule, plain(), repeats=2), program.steps)
+    times = step_times(simulate(done.schedule, identity_sample(), repeats=2), program.steps)
     # 20 µs of products, 300 of gathering, 8 products more and the optimizer's four lie behind each other on the device.
     assert times.min() >= 20_000 + 300_000 + 60_000
 
@@ -360,7 +354,7 @@ def test_an_upload_that_waits_for_the_region_begins_a_graph_of_its_own(tmp_path)
     assert (program.edge >= 0).any()
     check_order(done.schedule)
     assert done.graphs == 2
-    assert np.isfinite(simulate(done.schedule, plain(), repeats=2)).all()
+    assert np.isfinite(simulate(done.schedule, identity_sample(), repeats=2)).all()
 
 
 def test_waits_are_counted_by_what_they_are_for(tmp_path):
@@ -408,7 +402,7 @@ def full_queue(steps: int = 6, depth: int = 70) -> TraceBuilder:
 def test_a_launch_into_a_full_queue_waits_for_the_row_that_makes_room(tmp_path):
     program = program_of(full_queue(), tmp_path)
     assert len(program.queued) == program.steps
-    eager = step_times(simulate(unchanged(program), plain(), repeats=2), program.steps)
+    eager = step_times(simulate(unchanged(program), identity_sample(), repeats=2), program.steps)
     recorded = program.step_high - program.step_low
     # Without the queue the host would begin its own work 500 µs earlier.
     assert eager.mean() == pytest.approx(float(recorded.mean()), rel=0.02)

@@ -10,11 +10,13 @@ import pytest
 from builder import TraceBuilder
 
 from hpuprof.errors import ConfigError
+from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.constants import constants_for, draw, read_profile
 from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
-from hpuprof.graph_mode.predict import SAMPLES, Draws, pack
+from hpuprof.graph_mode.uncertainty import SAMPLES, Draws, pack
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.prediction import Option, Prediction
+from hpuprof.model.tables import ObstacleRow
 
 UNIFORM = Draws.make().uniform[0]
 
@@ -126,6 +128,46 @@ def test_options_are_ranked_and_close_ones_by_simplicity(judge):
     assert graph.options[2].regret == pytest.approx(2.0 / 1.5 - 1)
 
 
+def blocking(module: str) -> ObstacleRow:
+    return ObstacleRow(
+        code="HP301", severity="blocker", module=module, modules=[module], where="forward", count=1, per_step=1.0, steps=4,
+        text="", fix="", python_line=None,
+    )  # fmt: skip
+
+
+def test_a_blocked_option_comes_last_and_what_removing_its_obstacle_would_bring_is_told(part):
+    both = prediction(option(1.5, 1.5, "module:Encoder_0"), option(2.0, 2.0, "module:Decoder_0"))
+    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+    assert [(o.region, o.blocked_by) for o in graph.options] == [
+        ("module:Encoder_0", []),
+        ("module:Decoder_0", ["HP301"]),
+    ]
+    assert graph.verdict == "yes"
+    assert "without HP301, module Decoder_0 could be captured: 2.00×" in graph.evidence
+
+
+def test_where_only_a_blocked_option_pays_it_is_recommended_as_marginal(part):
+    both = prediction(option(1.0, 1.0, "module:Encoder_0"), option(2.0, 2.0, "module:Decoder_0"))
+    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+    assert (graph.verdict, graph.region) == ("marginal", "module:Decoder_0")
+    assert "HP301 must be removed first" in graph.sentence
+    assert not any("could be captured" in line for line in graph.evidence)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "module", "wraps"),
+    [
+        ("step", "step", None, False),
+        ("model", "model", None, True),
+        ("modules", "modules", None, True),
+        ("module:net.a:b", "module", "net.a:b", True),
+    ],
+)
+def test_the_name_of_a_region_holds_its_kind_and_its_module(text, kind, module, wraps):
+    region = RegionName.of(text)
+    assert (region.kind, region.module, region.wraps_modules) == (kind, module, wraps)
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -178,23 +220,23 @@ REGIONS = ("step", "forward+backward", "model", "modules", "module:Encoder_0", "
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: f"{s.family}-{s.mode}")
 def test_the_code_to_type_is_python_of_that_device(situation, region):
     for asynchronous in (False, True):
-        code = code_for(situation, region, asynchronous=asynchronous)
+        code = code_for(situation, RegionName.of(region), asynchronous=asynchronous)
         ast.parse(code)
         other = {"cuda": ("hpu", "xpu"), "rocm": ("hpu", "xpu"), "xpu": ("hpu", "cuda"), "hpu": ("cuda", "xpu")}
         assert not any(word in code for word in other[situation.family])
-        assert api_name(situation, region)
+        assert api_name(situation, RegionName.of(region))
 
 
 def test_the_code_carries_what_the_trace_shows():
-    lazy = code_for(SITUATIONS[5], "model", asynchronous=True)
+    lazy = code_for(SITUATIONS[5], RegionName("model"), asynchronous=True)
     for word in ("max_graphs=3", "use_lfu=True", "have_grad_accumulation=True", "asynchronous=True", "mark_step"):
         assert word in lazy
-    ddp = code_for(SITUATIONS[6], "model")
+    ddp = code_for(SITUATIONS[6], RegionName("model"))
     assert ddp.index("ModuleCacher(") < ddp.index("DistributedDataParallel(")
     assert "PT_HPU_ENABLE_LAZY_COLLECTIVES" in ddp
-    assert "capturable=True" in code_for(SITUATIONS[0], "step")
-    assert 'type(m).__name__ == "Encoder"' in code_for(SITUATIONS[0], "modules")
-    assert api_name(SITUATIONS[7], "step") == 'torch.compile(backend="hpu_backend")'
+    assert "capturable=True" in code_for(SITUATIONS[0], RegionName("step"))
+    assert 'type(m).__name__ == "Encoder"' in code_for(SITUATIONS[0], RegionName("modules"))
+    assert api_name(SITUATIONS[7], RegionName("step")) == 'torch.compile(backend="hpu_backend")'
 
 
 @pytest.mark.parametrize(("family", "mode"), [("cuda", "eager"), ("hpu", "lazy"), ("hpu", "eager"), ("xpu", "eager")])

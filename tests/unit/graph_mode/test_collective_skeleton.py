@@ -7,21 +7,21 @@ import pytest
 from builder import TraceBuilder
 from rank_traces import ALL_REDUCE, comm, header
 
-from hpuprof.graph_mode.collective_skeleton import alone_ns, find_rhythm, together_ns
+from hpuprof.graph_mode.collective_skeleton import alone_ns, find_skeleton, together_ns
 from hpuprof.graph_mode.regions import unchanged
-from hpuprof.graph_mode.replay import plain, simulate, step_times
+from hpuprof.graph_mode.replay import identity_sample, simulate, step_times
 from hpuprof.graph_mode.verdict import decide_graph_mode
-from hpuprof.model.prediction import Rhythm
+from hpuprof.model.prediction import CollectiveSkeleton
 
 from .test_replay import program_of
 
 LAUNCHES, KERNEL, TRANSFER, LATENCY = 6, 5.0, 40.0, 4.0
 
 
-def rhythm(free: list[float], after: dict[tuple[int, int], float], alone: list[float], transfer: float, order=None):
+def skeleton(free: list[float], after: dict[tuple[int, int], float], alone: list[float], transfer: float, order=None):
     """`after`: (later, earlier) → ns; the number of collectives stands for the end of the step."""
     keys = sorted(after)
-    return Rhythm(
+    return CollectiveSkeleton(
         free=np.array(free, "<f4").tobytes(),
         later=np.array([k for k, _ in keys], "<u2").tobytes(),
         earlier=np.array([j for _, j in keys], "<u2").tobytes(),
@@ -36,8 +36,8 @@ CHAIN = {(1, 0): 0.0, (2, 1): 10.0}
 
 
 def test_ranks_that_are_slow_in_turn_add_up():
-    first = rhythm([300, 400, 410], {(1, 0): 100, (2, 1): 10}, [50, 250], 50)
-    second = rhythm([100, 400, 410], {(1, 0): 300, (2, 1): 10}, [250, 50], 50)
+    first = skeleton([300, 400, 410], {(1, 0): 100, (2, 1): 10}, [50, 250], 50)
+    second = skeleton([100, 400, 410], {(1, 0): 300, (2, 1): 10}, [250, 50], 50)
     # 300 until the first, 50, then 300 until the second, 50, and 10 to the end; alone each rank carries the same waits.
     assert together_ns([first, second], [["", ""]] * 2) == pytest.approx(710)
     assert alone_ns(first) == pytest.approx(300 + 50 + 100 + 250 + 10)
@@ -46,27 +46,27 @@ def test_ranks_that_are_slow_in_turn_add_up():
 
 def test_work_that_does_not_wait_for_a_collective_hides_it():
     # The step ends 500 after its start whatever the collectives do, unless they come late.
-    hidden = rhythm([100, 200, 500], CHAIN, [50, 50], 50)
-    late = rhythm([100, 600, 500], CHAIN, [50, 50], 50)
+    hidden = skeleton([100, 200, 500], CHAIN, [50, 50], 50)
+    late = skeleton([100, 600, 500], CHAIN, [50, 50], 50)
     assert together_ns([hidden, hidden], [["", ""]] * 2) == pytest.approx(500)
     assert together_ns([hidden, late], [["", ""]] * 2) == pytest.approx(660)
 
 
 def test_groups_meet_among_themselves():
-    slow = rhythm([300, 310], {(1, 0): 10.0}, [50], 50)
-    fast = rhythm([100, 110], {(1, 0): 10.0}, [50], 50)
+    slow = skeleton([300, 310], {(1, 0): 10.0}, [50], 50)
+    fast = skeleton([100, 110], {(1, 0): 10.0}, [50], 50)
     pairs = [["0,1"], ["0,1"], ["2,3"], ["2,3"]]
     # Ranks 2 and 3 are done after 160; the step of the job is that of its slowest rank.
     assert together_ns([fast, slow, fast, fast], pairs) == pytest.approx(360)
     assert together_ns([fast, fast, fast, fast], pairs) == pytest.approx(160)
-    both = [rhythm([100, 120, 130], {(1, 0): 20.0, (2, 1): 10.0}, [50, 50], 50) for _ in range(4)]
+    both = [skeleton([100, 120, 130], {(1, 0): 20.0, (2, 1): 10.0}, [50, 50], 50) for _ in range(4)]
     tensor_then_data = [["0,1", "0,2"], ["0,1", "1,3"], ["2,3", "0,2"], ["2,3", "1,3"]]
     assert together_ns(both, tensor_then_data) == pytest.approx(100 + 50 + 20 + 50 + 10)
 
 
 def test_collectives_that_do_not_fit_together_are_not_replayed():
-    one = rhythm([100, 110], {(1, 0): 10.0}, [50], 50)
-    two = rhythm([100, 200, 210], CHAIN, [50, 50], 50)
+    one = skeleton([100, 110], {(1, 0): 10.0}, [50], 50)
+    two = skeleton([100, 200, 210], CHAIN, [50, 50], 50)
     assert together_ns([one, two], [["0,1"], ["0,1", "0,1"]]) is None
     crossed = [["a", "b"], ["b", "a"]]
     assert together_ns([two, two], crossed) is None
@@ -108,19 +108,19 @@ def job(slow: list[list[float]], steps: int = 6) -> list[TraceBuilder]:
 def test_the_reduced_step_is_the_replayed_step(tmp_path):
     program = program_of(job([[30, 10], [10, 30]])[0], tmp_path)
     schedule = unchanged(program)
-    found = find_rhythm(schedule, program, plain(), program.dur)
+    found = find_skeleton(schedule, program, identity_sample(), program.dur)
     assert found is not None
-    whole = step_times(simulate(schedule, plain(), repeats=2, backlog=program.backlog), program.steps)[0, -1]
+    whole = step_times(simulate(schedule, identity_sample(), repeats=2, backlog=program.backlog), program.steps)[0, -1]
     assert alone_ns(found) == pytest.approx(whole, abs=1)
 
 
-def test_without_collectives_there_is_no_rhythm(tmp_path):
+def test_without_collectives_there_is_no_skeleton(tmp_path):
     builder = TraceBuilder().steps(6, 1000)
     for i in range(6):
         for k in range(5):
             builder.kernel("gemm", 1000 * i + 100 * k + 20, 20, launch=1000 * i + 100 * k)
     program = program_of(builder, tmp_path)
-    assert find_rhythm(unchanged(program), program, plain(), program.dur) is None
+    assert find_skeleton(unchanged(program), program, identity_sample(), program.dur) is None
 
 
 def test_ranks_that_wait_for_each_other_in_turn_stop_waiting_in_graphs(tmp_path):

@@ -1,0 +1,80 @@
+"""What a verdict chooses among: a region captured in one way on all ranks, with samples of what that gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats
+from hpuprof.model.prediction import Option
+
+
+@dataclass(frozen=True)
+class RegionName:
+    """A region as tables name it."""
+
+    kind: str  # step, forward+backward, model, modules, module or optimizer
+    module: str | None = None  # of a module, its name
+
+    @classmethod
+    def of(cls, region: str) -> RegionName:
+        """Read the form that tables hold: a kind, or `module:NAME`."""
+        kind, colon, module = region.partition(":")
+        return cls(kind, module if colon else None)
+
+    @property
+    def wraps_modules(self) -> bool:
+        """Tell whether modules are captured, forward and backward by themselves."""
+        return self.kind in ("model", "modules", "module")
+
+
+class OptionKey(NamedTuple):
+    """What makes options of different ranks the same one."""
+
+    region: str
+    drops_sync: bool
+    asynchronous: bool
+
+    @classmethod
+    def of(cls, option: Option) -> OptionKey:
+        """Return the key of one rank's option."""
+        return cls(option.region, option.drops_sync, option.asynchronous)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """An option that every rank has."""
+
+    options: list[Option]  # one a rank, the leading one first
+    step_ns: Floats  # samples of the step time with it
+    speedup: Floats  # samples
+    reach: float = np.inf  # speed-up that it cannot pass
+    blocked_by: tuple[str, ...] = ()  # obstacles that must be removed first
+
+    @property
+    def lead(self) -> Option:
+        """Return the leading rank's option."""
+        return self.options[0]
+
+    @cached_property
+    def key(self) -> OptionKey:
+        """The option that this is."""
+        return OptionKey.of(self.lead)
+
+    @cached_property
+    def region(self) -> RegionName:
+        """The region that it captures."""
+        return RegionName.of(self.key.region)
+
+    @cached_property
+    def median_ns(self) -> float:
+        """Median step time [ns]."""
+        return float(np.median(self.step_ns))
+
+    def no_faster(self, reach: float, base_ns: float) -> Candidate:
+        """Return it with no sample of the speed-up beyond `reach`."""
+        speedup = np.minimum(self.speedup, reach)
+        return Candidate(self.options, base_ns / speedup, speedup, reach, self.blocked_by)
