@@ -10,15 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.gaps import Gaps
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, forest
-from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
@@ -44,37 +40,22 @@ class _Found:
     ready: Ints
     timed: bool
 
+    def of(self, rows: Ints) -> _Found:
+        """Return some of the calls."""
+        columns = (self.start[rows], self.end[rows], self.lane[rows])
+        notes = [self.notes[i] for i in rows.tolist()]
+        return _Found(*columns, notes, self.issued[rows], self.ready[rows], self.timed)
 
-def collective_calls(
-    trace: Trace,
-    steps: Steps,
-    roles: npt.NDArray[np.int8],
-    links: Links,
-    hosts: HostTime,
-    device: DeviceTime,
-    gaps: Gaps,
-    states: dict[Cause, Intervals],
-    compiling: Intervals,
-) -> tuple[Calls, int]:
+
+def collective_calls(view: RankView) -> tuple[Calls, int]:
     """Return the calls of a trace, at most `MAX_CALLS`, and how many there are."""
-    found = _on_device(trace, links) or _on_host(trace) or _enqueued(trace)
+    trace, steps = view.trace, view.steps
+    found = _on_device(trace, view.links) or _on_host(trace) or _enqueued(trace)
     count = len(found.start)
-    keep = np.lexsort((found.lane, found.end, found.start))[:MAX_CALLS]
-    found = _Found(
-        found.start[keep],
-        found.end[keep],
-        found.lane[keep],
-        [found.notes[i] for i in keep.tolist()],
-        found.issued[keep],
-        found.ready[keep],
-        found.timed,
-    )
+    found = found.of(np.lexsort((found.lane, found.end, found.start))[:MAX_CALLS])
     groups, kinds, kind = _kinds(trace, found.notes)
-    traced = bool(len(device.busy))
-    working = device.compute if traced else subtract(hosts.traced, _collective_rows(trace))
-    communicating = union(found.start, found.end)
-    exposed = subtract(communicating, working)
-    tail = _tails(found, exposed) if found.timed else np.zeros(len(kind), dtype=np.int64)
+    working = view.device.compute if view.device_traced else subtract(view.hosts.traced, _collective_rows(trace))
+    exposed = subtract(union(found.start, found.end), working)
     when = np.where(found.issued >= 0, found.issued, found.start)
     at = np.searchsorted(steps.start, when, side="right") - 1
     inside = (at >= 0) & (when < steps.end[np.maximum(at, 0)]) if len(steps) else np.zeros(len(when), dtype=bool)
@@ -90,8 +71,8 @@ def collective_calls(
         end=found.end,
         ready=found.ready,
         exposed=measure(exposed, found.start, found.end),
-        tail=tail,
-        did=_deeds(trace, roles, found.start, device, gaps, states, compiling, working, exposed, traced=traced),
+        tail=_tails(found, exposed) if found.timed else np.zeros(len(kind), dtype=np.int64),
+        did=_deeds(view, found.start, working, exposed),
     )
     return calls, count
 
@@ -385,46 +366,34 @@ def _tails(found: _Found, exposed: Intervals) -> Ints:
     return np.where(waited, found.end - exposed.start[np.maximum(at, 0)], 0)
 
 
-def _deeds(
-    trace: Trace,
-    roles: npt.NDArray[np.int8],
-    start: Ints,
-    device: DeviceTime,
-    gaps: Gaps,
-    states: dict[Cause, Intervals],
-    compiling: Intervals,
-    working: Intervals,
-    exposed: Intervals,
-    *,
-    traced: bool,
-) -> dict[str, Ints]:
+def _deeds(view: RankView, start: Ints, working: Intervals, exposed: Intervals) -> dict[str, Ints]:
     """Measure what the rank did between the starts of neighbouring calls; the deeds exclude each other.
 
     While the device computes, that is what the rank does; while it idles, what the host does counts. Time in which only
     communication ran is none of the rank's own.
     """
     since = np.concatenate([[0], start[:-1]]).astype(np.int64) if len(start) else start
-    host = trace.host
-    path = on_host_path(roles[host.track]) if len(host) else np.empty(0, bool)
+    host = view.trace.host
+    path = on_host_path(view.roles[host.track]) if len(host) else np.empty(0, bool)
     garbage = (host.activity == Activity.GARBAGE) & path
     collecting = union(host.start[garbage], host.end[garbage])
 
     def idle(*causes: Cause) -> Intervals:
-        return union_of(*(gaps.by_cause.get(c, EMPTY) for c in causes))
+        return union_of(*(view.gaps.by_cause.get(c, EMPTY) for c in causes))
 
-    if traced:
+    if view.device_traced:
         order = {
             "compute": working,
-            "copy": union_of(device.exposed_copy, idle(Cause.H2D_COPY)),
-            "compile": intersect(compiling, complement(device.busy, 0, trace.end_ns)),
+            "copy": union_of(view.device.exposed_copy, idle(Cause.H2D_COPY)),
+            "compile": intersect(view.compiling, complement(view.device.busy, 0, view.trace.end_ns)),
             "gc": collecting,
             "input": idle(Cause.DATA_LOADER),
         }
     else:
         order = {
-            "compile": compiling,
+            "compile": view.compiling,
             "gc": collecting,
-            "input": states[Cause.DATA_LOADER],
+            "input": view.states[Cause.DATA_LOADER],
             "copy": EMPTY,
             "compute": working,
         }
