@@ -16,7 +16,7 @@ from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.analysis.view import RankView
 from hpuprof.model.arrays import Codes, Ints
-from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls
+from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import CommNote, Trace
@@ -72,7 +72,7 @@ def collective_calls(view: RankView) -> tuple[Calls, int]:
         ready=found.ready,
         exposed=measure(exposed, found.start, found.end),
         tail=_tails(found, exposed) if found.timed else np.zeros(len(kind), dtype=np.int64),
-        did=_deeds(view, found.start, working, exposed),
+        activity_before=_activity_before(view, found.start, working, exposed),
     )
     return calls, count
 
@@ -231,9 +231,8 @@ def _launch_notes(trace: Trace, links: Links, rows: Ints) -> list[CommNote]:
     tree = forest(noted, np.zeros(len(noted), dtype=np.int32), noted, nesting.stop[noted])
     innermost = tree.innermost(np.zeros(len(operator), dtype=np.int32), operator)
     code = host.comm[nesting.rows[noted]]
-    for row, place, around in zip(rows.tolist(), innermost.tolist(), annotation.tolist(), strict=True):
-        chain: list[int] = []
-        at = place
+    for row, position, around in zip(rows.tolist(), innermost.tolist(), annotation.tolist(), strict=True):
+        at, chain = position, list[int]()
         while at >= 0 and len(chain) < _NOTES_AROUND:
             chain.append(int(code[at]))
             at = int(tree.parent[at])
@@ -289,8 +288,8 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
     lists: dict[int, tuple[int, ...]] = {}
     codes = []
     for note in notes:
-        plain = replace(note, sequence=-1, ranks=(id(note.ranks),))
-        if plain not in by_note:
+        key = replace(note, sequence=-1, ranks=(id(note.ranks),))
+        if key not in by_note:
             told = configured.get(note.group) or (
                 next(iter(configured.values())) if len(configured) == 1 else ("", "", ())
             )
@@ -308,8 +307,8 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
                 source=note.source,
                 target=note.target,
             )
-            by_note[plain] = kinds.setdefault(kind, len(kinds))
-        codes.append(by_note[plain])
+            by_note[key] = kinds.setdefault(kind, len(kinds))
+        codes.append(by_note[key])
     return list(groups), list(kinds), np.array(codes, dtype=np.int64)
 
 
@@ -366,8 +365,8 @@ def _tails(found: _Found, exposed: Intervals) -> Ints:
     return np.where(waited, found.end - exposed.start[np.maximum(at, 0)], 0)
 
 
-def _deeds(view: RankView, start: Ints, working: Intervals, exposed: Intervals) -> dict[str, Ints]:
-    """Measure what the rank did between the starts of neighbouring calls; the deeds exclude each other.
+def _activity_before(view: RankView, start: Ints, working: Intervals, exposed: Intervals) -> dict[str, Ints]:
+    """Measure what the rank did between the starts of neighbouring calls; the activities exclude each other.
 
     While the device computes, that is what the rank does; while it idles, what the host does counts. Time in which only
     communication ran is none of the rank's own.
@@ -402,4 +401,4 @@ def _deeds(view: RankView, start: Ints, working: Intervals, exposed: Intervals) 
         out[name] = measure(subtract(held, seen), since, start)
         seen = union_of(seen, held)
     out["host"] = start - since - measure(seen, since, start)
-    return {name: out[name] for name in DEEDS}
+    return {name: out[name] for name in ACTIVITIES_BEFORE}

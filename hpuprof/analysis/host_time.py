@@ -80,8 +80,12 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     by_pattern = [np.zeros(len(trace.names), dtype=bool) for _ in range(3)]
     for code in codes.tolist():
         name = trace.names[code]
-        told = dialects.copies_to_host(name), dialects.copies_to_device(name), bool(_BLOCKING_COPY.search(name))
-        for flag, says in zip(by_pattern, told, strict=True):
+        flags_of_name = (
+            dialects.copies_to_host(name),
+            dialects.copies_to_device(name),
+            bool(_BLOCKING_COPY.search(name)),
+        )
+        for flag, says in zip(by_pattern, flags_of_name, strict=True):
             flag[code] = says
     linked = links.launch >= 0
     calls = links.launch[linked]
@@ -131,8 +135,8 @@ def _full_queue(trace: Trace, role: npt.NDArray[np.int8], links: Links) -> tuple
     if len(linked) < _FULL_QUEUE_FLOOR:
         return none
     calls, first = np.unique(links.launch[linked], return_index=True)
-    plain = host.activity[calls] == Activity.LAUNCH
-    calls, first = calls[plain], first[plain]
+    single = host.activity[calls] == Activity.LAUNCH
+    calls, first = calls[single], first[single]
     if not len(calls):
         return none
     begin, dur = host.start[calls], host.dur[calls]

@@ -177,17 +177,17 @@ def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> I
 
 def _first_open(nesting: Nesting, tracks: list[int], when: Ints) -> Codes:
     """Return the first of the tracks on which something is open at each instant, -1 for none; for more tracks than can be asked in turn."""
-    place = {track: i for i, track in enumerate(tracks)}
+    turn = {track: i for i, track in enumerate(tracks)}
     roots = np.flatnonzero((nesting.parent < 0) & np.isin(nesting.track, tracks))
     roots = roots[np.argsort(nesting.start[roots], kind="stable")]
     begun = zip(nesting.start[roots].tolist(), nesting.end[roots].tolist(), nesting.track[roots].tolist(), strict=True)
     ahead = next(begun, None)
     found = np.full(len(when), -1, dtype=np.int32)
-    holding: list[tuple[int, int]] = []  # place of a track, end
+    holding: list[tuple[int, int]] = []  # turn of a track, end
     for i in np.argsort(when, kind="stable").tolist():
         instant = int(when[i])
         while ahead is not None and ahead[0] <= instant:
-            heappush(holding, (place[ahead[2]], ahead[1]))
+            heappush(holding, (turn[ahead[2]], ahead[1]))
             ahead = next(begun, None)
         while holding and holding[0][1] <= instant:
             heappop(holding)

@@ -116,10 +116,7 @@ def gather(ranks: Sequence[RankCalls], matching: Matching, column: str) -> Ints:
     none = np.empty(0, dtype=np.int64)
     sizes = np.array([len(r.calls) for r in ranks], dtype=np.int64)
     base = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(sizes) else sizes
-    if column.startswith("did_"):
-        values = [r.calls.did[column.removeprefix("did_")] for r in ranks]
-    else:
-        values = [getattr(r.calls, column) for r in ranks]
+    values = [getattr(r.calls, column) for r in ranks]
     joined: Ints = np.concatenate(values or [none])
     return joined[base[matching.rank] + matching.call] if len(matching.rank) else none
 

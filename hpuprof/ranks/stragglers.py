@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.model.collective_calls import DEEDS
+from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.matching import PAIRED, Matching, RankCalls
 from hpuprof.ranks.scenarios import Model, build, levelled, run
@@ -35,7 +35,7 @@ class Waits:
     waiting: Ints  # exposed waiting
     waiting_all: Ints  # hidden under compute too
     blame: Ints  # exposed waiting of others in collectives to which this rank came last
-    blame_by: dict[str, Ints]  # by DEEDS: sums to blame
+    blame_by: dict[str, Ints]  # by ACTIVITIES_BEFORE: sums to blame
     late: Ints  # collectives to which it came last and others noticed
     seen: Ints  # sound collectives it took part in
     steps_late: Ints  # steps in which it caused the most waiting
@@ -86,13 +86,13 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
     caused = _per_collective(total, matching)
     longest = _longest(np.where(sound, timed.wait if len(wait) else 0, 0), matching)
     noticed = timed.sound & (longest > NOISE_NS) if len(matching) else np.empty(0, dtype=bool)
-    deed = _deeds(ranks, matching, timed, noticed)
+    activity = _decisive_activity(ranks, matching, timed, noticed)
     blame = np.bincount(last_rank[noticed], weights=caused[noticed], minlength=count).astype(np.int64)
     blame_by = {
         name: np.bincount(
-            last_rank[noticed & (deed == i)], weights=caused[noticed & (deed == i)], minlength=count
+            last_rank[noticed & (activity == i)], weights=caused[noticed & (activity == i)], minlength=count
         ).astype(np.int64)
-        for i, name in enumerate(DEEDS)
+        for i, name in enumerate(ACTIVITIES_BEFORE)
     }
     late = np.bincount(last_rank[noticed], minlength=count).astype(np.int64)
     seen = np.bincount(matching.rank[counts], minlength=count).astype(np.int64)
@@ -134,18 +134,21 @@ def _longest(values: Ints, matching: Matching) -> Ints:
     return np.maximum.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
 
 
-def _deeds(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: Mask) -> Ints:
+def _decisive_activity(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: Mask) -> Ints:
     """Return for each collective what its last member did more than the others (median) since that member last waited.
 
     What a rank did before a call is known from call to call; the sum from the last call that the late rank waited for up to
     this one is compared with the same stretch on the other ranks.
     """
-    out = np.full(len(matching), len(DEEDS) - 1, dtype=np.int64)
+    out = np.full(len(matching), len(ACTIVITIES_BEFORE) - 1, dtype=np.int64)
     rows = np.flatnonzero(noticed)
     if not len(rows):
         return out
-    total = {r: np.stack([np.cumsum(who.calls.did[name]) for name in DEEDS], axis=1) for r, who in enumerate(ranks)}
-    done = np.empty((len(matching.rank), len(DEEDS)))
+    total = {
+        r: np.stack([np.cumsum(who.calls.activity_before[name]) for name in ACTIVITIES_BEFORE], axis=1)
+        for r, who in enumerate(ranks)
+    }
+    done = np.empty((len(matching.rank), len(ACTIVITIES_BEFORE)))
     anchor = np.full(len(matching.rank), -1, dtype=np.int64)  # collective that each member's rank last waited for
     for r, who in enumerate(ranks):
         mine = np.flatnonzero(matching.rank == r)
@@ -174,7 +177,7 @@ def _deeds(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed
             warnings.simplefilter("ignore", RuntimeWarning)  # nobody else has the anchor: nothing to compare with
             excess = own - np.nanmedian(stretch, axis=1)
         out[some] = np.argmax(np.nan_to_num(excess, nan=-1.0), axis=1)
-        out[some[np.isnan(excess).all(axis=1)]] = len(DEEDS) - 1
+        out[some[np.isnan(excess).all(axis=1)]] = len(ACTIVITIES_BEFORE) - 1
     return out
 
 
@@ -263,7 +266,7 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
     # Border steps are cut by the recording: their lengths say nothing.
     count = len(model.steps)
     flags = [[u for _, _, u in who.steps[:count]] for who in ranks]
-    used = np.array([line + [False] * (count - len(line)) for line in flags], dtype=bool)
+    used = np.array([own + [False] * (count - len(own)) for own in flags], dtype=bool)
     used &= np.isfinite(model.measured)
 
     def mean(steps: Floats) -> float:

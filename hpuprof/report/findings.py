@@ -167,14 +167,14 @@ def _blocked_copy(context: Context) -> tuple[str, float] | None:
     return (f"{evidence}; the device idled {_pct(read)} of the step during reads", read) if read >= 0.02 else None
 
 
-_DEEDS = {"compute": "computing", "input": "fetching data", "copy": "copying", "compile": "compiling", "gc": "collecting garbage", "host": "in host code"}  # fmt: skip
+_MEANWHILE = {"compute": "computing", "input": "fetching data", "copy": "copying", "compile": "compiling", "gc": "collecting garbage", "host": "in host code"}  # fmt: skip
 
 
 def _straggler(context: Context) -> tuple[str, float, list[int]] | None:
     row = context.across.straggler
     if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
         return None
-    cause = f", {_DEEDS[row.cause]} meanwhile" if row.cause else ""
+    cause = f", {_MEANWHILE[row.cause]} meanwhile" if row.cause else ""
     cost = context.value("straggler_cost_fraction")
     saved = f"; without it a step would take {_pct(cost)} less" if context.across.replay else ""
     evidence = f"rank {row.rank} comes last in {_pct(row.steps_late_fraction)} of the steps{cause}{saved}"
