@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.links import Links, launch_calls, outermost
-from hpuprof.ingest import dialects
+from hpuprof.ingest.dialect_activities import copies_to_host
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, complement, contains, measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
@@ -71,7 +72,7 @@ def linked_share(trace: Trace, launched: Rows) -> float | None:
 
 def _gives_correlations(trace: Trace) -> bool:
     """Tell whether the writer gives correlations, as all but Habana's do: a row without one is of no launch in the trace."""
-    return trace.family != "hpu"
+    return FAMILIES[trace.family].correlated
 
 
 def find_activations(links: Links) -> Activations:
@@ -283,7 +284,7 @@ def _copy_queues(trace: Trace, copies: Mask, left: Callable[[Rows], Rows]) -> li
     The two directions are engines of their own: a read waits for the work before it, an upload does not.
     """
     calls = left(copy_calls(trace))
-    named = np.array([dialects.copies_to_host(name) for name in trace.names] or [False], dtype=bool)
+    named = np.array([copies_to_host(name) for name in trace.names] or [False], dtype=bool)
     reads = copies & named[trace.device.name]
     reading = left(read_calls(trace, calls)) if reads.any() else calls[:0]
     if not len(reading):

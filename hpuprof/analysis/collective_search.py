@@ -15,6 +15,8 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.analysis.view import RankView
+from hpuprof.ingest.dialect_collectives import BY_NAME
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
@@ -85,7 +87,7 @@ def _on_device(trace: Trace, links: Links) -> _Found | None:
     rows = np.flatnonzero(device.kind == DeviceKind.COMMUNICATION)
     if not len(rows):
         return None
-    if trace.family == "hpu":
+    if FAMILIES[trace.family].engine_lanes:
         return _activations(trace, rows)
     notes = _launch_notes(trace, links, rows)
     launch = links.launch[rows]
@@ -320,13 +322,12 @@ def _sorted_once(ranks: tuple[int, ...], known: dict[int, tuple[int, ...]]) -> t
 
 def _message_bytes(note: CommNote, size: int) -> int:
     """Return the size that bandwidths are defined by: the output of an all-gather, else the input [bytes]; -1 unknown."""
-    if note.op == "all_gather":
+    defined = BY_NAME[note.op].message if note.op else "input"
+    if defined == "output":
         if note.out_bytes >= 0:
             return note.out_bytes
         return note.in_bytes * size if note.in_bytes >= 0 and size > 0 else -1
-    if note.op in ("recv", "broadcast", "scatter"):
-        return max(note.in_bytes, note.out_bytes)
-    return note.in_bytes
+    return max(note.in_bytes, note.out_bytes) if defined == "larger" else note.in_bytes
 
 
 def _configured(header: dict[str, object]) -> dict[str, tuple[str, str, tuple[int, ...]]]:

@@ -16,6 +16,7 @@ from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Mask
 from hpuprof.model.intervals import Intervals, complement, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
@@ -44,10 +45,10 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
     def when(rows: Mask) -> Intervals:
         return union(host.start[rows], host.end[rows])
 
-    unknown_copy = (
-        (activity == Activity.COPY) & ~times.copy_to_host if trace.family == "hpu" else np.zeros(len(host), dtype=bool)
-    )
-    uploads = path & ((activity == Activity.COPY_H2D) | times.copy_to_device | unknown_copy)
+    uploads = (activity == Activity.COPY_H2D) | times.copy_to_device
+    if FAMILIES[trace.family].copies_upload:
+        uploads |= (activity == Activity.COPY) & ~times.copy_to_host
+    uploads &= path
     calls = np.flatnonzero(links.launch >= 0)
     queued = (
         union(host.end[links.launch[calls]], trace.device.start[calls])

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import on_host_path
-from hpuprof.ingest import dialects
+from hpuprof.ingest.dialect_activities import copies_to_device, copies_to_host
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
@@ -81,8 +82,8 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     for code in codes.tolist():
         name = trace.names[code]
         flags_of_name = (
-            dialects.copies_to_host(name),
-            dialects.copies_to_device(name),
+            copies_to_host(name),
+            copies_to_device(name),
             bool(_BLOCKING_COPY.search(name)),
         )
         for flag, says in zip(by_pattern, flags_of_name, strict=True):
@@ -116,7 +117,7 @@ def _drawn_twice(trace: Trace) -> Mask:
 def _blocking_reads(trace: Trace) -> Mask:
     """Reads of one value that show no runtime call inside (HPU): the operator itself is the wait."""
     host = trace.host
-    if trace.family != "hpu" or not len(host):
+    if not FAMILIES[trace.family].silent_reads or not len(host):
         return np.zeros(len(host), dtype=bool)
     reads = np.array(["_local_scalar_dense" in n or "hpu_lazy_D2H" in n for n in trace.names], dtype=bool)
     waits: Mask = reads[host.name] & (host.activity == Activity.COPY_D2H)

@@ -14,6 +14,8 @@ from hpuprof.analysis.device_time import is_low_precision
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.analysis.view import RankView
+from hpuprof.ingest.dialect_engines import DMA, MME, TPC
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.intervals import EMPTY, Intervals, intersect, subtract, union
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.tables import IntelRow
@@ -58,7 +60,7 @@ def intel_row(view: RankView) -> IntelRow | None:
     belongs to the step in which it starts.
     """
     steps = view.steps
-    if view.trace.family != "hpu" or not view.device_traced or not steps.wall.any():
+    if not FAMILIES[view.trace.family].intel_tool or not view.device_traced or not steps.wall.any():
         return None
     device_ns, last_end = _device_spans(view)
     wall_ns, host_ns = last_end - int(steps.start[0]), int(steps.wall.sum())
@@ -67,7 +69,7 @@ def intel_row(view: RankView) -> IntelRow | None:
     def inside(a: Intervals) -> int:
         return intersect(a, windows).total_ns
 
-    mme, tpc, dma = (view.device.engines.get(e, EMPTY) for e in ("MME", "TPC", "DMA"))
+    mme, tpc, dma = (view.device.engines.get(e, EMPTY) for e in (MME, TPC, DMA))
     mme_ns, tpc_ns, dma_ns = inside(mme), inside(subtract(tpc, mme)), inside(dma)
     rest = idle(device_ns, mme_ns, tpc_ns, dma_ns)
     build_ns, loader_ns = inside(_graph_building(view)), inside(view.states[Cause.DATA_LOADER])
@@ -120,9 +122,9 @@ def _graph_building(view: RankView) -> Intervals:
 def _low_precision_ratio(trace: Trace, mme: Intervals) -> float | None:
     """Return the share of the MME's time with data types of 16 bits or fewer; None where no type is known."""
     device = trace.device
-    if "MME" not in trace.engines or not mme.total_ns:
+    if MME not in trace.engines or not mme.total_ns:
         return None
-    rows = (device.kind != DeviceKind.MARKER) & (device.engine == trace.engines.index("MME")) & (device.dtype >= 0)
+    rows = (device.kind != DeviceKind.MARKER) & (device.engine == trace.engines.index(MME)) & (device.dtype >= 0)
     if not rows.any():
         return None
     low = np.array([is_low_precision(d) for d in trace.dtypes], dtype=bool)

@@ -15,14 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.ingest.dialect_collectives import PAIRED, UNEVEN
 from hpuprof.model.arrays import Ints
 from hpuprof.model.collective_calls import CallGroup, CallKind, Calls
 
-SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
-"""Operations in which nobody is done before everybody has come: they bind clocks from both sides and make ranks wait."""
-
-PAIRED = frozenset({"send", "recv", "send_recv"})
-_UNEVEN = frozenset({"all_to_all", "gather", "scatter", "send_recv"})  # sizes differ between ranks by design
 _WIDE_DP = 250_000  # cells beyond which sequences are aligned by time alone
 _WIDE_SHIFT = 4_000_000  # cells beyond which the shift between sequences is told from some of the calls
 _GAP_NS = 1_000_000  # calls whose ends are more than twice this apart, after the shift, are not one collective
@@ -121,7 +117,7 @@ def match(ranks: Sequence[RankCalls]) -> Matching:
             code = groups.setdefault(group, len(groups))
             # The two ends of a transfer are one collective.
             op = "send_recv" if group.peers else k.op
-            size = -1 if op in _UNEVEN and not group.peers else k.bytes
+            size = -1 if op in UNEVEN and not group.peers else k.bytes
             local.append((code, kinds.setdefault(Kind(code, op, size, k.dtype), len(kinds))))
         table = np.array(local or [(-1, -1)], dtype=np.int64)
         group_of = table[who.calls.kind, 0] if len(who.calls) else np.empty(0, dtype=np.int64)

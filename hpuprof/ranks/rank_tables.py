@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from hpuprof.analysis.groups import members, percentile
+from hpuprof.ingest.dialect_collectives import BY_NAME, PAIRED
 from hpuprof.model.arrays import Ints
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, unpack
@@ -25,8 +26,8 @@ from hpuprof.model.tables import (
     StepWaitRow,
 )
 from hpuprof.ranks.clocks import MAX_INFEASIBLE
-from hpuprof.ranks.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
-from hpuprof.ranks.matching import PAIRED, Matching, RankCalls, match
+from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
+from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
 
@@ -262,7 +263,7 @@ def _collective_rows(
             kind.bytes if kind.bytes >= 0 else int(np.median(sizes)) if len(sizes) and (sizes >= 0).all() else None
         )
         speed = message / typical * 1e9 if typical and typical > 0 and message else None
-        factor = BUS_FACTOR.get(kind.op)
+        factor = BY_NAME[kind.op].bus_factor if kind.op in BY_NAME else None
         rows.append(
             CollectiveRow(
                 group=group.name,

@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hpuprof.ingest.dialect_collectives import PAIRED
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
-from hpuprof.ranks.matching import PAIRED, Group, Matching, RankCalls
+from hpuprof.ranks.matching import Group, Matching, RankCalls
 
 MAX_EVENTS = 400_000
 """More events than this (calls and waits of all ranks) are not replayed: the first steps that fit are."""

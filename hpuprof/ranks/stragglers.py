@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpuprof.ingest.dialect_collectives import PAIRED
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
-from hpuprof.ranks.matching import PAIRED, Matching, RankCalls
+from hpuprof.ranks.matching import Matching, RankCalls
 from hpuprof.ranks.scenarios import Model, build, levelled, run
 
 PERSISTENT_SHARE = 0.6

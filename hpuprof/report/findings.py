@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from hpuprof.analysis.device_time import is_low_precision
+from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import RankRow
@@ -138,7 +139,7 @@ def _imbalance(context: Context) -> tuple[str, float, list[int]] | None:
 
 
 def _precision(context: Context) -> tuple[str, float] | None:
-    rows = [r for _, p in context.main for r in p.precision if r.engine == "MME" and r.dtype != "unknown"]
+    rows = [r for _, p in context.main for r in p.precision if r.engine == MATRIX_ENGINE and r.dtype != "unknown"]
     total = sum(r.busy_ns for r in rows)
     if not total:
         return None

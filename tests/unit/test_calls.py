@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_traces import ALL_REDUCE, blocking, comm, header
 
-from hpuprof.ingest.dialects import collective_op, element_bytes, element_type, is_collective, runs_on_host
+from hpuprof.ingest.dialect_collectives import (
+    collective_op,
+    element_bytes,
+    element_type,
+    is_collective,
+    runs_on_host,
+)
 from hpuprof.model.collective_calls import CallGroup, CallKind, Calls, pack_ints, unpack, unpack_ints
 
 
