@@ -230,9 +230,9 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
     host = trace.host
     if not len(rows):
         return rows
-    synapse = np.array([t.synapse for t in trace.tracks], dtype=bool)[host.track[rows]]
-    if synapse.any() and not synapse.all():
-        rows = rows[~synapse]
+    threadless = np.array([t.threadless for t in trace.tracks], dtype=bool)[host.track[rows]]
+    if threadless.any() and not threadless.all():
+        rows = rows[~threadless]
     threads = {t.os_thread: i for i, t in enumerate(trace.tracks)}
     thread = np.array([threads[t.os_thread] for t in trace.tracks], dtype=np.int64)[host.track[rows]]
     order = np.argsort(thread, kind="stable")

@@ -32,7 +32,7 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
     threads: dict[str, list[int]] = {}
     for i in np.unique(trace.host.track).tolist():
         track = trace.tracks[i]
-        if track.synapse and not track.caller and trace.form != "bare":
+        if track.threadless and not track.caller and trace.form != "bare":
             roles[i] = Role.OTHER
         else:
             threads.setdefault(track.runs_on, []).append(i)

@@ -24,12 +24,12 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
 
     None is named where the calls are few, few of them lie inside any, or another thread holds nearly as many.
     """
-    if not any(t.synapse for t in tracks):
+    if not any(t.threadless for t in tracks):
         return tracks
     outer = (host.kind == HostKind.RUNTIME) | np.isin(host.activity, _CALLING)
     members: dict[str, list[int]] = {}
     for i, track in enumerate(tracks):
-        if not track.synapse:
+        if not track.threadless:
             members.setdefault(track.os_thread, []).append(i)
     around = {}
     for thread, codes in members.items():
@@ -39,7 +39,7 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
             around[thread] = spans
     out = []
     for i, track in enumerate(tracks):
-        mine = np.flatnonzero(host.track == i) if track.synapse else np.empty(0, dtype=np.int64)
+        mine = np.flatnonzero(host.track == i) if track.threadless else np.empty(0, dtype=np.int64)
         if len(mine) < _CALLS:
             out.append(track)
             continue

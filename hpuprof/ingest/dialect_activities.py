@@ -271,6 +271,26 @@ def copies_to_device(name: str) -> bool:
     return _TO_DEVICE.search(name) is not None
 
 
+_BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
+_SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
+_READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H")
+
+
+def may_block(name: str) -> bool:
+    """Tell whether a copy of this name may hold up its call until it is done: reads, and copies of pageable memory."""
+    return _BLOCKING_COPY.search(name) is not None
+
+
+def is_synchronous_call(name: str) -> bool:
+    """Tell whether a runtime call of this name returns only when its copy is done."""
+    return _SYNCHRONOUS_CALL.match(name) is not None
+
+
+def reads_value(name: str) -> bool:
+    """Tell whether an operator of this name reads one value back (`item()`)."""
+    return _READ_OPERATOR.search(name) is not None
+
+
 def call_name(name: str) -> str:
     """Return a host row's plain name: Synapse Logger writes `call:synLaunch`, Synapse `enqueue (accel0)`."""
     return name.removeprefix("call:")

@@ -384,12 +384,12 @@ class Normaliser:
             process, thread = self._process_name(p), self.thread_names.get((p, t), "")
             engine = hpu_engine(thread, process, whole(pid), whole(tid)) if engine_lanes else None
             apart = p not in pids if pids else not process and not thread
-            synapse = engine_lanes and not engine and process not in dialects.BRIDGE_PROCESSES
-            synapse = synapse and (thread.startswith(dialects.SYNAPSE_THREAD) or apart)
+            threadless = engine_lanes and not engine and process not in dialects.BRIDGE_PROCESSES
+            threadless = threadless and (thread.startswith(dialects.SYNAPSE_THREAD) or apart)
             owner = whole(pid)
             if process in dialects.BRIDGE_PROCESSES and owner is not None:
                 owner -= dialects.BRIDGE_PROCESSES[process]
-            tracks.append(Track(p, t, process, thread, engine, f"{p if owner is None else owner}/{t}", synapse))
+            tracks.append(Track(p, t, process, thread, engine, f"{p if owner is None else owner}/{t}", threadless))
         return tracks
 
     def _pair(self) -> None:
