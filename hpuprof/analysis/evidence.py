@@ -12,10 +12,25 @@ from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace, Trouble
 
 ONE_ROW_SHARE = 0.5
-ONE_ROW_SHARE_OF_ONE_STEP = 0.9  # within one step a long collective or upload may well hold half of the time
+"""Of the device time of the used steps. By judgement: in the real traces of the tests one row holds 11 % at most."""
+ONE_ROW_SHARE_OF_ONE_STEP = 0.9
+"""The same in a single step, where a long collective or upload may well hold half of the time; by judgement."""
 STEP_SHARE = 0.5
+"""Of the used steps that must show device rows. By judgement: steps look alike, so half of them empty means rows lost."""
 REPLAY_SHARE = 0.5
-MIN_ROWS = 4  # of fewer rows one may well hold most of the time
+"""Of the graph launches that must show their device rows; by judgement, as for steps."""
+FEW_ROWS = 0.5
+"""A graph launch with less than this share of the rows that launches have (90th percentile) shows few of them."""
+MIN_ROWS = 4
+"""Of fewer device rows one may well hold most of the time."""
+MIN_REPLAYS = 2
+"""A single graph launch has no other to be compared with."""
+MIN_LAUNCHES = 20
+"""Linked launch calls from which on LATE_SHARE is no chance: of 20 that are as often early as late, it is one in 50,000."""
+LATE_SHARE = 0.9
+"""Of the launch calls that end after their device row: a queue that is drained each time, but for a few kernels of no length."""
+FEW_STEPS = 3
+"""Fewer used steps have no median apart from their extremes."""
 
 
 def degenerate(view: RankView) -> list[Trouble]:
@@ -56,11 +71,11 @@ def degenerate(view: RankView) -> list[Trouble]:
 def _incomplete_replays(view: RankView) -> list[Trouble]:
     host, launch = view.trace.host, view.links.launch
     replays = np.flatnonzero((host.activity == Activity.GRAPH_LAUNCH) & (host.correlation >= 0))
-    if len(replays) < 2:
+    if len(replays) < MIN_REPLAYS:
         return []
     rows = np.bincount(launch[launch >= 0], minlength=len(host))[replays]
     typical = float(np.percentile(rows, 90))
-    missing = int((rows < 0.5 * typical).sum()) if typical > 0 else len(replays)
+    missing = int((rows < FEW_ROWS * typical).sum()) if typical > 0 else len(replays)
     if missing <= REPLAY_SHARE * len(replays):
         return []
     text = f"{missing} of {len(replays)} graph launches show few or none of their device rows"
@@ -85,7 +100,7 @@ def _about_steps(steps: Steps) -> list[Trouble]:
         }.get(steps.source, "the whole trace as one step")
         found.append(Trouble("HP109", 1, f"no step markers; steps are {how}"))
     used = int(steps.used.sum())
-    if used < 3:
+    if used < FEW_STEPS:
         found.append(Trouble("HP110", used, f"{used} of {len(steps)} steps used"))
     if len(steps) > 1 and steps.untypical:
         found.append(Trouble("HP124", len(steps), "no step is typical"))
@@ -120,6 +135,6 @@ def synchronous(trace: Trace, links: Links) -> bool:
     linked = np.flatnonzero(links.launch >= 0)
     host = trace.host
     linked = linked[host.activity[links.launch[linked]] == Activity.LAUNCH]
-    if len(linked) < 20:
+    if len(linked) < MIN_LAUNCHES:
         return False
-    return bool(np.mean(host.end[links.launch[linked]] >= trace.device.end[linked]) > 0.9)
+    return bool(np.mean(host.end[links.launch[linked]] >= trace.device.end[linked]) > LATE_SHARE)
