@@ -182,8 +182,8 @@ def _queues(trace: Trace, wanted: Mask) -> tuple[Mask, Mask, Mask]:
 def align(calls: Ints, activations: Ints) -> Rows:
     """Return for each activation which call made it, -1 for none; both are start times in ns, ascending.
 
-    The sequences are shifted against each other by whole positions: by as few as the counts demand, and further only while an
-    activation would begin before its call. Of several such shifts the one with the least waiting is taken.
+    The sequences are shifted against each other by whole positions: by as few as the counts demand, and further only
+    while an activation would begin before its call. Of several such shifts the one with the least waiting is taken.
     """
     many, made = len(calls), len(activations)
     result = np.full(made, -1, dtype=np.int64)

@@ -16,7 +16,7 @@ ONE_ROW_SHARE = 0.5
 ONE_ROW_SHARE_OF_ONE_STEP = 0.9
 """The same in a single step, where a long collective or upload may well hold half of the time; by judgement."""
 STEP_SHARE = 0.5
-"""Of the used steps that must show device rows. By judgement: steps look alike, so half of them empty means rows lost."""
+"""Of the used steps that must show device rows. By judgement: steps are alike, so half of them empty means lost rows."""
 REPLAY_SHARE = 0.5
 """Of the graph launches that must show their device rows; by judgement, as for steps."""
 FEW_ROWS = 0.5
@@ -26,9 +26,9 @@ MIN_ROWS = 4
 MIN_REPLAYS = 2
 """A single graph launch has no other to be compared with."""
 MIN_LAUNCHES = 20
-"""Linked launch calls from which on LATE_SHARE is no chance: of 20 that are as often early as late, it is one in 50,000."""
+"""Linked launch calls from which on LATE_SHARE is no chance: 1 in 50,000 where each is as often early as late."""
 LATE_SHARE = 0.9
-"""Of the launch calls that end after their device row: a queue that is drained each time, but for a few kernels of no length."""
+"""Of the launch calls that end after their device row: a queue that is drained each time, by judgement nearly."""
 FEW_STEPS = 3
 """Fewer used steps have no median apart from their extremes."""
 

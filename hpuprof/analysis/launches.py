@@ -19,7 +19,8 @@ QUEUE_POINTS = 200
 def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
     """Summarise launch calls and the depth of the launch queue.
 
-    Which calls are linked, and their latency, follow the launch of each device row as far as it is known (`RankView.launched`).
+    Which calls are linked, and their latency, follow the launch of each device row where it is known
+    (`RankView.launched`).
     What compares or counts single rows (`short_fraction`, the queue) needs a row for each launch, so it counts only the
     correlations that the file holds: a recipe's rows are its engines' lanes.
     """

@@ -29,7 +29,7 @@ _COMPILE_SHARE = 0.02
 _WARM_UP_RATIO = 1.5
 """Of the median of later steps: above what first steps of settled runs were seen to take."""
 _WARM_UP_STEPS = 100
-"""More long steps than this in a row are the run's first phase, not its warm-up: autotuning and caches take some ten."""
+"""More long steps than this in a row are a phase of the run, not its warm-up: autotuning and caches take some ten."""
 _EVEN_SHARE = 0.25
 """Median absolute deviation over median up to which later steps are even enough to call the first ones long."""
 _OUTLIER_MADS = 6.0
@@ -39,7 +39,7 @@ _OUTLIER_SHARE = 0.2
 _REPETITIONS = 3
 """A period needs two equal distances to be seen."""
 _REGULAR_SHARE = 0.5
-"""Median deviation of an annotation's distances over their median; by judgement: steps vary less, logging and saving more."""
+"""Median deviation of an annotation's distances over their median. By judgement: steps vary less, logging more."""
 _COVERED_SHARE = 0.5
 """Of the trace; steps that cover less leave most of it unexplained."""
 _FEW_OPERATORS = 12

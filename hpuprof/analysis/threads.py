@@ -23,8 +23,8 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
 
     Tracks of one OS thread (python rows, bridge rows) share a role. *Main* is the thread with the most step markers, else
     the one with most operators that is not named an autograd or worker thread. *Launch* threads enqueue device work and
-    run no operators. Synapse's own tracks belong to the thread that made the calls, and are *other* where that thread is not
-    known; a bare Synapse Logger file names no threads at all, but its tracks are the OS's.
+    run no operators. Threadless tracks belong to the thread that made the calls, and are *other* where it is not known; a
+    bare file of calls names no threads at all, but its tracks are the OS's.
     """
     roles = np.zeros(len(trace.tracks), dtype=np.int8)
     if not len(trace.host):

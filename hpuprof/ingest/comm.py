@@ -1,4 +1,4 @@
-"""What rows tell of collectives: operation, size, process group, peers. Collects arguments; the words are in `dialect_collectives`."""
+"""What rows tell of collectives: operation, size, process group, peers. The words are in `dialect_collectives`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives and the libraries that run them: one row an operation, and how names of rows and element types tell them."""
+"""Collectives: one row an operation, and how names of rows and of element types tell them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from hpuprof.ingest.dialect_engines import LONGEST
 
 @dataclass(frozen=True)
 class Collective:
-    """An operation among the ranks of a group, or a transfer between two of them.
-
-    `spellings`: words that name it, in lower case without underscores. `symmetric`: nobody is done before everybody has
-    come, so that it binds clocks from both sides and makes ranks wait. `paired`: two ranks take part. `uneven`: sizes differ
-    between ranks by design. `message`: which size bandwidths are defined by. `bus_factor`: bus bandwidth over algorithm
-    bandwidth for n ranks (nccl-tests, doc/PERFORMANCE.md, "Bus bandwidth"); None: not defined. `purpose`: what a group
-    that uses little else is for. `in_tab`: the stock TensorBoard tab knows it, by this name.
-    """
+    """An operation among the ranks of a group, or a transfer between two of them."""
 
     name: str
     spellings: tuple[str, ...]
+    """Words that name it, in lower case without underscores."""
     symmetric: bool = False
+    """Nobody is done before everybody has come: it binds clocks from both sides and makes ranks wait."""
     paired: bool = False
+    """Two ranks take part."""
     uneven: bool = False
+    """Sizes differ between ranks by design."""
     message: Literal["input", "output", "larger"] = "input"
+    """The size that bandwidths are defined by."""
     bus_factor: Callable[[int], float] | None = None
-    purpose: Literal["pipeline", "expert", "reduction", None] = None
+    """Bus bandwidth over algorithm bandwidth for n ranks (nccl-tests, doc/PERFORMANCE.md, "Bus bandwidth")."""
+    purpose: Literal["pipeline", "expert", "reduction"] | None = None
+    """The parallelism of a group that uses it; reductions serve data and tensor parallelism."""
     in_tab: bool = False
+    """The stock TensorBoard tab knows it, by this name."""
 
 
 def _once(_: int) -> float:

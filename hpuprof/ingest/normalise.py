@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import compress
 from operator import attrgetter
 from typing import Any
@@ -278,25 +279,9 @@ class Normaliser:
         activities = {Activity(v) for v in np.unique(host.activity)}
         host, device, memory, origin = self._rebase(host, device)
         generation = dialects.generation(family, set(cats), set(processes), set(names))
-        unknown = sorted((cats[c], tracks[t].label, n) for (c, t), n in self.unknown.items())
-        ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] == _IGNORE}
-        ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
-        if self.flows:
-            ignored["flow arrows"] = self.flows
         comms = self.comms.take(names)
         if self.comms.refused:
             self.trouble("HP170", self.comms.refused, "process groups with ranks that cannot be true")
-        merged: dict[tuple[str, str], int] = {}
-        for category, label, count in unknown:
-            merged[category, label] = merged.get((category, label), 0) + count
-        health = Health(
-            rows=self.rows,
-            host_rows=len(host),
-            device_rows=len(device),
-            ignored=dict(sorted(ignored.items())),
-            unknown=tuple((c, t, n) for (c, t), n in sorted(merged.items())),
-            troubles=tuple(sorted(self.troubles.values(), key=lambda t: (t.code, t.text))),
-        )
         return Trace(
             host=host,
             device=device,
@@ -314,8 +299,25 @@ class Normaliser:
             generation=generation,
             mode=dialects.run_mode(family, set(names), activities),
             form=log.form,
-            health=health,
+            health=self._health(cats, tracks, host_rows=len(host), device_rows=len(device)),
             comms=comms,
+        )
+
+    def _health(self, cats: list[str], tracks: list[Track], *, host_rows: int, device_rows: int) -> Health:
+        ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] == _IGNORE}
+        ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
+        if self.flows:
+            ignored["flow arrows"] = self.flows
+        unknown: Counter[tuple[str, str]] = Counter()
+        for (category, track), count in self.unknown.items():
+            unknown[cats[category], tracks[track].label] += count
+        return Health(
+            rows=self.rows,
+            host_rows=host_rows,
+            device_rows=device_rows,
+            ignored=dict(sorted(ignored.items())),
+            unknown=tuple((category, label, count) for (category, label), count in sorted(unknown.items())),
+            troubles=tuple(sorted(self.troubles.values(), key=lambda t: (t.code, t.text))),
         )
 
     def _take_inputs(self, host: dict[str, npt.NDArray[Any]]) -> tuple[list[bytes], list[Detail]]:

@@ -6,7 +6,8 @@ import pytest
 
 from hpuprof.ingest import dialects
 from hpuprof.ingest.dialect_activities import ACTIVITY_RULES, ActivityRule, activity, activity_rule, call_name
-from hpuprof.ingest.dialect_engines import hpu_engine
+from hpuprof.ingest.dialect_collectives import COLLECTIVES, Collective, collective_op
+from hpuprof.ingest.dialect_engines import ENGINES, Engine, hpu_engine
 from hpuprof.ingest.dialect_rows import (
     DEVICE_RULES,
     IGNORED_MTIA,
@@ -325,7 +326,7 @@ def test_device_kinds():
 
 
 DEVICE = "/device:HPU:0"
-ENGINES = [
+LANES = [
     # thread name, process name, pid, tid -> engine
     ("[HD0] TPC 5", DEVICE, 0, 7010, "TPC"),  # Gaudi3
     ("[D0] TPC 0", DEVICE, 0, 7000, "TPC"),  # Gaudi2
@@ -357,7 +358,7 @@ ENGINES = [
 ]
 
 
-@pytest.mark.parametrize(("thread", "process", "pid", "tid", "engine"), ENGINES)
+@pytest.mark.parametrize(("thread", "process", "pid", "tid", "engine"), LANES)
 def test_engines(thread: str, process: str, pid: int, tid: object, engine: str | None):
     assert hpu_engine(thread, process, pid, tid if isinstance(tid, int) else None) == engine
 
@@ -431,3 +432,21 @@ def test_modes(family: str, names: set[str], activities: set[Activity], mode: st
 def test_mtia_counters_are_known_and_left_out(category: str):
     assert row_rule(category, lane=False) is None
     assert IGNORED_MTIA.match(category)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=lambda c: c.name)
+def test_collectives_are_known_by_their_names_and_spellings(collective: Collective):
+    assert {collective_op(word) for word in (collective.name, *collective.spellings)} == {collective.name}
+
+
+@pytest.mark.parametrize("engine", [e for e in ENGINES if e.word], ids=lambda e: e.name)
+def test_engines_are_known_by_their_names_and_lane_numbers(engine: Engine):
+    assert hpu_engine(f"[HD0] {engine.name} 1", DEVICE, 0, None) == engine.name
+    assert {hpu_engine("", "", 0, 1000 * lane_class + 3) for lane_class in engine.lane_classes} == {engine.name}
+
+
+def test_what_holds_of_families_is_said_for_each():
+    assert {name: family.correlated for name, family in dialects.FAMILIES.items()} == {
+        "hpu": False,
+        **dict.fromkeys(("mtia", "xpu", "rocm", "cuda", "cpu"), True),
+    }
