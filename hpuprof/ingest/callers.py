@@ -15,7 +15,7 @@ _CALLS = 3
 """Calls of a track from which it is judged."""
 _HOLDS = 0.5
 """Share of a track's calls that lie inside its thread's at least."""
-_PLAINLY = 1.5
+_CLEARLY = 1.5
 """How many times as many lie inside its thread's calls as inside any other's."""
 
 
@@ -49,6 +49,6 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
             inside = (at >= 0) & (calls.end[np.maximum(at, 0)] >= host.end[mine])
             shares.append((float(inside.mean()), thread))
         second, best = sorted(shares)[-2:]
-        plain = best[0] >= _HOLDS and best[0] >= _PLAINLY * second[0]
-        out.append(replace(track, caller=best[1]) if plain else track)
+        clear = best[0] >= _HOLDS and best[0] >= _CLEARLY * second[0]
+        out.append(replace(track, caller=best[1]) if clear else track)
     return out

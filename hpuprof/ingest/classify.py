@@ -61,10 +61,10 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
         present = np.zeros(len(names), dtype=bool)
         present[name[kind == host_kind]] = True
         for code in np.flatnonzero(present).tolist():
-            plain = names[code]
-            if host_kind == HostKind.PYTHON and "replay" not in plain and "collect" not in plain:
+            text = names[code]
+            if host_kind == HostKind.PYTHON and "replay" not in text and "collect" not in text:
                 continue
-            lookup[host_kind, code] = activity(host_kind, call_name(plain))
+            lookup[host_kind, code] = activity(host_kind, call_name(text))
     order = by_start(columns["start"], columns["dur"])
     return HostRows(
         start=columns["start"][order],
