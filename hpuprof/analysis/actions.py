@@ -6,22 +6,22 @@ import numpy as np
 
 from hpuprof.analysis.groups import group
 from hpuprof.analysis.operators import MAX_ROWS
-from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import Intervals, contains, measure
+from hpuprof.analysis.view import RankView
+from hpuprof.model.intervals import contains, measure
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.tables import ActionRow
-from hpuprof.model.trace import Trace
 
 _MODULE = ("[pl][module]", "nn.Module: ")
 _ACTION = "[pl][profile]"
 
 
-def action_rows(trace: Trace, busy: Intervals, steps: Steps) -> list[ActionRow]:
+def action_rows(view: RankView) -> list[ActionRow]:
     """Summarise annotations and module frames by name, the longest first.
 
     The device column is the device's busy time inside the spans. In a synchronous recording that is the part's own device work; in
     an asynchronous one, whatever ran meanwhile.
     """
+    trace, busy, steps = view.trace, view.device.busy, view.steps
     host = trace.host
     modules = np.array([n.startswith(_MODULE) for n in trace.names] or [False], dtype=bool)
     named = (host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.links import Links, launch_calls, outermost
-from hpuprof.ingest import dialects
+from hpuprof.ingest.dialect_activities import copies_to_host
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, complement, contains, measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
@@ -58,7 +59,7 @@ def matched_launches(links: Links) -> Rows:
 
     This is the one matching behind every statement about linked work. `Links.launch` holds what the writer says, and no more.
     """
-    if _says_itself(links.trace):
+    if _gives_correlations(links.trace):
         return links.launch
     return find_activations(links).launched()
 
@@ -69,25 +70,25 @@ def linked_share(trace: Trace, launched: Rows) -> float | None:
     return float((launched[real] >= 0).mean()) if real.any() else None
 
 
-def _says_itself(trace: Trace) -> bool:
+def _gives_correlations(trace: Trace) -> bool:
     """Tell whether the writer gives correlations, as all but Habana's do: a row without one is of no launch in the trace."""
-    return trace.family != "hpu"
+    return FAMILIES[trace.family].correlated
 
 
 def find_activations(links: Links) -> Activations:
     """Group the device rows of a trace into activations and join each to the call that launched it.
 
-    What the writer says comes first. The rest of the rows and calls are matched queue by queue where the writer gives no
-    correlation, else stay without a launch.
+    Correlations that the file holds come first. The rest is matched queue by queue where the writer gives no
+    correlation, else it stays without a launch.
     """
     trace = links.trace
     known = np.flatnonzero(links.launch >= 0)
     calls, number = np.unique(links.launch[known], return_inverse=True)
-    said = _grouped(trace, (known, number.ravel()), len(calls))
+    correlated = _grouped(trace, (known, number.ravel()), len(calls))
     rest = (trace.device.kind != DeviceKind.MARKER) & (links.launch < 0)
-    if _says_itself(trace):
-        return _merged(trace, [(said, calls), _unmatched(trace, rest)])
-    work, copies, talks = _queues(trace, rest)
+    if _gives_correlations(trace):
+        return _merged(trace, [(correlated, calls), _unmatched(trace, rest)])
+    work, copies, collectives = _queues(trace, rest)
 
     def left(rows: Rows) -> Rows:
         return rows[~np.isin(rows, calls)]
@@ -96,9 +97,9 @@ def find_activations(links: Links) -> Activations:
     queues = [
         (_segment(trace, work, len(launching)), launching),
         *_copy_queues(trace, copies, left),
-        (_overlapping(trace, talks), left(collective_calls(trace))),
+        (_overlapping(trace, collectives), left(collective_calls(trace))),
     ]
-    return _merged(trace, [(said, calls), *(_matched(trace, rows, called) for rows, called in queues)])
+    return _merged(trace, [(correlated, calls), *(_matched(trace, rows, called) for rows, called in queues)])
 
 
 def work_activations(trace: Trace) -> Activations:
@@ -173,16 +174,16 @@ def _matched(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_
 def _queues(trace: Trace, wanted: Mask) -> tuple[Mask, Mask, Mask]:
     """Tell device rows apart: work that launches made, copies that belong to no recipe, collectives."""
     device = trace.device
-    talks = wanted & (device.kind == DeviceKind.COMMUNICATION)
+    collectives = wanted & (device.kind == DeviceKind.COMMUNICATION)
     copies = wanted & (device.kind == DeviceKind.COPY) & (device.recipe <= 0)
-    return wanted & ~talks & ~copies, copies, talks
+    return wanted & ~collectives & ~copies, copies, collectives
 
 
 def align(calls: Ints, activations: Ints) -> Rows:
     """Return for each activation which call made it, -1 for none; both are start times in ns, ascending.
 
-    The sequences are shifted against each other by whole places: by as few as the counts demand, and further only while an
-    activation would begin before its call. Of several such places the one with the least waiting is taken.
+    The sequences are shifted against each other by whole positions: by as few as the counts demand, and further only
+    while an activation would begin before its call. Of several such shifts the one with the least waiting is taken.
     """
     many, made = len(calls), len(activations)
     result = np.full(made, -1, dtype=np.int64)
@@ -196,7 +197,7 @@ def align(calls: Ints, activations: Ints) -> Rows:
 
     shift = low
     if not causal(low):
-        # Later activations only begin later: once a place is causal, so are the ones behind it.
+        # Later activations only begin later: once a shift is causal, so are the ones behind it.
         bad, good = low, max(high, 0)
         if not causal(good):
             bad, good = good, made  # at `made` nothing is paired
@@ -222,11 +223,11 @@ def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
     start, recipe = device.start[rows], device.recipe[rows]
     reach = np.maximum.accumulate(device.end[rows])
     cut = np.append([True], (recipe[1:] != recipe[:-1]) | (start[1:] - reach[:-1] > GAP_NS))
-    plain = np.cumsum(cut) - 1
-    if int(plain[-1]) + 1 >= expected:
-        return rows, plain
-    repeats = np.cumsum(cut | _repeats(trace, rows, plain, reach, expected)) - 1
-    if int(plain[-1]) < int(repeats[-1]) < expected:
+    by_recipe = np.cumsum(cut) - 1
+    if int(by_recipe[-1]) + 1 >= expected:
+        return rows, by_recipe
+    repeats = np.cumsum(cut | _repeats(trace, rows, by_recipe, reach, expected)) - 1
+    if int(by_recipe[-1]) < int(repeats[-1]) < expected:
         return rows, repeats
     markers = device.start[device.kind == DeviceKind.MARKER]
     before = np.searchsorted(markers, start, side="right")
@@ -234,7 +235,7 @@ def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
         [False], (before[1:] > np.searchsorted(markers, reach[:-1], side="left")) & (start[1:] >= reach[:-1])
     )
     finer = np.cumsum(cut | idle) - 1
-    return rows, finer if int(finer[-1]) + 1 <= expected else plain
+    return rows, finer if int(finer[-1]) + 1 <= expected else by_recipe
 
 
 def _repeats(trace: Trace, rows: Rows, number: Rows, reach: Ints, most: int) -> Mask:
@@ -283,7 +284,7 @@ def _copy_queues(trace: Trace, copies: Mask, left: Callable[[Rows], Rows]) -> li
     The two directions are engines of their own: a read waits for the work before it, an upload does not.
     """
     calls = left(copy_calls(trace))
-    named = np.array([dialects.copies_to_host(name) for name in trace.names] or [False], dtype=bool)
+    named = np.array([copies_to_host(name) for name in trace.names] or [False], dtype=bool)
     reads = copies & named[trace.device.name]
     reading = left(read_calls(trace, calls)) if reads.any() else calls[:0]
     if not len(reading):
@@ -309,10 +310,10 @@ def read_calls(trace: Trace, calls: Rows) -> Rows:
     host = trace.host
     reading = host.activity == Activity.COPY_D2H
     threads = {t.runs_on: i for i, t in enumerate(trace.tracks)}
-    line = np.array([threads[t.runs_on] for t in trace.tracks] or [0], dtype=np.int64) * (trace.end_ns + 1)
+    thread_base = np.array([threads[t.runs_on] for t in trace.tracks] or [0], dtype=np.int64) * (trace.end_ns + 1)
     rows = np.flatnonzero(reading)
-    around = union(line[host.track[rows]] + host.start[rows], line[host.track[rows]] + host.end[rows])
-    found = reading[calls] | contains(around, line[host.track[calls]] + host.start[calls])
+    around = union(thread_base[host.track[rows]] + host.start[rows], thread_base[host.track[rows]] + host.end[rows])
+    found = reading[calls] | contains(around, thread_base[host.track[calls]] + host.start[calls])
     return calls[found] if found.any() else outermost(trace, np.flatnonzero(reading & (host.kind == HostKind.OP)))
 
 
@@ -326,6 +327,6 @@ def _idle(trace: Trace) -> Intervals:
 def collective_calls(trace: Trace) -> Rows:
     """Return the calls of collectives, each once, in order of start; operators where no call of a library is drawn."""
     host = trace.host
-    talks = host.activity == Activity.COLLECTIVE
-    calls = np.flatnonzero(talks & (host.kind == HostKind.RUNTIME))
-    return outermost(trace, calls if len(calls) else np.flatnonzero(talks & (host.kind == HostKind.OP)))
+    collective = host.activity == Activity.COLLECTIVE
+    calls = np.flatnonzero(collective & (host.kind == HostKind.RUNTIME))
+    return outermost(trace, calls if len(calls) else np.flatnonzero(collective & (host.kind == HostKind.OP)))

@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.analysis.device_time import DeviceTime
-from hpuprof.analysis.gaps import Gaps
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links, forest
-from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
+from hpuprof.ingest.dialect_collectives import BY_NAME
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Codes, Ints
-from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls
+from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import CommNote, Trace
@@ -44,37 +42,22 @@ class _Found:
     ready: Ints
     timed: bool
 
+    def of(self, rows: Ints) -> _Found:
+        """Return some of the calls."""
+        columns = (self.start[rows], self.end[rows], self.lane[rows])
+        notes = [self.notes[i] for i in rows.tolist()]
+        return _Found(*columns, notes, self.issued[rows], self.ready[rows], self.timed)
 
-def collective_calls(
-    trace: Trace,
-    steps: Steps,
-    roles: npt.NDArray[np.int8],
-    links: Links,
-    hosts: HostTime,
-    device: DeviceTime,
-    gaps: Gaps,
-    states: dict[Cause, Intervals],
-    compiling: Intervals,
-) -> tuple[Calls, int]:
+
+def collective_calls(view: RankView) -> tuple[Calls, int]:
     """Return the calls of a trace, at most `MAX_CALLS`, and how many there are."""
-    found = _on_device(trace, links) or _on_host(trace) or _enqueued(trace)
+    trace, steps = view.trace, view.steps
+    found = _on_device(trace, view.links) or _on_host(trace) or _enqueued(trace)
     count = len(found.start)
-    keep = np.lexsort((found.lane, found.end, found.start))[:MAX_CALLS]
-    found = _Found(
-        found.start[keep],
-        found.end[keep],
-        found.lane[keep],
-        [found.notes[i] for i in keep.tolist()],
-        found.issued[keep],
-        found.ready[keep],
-        found.timed,
-    )
+    found = found.of(np.lexsort((found.lane, found.end, found.start))[:MAX_CALLS])
     groups, kinds, kind = _kinds(trace, found.notes)
-    traced = bool(len(device.busy))
-    working = device.compute if traced else subtract(hosts.traced, _collective_rows(trace))
-    communicating = union(found.start, found.end)
-    exposed = subtract(communicating, working)
-    tail = _tails(found, exposed) if found.timed else np.zeros(len(kind), dtype=np.int64)
+    working = view.device.compute if view.device_traced else subtract(view.hosts.traced, _collective_rows(trace))
+    exposed = subtract(union(found.start, found.end), working)
     when = np.where(found.issued >= 0, found.issued, found.start)
     at = np.searchsorted(steps.start, when, side="right") - 1
     inside = (at >= 0) & (when < steps.end[np.maximum(at, 0)]) if len(steps) else np.zeros(len(when), dtype=bool)
@@ -90,8 +73,8 @@ def collective_calls(
         end=found.end,
         ready=found.ready,
         exposed=measure(exposed, found.start, found.end),
-        tail=tail,
-        did=_deeds(trace, roles, found.start, device, gaps, states, compiling, working, exposed, traced=traced),
+        tail=_tails(found, exposed) if found.timed else np.zeros(len(kind), dtype=np.int64),
+        activity_before=_activity_before(view, found.start, working, exposed),
     )
     return calls, count
 
@@ -104,7 +87,7 @@ def _on_device(trace: Trace, links: Links) -> _Found | None:
     rows = np.flatnonzero(device.kind == DeviceKind.COMMUNICATION)
     if not len(rows):
         return None
-    if trace.family == "hpu":
+    if FAMILIES[trace.family].engine_lanes:
         return _activations(trace, rows)
     notes = _launch_notes(trace, links, rows)
     launch = links.launch[rows]
@@ -250,9 +233,8 @@ def _launch_notes(trace: Trace, links: Links, rows: Ints) -> list[CommNote]:
     tree = forest(noted, np.zeros(len(noted), dtype=np.int32), noted, nesting.stop[noted])
     innermost = tree.innermost(np.zeros(len(operator), dtype=np.int32), operator)
     code = host.comm[nesting.rows[noted]]
-    for row, place, around in zip(rows.tolist(), innermost.tolist(), annotation.tolist(), strict=True):
-        chain: list[int] = []
-        at = place
+    for row, position, around in zip(rows.tolist(), innermost.tolist(), annotation.tolist(), strict=True):
+        at, chain = position, list[int]()
         while at >= 0 and len(chain) < _NOTES_AROUND:
             chain.append(int(code[at]))
             at = int(tree.parent[at])
@@ -308,8 +290,8 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
     lists: dict[int, tuple[int, ...]] = {}
     codes = []
     for note in notes:
-        plain = replace(note, sequence=-1, ranks=(id(note.ranks),))
-        if plain not in by_note:
+        key = replace(note, sequence=-1, ranks=(id(note.ranks),))
+        if key not in by_note:
             told = configured.get(note.group) or (
                 next(iter(configured.values())) if len(configured) == 1 else ("", "", ())
             )
@@ -327,8 +309,8 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
                 source=note.source,
                 target=note.target,
             )
-            by_note[plain] = kinds.setdefault(kind, len(kinds))
-        codes.append(by_note[plain])
+            by_note[key] = kinds.setdefault(kind, len(kinds))
+        codes.append(by_note[key])
     return list(groups), list(kinds), np.array(codes, dtype=np.int64)
 
 
@@ -340,13 +322,12 @@ def _sorted_once(ranks: tuple[int, ...], known: dict[int, tuple[int, ...]]) -> t
 
 def _message_bytes(note: CommNote, size: int) -> int:
     """Return the size that bandwidths are defined by: the output of an all-gather, else the input [bytes]; -1 unknown."""
-    if note.op == "all_gather":
+    defined = BY_NAME[note.op].message if note.op else "input"
+    if defined == "output":
         if note.out_bytes >= 0:
             return note.out_bytes
         return note.in_bytes * size if note.in_bytes >= 0 and size > 0 else -1
-    if note.op in ("recv", "broadcast", "scatter"):
-        return max(note.in_bytes, note.out_bytes)
-    return note.in_bytes
+    return max(note.in_bytes, note.out_bytes) if defined == "larger" else note.in_bytes
 
 
 def _configured(header: dict[str, object]) -> dict[str, tuple[str, str, tuple[int, ...]]]:
@@ -385,46 +366,34 @@ def _tails(found: _Found, exposed: Intervals) -> Ints:
     return np.where(waited, found.end - exposed.start[np.maximum(at, 0)], 0)
 
 
-def _deeds(
-    trace: Trace,
-    roles: npt.NDArray[np.int8],
-    start: Ints,
-    device: DeviceTime,
-    gaps: Gaps,
-    states: dict[Cause, Intervals],
-    compiling: Intervals,
-    working: Intervals,
-    exposed: Intervals,
-    *,
-    traced: bool,
-) -> dict[str, Ints]:
-    """Measure what the rank did between the starts of neighbouring calls; the deeds exclude each other.
+def _activity_before(view: RankView, start: Ints, working: Intervals, exposed: Intervals) -> dict[str, Ints]:
+    """Measure what the rank did between the starts of neighbouring calls; the activities exclude each other.
 
     While the device computes, that is what the rank does; while it idles, what the host does counts. Time in which only
     communication ran is none of the rank's own.
     """
     since = np.concatenate([[0], start[:-1]]).astype(np.int64) if len(start) else start
-    host = trace.host
-    path = on_host_path(roles[host.track]) if len(host) else np.empty(0, bool)
+    host = view.trace.host
+    path = on_host_path(view.roles[host.track]) if len(host) else np.empty(0, bool)
     garbage = (host.activity == Activity.GARBAGE) & path
     collecting = union(host.start[garbage], host.end[garbage])
 
     def idle(*causes: Cause) -> Intervals:
-        return union_of(*(gaps.by_cause.get(c, EMPTY) for c in causes))
+        return union_of(*(view.gaps.by_cause.get(c, EMPTY) for c in causes))
 
-    if traced:
+    if view.device_traced:
         order = {
             "compute": working,
-            "copy": union_of(device.exposed_copy, idle(Cause.H2D_COPY)),
-            "compile": intersect(compiling, complement(device.busy, 0, trace.end_ns)),
+            "copy": union_of(view.device.exposed_copy, idle(Cause.H2D_COPY)),
+            "compile": intersect(view.compiling, complement(view.device.busy, 0, view.trace.end_ns)),
             "gc": collecting,
             "input": idle(Cause.DATA_LOADER),
         }
     else:
         order = {
-            "compile": compiling,
+            "compile": view.compiling,
             "gc": collecting,
-            "input": states[Cause.DATA_LOADER],
+            "input": view.states[Cause.DATA_LOADER],
             "copy": EMPTY,
             "compute": working,
         }
@@ -433,4 +402,4 @@ def _deeds(
         out[name] = measure(subtract(held, seen), since, start)
         seen = union_of(seen, held)
     out["host"] = start - since - measure(seen, since, start)
-    return {name: out[name] for name in DEEDS}
+    return {name: out[name] for name in ACTIVITIES_BEFORE}

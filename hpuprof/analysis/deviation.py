@@ -19,11 +19,11 @@ def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, want
         return [None] * len(wanted)
     order = np.argsort(wanted, kind="stable")
     ranked = wanted[order]
-    place = np.minimum(np.searchsorted(ranked, keys), len(ranked) - 1)
-    mine = ranked[place] == keys
+    at = np.minimum(np.searchsorted(ranked, keys), len(ranked) - 1)
+    mine = ranked[at] == keys
     step = np.searchsorted(used.start, start[mine], side="right") - 1
     sums = np.bincount(
-        order[place[mine]] * count + step, weights=values[mine].astype(np.float64), minlength=len(wanted) * count
+        order[at[mine]] * count + step, weights=values[mine].astype(np.float64), minlength=len(wanted) * count
     ).reshape(len(wanted), count)
     deviations: list[float | None] = sums.std(axis=1, ddof=1).tolist()
     return deviations

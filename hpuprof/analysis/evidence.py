@@ -6,18 +6,34 @@ import numpy as np
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView
 from hpuprof.model.intervals import Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace, Trouble
 
 ONE_ROW_SHARE = 0.5
-ONE_ROW_SHARE_OF_ONE_STEP = 0.9  # within one step a long collective or upload may well hold half of the time
+"""Of the device time of the used steps. By judgement: in the real traces of the tests one row holds 11 % at most."""
+ONE_ROW_SHARE_OF_ONE_STEP = 0.9
+"""The same in a single step, where a long collective or upload may well hold half of the time; by judgement."""
 STEP_SHARE = 0.5
+"""Of the used steps that must show device rows. By judgement: steps are alike, so half of them empty means lost rows."""
 REPLAY_SHARE = 0.5
-MIN_ROWS = 4  # of fewer rows one may well hold most of the time
+"""Of the graph launches that must show their device rows; by judgement, as for steps."""
+FEW_ROWS = 0.5
+"""A graph launch with less than this share of the rows that launches have (90th percentile) shows few of them."""
+MIN_ROWS = 4
+"""Of fewer device rows one may well hold most of the time."""
+MIN_REPLAYS = 2
+"""A single graph launch has no other to be compared with."""
+MIN_LAUNCHES = 20
+"""Linked launch calls from which on LATE_SHARE is no chance: 1 in 50,000 where each is as often early as late."""
+LATE_SHARE = 0.9
+"""Of the launch calls that end after their device row: a queue that is drained each time, by judgement nearly."""
+FEW_STEPS = 3
+"""Fewer used steps have no median apart from their extremes."""
 
 
-def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> list[Trouble]:
+def degenerate(view: RankView) -> list[Trouble]:
     """Return the reasons why no conclusion about the device may be drawn; empty when the device rows look sound.
 
     - HP105: no device rows at all (the device was not traced; that is not an idle device).
@@ -26,15 +42,15 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
     - HP107: one row holds more than half of the device time of the used steps (more than 90 % of a single step).
     - HP108: graph launches whose device rows are missing for more than half of them.
     """
-    device = trace.device
+    trace, device = view.trace, view.trace.device
     real = device.kind != DeviceKind.MARKER
     if not real.any():
         return [Trouble("HP105", 1, "the trace holds no device rows")]
     found = []
     if not len(trace.host):
         found.append(Trouble("HP126", 1, "the trace holds no host rows"))
-    used = steps.used_windows()
-    per_step = measure(busy, used.start, used.end)
+    used = view.steps.used_windows()
+    per_step = measure(view.device.busy, used.start, used.end)
     with_rows = int((per_step > 0).sum())
     if len(used) >= 2 and with_rows < STEP_SHARE * len(used):
         found.append(Trouble("HP106", with_rows, f"device rows in {with_rows} of {len(used)} used steps"))
@@ -49,20 +65,68 @@ def degenerate(trace: Trace, links: Links, steps: Steps, busy: Intervals) -> lis
                 "HP107", 1, f"one row, {name[:80]}, holds {longest / total:.0%} of the device time of the used steps"
             )
         )
-    host = trace.host
+    return found + _incomplete_replays(view)
+
+
+def _incomplete_replays(view: RankView) -> list[Trouble]:
+    host, launch = view.trace.host, view.links.launch
     replays = np.flatnonzero((host.activity == Activity.GRAPH_LAUNCH) & (host.correlation >= 0))
-    if len(replays) >= 2:
-        rows = np.bincount(links.launch[links.launch >= 0], minlength=len(host))[replays]
-        typical = float(np.percentile(rows, 90))
-        missing = int((rows < 0.5 * typical).sum()) if typical > 0 else len(replays)
-        if missing > REPLAY_SHARE * len(replays):
-            found.append(
-                Trouble(
-                    "HP108",
-                    missing,
-                    f"{missing} of {len(replays)} graph launches show few or none of their device rows",
-                )
-            )
+    if len(replays) < MIN_REPLAYS:
+        return []
+    rows = np.bincount(launch[launch >= 0], minlength=len(host))[replays]
+    typical = float(np.percentile(rows, 90))
+    missing = int((rows < FEW_ROWS * typical).sum()) if typical > 0 else len(replays)
+    if missing <= REPLAY_SHARE * len(replays):
+        return []
+    text = f"{missing} of {len(replays)} graph launches show few or none of their device rows"
+    return [Trouble("HP108", missing, text)]
+
+
+def doubts(view: RankView) -> list[Trouble]:
+    """Return what a reader of the numbers should know: unknown rows, doubtful steps, nesting and launches."""
+    found = []
+    if unknown := view.trace.health.unknown:
+        kinds = ", ".join(sorted({f"{category} on {thread}" for category, thread, _ in unknown})[:3])
+        found.append(Trouble("HP104", sum(n for _, _, n in unknown), f"rows that no rule knows: {kinds}"))
+    return found + _about_steps(view.steps) + _about_links(view)
+
+
+def _about_steps(steps: Steps) -> list[Trouble]:
+    found = []
+    if steps.source not in ("lightning", "profiler_step"):
+        how = {
+            "annotation": f"the annotation {steps.name!r}",
+            "operator_period": f"the operators' period, from {steps.name!r} on",
+        }.get(steps.source, "the whole trace as one step")
+        found.append(Trouble("HP109", 1, f"no step markers; steps are {how}"))
+    used = int(steps.used.sum())
+    if used < FEW_STEPS:
+        found.append(Trouble("HP110", used, f"{used} of {len(steps)} steps used"))
+    if len(steps) > 1 and steps.untypical:
+        found.append(Trouble("HP124", len(steps), "no step is typical"))
+    return found
+
+
+def _about_links(view: RankView) -> list[Trouble]:
+    trace, links = view.trace, view.links
+    found = []
+    if links.nesting.clipped:
+        found.append(Trouble("HP115", links.nesting.clipped, "operators that outlive their parent"))
+    real = trace.device.kind != DeviceKind.MARKER
+    rows = int(real.sum())
+    loose = int((real & (view.launched < 0)).sum())
+    by_order = int((real & (links.launch < 0)).sum()) - loose
+    if loose:
+        found.append(Trouble("HP116", loose, f"{loose:,} of {rows:,} device rows have no launch in the trace"))
+    if by_order:
+        found.append(
+            Trouble("HP190", by_order, f"{by_order:,} of {rows:,} device rows matched to their launch by order")
+        )
+    devices = {trace.tracks[t].pid for t in np.unique(trace.device.track[real]).tolist()}
+    if len(devices) > 1:
+        found.append(Trouble("HP117", len(devices), f"device rows of {len(devices)} devices"))
+    if synchronous(trace, links):
+        found.append(Trouble("HP121", 1, "launch calls outlive the device rows they launch"))
     return found
 
 
@@ -71,6 +135,6 @@ def synchronous(trace: Trace, links: Links) -> bool:
     linked = np.flatnonzero(links.launch >= 0)
     host = trace.host
     linked = linked[host.activity[links.launch[linked]] == Activity.LAUNCH]
-    if len(linked) < 20:
+    if len(linked) < MIN_LAUNCHES:
         return False
-    return bool(np.mean(host.end[links.launch[linked]] >= trace.device.end[linked]) > 0.9)
+    return bool(np.mean(host.end[links.launch[linked]] >= trace.device.end[linked]) > LATE_SHARE)

@@ -16,13 +16,12 @@ from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
-from hpuprof.model.arrays import Ints, Mask
-from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
+from hpuprof.ingest.dialects import FAMILIES
+from hpuprof.model.arrays import Mask
+from hpuprof.model.intervals import Intervals, complement, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
-from hpuprof.model.tables import GapCauseRow, GapRow
 from hpuprof.model.trace import Trace
 
-TOP_GAPS = 20
 _COPY_OP = re.compile(r"^aten::(?:to|_to_copy|copy_|pin_memory|_pin_memory)$")
 
 
@@ -46,10 +45,10 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
     def when(rows: Mask) -> Intervals:
         return union(host.start[rows], host.end[rows])
 
-    unknown_copy = (
-        (activity == Activity.COPY) & ~times.copy_to_host if trace.family == "hpu" else np.zeros(len(host), dtype=bool)
-    )
-    uploads = path & ((activity == Activity.COPY_H2D) | times.copy_to_device | unknown_copy)
+    uploads = (activity == Activity.COPY_H2D) | times.copy_to_device
+    if FAMILIES[trace.family].copies_upload:
+        uploads |= (activity == Activity.COPY) & ~times.copy_to_host
+    uploads &= path
     calls = np.flatnonzero(links.launch >= 0)
     queued = (
         union(host.end[links.launch[calls]], trace.device.start[calls])
@@ -112,66 +111,3 @@ def find_gaps(busy: Intervals, steps: Steps, states: dict[Cause, Intervals]) -> 
             by_cause[cause] = intersect(left, held)
             left = subtract(left, held)
     return Gaps(idle, by_cause)
-
-
-def cause_rows(gaps: Gaps, steps: Steps) -> list[GapCauseRow]:
-    """Measure each cause in each step."""
-    out = []
-    columns = {cause: measure(part, steps.start, steps.end) for cause, part in gaps.by_cause.items()}
-    for i in range(len(steps)):
-        out += [
-            GapCauseRow(step=i, cause=cause.name.lower(), idle_ns=int(c[i])) for cause, c in columns.items() if c[i] > 0
-        ]
-    return out
-
-
-def gap_rows(trace: Trace, gaps: Gaps, steps: Steps, roles: npt.NDArray[np.int8], links: Links) -> list[GapRow]:
-    """Return the longest gaps of the used steps, each cut at step borders."""
-    used = steps.used_windows()
-    if not len(gaps.idle) or not len(used):
-        return []
-    pieces = intersect(gaps.idle, used)
-    # `used_windows` keeps neighbours apart, so every piece lies in one step.
-    longest = np.lexsort((pieces.start, -pieces.dur))[:TOP_GAPS]
-    start, end = pieces.start[longest], pieces.end[longest]
-    shares = {cause: measure(part, start, end) for cause, part in gaps.by_cause.items()}
-    step = np.searchsorted(steps.start, start, side="right") - 1
-    rows = _row_at(trace, (start + end) // 2, roles, links)
-    out = []
-    for i in range(len(start)):
-        cause = max(shares, key=lambda c: (int(shares[c][i]), -int(c)))
-        dur = int(end[i] - start[i])
-        out.append(
-            GapRow(
-                step=int(step[i]),
-                start_ns=int(start[i]),
-                dur_ns=dur,
-                cause=cause.name.lower(),
-                cause_fraction=float(shares[cause][i]) / dur,
-                host_row=rows[i],
-            )
-        )
-    return out
-
-
-def _row_at(trace: Trace, when: Ints, roles: npt.NDArray[np.int8], links: Links) -> list[str | None]:
-    """Return the innermost operator of the main thread at each instant, else the innermost annotation."""
-    host = trace.host
-    tracks = np.flatnonzero(roles == Role.MAIN)
-    out: list[str | None] = [None] * len(when)
-    for track in tracks.tolist():
-        at = links.nesting.innermost(np.full(len(when), track, dtype=np.int32), when)
-        for i, position in enumerate(at.tolist()):
-            if position >= 0:
-                out[i] = trace.names[int(host.name[links.nesting.rows[position]])]
-    annotations = (
-        np.flatnonzero((host.kind == HostKind.ANNOTATION) & (roles[host.track] == Role.MAIN))
-        if len(host)
-        else np.empty(0, dtype=np.int64)
-    )
-    for i, instant in enumerate(when.tolist()):
-        if out[i] is None and len(annotations):
-            around = annotations[(host.start[annotations] <= instant) & (host.end[annotations] > instant)]
-            if len(around):
-                out[i] = trace.names[int(host.name[around[np.argmin(host.dur[around])]])]
-    return out

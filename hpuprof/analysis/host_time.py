@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,14 +9,19 @@ import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import on_host_path
-from hpuprof.ingest import dialects
+from hpuprof.ingest.dialect_activities import (
+    copies_to_device,
+    copies_to_host,
+    is_synchronous_call,
+    may_block,
+    reads_value,
+)
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
-_BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
-_SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
 _FULL_QUEUE_FLOOR = 64  # outstanding rows below which a slow launch is not blamed on a full queue
 
 
@@ -73,33 +77,30 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
 
 
 def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
-    """Tell of each host row whether it is a copy call that reads back, that uploads, and that returns only when done."""
+    """Return masks of the host rows: copy calls that read back, that upload, and that return only when done."""
     host, device = trace.host, trace.device
     flags = np.zeros((3, len(host)), dtype=bool)
-    codes = np.unique(device.name)
-    by_pattern = [np.zeros(len(trace.names), dtype=bool) for _ in range(3)]
-    for code in codes.tolist():
+    by_name = np.zeros((3, len(trace.names)), dtype=bool)
+    for code in np.unique(device.name).tolist():
         name = trace.names[code]
-        told = dialects.copies_to_host(name), dialects.copies_to_device(name), bool(_BLOCKING_COPY.search(name))
-        for flag, says in zip(by_pattern, told, strict=True):
-            flag[code] = says
+        by_name[:, code] = copies_to_host(name), copies_to_device(name), may_block(name)
     linked = links.launch >= 0
     calls = links.launch[linked]
     is_copy = host.activity[calls] == Activity.COPY
     names = device.name[linked]
     for i in range(2):
-        flags[i, calls[is_copy & by_pattern[i][names]]] = True
+        flags[i, calls[is_copy & by_name[i][names]]] = True
     # An asynchronous copy of pageable memory returns once the data is staged or there: the call outlives the copy.
     done = host.end[calls] >= device.end[linked]
-    flags[2, calls[is_copy & by_pattern[2][names] & done]] = True
-    synchronous = np.array([bool(_SYNCHRONOUS_CALL.match(n)) for n in trace.names] or [False], dtype=bool)
+    flags[2, calls[is_copy & by_name[2][names] & done]] = True
+    synchronous = np.array([is_synchronous_call(n) for n in trace.names] or [False], dtype=bool)
     if len(host):
         flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
     return flags[0], flags[1], flags[2]
 
 
 def _drawn_twice(trace: Trace) -> Mask:
-    """Tell which rows of Synapse's host profiler lie inside a blocking read, which is what waits."""
+    """Tell which rows of the vendor's host profiler lie inside a blocking read, which is what waits."""
     host = trace.host
     below = np.array([bool(t.caller) for t in trace.tracks] or [False], dtype=bool)
     if not len(host) or not below.any():
@@ -110,11 +111,11 @@ def _drawn_twice(trace: Trace) -> Mask:
 
 
 def _blocking_reads(trace: Trace) -> Mask:
-    """Reads of one value that show no runtime call inside (HPU): the operator itself is the wait."""
+    """Tell which rows read one value and show no runtime call inside: the operator itself is the wait."""
     host = trace.host
-    if trace.family != "hpu" or not len(host):
+    if not FAMILIES[trace.family].silent_reads or not len(host):
         return np.zeros(len(host), dtype=bool)
-    reads = np.array(["_local_scalar_dense" in n or "hpu_lazy_D2H" in n for n in trace.names], dtype=bool)
+    reads = np.array([reads_value(n) for n in trace.names], dtype=bool)
     waits: Mask = reads[host.name] & (host.activity == Activity.COPY_D2H)
     return waits
 
@@ -131,8 +132,8 @@ def _full_queue(trace: Trace, role: npt.NDArray[np.int8], links: Links) -> tuple
     if len(linked) < _FULL_QUEUE_FLOOR:
         return none
     calls, first = np.unique(links.launch[linked], return_index=True)
-    plain = host.activity[calls] == Activity.LAUNCH
-    calls, first = calls[plain], first[plain]
+    single = host.activity[calls] == Activity.LAUNCH
+    calls, first = calls[single], first[single]
     if not len(calls):
         return none
     begin, dur = host.start[calls], host.dur[calls]

@@ -1,46 +1,86 @@
-"""Device idle time by cause and by what the host path was in meanwhile: the operator, and the annotation around it."""
+"""Tables of device idle time: by cause, the longest gaps, and by the operator and annotation that the host was in."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 
 import numpy as np
-import numpy.typing as npt
 
 from hpuprof.analysis.deviation import step_deviations
-from hpuprof.analysis.gaps import Gaps
-from hpuprof.analysis.links import Links, Nesting, nest_rows
-from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.links import Nesting, nest_rows
+from hpuprof.analysis.view import RankView
 from hpuprof.model.arrays import Codes, Ints
-from hpuprof.model.intervals import intersect
+from hpuprof.model.intervals import intersect, measure
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.model.tables import GapOperatorRow
+from hpuprof.model.tables import GapCauseRow, GapOperatorRow, GapRow
 from hpuprof.model.trace import Trace
 
+TOP_GAPS = 20
 _FEW = 16  # threads that are asked one after the other
 MAX_ROWS = 100
 """Rows kept, the largest first; what they leave of a cause is told by the table of causes."""
 
 
-def gap_operator_rows(
-    trace: Trace, gaps: Gaps, steps: Steps, roles: npt.NDArray[np.int8], links: Links
-) -> list[GapOperatorRow]:
+def cause_rows(view: RankView) -> list[GapCauseRow]:
+    """Measure each cause in each step."""
+    out = []
+    steps = view.steps
+    columns = {cause: measure(part, steps.start, steps.end) for cause, part in view.gaps.by_cause.items()}
+    for i in range(len(steps)):
+        out += [
+            GapCauseRow(step=i, cause=cause.name.lower(), idle_ns=int(c[i])) for cause, c in columns.items() if c[i] > 0
+        ]
+    return out
+
+
+def gap_rows(view: RankView) -> list[GapRow]:
+    """Return the longest gaps of the used steps, each cut at step borders."""
+    gaps, steps = view.gaps, view.steps
+    used = steps.used_windows()
+    if not len(gaps.idle) or not len(used):
+        return []
+    pieces = intersect(gaps.idle, used)
+    # `used_windows` keeps neighbours apart, so every piece lies in one step.
+    longest = np.lexsort((pieces.start, -pieces.dur))[:TOP_GAPS]
+    start, end = pieces.start[longest], pieces.end[longest]
+    shares = {cause: measure(part, start, end) for cause, part in gaps.by_cause.items()}
+    step = np.searchsorted(steps.start, start, side="right") - 1
+    rows = _row_at(view, (start + end) // 2)
+    out = []
+    for i in range(len(start)):
+        cause = max(shares, key=lambda c: (int(shares[c][i]), -int(c)))
+        dur = int(end[i] - start[i])
+        out.append(
+            GapRow(
+                step=int(step[i]),
+                start_ns=int(start[i]),
+                dur_ns=dur,
+                cause=cause.name.lower(),
+                cause_fraction=float(shares[cause][i]) / dur,
+                host_row=rows[i],
+            )
+        )
+    return out
+
+
+def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     """Split the idle time of the used steps by cause, innermost operator and innermost annotation (steps left out).
 
     Operators of the main thread come first, those of autograd threads where it has none. Idle pieces are cut wherever an operator or
     annotation begins or ends, so that every nanosecond goes to what was open in it; the rows of a cause sum to its idle time.
     """
-    used = steps.used_windows()
-    pieces = {cause: intersect(part, used) for cause, part in gaps.by_cause.items()} if len(used) else {}
+    trace, nesting = view.trace, view.links.nesting
+    used = view.steps.used_windows()
+    pieces = {cause: intersect(part, used) for cause, part in view.gaps.by_cause.items()} if len(used) else {}
     causes = [cause for cause, part in pieces.items() if len(part)]
     if not causes:
         return []
     start = np.concatenate([pieces[c].start for c in causes])
     end = np.concatenate([pieces[c].end for c in causes])
     which = np.repeat(np.arange(len(causes)), [len(pieces[c]) for c in causes])
-    tracks = [t for role in (Role.MAIN, Role.AUTOGRAD) for t in np.flatnonzero(roles == role).tolist()]
-    annotations = _annotations(trace, steps, roles)
-    borders = _borders([links.nesting, annotations], tracks)
+    tracks = [t for role in (Role.MAIN, Role.AUTOGRAD) for t in np.flatnonzero(view.roles == role).tolist()]
+    annotations = _annotations(view)
+    borders = _borders([nesting, annotations], tracks)
     # Every piece covers the segments from the last border at or before its start to the last one before its end.
     first = np.searchsorted(borders, start, side="right") - 1
     stop = np.searchsorted(borders, end, side="left")
@@ -49,7 +89,7 @@ def gap_operator_rows(
     segment = first[piece] + np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
     begin = np.maximum(borders[segment], start[piece])
     length = np.minimum(np.append(borders[1:], np.iinfo(np.int64).max)[segment], end[piece]) - begin
-    row = _name_at(trace, links.nesting, tracks, begin)
+    row = _name_at(trace, nesting, tracks, begin)
     within = _name_at(trace, annotations, tracks, begin)
     width = len(trace.names) + 1
     keys = (which[piece] * width + row + 1) * width + within + 1
@@ -83,13 +123,14 @@ def gap_operator_rows(
     ]
 
 
-def _annotations(trace: Trace, steps: Steps, roles: npt.NDArray[np.int8]) -> Nesting:
+def _annotations(view: RankView) -> Nesting:
     """Nest the annotations of the main thread, without the rows that delimit steps."""
+    trace, steps = view.trace, view.steps
     host = trace.host
     delimiting = {steps.name, *steps.labels}
     ordinary = np.array([n not in delimiting for n in trace.names] or [True], dtype=bool)
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP))
-    rows = rows[(roles[host.track[rows]] == Role.MAIN) & ordinary[host.name[rows]]] if len(rows) else rows
+    rows = rows[(view.roles[host.track[rows]] == Role.MAIN) & ordinary[host.name[rows]]] if len(rows) else rows
     return nest_rows(trace, rows)
 
 
@@ -136,20 +177,43 @@ def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> I
 
 def _first_open(nesting: Nesting, tracks: list[int], when: Ints) -> Codes:
     """Return the first of the tracks on which something is open at each instant, -1 for none; for more tracks than can be asked in turn."""
-    place = {track: i for i, track in enumerate(tracks)}
+    turn = {track: i for i, track in enumerate(tracks)}
     roots = np.flatnonzero((nesting.parent < 0) & np.isin(nesting.track, tracks))
     roots = roots[np.argsort(nesting.start[roots], kind="stable")]
     begun = zip(nesting.start[roots].tolist(), nesting.end[roots].tolist(), nesting.track[roots].tolist(), strict=True)
     ahead = next(begun, None)
     found = np.full(len(when), -1, dtype=np.int32)
-    holding: list[tuple[int, int]] = []  # place of a track, end
+    holding: list[tuple[int, int]] = []  # turn of a track, end
     for i in np.argsort(when, kind="stable").tolist():
         instant = int(when[i])
         while ahead is not None and ahead[0] <= instant:
-            heappush(holding, (place[ahead[2]], ahead[1]))
+            heappush(holding, (turn[ahead[2]], ahead[1]))
             ahead = next(begun, None)
         while holding and holding[0][1] <= instant:
             heappop(holding)
         if holding:
             found[i] = tracks[holding[0][0]]
     return found
+
+
+def _row_at(view: RankView, when: Ints) -> list[str | None]:
+    """Return the innermost operator of the main thread at each instant, else the innermost annotation."""
+    trace, roles, nesting = view.trace, view.roles, view.links.nesting
+    host = trace.host
+    out: list[str | None] = [None] * len(when)
+    for track in np.flatnonzero(roles == Role.MAIN).tolist():
+        at = nesting.innermost(np.full(len(when), track, dtype=np.int32), when)
+        for i, position in enumerate(at.tolist()):
+            if position >= 0:
+                out[i] = trace.names[int(host.name[nesting.rows[position]])]
+    annotations = (
+        np.flatnonzero((host.kind == HostKind.ANNOTATION) & (roles[host.track] == Role.MAIN))
+        if len(host)
+        else np.empty(0, dtype=np.int64)
+    )
+    for i, instant in enumerate(when.tolist()):
+        if out[i] is None and len(annotations):
+            around = annotations[(host.start[annotations] <= instant) & (host.end[annotations] > instant)]
+            if len(around):
+                out[i] = trace.names[int(host.name[around[np.argmin(host.dur[around])]])]
+    return out

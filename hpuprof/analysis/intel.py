@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.analysis.device_time import DeviceTime, is_low_precision
+from hpuprof.analysis.device_time import is_low_precision
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
+from hpuprof.analysis.view import RankView
+from hpuprof.ingest.dialect_engines import DMA, MME, TPC
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.intervals import EMPTY, Intervals, intersect, subtract, union
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.tables import IntelRow
@@ -52,74 +53,80 @@ class HostShare:
         return self.time / self.host
 
 
-def intel_row(
-    trace: Trace, roles: npt.NDArray[np.int8], steps: Steps, times: DeviceTime, states: dict[Cause, Intervals]
-) -> IntelRow | None:
+def intel_row(view: RankView) -> IntelRow | None:
     """Compute the tool's quantities over all steps of an HPU trace; None for other devices or without device rows.
 
     D of a step runs from its first device row's start to its last one's end, idle time inside included; a device row
     belongs to the step in which it starts.
     """
-    if trace.family != "hpu" or not len(times.busy) or not steps.wall.any():
+    steps = view.steps
+    if not FAMILIES[view.trace.family].intel_tool or not view.device_traced or not steps.wall.any():
         return None
-    device, host = trace.device, trace.host
-    real = device.kind != DeviceKind.MARKER
-    rows = np.flatnonzero(real & (device.start >= steps.start[0]))
-    spans = 0
-    last_end = int(steps.end[-1])
-    for _, places in members(np.searchsorted(steps.start, device.start[rows], side="right")):
-        ends = int(device.end[rows[places]].max())
-        spans += ends - int(device.start[rows[places[0]]])
-        last_end = max(last_end, ends)
-    h = int(steps.wall.sum())
-    w = last_end - int(steps.start[0])
+    device_ns, last_end = _device_spans(view)
+    wall_ns, host_ns = last_end - int(steps.start[0]), int(steps.wall.sum())
     windows = union(steps.start, steps.end)
-    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
-    path = on_host_path(role) | (role == Role.LAUNCH)
-    build = (
-        np.isin(host.activity, [Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.LAUNCH, Activity.GRAPH_LAUNCH])
-        & (host.kind != HostKind.PYTHON)
-        & path
-    )
 
     def inside(a: Intervals) -> int:
         return intersect(a, windows).total_ns
 
-    mme, tpc, dma = (times.engines.get(e, EMPTY) for e in ("MME", "TPC", "DMA"))
-    engine_ns = inside(mme), inside(subtract(tpc, mme)), inside(dma)
-    rest = idle(spans, *engine_ns)
-    in_mme = (
-        real & (device.engine == trace.engines.index("MME"))
-        if "MME" in trace.engines
-        else np.zeros(len(device), dtype=bool)
-    )
-    low = np.array([is_low_precision(d) for d in trace.dtypes] or [False], dtype=bool)
-    typed = in_mme & (device.dtype >= 0)
-    low_ns = (
-        union(device.start[typed & low[device.dtype]], device.end[typed & low[device.dtype]]).total_ns
-        if len(device)
-        else 0
-    )
-    build_ns, loader_ns = inside(union(host.start[build], host.end[build])), inside(states[Cause.DATA_LOADER])
-    input_ns, compile_ns = inside(states[Cause.H2D_COPY]), inside(states[Cause.COMPILATION])
+    mme, tpc, dma = (view.device.engines.get(e, EMPTY) for e in (MME, TPC, DMA))
+    mme_ns, tpc_ns, dma_ns = inside(mme), inside(subtract(tpc, mme)), inside(dma)
+    rest = idle(device_ns, mme_ns, tpc_ns, dma_ns)
+    build_ns, loader_ns = inside(_graph_building(view)), inside(view.states[Cause.DATA_LOADER])
+    input_ns, compile_ns = inside(view.states[Cause.H2D_COPY]), inside(view.states[Cause.COMPILATION])
     return IntelRow(
-        wall_ns=w,
-        device_ns=spans,
-        host_ns=h,
-        device_ratio=device_ratio(spans, w),
-        overlap_degree=overlap_degree(h, spans, w),
+        wall_ns=wall_ns,
+        device_ns=device_ns,
+        host_ns=host_ns,
+        device_ratio=device_ratio(device_ns, wall_ns),
+        overlap_degree=overlap_degree(host_ns, device_ns, wall_ns),
         graph_build_ns=build_ns,
         dataloader_ns=loader_ns,
         input_ns=input_ns,
         compile_ns=compile_ns,
-        graph_build_fraction=HostShare("Graph Build", build_ns, h).fraction,
-        dataloader_fraction=HostShare("DataLoader", loader_ns, h).fraction,
-        input_fraction=HostShare("Input Time", input_ns, h).fraction,
-        compile_fraction=HostShare("Compile Time", compile_ns, h).fraction,
-        mme_ns=engine_ns[0],
+        graph_build_fraction=HostShare("Graph Build", build_ns, host_ns).fraction,
+        dataloader_fraction=HostShare("DataLoader", loader_ns, host_ns).fraction,
+        input_fraction=HostShare("Input Time", input_ns, host_ns).fraction,
+        compile_fraction=HostShare("Compile Time", compile_ns, host_ns).fraction,
+        mme_ns=mme_ns,
         mme_tpc_overlap_ns=inside(intersect(mme, tpc)),
-        tpc_ns=engine_ns[1],
-        dma_ns=engine_ns[2],
+        tpc_ns=tpc_ns,
+        dma_ns=dma_ns,
         idle_ns=int(rest) if rest is not None else None,
-        mme_low_precision_ratio=low_ns / mme.total_ns if typed.any() and mme.total_ns else None,
+        mme_low_precision_ratio=_low_precision_ratio(view.trace, mme),
     )
+
+
+def _device_spans(view: RankView) -> tuple[int, int]:
+    """Return the sum of the steps' D, and when the last device row or step ends [ns]."""
+    device, steps = view.trace.device, view.steps
+    rows = np.flatnonzero((device.kind != DeviceKind.MARKER) & (device.start >= steps.start[0]))
+    spans, last_end = 0, int(steps.end[-1])
+    for _, places in members(np.searchsorted(steps.start, device.start[rows], side="right")):
+        ends = int(device.end[rows[places]].max())
+        spans += ends - int(device.start[rows[places[0]]])
+        last_end = max(last_end, ends)
+    return spans, last_end
+
+
+def _graph_building(view: RankView) -> Intervals:
+    """Return when the host path or a launch thread accumulated operators, built graphs or launched them."""
+    host = view.trace.host
+    role = view.roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    building = [Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.LAUNCH, Activity.GRAPH_LAUNCH]
+    rows = np.isin(host.activity, building) & (host.kind != HostKind.PYTHON)
+    rows &= on_host_path(role) | (role == Role.LAUNCH)
+    return union(host.start[rows], host.end[rows])
+
+
+def _low_precision_ratio(trace: Trace, mme: Intervals) -> float | None:
+    """Return the share of the MME's time with data types of 16 bits or fewer; None where no type is known."""
+    device = trace.device
+    if MME not in trace.engines or not mme.total_ns:
+        return None
+    rows = (device.kind != DeviceKind.MARKER) & (device.engine == trace.engines.index(MME)) & (device.dtype >= 0)
+    if not rows.any():
+        return None
+    low = np.array([is_low_precision(d) for d in trace.dtypes], dtype=bool)
+    rows[rows] = low[device.dtype[rows]]
+    return union(device.start[rows], device.end[rows]).total_ns / mme.total_ns

@@ -136,10 +136,10 @@ def _nest_levels(track: Codes, start: Ints, end: Ints) -> NestIndex | None:
         return np.empty(0, dtype=np.int64)
     span = int(end.max()) + 2
     _, dense = np.unique(track, return_inverse=True)
-    line = dense * span
+    base = dense * span
     # A row of no length closes after it opened. Nearly in order, which a stable sort makes use of.
-    closes = np.sort(line + np.maximum(end, start + 1), kind="stable")
-    depth = np.arange(count) - np.searchsorted(closes, line + start, side="right")
+    closes = np.sort(base + np.maximum(end, start + 1), kind="stable")
+    depth = np.arange(count) - np.searchsorted(closes, base + start, side="right")
     if depth.max() > np.iinfo(np.int16).max:
         return None
     order = np.argsort(depth.astype(np.int16), kind="stable")
@@ -230,9 +230,9 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
     host = trace.host
     if not len(rows):
         return rows
-    synapse = np.array([t.synapse for t in trace.tracks], dtype=bool)[host.track[rows]]
-    if synapse.any() and not synapse.all():
-        rows = rows[~synapse]
+    threadless = np.array([t.threadless for t in trace.tracks], dtype=bool)[host.track[rows]]
+    if threadless.any() and not threadless.all():
+        rows = rows[~threadless]
     threads = {t.os_thread: i for i, t in enumerate(trace.tracks)}
     thread = np.array([threads[t.os_thread] for t in trace.tracks], dtype=np.int64)[host.track[rows]]
     order = np.argsort(thread, kind="stable")

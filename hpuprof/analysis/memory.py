@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView
 from hpuprof.model.arrays import Ints
 from hpuprof.model.tables import MemoryPoint, MemoryRow
 from hpuprof.model.trace import Trace
@@ -36,15 +36,15 @@ def memory_rows(trace: Trace) -> list[MemoryRow]:
     return out
 
 
-def memory_points(trace: Trace, steps: Steps) -> list[MemoryPoint]:
+def memory_points(view: RankView) -> list[MemoryPoint]:
     """Return the largest totals in equal slices of the steps' span, by space; nothing for a space without known totals.
 
     A slice without a row holds the last value before it. Rows of several devices in one file are not told apart.
     """
-    memory = trace.memory
+    memory = view.trace.memory
     if not len(memory.time):
         return []
-    low, high = _span(trace, steps)
+    low, high = _span(view)
     width = max(1, -(-(high - low) // MEMORY_POINTS))
     starts = np.arange(low, high, width, dtype=np.int64)
     out = []
@@ -64,8 +64,9 @@ def memory_points(trace: Trace, steps: Steps) -> list[MemoryPoint]:
     return out
 
 
-def _span(trace: Trace, steps: Steps) -> tuple[int, int]:
+def _span(view: RankView) -> tuple[int, int]:
     """Return begin and end of what the curve covers [ns]: the steps, or every row where the trace is one step for want of better."""
+    trace, steps = view.trace, view.steps
     if steps.source != "whole_trace":
         return int(steps.start[0]), max(int(steps.end[-1]), int(steps.start[0]) + 1)
     time = trace.memory.time

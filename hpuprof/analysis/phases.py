@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.analysis.host_time import HostTime
-from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import BACKWARD, on_host_path
-from hpuprof.model.intervals import Intervals, complement, measure, subtract, union, union_of
+from hpuprof.analysis.view import RankView
+from hpuprof.model.intervals import complement, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind
-from hpuprof.model.trace import Trace
 
 COLUMNS = ("backward_ns", "optimizer_ns", "operators_ns", "no_operator_ns")
 """Columns of the step table; with `input_ns` they sum to `wall_ns`."""
 
 
-def phase_columns(
-    trace: Trace, roles: npt.NDArray[np.int8], hosts: HostTime, states: dict[Cause, Intervals], steps: Steps
-) -> dict[str, list[int | None]]:
+def phase_columns(view: RankView) -> dict[str, list[int | None]]:
     """Measure the phases of each step [ns]: each takes what loading and the earlier ones left, waiting inside included.
 
     Backward is what the autograd engine's rows cover. None where no such row shows and an optimizer does: the trace then cannot tell
     it from the other operators. All are None without operators, as in logs of runtime calls.
     """
+    trace, steps = view.trace, view.steps
     host, count = trace.host, len(steps)
-    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    role = view.roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
     path = on_host_path(role)
     if not count or not (path & (host.kind == HostKind.OP)).any():
         return {name: [None] * count for name in COLUMNS}
     engine = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
     nodes = path & engine[host.name]
-    taken = states[Cause.DATA_LOADER]
+    taken = view.states[Cause.DATA_LOADER]
     columns: dict[str, list[int | None]] = {}
     for name, found in (
         ("backward_ns", union(host.start[nodes], host.end[nodes])),
-        ("optimizer_ns", states[Cause.OPTIMIZER]),
-        ("operators_ns", union_of(hosts.traced, hosts.blocked)),
+        ("optimizer_ns", view.states[Cause.OPTIMIZER]),
+        ("operators_ns", union_of(view.hosts.traced, view.hosts.blocked)),
     ):
         columns[name] = measure(subtract(found, taken), steps.start, steps.end).tolist()
         taken = union_of(taken, found)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
-from hpuprof.analysis.threads import track_roles
+from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import steps_of
 from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, HostRows, Trace
@@ -26,7 +26,7 @@ def slice_pieces(
 
     `name` and `thread` rename slices, shapes and types, and threads and processes; each distinct text is renamed once.
     """
-    steps = find_steps(trace, track_roles(trace), compile_intervals(trace))
+    steps = steps_of(trace)
     texts = {
         "name": [name(n) for n in trace.names],
         "shape": [name(s) for s in trace.shapes],

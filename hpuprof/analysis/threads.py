@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Mask
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
 # What the autograd engine runs; before torch 1.12 its own `evaluate_function` rows are missing.
 BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function|torch::autograd::)|Backward\d*$")
+
+_LOADER_WORDS = ("pt_data", "dataloader", "pin_memory")
 
 
 def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
@@ -20,76 +23,77 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
 
     Tracks of one OS thread (python rows, bridge rows) share a role. *Main* is the thread with the most step markers, else
     the one with most operators that is not named an autograd or worker thread. *Launch* threads enqueue device work and
-    run no operators. Synapse's own tracks belong to the thread that made the calls, and are *other* where that is not plain; a
-    bare Synapse Logger file names no threads at all, but its tracks are the OS's.
+    run no operators. Threadless tracks belong to the thread that made the calls, and are *other* where it is not known; a
+    bare file of calls names no threads at all, but its tracks are the OS's.
     """
-    count = len(trace.tracks)
-    roles = np.zeros(count, dtype=np.int8)
+    roles = np.zeros(len(trace.tracks), dtype=np.int8)
     if not len(trace.host):
         return roles
-    host = trace.host
-
-    def per_track(mask: Mask) -> Ints:
-        return np.bincount(host.track[mask], minlength=count).astype(np.int64)
-
-    rows = per_track(np.ones(len(host), dtype=bool))
-    steps = per_track(host.activity == Activity.STEP)
-    ops = per_track(host.kind == HostKind.OP)
-    annotations = per_track(host.kind == HostKind.ANNOTATION)
-    python = per_track(host.kind == HostKind.PYTHON)
-    runtime = per_track(host.kind == HostKind.RUNTIME)
-    launches = per_track((host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH))
     threads: dict[str, list[int]] = {}
-    threadless = [t.synapse and not t.caller and trace.form != "bare" for t in trace.tracks]
-    for i in np.flatnonzero(rows).tolist():
-        if not threadless[i]:
-            threads.setdefault(trace.tracks[i].runs_on, []).append(i)
-
-    def total(of: Ints, thread: str) -> int:
-        return int(of[threads[thread]].sum())
+    for i in np.unique(trace.host.track).tolist():
+        track = trace.tracks[i]
+        if track.threadless and not track.caller and trace.form != "bare":
+            roles[i] = Role.OTHER
+        else:
+            threads.setdefault(track.runs_on, []).append(i)
+    counts = _thread_counts(trace, threads)
+    titles = {thread: [trace.tracks[i].thread.lower() for i in mine] for thread, mine in threads.items()}
 
     def named(thread: str, *words: str) -> bool:
-        return any(w in trace.tracks[i].thread.lower() for i in threads[thread] for w in words)
+        return any(word in title for title in titles[thread] for word in words)
 
-    def backward(thread: str) -> bool:
-        return named(thread, "autograd")
-
-    candidates = [
-        t for t in threads if not backward(t) and not named(t, "pt_data", "dataloader", "pin_memory", "launch")
-    ]
-    main = max(
-        candidates or list(threads),
-        key=lambda t: (
-            total(steps, t),
-            total(annotations, t),
-            total(python, t) > 0,
-            total(ops, t),
-            total(runtime, t),
-            t,
-        ),
-        default=None,
-    )
-    autograd_names = {i for i, n in enumerate(trace.names) if BACKWARD.search(n)}
-    evaluates = per_track(
-        (host.kind == HostKind.OP)
-        & np.isin(host.name, np.fromiter(autograd_names, dtype=np.int64, count=len(autograd_names)))
-    )
-    for thread, members in threads.items():
+    candidates = [t for t in threads if not named(t, "autograd", *_LOADER_WORDS, "launch")]
+    main = max(candidates or list(threads), key=lambda t: (counts[t].like_main, t), default=None)
+    for thread, mine in threads.items():
+        count = counts[thread]
         if thread == main:
-            role = Role.MAIN
-        elif backward(thread) or total(evaluates, thread):
-            role = Role.AUTOGRAD
-        elif named(thread, "pt_data", "dataloader", "pin_memory"):
-            role = Role.DATA_LOADER
-        elif total(launches, thread) and not total(ops, thread):
-            role = Role.LAUNCH
+            roles[mine] = Role.MAIN
+        elif named(thread, "autograd") or count.backward:
+            roles[mine] = Role.AUTOGRAD
+        elif named(thread, *_LOADER_WORDS):
+            roles[mine] = Role.DATA_LOADER
+        elif count.launches and not count.operators:
+            roles[mine] = Role.LAUNCH
         else:
-            role = Role.OTHER
-        roles[members] = role
-    for i in np.flatnonzero(rows).tolist():
-        if threadless[i]:
-            roles[i] = Role.OTHER
+            roles[mine] = Role.OTHER
     return roles
+
+
+class _Counts(NamedTuple):
+    """Rows of one thread, by what they tell of its role."""
+
+    steps: int
+    annotations: int
+    python: int
+    operators: int
+    runtime: int
+    launches: int
+    backward: int
+
+    @property
+    def like_main(self) -> tuple[int, int, bool, int, int]:
+        """The more, the likelier this is the main thread: the first difference decides."""
+        return self.steps, self.annotations, self.python > 0, self.operators, self.runtime
+
+
+def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Counts]:
+    host = trace.host
+    engine = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
+    operators = host.kind == HostKind.OP
+    masks = {
+        "steps": host.activity == Activity.STEP,
+        "annotations": host.kind == HostKind.ANNOTATION,
+        "python": host.kind == HostKind.PYTHON,
+        "operators": operators,
+        "runtime": host.kind == HostKind.RUNTIME,
+        "launches": (host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH),
+        "backward": operators & engine[host.name],
+    }
+    counts = {name: np.bincount(host.track[mask], minlength=len(trace.tracks)) for name, mask in masks.items()}
+    return {
+        thread: _Counts(**{name: int(count[mine].sum()) for name, count in counts.items()})
+        for thread, mine in threads.items()
+    }
 
 
 def on_host_path(role: npt.NDArray[np.int8]) -> Mask:

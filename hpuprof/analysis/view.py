@@ -67,3 +67,8 @@ class RankView:
         states = host_states(trace, roles, links, hosts)
         gaps = find_gaps(device.busy, steps, states) if len(device.busy) else Gaps(device.busy, {})
         return cls(trace, steps, roles, links, matched_launches(links), hosts, device, states, gaps, compiling)
+
+
+def steps_of(trace: Trace) -> Steps:
+    """Find the steps alone, for those who ask nothing else of a trace."""
+    return find_steps(trace, track_roles(trace), compile_intervals(trace))

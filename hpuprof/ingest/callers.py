@@ -15,7 +15,7 @@ _CALLS = 3
 """Calls of a track from which it is judged."""
 _HOLDS = 0.5
 """Share of a track's calls that lie inside its thread's at least."""
-_PLAINLY = 1.5
+_CLEARLY = 1.5
 """How many times as many lie inside its thread's calls as inside any other's."""
 
 
@@ -24,12 +24,12 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
 
     None is named where the calls are few, few of them lie inside any, or another thread holds nearly as many.
     """
-    if not any(t.synapse for t in tracks):
+    if not any(t.threadless for t in tracks):
         return tracks
     outer = (host.kind == HostKind.RUNTIME) | np.isin(host.activity, _CALLING)
     members: dict[str, list[int]] = {}
     for i, track in enumerate(tracks):
-        if not track.synapse:
+        if not track.threadless:
             members.setdefault(track.os_thread, []).append(i)
     around = {}
     for thread, codes in members.items():
@@ -39,7 +39,7 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
             around[thread] = spans
     out = []
     for i, track in enumerate(tracks):
-        mine = np.flatnonzero(host.track == i) if track.synapse else np.empty(0, dtype=np.int64)
+        mine = np.flatnonzero(host.track == i) if track.threadless else np.empty(0, dtype=np.int64)
         if len(mine) < _CALLS:
             out.append(track)
             continue
@@ -49,6 +49,6 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
             inside = (at >= 0) & (calls.end[np.maximum(at, 0)] >= host.end[mine])
             shares.append((float(inside.mean()), thread))
         second, best = sorted(shares)[-2:]
-        plain = best[0] >= _HOLDS and best[0] >= _PLAINLY * second[0]
-        out.append(replace(track, caller=best[1]) if plain else track)
+        clear = best[0] >= _HOLDS and best[0] >= _CLEARLY * second[0]
+        out.append(replace(track, caller=best[1]) if clear else track)
     return out

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.ingest import dialects
 from hpuprof.ingest.columns import Interner, by_start
+from hpuprof.ingest.dialect_activities import activity, call_name
+from hpuprof.ingest.dialect_rows import device_rule, row_rule
 from hpuprof.model.schema import DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, HostRows, Track
 
@@ -33,7 +34,7 @@ def classify(collected: Collected, cats: list[str], tracks: list[Track]) -> tupl
     """Send each maybe-device row to its table and classify all rows; also return the names of the engines."""
     names, lane = collected.names, collected.lane
     on_lane = np.array([t.engine is not None for t in tracks] or [False], dtype=bool)
-    rules = [[dialects.row_rule(c, lane=flag) for flag in (False, True)] for c in cats]
+    rules = [[row_rule(c, lane=flag) for flag in (False, True)] for c in cats]
     to_device = np.array(
         [[bool(r and r.target == "device") for r in pair] for pair in rules] or [[False, False]], dtype=bool
     )
@@ -60,10 +61,10 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
         present = np.zeros(len(names), dtype=bool)
         present[name[kind == host_kind]] = True
         for code in np.flatnonzero(present).tolist():
-            plain = names[code]
-            if host_kind == HostKind.PYTHON and "replay" not in plain and "collect" not in plain:
+            text = names[code]
+            if host_kind == HostKind.PYTHON and "replay" not in text and "collect" not in text:
                 continue
-            lookup[host_kind, code] = dialects.activity(host_kind, dialects.call_name(plain))
+            lookup[host_kind, code] = activity(host_kind, call_name(text))
     order = by_start(columns["start"], columns["dur"])
     return HostRows(
         start=columns["start"][order],
@@ -113,9 +114,7 @@ def _device_rows(
     by_code = list(engines)
     kinds, engine_codes = [], []
     for engine, cat, name, hw in combinations:
-        rule = dialects.device_rule(
-            engine=by_code[engine], category=cats[cat], name=names[name], hw_event=hw_events[hw]
-        )
+        rule = device_rule(engine=by_code[engine], category=cats[cat], name=names[name], hw_event=hw_events[hw])
         kinds.append(int(rule.kind))
         label = by_code[engine] or DeviceKind(rule.kind).name.lower()
         engine_codes.append(engines[label])

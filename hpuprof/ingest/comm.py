@@ -1,17 +1,17 @@
-"""What rows tell of collectives: operation, size, process group, peers. Collects arguments; the words are in `dialects`."""
+"""What rows tell of collectives: operation, size, process group, peers. The words are in `dialect_collectives`."""
 
 from __future__ import annotations
 
 import json
 import re
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.ingest import dialects
 from hpuprof.ingest.columns import Interner, whole
+from hpuprof.ingest.dialect_collectives import collective_op, element_bytes, element_type, is_collective, runs_on_host
 from hpuprof.ingest.wire import Args
 from hpuprof.model.arrays import Codes
 from hpuprof.model.trace import CommNote
@@ -27,6 +27,32 @@ _MOST_BYTES = 1 << 44
 """16 TiB: a message holds no more than the memory of a device; times the ranks of a group it still fits into 64 bits."""
 
 
+class _Row(NamedTuple):
+    """What one row says of its collective, as written; rows that say the same share a note. Fields as in `Args`."""
+
+    name: int  # code
+    collective: Any
+    in_elements: Any
+    out_elements: Any
+    element_type: Any
+    group_name: Any
+    group_text: Any
+    group_ranks: Any
+    group_size: Any
+    rank_start: Any
+    rank_stride: Any
+    source_rank: Any
+    target_rank: Any
+    comm_sequence: Any
+    input_dims: bytes
+    input_types: bytes
+
+    @classmethod
+    def of(cls, name: int, args: Args) -> _Row:
+        said = [_scalar(getattr(args, field)) for field in cls._fields[1:-2]]
+        return cls._make((name, *said, bytes(args.input_dims), bytes(args.input_types)))
+
+
 class CommNotes:
     """Collect the arguments of rows that belong to collectives; all other rows cost one look-up in numpy."""
 
@@ -40,84 +66,43 @@ class CommNotes:
     def codes(self, names: Interner, name: npt.NDArray[Any], args: list[Args]) -> Codes:
         """Return the code of each row's note, -1 for rows that belong to no collective; shape `(rows,)`."""
         if len(self._wanted) < len(names):
-            new = [isinstance(n, str) and dialects.is_collective(n) for n in names.since(len(self._wanted))]
+            new = [isinstance(n, str) and is_collective(n) for n in names.since(len(self._wanted))]
             self._wanted = np.append(self._wanted, new)
         out = np.full(len(name), -1, dtype=np.int32)
         rows = np.flatnonzero(self._wanted[name])
         for row in rows.tolist():
-            a = args[row]
-            key = (
-                int(name[row]),
-                *map(
-                    _plain,
-                    (
-                        a.collective,
-                        a.in_elements,
-                        a.out_elements,
-                        a.element_type,
-                        a.group_name,
-                        a.group_text,
-                        a.group_ranks,
-                        a.group_size,
-                        a.rank_start,
-                        a.rank_stride,
-                        a.source_rank,
-                        a.target_rank,
-                        a.comm_sequence,
-                    ),
-                ),
-                bytes(a.input_dims),
-                bytes(a.input_types),
-            )
-            out[row] = self._notes[key]
+            out[row] = self._notes[_Row.of(int(name[row]), args[row])]
         return out
 
     def take(self, names: list[str]) -> list[CommNote]:
         """Return the notes in order of their codes."""
-        return [self._note(names[key[0]], *key[1:]) for key in self._notes]
+        return [self._note(names[row.name], row) for row in self._notes]
 
-    def _note(
-        self,
-        name: str,
-        collective: Any,
-        inside: Any,
-        outside: Any,
-        dtype: Any,
-        group: Any,
-        text: Any,
-        ranks: Any,
-        size: Any,
-        first: Any,
-        stride: Any,
-        source: Any,
-        target: Any,
-        sequence: Any,
-        dims: bytes,
-        types: bytes,
-    ) -> CommNote:
-        count = _whole(size)
-        members = self._ranks(str(ranks), count, _whole(first), _whole(stride))
+    def _note(self, name: str, row: _Row) -> CommNote:
+        count = _whole(row.group_size)
+        members = self._ranks(str(row.group_ranks), count, _whole(row.rank_start), _whole(row.rank_stride))
         count = count if count <= _MOST_RANKS else -1
         peers = _NAMED_SIZE.search(name)
-        op = dialects.collective_op(str(collective) or name) or ""
+        op = collective_op(str(row.collective) or name) or ""
+        source, target = row.source_rank, row.target_rank
         if peers and op in ("send", "recv"):
             source, target = (peers["from"], peers["to"]) if peers["way"] == "->" else (peers["to"], peers["from"])
-        kind = dialects.element_type(str(dtype) or _first_text(types))
-        wide = dialects.element_bytes(kind)
-        sizes = [_sized(_whole(n), wide) for n in (inside, outside)]
+        kind = element_type(str(row.element_type) or _first_text(row.input_types))
+        wide = element_bytes(kind)
+        sizes = [_sized(_whole(n), wide) for n in (row.in_elements, row.out_elements)]
         return CommNote(
             op=op,
-            in_bytes=sizes[0] if sizes[0] >= 0 else _bytes(dims, types),
+            in_bytes=sizes[0] if sizes[0] >= 0 else _bytes(row.input_dims, row.input_types),
             out_bytes=sizes[1],
             dtype=kind,
-            group=str(group),
-            group_text=str(text),
+            group=str(row.group_name),
+            group_text=str(row.group_text),
             ranks=members,
             group_size=count if count > 0 else len(members) or -1,
             source=_whole(source),
             target=_whole(target),
-            sequence=_whole(sequence),
-            on_host=dialects.runs_on_host(name),
+            sequence=_whole(row.comm_sequence),
+            on_host=runs_on_host(name),
         )
 
     def _ranks(self, text: str, size: int, first: int, stride: int) -> tuple[int, ...]:
@@ -141,7 +126,7 @@ class CommNotes:
         return tuple(range(first, first + size * stride, stride))
 
 
-def _plain(value: Any) -> Any:
+def _scalar(value: Any) -> Any:
     return value if isinstance(value, (str, int, float)) else str(value)
 
 
@@ -171,7 +156,7 @@ def _first_text(types: bytes) -> str:
     value = _json(types)
     while isinstance(value, list):
         value = next((v for v in value if v), "")
-    return value if isinstance(value, str) and dialects.element_bytes(dialects.element_type(value)) else ""
+    return value if isinstance(value, str) and element_bytes(element_type(value)) else ""
 
 
 def _bytes(dims: bytes, types: bytes) -> int:
@@ -181,7 +166,7 @@ def _bytes(dims: bytes, types: bytes) -> int:
         return -1
     first, typed = shape[0], kind[0]
     tensors = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
-    size = dialects.element_bytes(dialects.element_type(str(typed)))
+    size = element_bytes(element_type(str(typed)))
     if not size or not first:
         return -1
     total = 0

@@ -84,13 +84,13 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
     seen: set[str] = set()
     candidates = []
     for candidate in (found for given in paths for found in find(given, SUFFIXES)):
-        local = local_path(candidate.place)
+        local = local_path(candidate.location)
         # Path.resolve raises for links in a circle.
-        real = os.path.realpath(local) if local is not None else candidate.place
+        real = os.path.realpath(local) if local is not None else candidate.location
         if real not in seen:
             seen.add(real)
             candidates.append(candidate)
-    if any(local_path(candidate.place) is None for candidate in candidates):
+    if any(local_path(candidate.location) is None for candidate in candidates):
         # Waiting for a storage's answer costs no processor.
         with ThreadPoolExecutor(_REQUESTS) as pool:
             looked = list(pool.map(_look, candidates))
@@ -141,15 +141,17 @@ def _with_sure_hosts(files: list[TraceFile]) -> list[TraceFile]:
 
 def _look(candidate: Found) -> TraceFile | Skipped:
     """Judge a candidate by its head."""
-    place, name = candidate.place, candidate.name
+    location, name = candidate.location, candidate.name
     if candidate.problem:
         return Skipped(name, candidate.problem, explicit=True, folder=True, unreadable=True)
     try:
-        head = read_head(place)
-        reason = _no_trace(head, place)
+        head = read_head(location)
+        reason = _no_trace(head, location)
         if reason:
-            return Skipped(name, reason, candidate.explicit or is_trace_name(base_name(place)))
-        return TraceFile(place, name, state(place).bytes, parse_name(base_name(place)), _inside(head, place))
+            return Skipped(name, reason, candidate.explicit or is_trace_name(base_name(location)))
+        return TraceFile(
+            location, name, state(location).bytes, parse_name(base_name(location)), _inside(head, location)
+        )
     except OSError as error:
         return Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True, unreadable=True)
 
@@ -243,7 +245,7 @@ def identify(files: Sequence[TraceFile], *, rank_from: str = "auto") -> list[Ide
     return _windows(files, identities)
 
 
-def _one(file: TraceFile, rank_from: str, place: int, *, alone: bool, contiguous: bool) -> Identity:
+def _one(file: TraceFile, rank_from: str, position: int, *, alone: bool, contiguous: bool) -> Identity:
     inside, parts = file.inside, file.parts
     sources: dict[str, list[tuple[int | None, str]]] = {
         "inside": [(inside.get("rank"), "inside the file")],
@@ -253,7 +255,7 @@ def _one(file: TraceFile, rank_from: str, place: int, *, alone: bool, contiguous
             (parts.number if contiguous else None, "name"),
             (parts.local_rank, "name (local rank)"),
         ],
-        "order": [(place, "order of names")],
+        "order": [(position, "order of names")],
     }
     wanted = ("inside", "name", "order") if rank_from == "auto" else (rank_from,)
     choices = [choice for source in wanted for choice in sources[source]]

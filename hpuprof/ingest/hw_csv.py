@@ -16,16 +16,18 @@ import msgspec
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.decode import DecodeLog
+from hpuprof.ingest.dialect_engines import ENGINES
 from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
 from hpuprof.ingest.source import ByteSource
 from hpuprof.ingest.wire import Args, ExactEvent, WholeEvent
+from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import Trace
 
 _TIME = "Timestamp[usec]"
 REQUIRED = ("Name", "Engine", "Event type", _TIME)
 _LINE_LIMIT = 1 << 20
-_CATEGORY = {"MME": "Kernel", "TPC": "Kernel"}
+_COMPUTE = tuple(engine.name for engine in ENGINES if engine.kind == DeviceKind.COMPUTE)
 
 
 def looks_like_hw_csv(head: bytes) -> bool:
@@ -147,7 +149,7 @@ def _name(row: dict[str, str]) -> str:
 
 
 def _category(engine: str) -> str:
-    return next((c for word, c in _CATEGORY.items() if word in engine), "Runtime")
+    return "Kernel" if any(word in engine for word in _COMPUTE) else "Runtime"
 
 
 def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[ExactEvent]:

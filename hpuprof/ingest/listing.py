@@ -27,29 +27,29 @@ _DEPTH = 64
 class Found:
     """A file, or a folder that could not be searched. `explicit`: it was named itself; `problem`: why the folder was not searched."""
 
-    place: str
+    location: str
     name: str  # relative to what was asked for, fit for reports
     explicit: bool = False
     problem: str = ""
 
 
-def find(place: str | Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
+def find(location: str | Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
     """Yield each file that a path, URL, directory or pattern means, and each folder that could not be searched.
 
     Directories are searched for names with one of `suffixes`; folders that begin with a dot, links to folders, and what is no
     regular file are left out. Names in a directory are relative to it. A path that exists is taken as it is, also with `*`
     or `[` in it. Raises InputError for nothing.
     """
-    path = local_path(place)
+    path = local_path(location)
     if path is not None:
         yield from _find_local(path, suffixes)
     else:
-        yield from _find_remote(str(place), suffixes)
+        yield from _find_remote(str(location), suffixes)
 
 
-def _nothing(place: str) -> InputError:
+def _nothing(location: str) -> InputError:
     return InputError(
-        f"{shown(place)}: no such file or directory",
+        f"{shown(location)}: no such file or directory",
         hint="give a trace file, a directory of traces, or a URL of either",
     )
 
@@ -80,7 +80,7 @@ def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
     for found in matches:
         if os.path.isdir(found):  # noqa: PTH112 never raises, unlike Path.is_dir
             for inner in _in_folder(found, suffixes):
-                yield Found(inner.place, f"{encodable(found.name)}/{inner.name}", inner.explicit, inner.problem)
+                yield Found(inner.location, f"{encodable(found.name)}/{inner.name}", inner.explicit, inner.problem)
         else:
             yield _named(found)
 
@@ -171,30 +171,31 @@ def _expand(folder: Path, parts: Sequence[str], closed: list[Found]) -> Iterator
 # ---------------------------------------------------------------------------------------------------------------- remote
 
 
-def _find_remote(place: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
-    web = scheme(place) in WEB
+def _find_remote(location: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
+    web = scheme(location) in WEB
     # The query of a web address belongs to it and is no pattern.
-    pattern = _MAGIC.search(place.partition("?")[0] if web else place)
+    pattern = _MAGIC.search(location.partition("?")[0] if web else location)
     try:
-        with as_os_errors(place):
-            system, inner = file_system(place)
+        with as_os_errors(location):
+            system, inner = file_system(location)
             if pattern:
                 roots = sorted(map(str, system.glob(inner)))
                 if not roots:
-                    raise FileNotFoundError(place)
+                    raise FileNotFoundError(location)
             else:
                 roots = [inner]
             for root in roots:
                 if _is_file(system, root, suffixes, web=web):
-                    where = place if not pattern else str(system.unstrip_protocol(root))
+                    where = location if not pattern else str(system.unstrip_protocol(root))
                     yield Found(where, base_name(where), explicit=True)
                 else:
                     yield from _listed(system, root, suffixes, under=base_name(root) + "/" if pattern else "", web=web)
     except FileNotFoundError:
-        raise _nothing(place) from None
+        raise _nothing(location) from None
     except OSError as error:
         raise InputError(
-            f"{shown(place)}: cannot be listed: {error.strerror or error}", hint="check the address and the credentials"
+            f"{shown(location)}: cannot be listed: {error.strerror or error}",
+            hint="check the address and the credentials",
         ) from error
 
 

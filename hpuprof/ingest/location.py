@@ -38,28 +38,28 @@ _TIMES = (
 )
 
 
-def scheme(place: str | Path) -> str:
+def scheme(location: str | Path) -> str:
     """Return the protocol of a URL, lower case; empty for a path."""
-    match = _SCHEME.match(str(place))
+    match = _SCHEME.match(str(location))
     return match["scheme"].lower() if match else ""
 
 
-def local_path(place: str | Path) -> Path | None:
-    """Return the local path of a place, None when it is remote."""
-    if isinstance(place, Path):
-        return place
-    kind = scheme(place)
+def local_path(location: str | Path) -> Path | None:
+    """Return the local path of a location, None when it is remote."""
+    if isinstance(location, Path):
+        return location
+    kind = scheme(location)
     if not kind:
-        return Path(place)
+        return Path(location)
     if kind not in ("file", "local"):
         return None
-    rest = place[len(kind) + 3 :]
+    rest = location[len(kind) + 3 :]
     return Path(unquote("/" + rest.removeprefix("localhost").lstrip("/")))
 
 
-def here_only(place: str) -> bool:
-    """Tell whether a place exists in this process alone."""
-    return scheme(place) == "memory"
+def here_only(location: str) -> bool:
+    """Tell whether a location exists in this process alone."""
+    return scheme(location) == "memory"
 
 
 def encodable(name: str) -> str:
@@ -67,24 +67,24 @@ def encodable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def shown(place: str | Path) -> str:
-    """Return a place as messages show it: without the query of an address, which may hold a signature, and without a password."""
-    return encodable(bare_address(str(place)) if scheme(place) else str(place))
+def shown(location: str | Path) -> str:
+    """Return a location as messages show it: addresses without query (it may hold a signature) and password."""
+    return encodable(bare_address(str(location)) if scheme(location) else str(location))
 
 
-def base_name(place: str) -> str:
-    """Return the last component of a place."""
-    return folder_and_name(place)[1]
+def base_name(location: str) -> str:
+    """Return the last component of a location."""
+    return folder_and_name(location)[1]
 
 
-def folder_and_name(place: str) -> tuple[str, str]:
-    """Return the folder and the last component of a place."""
-    path = local_path(place)
+def folder_and_name(location: str) -> tuple[str, str]:
+    """Return the folder and the last component of a location."""
+    path = local_path(location)
     if path is not None:
         return encodable(path.parent.as_posix()), encodable(path.name)
-    text = shown(place)
+    text = shown(location)
     folder, _, name = text.rstrip("/").rpartition("/")
-    return folder, encodable(unquote(name)) if scheme(place) in WEB else name
+    return folder, encodable(unquote(name)) if scheme(location) in WEB else name
 
 
 # ---------------------------------------------------------------------------------------------------------------- fsspec
@@ -94,7 +94,7 @@ _BUILT_IN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirector
 
 
 @contextmanager
-def as_os_errors(place: str) -> Iterator[None]:
+def as_os_errors(location: str) -> Iterator[None]:
     """Turn the errors of storage libraries, which share no base class and print addresses whole, into OSError."""
     try:
         yield
@@ -102,38 +102,38 @@ def as_os_errors(place: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 each library has error types of its own
         # Not chained: what was caught shows the address with its credentials in a traceback.
-        raise _as_os_error(error, place) from None
+        raise _as_os_error(error, location) from None
 
 
-def _as_os_error(error: Exception, place: str) -> OSError:
+def _as_os_error(error: Exception, location: str) -> OSError:
     kind = next((kind for kind in _BUILT_IN if isinstance(error, kind)), OSError)
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "no such file")  # fsspec's says nothing but the address
     if isinstance(error, OSError) and error.errno and error.strerror:
-        return kind(error.errno, without_secrets(error.strerror.replace(place, shown(place))))
+        return kind(error.errno, without_secrets(error.strerror.replace(location, shown(location))))
     text = told(error)
     return kind(text.removeprefix("OSError: ") if type(error) is OSError else text)
 
 
-def file_system(place: str) -> tuple[Any, str]:
+def file_system(location: str) -> tuple[Any, str]:
     """Return the fsspec file system of a URL and the path inside it."""
-    kind = scheme(place)
+    kind = scheme(location)
     try:
         import fsspec
     except ImportError:
         raise MissingDependencyError(
-            f"{shown(place)}: reading {kind}:// needs fsspec", hint=f"pip install 'hpuprof[remote]'{_package(kind)}"
+            f"{shown(location)}: reading {kind}:// needs fsspec", hint=f"pip install 'hpuprof[remote]'{_package(kind)}"
         ) from None
     try:
-        system, path = fsspec.core.url_to_fs(place, **(_patience() if kind in WEB else {}))
+        system, path = fsspec.core.url_to_fs(location, **(_patience() if kind in WEB else {}))
     except ImportError as error:
         raise MissingDependencyError(
-            f"{shown(place)}: reading {kind}:// needs a package: {told(error)}",
+            f"{shown(location)}: reading {kind}:// needs a package: {told(error)}",
             hint=f"pip install 'hpuprof[remote]'{_package(kind)}",
         ) from error
     except ValueError as error:
         known = ", ".join(sorted({"s3", "gs", "abfs", "hdfs", "http", "https", "memory", "file"}))
-        raise UsageError(f"{shown(place)}: {told(error)}", hint=f"protocols of fsspec, such as {known}") from error
+        raise UsageError(f"{shown(location)}: {told(error)}", hint=f"protocols of fsspec, such as {known}") from error
     return system, path
 
 
@@ -158,35 +158,35 @@ def _package(kind: str) -> str:
 class _Remote:
     """A remote file that raises OSError only."""
 
-    def __init__(self, handle: Any, place: str) -> None:
-        self._handle, self._place = handle, place
+    def __init__(self, handle: Any, location: str) -> None:
+        self._handle, self._location = handle, location
 
     def read(self, size: int = -1) -> bytes:
-        with as_os_errors(self._place):
+        with as_os_errors(self._location):
             return cast(bytes, self._handle.read(size))
 
     def seek(self, offset: int) -> int:
-        with as_os_errors(self._place):
+        with as_os_errors(self._location):
             return cast(int, self._handle.seek(offset))
 
     def __enter__(self) -> _Remote:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with as_os_errors(self._place):
+        with as_os_errors(self._location):
             self._handle.close()
 
 
 class _Web(_Remote):
     """A file on a web server. One that knows no ranges, which shows at the second request, is read as one stream instead."""
 
-    def __init__(self, handle: Any, place: str, system: Any, inner: str) -> None:
-        super().__init__(handle, place)
+    def __init__(self, handle: Any, location: str, system: Any, inner: str) -> None:
+        super().__init__(handle, location)
         self._system, self._inner = system, inner
         self._offset = 0
 
     def read(self, size: int = -1) -> bytes:
-        with as_os_errors(self._place):
+        with as_os_errors(self._location):
             try:
                 piece = cast(bytes, self._handle.read(size))
             except ValueError:
@@ -204,15 +204,15 @@ class _Web(_Remote):
         return self._offset
 
 
-def open_binary(place: str | Path, *, block_bytes: int = BLOCK_BYTES) -> BinaryIO:
+def open_binary(location: str | Path, *, block_bytes: int = BLOCK_BYTES) -> BinaryIO:
     """Open a file for reading from its start. `block_bytes`: how much a request for a remote file asks for.
 
     Raises OSError, also for a local path that is no regular file, and MissingDependencyError where a package is needed.
     """
-    path = local_path(place)
+    path = local_path(location)
     if path is not None:
         return open_regular(path)
-    text = str(place)
+    text = str(location)
     with as_os_errors(text):
         system, inner = file_system(text)
         handle = system.open(inner, "rb", block_size=block_bytes)
@@ -236,13 +236,13 @@ class State:
         return bool(self.modified_ns or self.tag)
 
 
-def state(place: str | Path) -> State:
+def state(location: str | Path) -> State:
     """Ask the storage, not a cache of listings, for a file's state. Raises OSError."""
-    path = local_path(place)
+    path = local_path(location)
     if path is not None:
         found = path.stat()
         return State(found.st_size, found.st_mtime_ns, f"{found.st_dev}-{found.st_ino}")
-    text = str(place)
+    text = str(location)
     with as_os_errors(text):
         system, inner = file_system(text)
         system.invalidate_cache()

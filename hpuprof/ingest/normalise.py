@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import compress
 from operator import attrgetter
 from typing import Any
@@ -16,6 +17,9 @@ from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
+from hpuprof.ingest.dialect_activities import call_name
+from hpuprof.ingest.dialect_engines import HPU_PROCESS, hpu_engine
+from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
 from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
 from hpuprof.ingest.wire import NO_ARGS, Args, Event
@@ -31,7 +35,6 @@ _INPUTS = attrgetter("input_dims", "input_types", "input_strides", "concrete_inp
 _BETWEEN = b"\0"  # no JSON text holds it
 _FLOWS = ("s", "f", "t")
 _HOST, _MAYBE_DEVICE, _IGNORE, _UNKNOWN = 1, 2, 3, 4
-_BRIDGE_PROCESSES = {"Synapse Logger": 10_000, "Bridge Logs": 20_000, "Memory Logs": 30_000}
 
 
 class Normaliser:
@@ -219,7 +222,7 @@ class Normaliser:
             if name.startswith("call:")
             else str(event.cat)
         )
-        name = dialects.call_name(name)
+        name = call_name(name)
         code = int(self._category_codes([category])[0])
         track = int(self.tracks.codes([(event.pid, event.tid)])[0])
         self.open_close.append((track, ts, event.ph == "B", self.names[name], code))
@@ -257,9 +260,9 @@ class Normaliser:
             self.trouble(note.code, note.count, note.text, note.offset)
         names = ["" if n is None else n if isinstance(n, str) else str(n) for n in self.names]
         cats = [str(c) for c in self.cats]
-        plain = [self._process_name(str(pid)) for pid, _ in self.tracks]
-        family = dialects.device_family(set(cats), set(plain), set(self.thread_names.values()), set(names))
-        tracks = self._tracks(family)
+        processes = [self._process_name(str(pid)) for pid, _ in self.tracks]
+        family = dialects.device_family(set(cats), set(processes), set(self.thread_names.values()), set(names))
+        tracks = self._tracks(engine_lanes=dialects.FAMILIES[family].engine_lanes)
         host_columns = self.host.take()
         shapes, details = self._take_inputs(host_columns)
         collected = Collected(
@@ -275,26 +278,10 @@ class Normaliser:
             raise self._useless(path)
         activities = {Activity(v) for v in np.unique(host.activity)}
         host, device, memory, origin = self._rebase(host, device)
-        generation = dialects.hpu_generation(set(cats), set(plain), set(names)) if family == "hpu" else None
-        unknown = sorted((cats[c], tracks[t].label, n) for (c, t), n in self.unknown.items())
-        ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] == _IGNORE}
-        ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
-        if self.flows:
-            ignored["flow arrows"] = self.flows
+        generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)
         if self.comms.refused:
             self.trouble("HP170", self.comms.refused, "process groups with ranks that cannot be true")
-        merged: dict[tuple[str, str], int] = {}
-        for category, label, count in unknown:
-            merged[category, label] = merged.get((category, label), 0) + count
-        health = Health(
-            rows=self.rows,
-            host_rows=len(host),
-            device_rows=len(device),
-            ignored=dict(sorted(ignored.items())),
-            unknown=tuple((c, t, n) for (c, t), n in sorted(merged.items())),
-            troubles=tuple(sorted(self.troubles.values(), key=lambda t: (t.code, t.text))),
-        )
         return Trace(
             host=host,
             device=device,
@@ -312,8 +299,25 @@ class Normaliser:
             generation=generation,
             mode=dialects.run_mode(family, set(names), activities),
             form=log.form,
-            health=health,
+            health=self._health(cats, tracks, host_rows=len(host), device_rows=len(device)),
             comms=comms,
+        )
+
+    def _health(self, cats: list[str], tracks: list[Track], *, host_rows: int, device_rows: int) -> Health:
+        ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] == _IGNORE}
+        ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
+        if self.flows:
+            ignored["flow arrows"] = self.flows
+        unknown: Counter[tuple[str, str]] = Counter()
+        for (category, track), count in self.unknown.items():
+            unknown[cats[category], tracks[track].label] += count
+        return Health(
+            rows=self.rows,
+            host_rows=host_rows,
+            device_rows=device_rows,
+            ignored=dict(sorted(ignored.items())),
+            unknown=tuple((category, label, count) for (category, label), count in sorted(unknown.items())),
+            troubles=tuple(sorted(self.troubles.values(), key=lambda t: (t.code, t.text))),
         )
 
     def _take_inputs(self, host: dict[str, npt.NDArray[Any]]) -> tuple[list[bytes], list[Detail]]:
@@ -360,13 +364,13 @@ class Normaliser:
     def _process_name(self, pid: str) -> str:
         names = self.process_names.get(pid, [])
         for name in names:
-            if dialects.HPU_PROCESS.match(name):
+            if HPU_PROCESS.match(name):
                 return name
         return names[-1] if names else ""
 
     def _python_pids(self) -> set[str]:
         """Return the processes that ran operators, annotations or Python; Synapse's own tracks belong to none of them."""
-        rules = [dialects.row_rule(str(c), lane=False) for c in self.cats]
+        rules = [row_rule(str(c), lane=False) for c in self.cats]
         written = [code for code, rule in enumerate(rules) if rule and rule.kind and rule.kind != HostKind.RUNTIME]
         used: set[int] = set()
         for cat, track in zip(self.host.parts["cat"], self.host.parts["track"], strict=True):
@@ -374,20 +378,20 @@ class Normaliser:
         keys = list(self.tracks)
         return {str(keys[code][0]) for code in used}
 
-    def _tracks(self, family: str) -> list[Track]:
+    def _tracks(self, *, engine_lanes: bool) -> list[Track]:
         tracks = []
-        pids = self._python_pids() if family == "hpu" else set()
+        pids = self._python_pids() if engine_lanes else set()
         for pid, tid in self.tracks:
             p, t = str(pid), str(tid)
             process, thread = self._process_name(p), self.thread_names.get((p, t), "")
-            engine = dialects.hpu_engine(thread, process, whole(pid), whole(tid)) if family == "hpu" else None
+            engine = hpu_engine(thread, process, whole(pid), whole(tid)) if engine_lanes else None
             apart = p not in pids if pids else not process and not thread
-            synapse = family == "hpu" and not engine and process not in _BRIDGE_PROCESSES
-            synapse = synapse and (thread.startswith("Synapse/") or apart)
+            threadless = engine_lanes and not engine and process not in dialects.BRIDGE_PROCESSES
+            threadless = threadless and (thread.startswith(dialects.SYNAPSE_THREAD) or apart)
             owner = whole(pid)
-            if process in _BRIDGE_PROCESSES and owner is not None:
-                owner -= _BRIDGE_PROCESSES[process]
-            tracks.append(Track(p, t, process, thread, engine, f"{p if owner is None else owner}/{t}", synapse))
+            if process in dialects.BRIDGE_PROCESSES and owner is not None:
+                owner -= dialects.BRIDGE_PROCESSES[process]
+            tracks.append(Track(p, t, process, thread, engine, f"{p if owner is None else owner}/{t}", threadless))
         return tracks
 
     def _pair(self) -> None:
@@ -477,9 +481,9 @@ def _is_memory(event: Event) -> bool:
 
 
 def _target(category: str) -> int:
-    off, on = dialects.row_rule(category, lane=False), dialects.row_rule(category, lane=True)
+    off, on = row_rule(category, lane=False), row_rule(category, lane=True)
     if off is None and on is None:
-        return _IGNORE if dialects.IGNORED_MTIA.match(category.lower()) else _UNKNOWN
+        return _IGNORE if IGNORED_MTIA.match(category.lower()) else _UNKNOWN
     targets = {r.target for r in (off, on) if r}
     if targets == {"host"}:
         return _HOST

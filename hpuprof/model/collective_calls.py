@@ -15,8 +15,8 @@ import numpy as np
 
 from hpuprof.model.arrays import Ints
 
-DEEDS = ("compute", "input", "copy", "compile", "gc", "host")
-"""What a rank can do between two collectives; host is all that the others are not. See `Calls.did`."""
+ACTIVITIES_BEFORE = ("compute", "input", "copy", "compile", "gc", "host")
+"""What a rank can do between two collectives; host is all that the others are not. See `Calls.activity_before`."""
 
 _WIDTHS = (1, 2, 4, 8)  # bytes
 ROUND_ABOVE = 2500
@@ -69,7 +69,8 @@ class Calls:
     ready: Ints  # when it could have started had its lane been free; at most `start`
     exposed: Ints  # time in [start, end) without compute
     tail: Ints  # time without compute up to `end`, earlier calls included; 0: compute ran at the end, nobody waited
-    did: dict[str, Ints]  # by DEEDS: time since the previous call's start (or the first row), communication left out
+    activity_before: dict[str, Ints]
+    """By ACTIVITIES_BEFORE: time since the previous call's start (or the first row), communication left out."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -85,19 +86,19 @@ class Calls:
             "lag": self.start - self.ready,
             "exposed": self.exposed,
             "tail": self.tail,
-            **{f"did_{name}": self.did[name] for name in DEEDS},
+            **{f"before_{name}": self.activity_before[name] for name in ACTIVITIES_BEFORE},
         }
         if unit > 1:
             # Ends are rounded, not lengths, so that neighbouring calls keep their order.
             start, end = self.start // unit, self.end // unit
             times = {name: column // unit for name, column in times.items()} | {"start": start, "length": end - start}
-        plain = {name: getattr(self, name) for name in ("kind", "lane", "step", "sequence")}
+        exact = {name: getattr(self, name) for name in ("kind", "lane", "step", "sequence")}
         return PackedCalls(
             groups=self.groups,
             kinds=self.kinds,
             timed=self.timed,
             unit_ns=unit,
-            columns={name: pack_ints(column) for name, column in (plain | times).items()},
+            columns={name: pack_ints(column) for name, column in (exact | times).items()},
         )
 
 
@@ -121,7 +122,7 @@ def unpack(packed: PackedCalls) -> Calls:
         ready=start - got.get("lag", none),
         exposed=got.get("exposed", none),
         tail=got.get("tail", none),
-        did={name: got.get(f"did_{name}", none) for name in DEEDS},
+        activity_before={name: got.get(f"before_{name}", none) for name in ACTIVITIES_BEFORE},
     )
 
 

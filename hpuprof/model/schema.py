@@ -99,5 +99,3 @@ CAUSE_TEXT = {
 BLOCKED_KINDS = ("sync", "queue", "alloc", "join", "copy", "loader")
 """Kinds of waiting on the host path: sync calls, launches into a full queue, allocation and free, launch-thread join,
 blocking copies, and waiting for data-loader workers."""
-
-DEVICE_FAMILIES = ("hpu", "cuda", "rocm", "xpu", "mtia", "cpu")

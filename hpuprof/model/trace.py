@@ -106,8 +106,8 @@ class Track:
     thread: str = ""
     engine: str | None = None  # HPU lanes: MME, TPC, DMA, NIC, other
     os_thread: str = ""  # joins bridge tracks to the python thread they ran on
-    synapse: bool = False  # Synapse's host profiler: a call track without an OS thread
-    caller: str = ""  # OS thread that a Synapse track's calls were made on, where that is plain
+    threadless: bool = False  # calls of a vendor's host profiler, on a track that is no OS thread's
+    caller: str = ""  # OS thread that made a threadless track's calls, where it is known
 
     @property
     def label(self) -> str:

@@ -5,16 +5,17 @@ Everything that compares ranks needs a common clock; collectives whose ranks' cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.ingest.dialect_collectives import SYMMETRIC
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.clock import GivenClock
 from hpuprof.ranks.clocks import Clocks, contradictions, estimate, given_clocks
-from hpuprof.ranks.matching import SYMMETRIC, Matching, RankCalls
+from hpuprof.ranks.matching import Matching, RankCalls
 
 SPLIT_SHARE = 0.1
 """Ranks of one host that contradict each other in more than this share of their collectives do not share a clock; clocks
@@ -22,17 +23,6 @@ that differ contradict in nearly all of them, wrong matches in a few.
 """
 LATE_NS = 20_000
 """A collective that transfers this much (and half as much again) longer than is typical waited for a member that is missing."""
-
-BUS_FACTOR: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "broadcast": lambda _: 1.0,
-    "reduce": lambda _: 1.0,
-    "send_recv": lambda _: 1.0,
-}
-"""Bus bandwidth over algorithm bandwidth for n ranks: nccl-tests, doc/PERFORMANCE.md, "Bus bandwidth"."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +106,7 @@ def gather(ranks: Sequence[RankCalls], matching: Matching, column: str) -> Ints:
     none = np.empty(0, dtype=np.int64)
     sizes = np.array([len(r.calls) for r in ranks], dtype=np.int64)
     base = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(sizes) else sizes
-    if column.startswith("did_"):
-        values = [r.calls.did[column.removeprefix("did_")] for r in ranks]
-    else:
-        values = [getattr(r.calls, column) for r in ranks]
+    values = [getattr(r.calls, column) for r in ranks]
     joined: Ints = np.concatenate(values or [none])
     return joined[base[matching.rank] + matching.call] if len(matching.rank) else none
 

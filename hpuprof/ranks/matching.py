@@ -15,14 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.ingest.dialect_collectives import PAIRED, UNEVEN
 from hpuprof.model.arrays import Ints
-from hpuprof.model.collective_calls import Calls
+from hpuprof.model.collective_calls import CallGroup, CallKind, Calls
 
-SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
-"""Operations in which nobody is done before everybody has come: they bind clocks from both sides and make ranks wait."""
-
-PAIRED = frozenset({"send", "recv", "send_recv"})
-_UNEVEN = frozenset({"all_to_all", "gather", "scatter", "send_recv"})  # sizes differ between ranks by design
 _WIDE_DP = 250_000  # cells beyond which sequences are aligned by time alone
 _WIDE_SHIFT = 4_000_000  # cells beyond which the shift between sequences is told from some of the calls
 _GAP_NS = 1_000_000  # calls whose ends are more than twice this apart, after the shift, are not one collective
@@ -73,7 +69,7 @@ class Matching:
     groups: list[Group]
     kinds: list[Kind]
     kind: Ints  # per collective, into kinds
-    place: Ints  # per collective: position in its group's order
+    slot: Ints  # per collective: position in its group's order
     first: Ints  # shape (collectives + 1,)
     rank: Ints  # per member: position in the list of ranks
     call: Ints  # per member: position in that rank's calls
@@ -114,15 +110,14 @@ def match(ranks: Sequence[RankCalls]) -> Matching:
     for position, who in enumerate(ranks):
         local = []
         for k in who.calls.kinds:
-            told = who.calls.groups[k.group]
-            group = _group(told.name, told.text, told.ranks, told.size, k.op, k.source, k.target, who.rank, world)
+            group = _group(who.calls.groups[k.group], k, who.rank, world)
             if group is None:
                 local.append((-1, -1))
                 continue
             code = groups.setdefault(group, len(groups))
             # The two ends of a transfer are one collective.
             op = "send_recv" if group.peers else k.op
-            size = -1 if op in _UNEVEN and not group.peers else k.bytes
+            size = -1 if op in UNEVEN and not group.peers else k.bytes
             local.append((code, kinds.setdefault(Kind(code, op, size, k.dtype), len(kinds))))
         table = np.array(local or [(-1, -1)], dtype=np.int64)
         group_of = table[who.calls.kind, 0] if len(who.calls) else np.empty(0, dtype=np.int64)
@@ -134,32 +129,24 @@ def match(ranks: Sequence[RankCalls]) -> Matching:
     return _assemble(ranks, list(groups), list(kinds), by_group, kind_of, present, ambiguous)
 
 
-def _group(
-    name: str,
-    text: str,
-    members: tuple[int, ...],
-    size: int,
-    op: str,
-    source: int,
-    target: int,
-    rank: int,
-    world: tuple[int, ...],
-) -> Group | None:
-    if op in PAIRED:
-        peer = target if op == "send" else source if op == "recv" else -1
+def _group(named: CallGroup, kind: CallKind, rank: int, world: tuple[int, ...]) -> Group | None:
+    """Return the group of one rank's calls of a kind; None where the trace leaves open who takes part."""
+    members = named.ranks
+    if kind.op in PAIRED:
+        peer = kind.target if kind.op == "send" else kind.source if kind.op == "recv" else -1
         if peer >= 0:
             if members and peer not in members and peer < len(members):
                 peer = members[peer]  # given as a position in the group
-            pair = (rank, peer) if op == "send" else (peer, rank)
-            return Group(name, text, pair, known=True, peers=True)
-        # A transfer whose peers are not told is a collective of its group where that has two members only.
+            pair = (rank, peer) if kind.op == "send" else (peer, rank)
+            return Group(named.name, named.text, pair, known=True, peers=True)
+        # A transfer whose peers are unknown is a collective of its group where that has two members only.
         if len(members) != 2:
             return None
     if members:
-        return Group(name, text, members, known=True)
-    if size > 0 and size < len(world):
+        return Group(named.name, named.text, members, known=True)
+    if 0 < named.size < len(world):
         return None
-    return Group(name, text, world, known=False)
+    return Group(named.name, named.text, world, known=False)
 
 
 def _assemble(
@@ -173,19 +160,19 @@ def _assemble(
 ) -> Matching:
     parts: list[tuple[Ints, Ints, Ints]] = []  # collective, rank, call
     kind: list[int] = []
-    place: list[int] = []
+    slot_of: list[int] = []
     expected: list[int] = []
     mismatched = []
     order = sorted(by_group, key=lambda g: (groups[g].ranks, groups[g].name, groups[g].text, groups[g].peers))
     for group in order:
-        lines = by_group[group]
+        sequences = by_group[group]
         wrong = 0
-        slots = _by_sequence(ranks, lines)
+        slots = _by_sequence(ranks, sequences)
         if slots is None:
-            slots, wrong = _by_steps(ranks, lines, kind_of)
+            slots, wrong = _by_steps(ranks, sequences, kind_of)
         base = len(kind)
         taken: dict[int, list[int]] = defaultdict(list)
-        for (position, calls), at in zip(lines, slots, strict=True):
+        for (position, calls), at in zip(sequences, slots, strict=True):
             parts.append((base + at, np.full(len(at), position, dtype=np.int64), calls))
             for slot, code in zip(at.tolist(), kind_of[position][calls].tolist(), strict=True):
                 taken[slot].append(code)
@@ -195,7 +182,7 @@ def _assemble(
             common = max(codes.items(), key=lambda item: (item[1], -item[0]))[0]
             wrong += len({(kinds[c].op, kinds[c].bytes, kinds[c].dtype) for c in codes}) > 1
             kind.append(common)
-            place.append(slot)
+            slot_of.append(slot)
             expected.append(here)
         if wrong:
             mismatched.append((group, wrong))
@@ -206,31 +193,33 @@ def _assemble(
     else:
         which = rank = call = np.empty(0, dtype=np.int64)
     first = np.searchsorted(which, np.arange(len(kind) + 1)).astype(np.int64)
-    ints = (np.array(column, dtype=np.int64) for column in (kind, place, expected))
-    kind_column, place_column, expected_column = ints
-    return Matching(groups, kinds, kind_column, place_column, first, rank, call, expected_column, mismatched, ambiguous)
+    ints = (np.array(column, dtype=np.int64) for column in (kind, slot_of, expected))
+    kind_column, slot_column, expected_column = ints
+    return Matching(groups, kinds, kind_column, slot_column, first, rank, call, expected_column, mismatched, ambiguous)
 
 
-def _by_sequence(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]]) -> list[Ints] | None:
+def _by_sequence(ranks: Sequence[RankCalls], sequences: list[tuple[int, Ints]]) -> list[Ints] | None:
     """Give each call the slot of its sequence number; None when a trace has none or repeats one."""
-    numbers = [ranks[position].calls.sequence[calls] for position, calls in lines]
+    numbers = [ranks[position].calls.sequence[calls] for position, calls in sequences]
     if any((n < 0).any() or len(np.unique(n)) < len(n) for n in numbers):
         return None
     every = np.unique(np.concatenate(numbers))
     return [np.searchsorted(every, n).astype(np.int64) for n in numbers]
 
 
-def _by_steps(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]], kind_of: list[Ints]) -> tuple[list[Ints], int]:
+def _by_steps(
+    ranks: Sequence[RankCalls], sequences: list[tuple[int, Ints]], kind_of: list[Ints]
+) -> tuple[list[Ints], int]:
     """Give each call a slot by its step's label and its position in the step; also count steps whose kinds contradict."""
-    labelled = all(ranks[position].labels for position, _ in lines)
-    place = _step_order([ranks[position].labels for position, _ in lines]) if labelled else {}
-    last = len(place)
-    buckets: dict[int, list[tuple[int, Ints]]] = defaultdict(list)  # place of a step -> line, positions in its calls
-    for line, (position, calls) in enumerate(lines):
+    labelled = all(ranks[position].labels for position, _ in sequences)
+    order = _step_order([ranks[position].labels for position, _ in sequences]) if labelled else {}
+    last = len(order)
+    buckets: dict[int, list[tuple[int, Ints]]] = defaultdict(list)  # step -> index of a sequence, positions in it
+    for index, (position, calls) in enumerate(sequences):
         who = ranks[position]
         if labelled:
             # Calls outside a rank's steps belong to the step before its first or after its last one, which others may have.
-            at = np.array([place[label] for label in who.labels], dtype=np.int64)
+            at = np.array([order[label] for label in who.labels], dtype=np.int64)
             step, final = who.calls.step[calls], len(at) - 1
             begun = np.array([start for start, _, _ in who.steps], dtype=np.int64)
             since = np.searchsorted(begun, who.calls.start[calls], side="right") - 1
@@ -238,43 +227,44 @@ def _by_steps(ranks: Sequence[RankCalls], lines: list[tuple[int, Ints]], kind_of
             key = np.where(step >= 0, at[np.maximum(step, 0)], outside)
         else:
             key = np.zeros(len(calls), dtype=np.int64)
-        for value, places in members(key):
-            buckets[value].append((line, places))
-    slots = [np.full(len(calls), -1, dtype=np.int64) for _, calls in lines]
+        for value, within in members(key):
+            buckets[value].append((index, within))
+    slots = [np.full(len(calls), -1, dtype=np.int64) for _, calls in sequences]
     base = wrong = 0
     shifts: dict[int, float] = {}
     for value in sorted(buckets):
-        rows = [
-            (line, within, kind_of[lines[line][0]][lines[line][1][within]], _ends(ranks, lines[line], within))
-            for line, within in buckets[value]
-        ]
-        base += _place(rows, slots, base, shifts, within_step=labelled)
+        rows = []
+        for index, within in buckets[value]:
+            position, calls = sequences[index]
+            kinds, ends = kind_of[position][calls[within]], ranks[position].calls.end[calls[within]]
+            rows.append((index, within, kinds, ends))
+        base += _assign_slots(rows, slots, base, shifts, within_step=labelled)
         # At the ends of recordings steps are cut: what is missing there is not run by anybody else instead.
         wrong += labelled and 0 <= value < last and _contradict([row[2] for row in rows])
     return slots, wrong
 
 
-def _step_order(lines: list[tuple[str, ...]]) -> dict[str, int]:
+def _step_order(labels_of: list[tuple[str, ...]]) -> dict[str, int]:
     """Return the order in which ranks ran their steps, by label; labels alone would sort 10 before 9.
 
     Ranks may have begun at different steps, so a label is placed relative to the labels that it shares a rank with.
     """
-    place: dict[str, float] = {}
-    for labels in sorted(lines, key=lambda line: (-len(line), line)):
-        known = [place[label] - i for i, label in enumerate(labels) if label in place]
+    offset_of: dict[str, float] = {}
+    for labels in sorted(labels_of, key=lambda labels: (-len(labels), labels)):
+        known = [offset_of[label] - i for i, label in enumerate(labels) if label in offset_of]
         offset = float(np.median(known)) if known else 0.0
         for i, label in enumerate(labels):
-            place.setdefault(label, offset + i)
-    ordered = sorted(place, key=lambda label: (place[label], label))
+            offset_of.setdefault(label, offset + i)
+    ordered = sorted(offset_of, key=lambda label: (offset_of[label], label))
     return {label: i for i, label in enumerate(ordered)}
 
 
-def _contradict(lines: list[Ints]) -> bool:
+def _contradict(sequences: list[Ints]) -> bool:
     """Tell whether a rank ran a kind that no other one ran in this step, instead of one that all others ran.
 
     Lost rows look different: they are missing, and nothing stands in for them.
     """
-    sets = [set(codes.tolist()) for codes in lines]
+    sets = [set(codes.tolist()) for codes in sequences]
     if len(sets) < 2 or all(s == sets[0] for s in sets):
         return False
     often = Counter(code for s in sets for code in s)
@@ -282,13 +272,7 @@ def _contradict(lines: list[Ints]) -> bool:
     return any(s & alone and any(n == len(sets) - 1 and c not in s for c, n in often.items()) for s in sets)
 
 
-def _ends(ranks: Sequence[RankCalls], line: tuple[int, Ints], within: Ints) -> Ints:
-    """Return the ends of some calls of a line on the rank's own stamps."""
-    position, calls = line
-    return ranks[position].calls.end[calls[within]]
-
-
-def _place(
+def _assign_slots(
     rows: list[tuple[int, Ints, Ints, Ints]],
     slots: list[Ints],
     base: int,
@@ -298,7 +282,7 @@ def _place(
 ) -> int:
     """Place the calls of one step; return how many slots it has.
 
-    `shifts`: by how much each line's ends read later. `within_step`: clocks drift by nothing meanwhile, so that equal
+    `shifts`: by how much each sequence's ends read later. `within_step`: clocks drift by nothing meanwhile, so that equal
     sequences whose ends do not keep their distances lost different rows.
     """
     counts = Counter(tuple(codes.tolist()) for _, _, codes, _ in rows)
@@ -308,20 +292,20 @@ def _place(
     codes, when = list(model), lead[3].astype(np.float64)
     order = list(range(len(codes)))
     others = []
-    for line, within, own, at in rows:
+    for index, within, own, at in rows:
         gaps = (at - lead[3]).astype(np.float64) if len(at) == len(model) else None
         steady = gaps is not None and (
             not within_step or not len(gaps) or np.abs(gaps - np.median(gaps)).max() <= 2 * _GAP_NS
         )
         if tuple(own.tolist()) == model and steady:
-            slots[line][within] = base + np.arange(len(own))
+            slots[index][within] = base + np.arange(len(own))
             if len(own):
-                shifts[line] = float(np.median(at - lead[3])) + shifts.get(lead[0], 0.0)
+                shifts[index] = float(np.median(at - lead[3])) + shifts.get(lead[0], 0.0)
         else:
-            others.append((line, within, own, at))
+            others.append((index, within, own, at))
     extra = len(codes)
-    for line, within, own, at in others:
-        guess = shifts[line] - shifts.get(lead[0], 0.0) if line in shifts else None
+    for index, within, own, at in others:
+        guess = shifts[index] - shifts.get(lead[0], 0.0) if index in shifts else None
         shift = _shift(np.array(codes), when, own, at.astype(np.float64), guess)
         pairs = np.array(
             [-1 if p is None else p for p in _align(codes, when, own.tolist(), at - shift)], dtype=np.int64
@@ -334,16 +318,16 @@ def _place(
                 codes.insert(where, int(own[mine]))
                 when = np.insert(when, where, float(at[mine]) - shift)
                 order.insert(where, extra)
-                slots[line][within[mine]] = base + extra
+                slots[index][within[mine]] = base + extra
                 extra += 1
                 pairs[pairs >= where] += 1
             else:
-                slots[line][within[mine]] = base + order[slot]
+                slots[index][within[mine]] = base + order[slot]
     if extra > len(model):
         # Slots that were put in between take their place in time.
         position = np.argsort(np.array(order))
-        for line, within, _, _ in rows:
-            slots[line][within] = base + position[slots[line][within] - base]
+        for index, within, _, _ in rows:
+            slots[index][within] = base + position[slots[index][within] - base]
     return extra
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.ranks.matching import PAIRED, Group, Matching
+from hpuprof.ingest.dialect_collectives import BY_NAME
+from hpuprof.ranks.matching import Group, Matching
 
 _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("pipeline", re.compile(r"pipe|(?:^|_)pp(?:$|_|\d)", re.IGNORECASE)),
@@ -86,19 +87,21 @@ def _role(group: Group, ops: Counter[str], crossing: _Crossing, *, alone: bool) 
     for role, pattern in _WORDS:
         if pattern.search(text):
             return role, f"its description {text!r}"
-    if group.peers or (ops and all(op in PAIRED for op in ops)):
+    purposes: Counter[str | None] = Counter()
+    for op, count in ops.items():
+        purposes[BY_NAME[op].purpose if op in BY_NAME else None] += count
+    total = ops.total()
+    if group.peers or (total and purposes["pipeline"] == total):
         return "pipeline", "sends and receives only"
     if not group.known:
         return "unknown", "the trace names no process group"
-    total = ops.total()
     if not total:
         return "unknown", "no collectives"
-    if ops["all_to_all"] > total / 2:
+    if purposes["expert"] > total / 2:
         return "expert", "mostly all-to-all"
     if alone:
         return "data", "the only group, with all ranks in it"
-    reducing = ops["all_reduce"] + ops["reduce_scatter"]
-    if not reducing:
+    if not purposes["reduction"]:
         return "unknown", "no reductions"
     if crossing.crowded:
         return "unknown", "too many groups share ranks"

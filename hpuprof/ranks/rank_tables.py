@@ -9,9 +9,10 @@ from typing import TypeVar
 import numpy as np
 
 from hpuprof.analysis.groups import members, percentile
+from hpuprof.ingest.dialect_collectives import BY_NAME, PAIRED
 from hpuprof.model.arrays import Ints
 from hpuprof.model.clock import GivenClock
-from hpuprof.model.collective_calls import DEEDS, unpack
+from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, unpack
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import (
@@ -24,8 +25,8 @@ from hpuprof.model.tables import (
     StepWaitRow,
 )
 from hpuprof.ranks.clocks import MAX_INFEASIBLE
-from hpuprof.ranks.collectives import BUS_FACTOR, Timed, gather, shortest_ns, time_members, transfer_ns
-from hpuprof.ranks.matching import PAIRED, Matching, RankCalls, match
+from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
+from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
 
@@ -256,10 +257,12 @@ def _collective_rows(
         typical = percentile(transfer[sound], 0.5)
         size = len(group.ranks)
         # Sizes that differ between ranks by design (all-to-all) count with their median.
-        told = sent[taking]
-        message = kind.bytes if kind.bytes >= 0 else int(np.median(told)) if len(told) and (told >= 0).all() else None
+        sizes = sent[taking]
+        message = (
+            kind.bytes if kind.bytes >= 0 else int(np.median(sizes)) if len(sizes) and (sizes >= 0).all() else None
+        )
         speed = message / typical * 1e9 if typical and typical > 0 and message else None
-        factor = BUS_FACTOR.get(kind.op)
+        factor = BY_NAME[kind.op].bus_factor if kind.op in BY_NAME else None
         rows.append(
             CollectiveRow(
                 group=group.name,
@@ -313,17 +316,17 @@ def _wait_rows(
     *,
     piped: bool,
 ) -> list[RankWaitRow]:
-    known = timed.sound.any()
+    sound = timed.sound.any()
     total = int(waits.blame.sum())
 
-    def told(value: _T) -> _T | None:
-        return value if known else None
+    def if_sound(value: _T) -> _T | None:
+        return value if sound else None
 
     rows = []
     for i, (row, _) in enumerate(chosen):
         blame, seen, wall = int(waits.blame[i]), int(waits.seen[i]), int(waits.wall[i])
-        by = {name: int(waits.blame_by[name][i]) for name in DEEDS}
-        top = max(DEEDS, key=lambda name: by[name])
+        by = {name: int(waits.blame_by[name][i]) for name in ACTIVITIES_BEFORE}
+        top = max(ACTIVITIES_BEFORE, key=lambda name: by[name])
         rows.append(
             RankWaitRow(
                 rank=row.rank,
@@ -331,18 +334,18 @@ def _wait_rows(
                 action=row.action,
                 window=row.window,
                 host=timed.placement.names[int(timed.placement.of_rank[i])],
-                clock=label if known else None,
+                clock=label if sound else None,
                 collectives=seen,
-                waiting_ns=told(int(waits.waiting[i])),
-                waiting_fraction=told(int(waits.waiting[i]) / wall) if wall else None,
-                hidden_waiting_ns=told(int(waits.waiting_all[i] - waits.waiting[i])),
-                blame_ns=told(blame),
-                blame_fraction=told(blame / total) if total else None,
-                cause=told(top) if blame else None,
-                cause_fraction=told(by[top] / blame) if blame else None,
-                **{f"blame_{name}_ns": told(ns) for name, ns in by.items()},
-                late_fraction=told(int(waits.late[i]) / seen) if seen else None,
-                steps_late_fraction=told(int(waits.steps_late[i]) / waits.steps) if waits.steps else None,
+                waiting_ns=if_sound(int(waits.waiting[i])),
+                waiting_fraction=if_sound(int(waits.waiting[i]) / wall) if wall else None,
+                hidden_waiting_ns=if_sound(int(waits.waiting_all[i] - waits.waiting[i])),
+                blame_ns=if_sound(blame),
+                blame_fraction=if_sound(blame / total) if total else None,
+                cause=if_sound(top) if blame else None,
+                cause_fraction=if_sound(by[top] / blame) if blame else None,
+                **{f"blame_{name}_ns": if_sound(ns) for name, ns in by.items()},
+                late_fraction=if_sound(int(waits.late[i]) / seen) if seen else None,
+                steps_late_fraction=if_sound(int(waits.steps_late[i]) / waits.steps) if waits.steps else None,
                 straggler=verdict.position == i,
                 step_without_ns=_number(replay.without[i]) if replay and i in replay.without else None,
                 bubble_fraction=int(waits.bubble[i]) / wall if piped and wall else None,
@@ -407,7 +410,7 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
         if len(here) < 2 or not group.known:
             continue
         latest = np.full(len(ranks), -1, dtype=np.int64)
-        np.maximum.at(latest, matching.rank[rows_of[g]], matching.place[which[rows_of[g]]])
+        np.maximum.at(latest, matching.rank[rows_of[g]], matching.slot[which[rows_of[g]]])
         lasts = {i: int(latest[i]) for i in here}
         typical = int(np.median(list(lasts.values())))
         steps = max((len(ranks[i].steps) for i in here), default=1)
@@ -415,7 +418,7 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
         for i, last in lasts.items():
             behind = typical - last
             if behind >= margin and (i not in found or found[i].behind < behind):
-                at = mine[matching.place[mine] == last]
+                at = mine[matching.slot[mine] == last]
                 name = matching.kinds[int(matching.kind[at[0]])].op if len(at) else ""
                 found[i] = EarlyStop(ranks[i].rank, group.text or group.name, behind, name)
     return [found[i] for i in sorted(found)]

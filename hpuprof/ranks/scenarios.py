@@ -15,13 +15,15 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from hpuprof.ingest.dialect_collectives import PAIRED
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
-from hpuprof.ranks.matching import PAIRED, Group, Matching, RankCalls
+from hpuprof.ranks.matching import Group, Matching, RankCalls
 
 MAX_EVENTS = 400_000
 """More events than this (calls and waits of all ranks) are not replayed: the first steps that fit are."""
@@ -33,12 +35,12 @@ ISSUE, JOIN, MARK = 1, 0, 2
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """One rank's events in order. `work`: main-line time since the previous event; anchors name what ranks have in common."""
+    """One rank's events in order. `work`: main-path time since the previous event; anchors name what ranks have in common."""
 
     kind: Ints
     item: Ints  # collective of an issue or join, step of a mark
     work: np.ndarray
-    lag: np.ndarray  # of issues and marks: time after the main line stopped to wait
+    lag: np.ndarray  # of issues and marks: time after the main path stopped to wait
     idle: np.ndarray  # of issues: time between the free lane or readiness and the start
     lane: Ints
     rest: np.ndarray  # of issues: end on this rank less the latest start of the collective
@@ -121,7 +123,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
     typical = timed.typical
     late = np.bincount(matching.rank[timed.last[timed.sound]], minlength=len(ranks))
     position = {who.rank: r for r, who in enumerate(ranks)}
-    lanes, lines = _lanes(ranks, matching), _lines(ranks, matching, timed)
+    lanes, timelines = _lanes(ranks, matching), _timelines(ranks, matching, timed)
     for c in np.flatnonzero(modelled & (matching.count < matching.expected) & (2 * matching.count > matching.expected)):
         group = matching.groups[matching.kinds[int(matching.kind[c])].group]
         inside = slice(int(matching.first[c]), int(matching.first[c + 1]))
@@ -136,7 +138,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
             # The others transferred later than they could have: one that is missing came last, whoever most often does.
             culprit, due = max(absent, key=lambda r: (late[r], -r)), finish - expected
         for r in absent:
-            low, high = _neighbours(lines.get((r, group)), int(matching.place[c]))
+            low, high = _neighbours(timelines.get((r, group)), int(matching.slot[c]))
             begin = min(max(int(due if r == culprit else came), low), high)
             stop = min(max(finish, begin), high)
             queued = 0 if r == culprit else usual_lag[c]
@@ -190,24 +192,26 @@ def _fit(ranks: Sequence[RankCalls], matching: Matching, modelled: np.ndarray) -
     return steps if events <= MAX_EVENTS else max(1, steps * MAX_EVENTS // events)
 
 
-def _lines(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> dict[tuple[int, Group], tuple[Ints, ...]]:
-    """Return places, starts and ends of each rank's calls of each group, in the group's order."""
+def _timelines(
+    ranks: Sequence[RankCalls], matching: Matching, timed: Timed
+) -> dict[tuple[int, Group], tuple[Ints, ...]]:
+    """Return slots, starts and ends of each rank's calls of each group, in the group's order."""
     group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind][timed.which]
     out: dict[tuple[int, Group], tuple[Ints, ...]] = {}
     for r in range(len(ranks)):
         mine = np.flatnonzero(matching.rank == r)
         for g in np.unique(group_of[mine]).tolist():
             rows = mine[group_of[mine] == g]
-            out[r, matching.groups[g]] = (matching.place[timed.which[rows]], timed.start[rows], timed.end[rows])
+            out[r, matching.groups[g]] = (matching.slot[timed.which[rows]], timed.start[rows], timed.end[rows])
     return out
 
 
-def _neighbours(line: tuple[Ints, ...] | None, place: int) -> tuple[int, int]:
-    """Return when the call before a place ends and when the one after it starts: a lost call lay in between."""
-    if line is None:
+def _neighbours(timeline: tuple[Ints, ...] | None, slot: int) -> tuple[int, int]:
+    """Return when the call before a slot ends and when the one after it starts: a lost call lay in between."""
+    if timeline is None:
         return -(1 << 62), 1 << 62
-    places, start, end = line
-    at = int(np.searchsorted(places, place))
+    slots, start, end = timeline
+    at = int(np.searchsorted(slots, slot))
     return int(end[at - 1]) if at else -(1 << 62), int(start[at]) if at < len(start) else 1 << 62
 
 
@@ -257,7 +261,7 @@ def _plan(mine: _Members, marks: Ints) -> Plan:
 
 
 def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
-    """Return how long the main line had stood still at each instant since it stopped or since the last end; 0: it worked."""
+    """Return how long the main path had stood still at each instant since it stopped or since the last end; 0: it worked."""
     if not len(blocked):
         return np.zeros(len(when), dtype=np.int64)
     at = np.searchsorted(blocked.start, when, side="right") - 1
@@ -269,113 +273,128 @@ def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
 
 
 def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
-    """Replay; return the length of each step on each rank, shape `(ranks, steps)`. `work`: other main-line times."""
-    ranks = len(model.plans)
-    work = [p.work for p in model.plans] if work is None else work
-    events = [
-        (
-            p.kind.tolist(),
-            p.item.tolist(),
-            w.tolist(),
-            p.lag.tolist(),
-            p.idle.tolist(),
-            p.lane.tolist(),
-            p.rest.tolist(),
-        )
-        for p, w in zip(model.plans, work, strict=True)
-    ]
-    clock = [p.begin for p in model.plans]
-    at = [0] * ranks
-    missing = model.members.tolist()
-    latest = [-np.inf] * len(missing)
-    members: dict[int, list[tuple[int, int, float]]] = defaultdict(list)  # of calls under way: rank, lane, rest
-    done: list[dict[int, float]] = [{} for _ in range(ranks)]
-    queue: list[dict[int, list[tuple[int, float, float, float]]]] = [defaultdict(list) for _ in range(ranks)]
-    free: list[dict[int, float]] = [{} for _ in range(ranks)]
-    busy: list[dict[int, bool]] = [{} for _ in range(ranks)]
-    marks: list[list[float]] = [[] for _ in range(ranks)]
-    waiting = [-1] * ranks
-    ready = list(range(ranks))[::-1]
-
-    def begin(r: int, lane: int, item: int, when: float, idle: float, rest: float) -> None:
-        """Start a call whose lane is free; with the last member the collective ends, and lanes and ranks go on."""
-        stack = [(r, lane, (item, when, idle, rest))]
-        while stack:
-            r, lane, (item, when, idle, rest) = stack.pop()
-            start = max(when, free[r].get(lane, -np.inf)) + idle if lane >= 0 else when + idle
-            if lane >= 0:
-                busy[r][lane] = True
-            latest[item] = max(latest[item], start)
-            members[item].append((r, lane, rest))
-            missing[item] -= 1
-            if missing[item]:
-                continue
-            for other, their, after in members.pop(item):
-                end = latest[item] + after
-                done[other][item] = end
-                if their >= 0:
-                    busy[other][their] = False
-                    free[other][their] = end
-                    if queue[other][their]:
-                        stack.append((other, their, queue[other][their].pop(0)))
-                        busy[other][their] = True
-                if waiting[other] == item:
-                    waiting[other] = -1
-                    ready.append(other)
-
-    while ready:
-        r = ready.pop()
-        kinds, items, works, lags, idles, line, tails = events[r]
-        i, now = at[r], clock[r]
-        while i < len(kinds):
-            kind, item = kinds[i], items[i]
-            if kind == JOIN:
-                if item not in done[r]:
-                    waiting[r] = item
-                    break
-                now = max(now + works[i], done[r][item])
-            else:
-                now += works[i]
-                if kind == MARK:
-                    marks[r].append(now + lags[i])
-                elif line[i] >= 0 and busy[r].get(line[i], False):
-                    queue[r][line[i]].append((item, now + lags[i], idles[i], tails[i]))
-                else:
-                    begin(r, line[i], item, now + lags[i], idles[i], tails[i])
-            i += 1
-        at[r], clock[r] = i, now
-    out = np.full((ranks, len(model.steps)), np.nan)
+    """Replay; return the length of each step on each rank, shape `(ranks, steps)`. `work`: other main-path times."""
+    marks = _Replay(model, [p.work for p in model.plans] if work is None else work).marks()
+    out = np.full((len(marks), len(model.steps)), np.nan)
     for r, stamps in enumerate(marks):
         steps = np.diff(stamps)
         out[r, : len(steps)] = steps[: out.shape[1]]
     return out
 
 
-def levelled(model: Model) -> list[np.ndarray]:
-    """Return main-line times of each rank, set to the median of the other ranks' at the same place.
+class _Issued(NamedTuple):
+    """A call that a rank issued: its collective, when it was ready, what it idles and ends after (see `Plan`)."""
 
-    A place is between two neighbouring issues or step marks, in the order of that rank; where no other rank has the same
+    item: int
+    when: float
+    idle: float
+    rest: float
+
+
+class _Replay:
+    """How far each rank is in its plan, which calls are under way, and which ranks wait for one."""
+
+    def __init__(self, model: Model, work: Sequence[np.ndarray]) -> None:
+        ranks = len(model.plans)
+        self._events = [
+            [column.tolist() for column in (p.kind, p.item, w, p.lag, p.idle, p.lane, p.rest)]
+            for p, w in zip(model.plans, work, strict=True)
+        ]
+        self._clock = [p.begin for p in model.plans]
+        self._at = [0] * ranks
+        self._missing = model.members.tolist()  # members that have yet to come, by collective
+        self._latest = [-np.inf] * len(self._missing)
+        self._members: dict[int, list[tuple[int, int, float]]] = defaultdict(list)  # under way: rank, lane, rest
+        self._done: list[dict[int, float]] = [{} for _ in range(ranks)]
+        self._queue: list[dict[int, list[_Issued]]] = [defaultdict(list) for _ in range(ranks)]  # by lane
+        self._free: list[dict[int, float]] = [{} for _ in range(ranks)]
+        self._busy: list[dict[int, bool]] = [{} for _ in range(ranks)]
+        self._marks: list[list[float]] = [[] for _ in range(ranks)]
+        self._waiting = [-1] * ranks
+        self._ready = list(range(ranks))[::-1]
+
+    def marks(self) -> list[list[float]]:
+        """Run to the end; return when each rank passed its step marks."""
+        while self._ready:
+            self._advance(self._ready.pop())
+        return self._marks
+
+    def _advance(self, r: int) -> None:
+        """Go on with a rank until it waits for a collective that is not done."""
+        kinds, items, works, lags, idles, lanes, rests = self._events[r]
+        done, busy = self._done[r], self._busy[r]
+        i, now = self._at[r], self._clock[r]
+        while i < len(kinds):
+            kind, item, lane = kinds[i], items[i], lanes[i]
+            if kind == JOIN:
+                if item not in done:
+                    self._waiting[r] = item
+                    break
+                now = max(now + works[i], done[item])
+            else:
+                now += works[i]
+                call = _Issued(item, now + lags[i], idles[i], rests[i])
+                if kind == MARK:
+                    self._marks[r].append(call.when)
+                elif lane >= 0 and busy.get(lane, False):
+                    self._queue[r][lane].append(call)
+                else:
+                    self._start(r, lane, call)
+            i += 1
+        self._at[r], self._clock[r] = i, now
+
+    def _start(self, r: int, lane: int, call: _Issued) -> None:
+        """Start a call whose lane is free; with the last member the collective ends, and lanes and ranks go on."""
+        stack = [(r, lane, call)]
+        while stack:
+            r, lane, (item, when, idle, rest) = stack.pop()
+            start = max(when, self._free[r].get(lane, -np.inf)) + idle if lane >= 0 else when + idle
+            if lane >= 0:
+                self._busy[r][lane] = True
+            self._latest[item] = max(self._latest[item], start)
+            self._members[item].append((r, lane, rest))
+            self._missing[item] -= 1
+            if self._missing[item]:
+                continue
+            for other, their, after in self._members.pop(item):
+                end = self._latest[item] + after
+                self._done[other][item] = end
+                if their >= 0:
+                    self._busy[other][their] = False
+                    self._free[other][their] = end
+                    if waiting := self._queue[other][their]:
+                        stack.append((other, their, waiting.pop(0)))
+                        self._busy[other][their] = True
+                if self._waiting[other] == item:
+                    self._waiting[other] = -1
+                    self._ready.append(other)
+
+
+def levelled(model: Model) -> list[np.ndarray]:
+    """Return main-path times of each rank, set to the median of the other ranks' on the same stretch.
+
+    A stretch is between two neighbouring issues or step marks, in the order of that rank; where no other rank has the same
     neighbours, the rank's own time stays.
     """
-    places: dict[tuple[tuple[int, int], tuple[int, int]], list[float]] = defaultdict(list)
+    known: dict[tuple[tuple[int, int], tuple[int, int]], list[float]] = defaultdict(list)
     spans = []
     for plan in model.plans:
         anchor = np.flatnonzero(plan.kind != JOIN)
         length = np.diff(np.cumsum(plan.work)[anchor], prepend=0.0).tolist()
         keys = list(zip(plan.kind[anchor].tolist(), plan.item[anchor].tolist(), strict=True))
-        line = list(zip([(-1, -1), *keys[:-1]], keys, strict=True))
-        for place, ns in zip(line, length, strict=True):
-            places[place].append(ns)
-        spans.append((anchor, line, length))
-    for values in places.values():
+        stretches = list(zip([(-1, -1), *keys[:-1]], keys, strict=True))
+        for stretch, ns in zip(stretches, length, strict=True):
+            known[stretch].append(ns)
+        spans.append((anchor, stretches, length))
+    for values in known.values():
         values.sort()
     out = []
-    for plan, (anchor, line, length) in zip(model.plans, spans, strict=True):
+    for plan, (anchor, stretches, length) in zip(model.plans, spans, strict=True):
         scale = [
-            _median_of_others(places[place], ns) / ns if ns > 0 and len(places[place]) > 1 else 1.0
-            for place, ns in zip(line, length, strict=True)
+            _median_of_others(known[stretch], ns) / ns if ns > 0 and len(known[stretch]) > 1 else 1.0
+            for stretch, ns in zip(stretches, length, strict=True)
         ]
-        # Work behind the last issue belongs to no place.
+        # Work behind the last issue belongs to no stretch.
         pieces = np.diff(anchor, prepend=-1, append=len(plan.work) - 1)
         out.append(plan.work * np.repeat([*scale, 1.0], pieces))
     return out

@@ -12,20 +12,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpuprof.ingest.dialect_collectives import PAIRED
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.model.collective_calls import DEEDS
+from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
-from hpuprof.ranks.matching import PAIRED, Matching, RankCalls
+from hpuprof.ranks.matching import Matching, RankCalls
 from hpuprof.ranks.scenarios import Model, build, levelled, run
 
 PERSISTENT_SHARE = 0.6
-"""A rank that causes the most waiting in more than this share of steps is a persistent straggler."""
+"""A rank that causes the most waiting in more than this share of steps is a persistent straggler. More than
+half, by judgement; simulated stragglers do so in every step, ranks that take turns in 44 % at most (docs/ranks.md)."""
 WAIT_SHARE = 0.02
-"""Below this share of all ranks' time, waiting for one another is noise and no straggler is named."""
-STEP_WAIT_SHARE = 0.01  # steps in which less of the time is waited do not say who is late
+"""Below this share of all ranks' time, waiting for one another is noise and no straggler is named. Simulated runs
+without a straggler wait for 0.4 to 1.1 %, or 1.8 and 5.2 % with uneven compute; with one, 5.7 % and more (docs/ranks.md)."""
+STEP_WAIT_SHARE = 0.01
+"""Steps in which less of the time is waited do not say who is late: simulated runs without a straggler wait as much."""
 MIN_STEPS = 3
-NOISE_NS = 10_000  # a rank that comes this much later than the first one came with it
-CANDIDATES = 3  # ranks with the most blame are replayed
+"""Of fewer steps, one decides who is late in most."""
+NOISE_NS = 10_000
+"""A rank that comes this much later than the first one came with it: ten times the median error of clocks between the hosts
+of real traces (1 µs a collective, docs/ranks.md), and what one launch takes."""
+CANDIDATES = 3
+"""Ranks with the most blame that are replayed. By judgement: a replay of thousands of ranks takes seconds, one rank answers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +43,7 @@ class Waits:
     waiting: Ints  # exposed waiting
     waiting_all: Ints  # hidden under compute too
     blame: Ints  # exposed waiting of others in collectives to which this rank came last
-    blame_by: dict[str, Ints]  # by DEEDS: sums to blame
+    blame_by: dict[str, Ints]  # by ACTIVITIES_BEFORE: sums to blame
     late: Ints  # collectives to which it came last and others noticed
     seen: Ints  # sound collectives it took part in
     steps_late: Ints  # steps in which it caused the most waiting
@@ -86,13 +94,13 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
     caused = _per_collective(total, matching)
     longest = _longest(np.where(sound, timed.wait if len(wait) else 0, 0), matching)
     noticed = timed.sound & (longest > NOISE_NS) if len(matching) else np.empty(0, dtype=bool)
-    deed = _deeds(ranks, matching, timed, noticed)
+    activity = _decisive_activity(ranks, matching, timed, noticed)
     blame = np.bincount(last_rank[noticed], weights=caused[noticed], minlength=count).astype(np.int64)
     blame_by = {
         name: np.bincount(
-            last_rank[noticed & (deed == i)], weights=caused[noticed & (deed == i)], minlength=count
+            last_rank[noticed & (activity == i)], weights=caused[noticed & (activity == i)], minlength=count
         ).astype(np.int64)
-        for i, name in enumerate(DEEDS)
+        for i, name in enumerate(ACTIVITIES_BEFORE)
     }
     late = np.bincount(last_rank[noticed], minlength=count).astype(np.int64)
     seen = np.bincount(matching.rank[counts], minlength=count).astype(np.int64)
@@ -134,18 +142,21 @@ def _longest(values: Ints, matching: Matching) -> Ints:
     return np.maximum.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
 
 
-def _deeds(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: Mask) -> Ints:
+def _decisive_activity(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: Mask) -> Ints:
     """Return for each collective what its last member did more than the others (median) since that member last waited.
 
     What a rank did before a call is known from call to call; the sum from the last call that the late rank waited for up to
     this one is compared with the same stretch on the other ranks.
     """
-    out = np.full(len(matching), len(DEEDS) - 1, dtype=np.int64)
+    out = np.full(len(matching), len(ACTIVITIES_BEFORE) - 1, dtype=np.int64)
     rows = np.flatnonzero(noticed)
     if not len(rows):
         return out
-    total = {r: np.stack([np.cumsum(who.calls.did[name]) for name in DEEDS], axis=1) for r, who in enumerate(ranks)}
-    done = np.empty((len(matching.rank), len(DEEDS)))
+    total = {
+        r: np.stack([np.cumsum(who.calls.activity_before[name]) for name in ACTIVITIES_BEFORE], axis=1)
+        for r, who in enumerate(ranks)
+    }
+    done = np.empty((len(matching.rank), len(ACTIVITIES_BEFORE)))
     anchor = np.full(len(matching.rank), -1, dtype=np.int64)  # collective that each member's rank last waited for
     for r, who in enumerate(ranks):
         mine = np.flatnonzero(matching.rank == r)
@@ -174,7 +185,7 @@ def _deeds(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed
             warnings.simplefilter("ignore", RuntimeWarning)  # nobody else has the anchor: nothing to compare with
             excess = own - np.nanmedian(stretch, axis=1)
         out[some] = np.argmax(np.nan_to_num(excess, nan=-1.0), axis=1)
-        out[some[np.isnan(excess).all(axis=1)]] = len(DEEDS) - 1
+        out[some[np.isnan(excess).all(axis=1)]] = len(ACTIVITIES_BEFORE) - 1
     return out
 
 
@@ -263,7 +274,7 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
     # Border steps are cut by the recording: their lengths say nothing.
     count = len(model.steps)
     flags = [[u for _, _, u in who.steps[:count]] for who in ranks]
-    used = np.array([line + [False] * (count - len(line)) for line in flags], dtype=bool)
+    used = np.array([own + [False] * (count - len(own)) for own in flags], dtype=bool)
     used &= np.isfinite(model.measured)
 
     def mean(steps: Floats) -> float:

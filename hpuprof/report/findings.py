@@ -11,6 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hpuprof.analysis.device_time import is_low_precision
+from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.metrics import Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
@@ -154,7 +155,7 @@ def _imbalance(context: Context, limit: float) -> Found | None:
 
 
 def _precision(context: Context, limit: float) -> Found | None:
-    rows = [r for _, p in context.main for r in p.precision if r.engine == "MME" and r.dtype != "unknown"]
+    rows = [r for _, p in context.main for r in p.precision if r.engine == MATRIX_ENGINE and r.dtype != "unknown"]
     total = sum(r.busy_ns for r in rows)
     if not total:
         return None
@@ -173,7 +174,7 @@ def _memory(context: Context, limit: float) -> Found | None:
     return None
 
 
-_DEEDS = {
+_MEANWHILE = {
     "compute": "computing",
     "input": "fetching data",
     "copy": "copying",
@@ -187,7 +188,7 @@ def _straggler(context: Context, _: float) -> Found | None:
     row = context.across.straggler
     if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
         return None
-    cause = f", {_DEEDS[row.cause]} meanwhile" if row.cause else ""
+    cause = f", {_MEANWHILE[row.cause]} meanwhile" if row.cause else ""
     cost = context.value("straggler_cost_fraction")
     saved = f"; without it a step would take {_pct(cost)} less" if context.across.replay else ""
     evidence = f"rank {row.rank} comes last in {_pct(row.steps_late_fraction)} of the steps{cause}{saved}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpuprof.ingest import dialects
+from hpuprof.ingest.dialect_engines import HPU_PROCESS
 from hpuprof.ingest.recover import Note
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.trace import Bytes8
@@ -56,7 +56,7 @@ class Names:
     def of_process(self, pid: str) -> str:
         """Return the name of a process: a device's own before any other, as writers disagree on process 0; else the last."""
         known = [*self.labels.get(pid, ()), *self.process.get(pid, ())]
-        return next((n for n in known if dialects.HPU_PROCESS.match(n)), (self.process.get(pid) or [""])[-1])
+        return next((n for n in known if HPU_PROCESS.match(n)), (self.process.get(pid) or [""])[-1])
 
 
 @dataclass(frozen=True, eq=False)

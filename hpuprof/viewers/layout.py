@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpuprof.ingest import dialects
 from hpuprof.ingest.columns import whole
+from hpuprof.ingest.dialect_engines import ENGINE_ORDER, HPU_PROCESS
 from hpuprof.viewers.file_plan import ANNOTATION, DEVICE, FRAME, GROUP_NAMES, FilePlan, Place
 
 _LARGEST = 2**31 - 1
-_ENGINE_ORDER = {"MME": 0, "TPC": 1, "DMA": 2, "NIC": 3}
 
 
 @dataclass
@@ -111,7 +110,7 @@ class Layout:
             self._used.add(number)
             label = plan.names.of_process(pid)
             labels = plan.names.labels.get(pid, [])
-            if labels and not dialects.HPU_PROCESS.match(label):
+            if labels and not HPU_PROCESS.match(label):
                 label = labels[-1]
             if split and not device:
                 label = next((n for n in plan.names.process.get(pid, []) if n != label), "")
@@ -136,7 +135,7 @@ class Layout:
         name += f" · {group}" if group else ""
         name += f" · {lane + 1}" if lane else ""
         order = (
-            plan.names.thread_sort.get(key, 0) if not engine else _ENGINE_ORDER.get(engine, 9),
+            plan.names.thread_sort.get(key, 0) if not engine else ENGINE_ORDER[engine],
             whole(place.tid) if whole(place.tid) is not None else _LARGEST,
             place.tid,
             # Annotations say what the rows below them are for.

@@ -17,6 +17,9 @@ import numpy as np
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.columns import Interner, whole
+from hpuprof.ingest.dialect_activities import call_name
+from hpuprof.ingest.dialect_engines import hpu_engine
+from hpuprof.ingest.dialect_rows import row_rule
 from hpuprof.ingest.discover import identity_inside
 from hpuprof.ingest.normalise import MAX_SPAN_NS
 from hpuprof.ingest.recover import Note
@@ -135,7 +138,7 @@ class _Collector:
             return POINT
         if phase in ("B", "E"):
             name = row.name if isinstance(row.name, str) else ""
-            self.marks.append((at, phase == "B", dialects.call_name(name)))
+            self.marks.append((at, phase == "B", call_name(name)))
             if phase == "E" and row.args is not UNSET and bytes(row.args).strip(b"{} \t\r\n"):
                 self.end_args[at] = bytes(row.args)
             return SLICE
@@ -244,12 +247,12 @@ class _Collector:
         processes = {self.names.of_process(pid) for pid, _ in self._keys}
         categories = {c for c in self.cats if isinstance(c, str)}
         threads = set(self.names.thread.values())
-        hpu = dialects.device_family(categories, processes, threads, set()) == "hpu"
+        family = dialects.FAMILIES[dialects.device_family(categories, processes, threads, set())]
         self.engines = {
-            (pid, tid): dialects.hpu_engine(
+            (pid, tid): hpu_engine(
                 self.names.thread.get((pid, tid), ""), self.names.of_process(pid), whole(pid), whole(tid)
             )
-            if hpu
+            if family.engine_lanes
             else None
             for pid, tid in self._keys
         }
@@ -335,7 +338,7 @@ class _Collector:
 
 
 def _group(category: Any, *, lane: bool) -> int:
-    rule = dialects.row_rule(category, lane=lane) if isinstance(category, str) else None
+    rule = row_rule(category, lane=lane) if isinstance(category, str) else None
     if rule is None:
         return FRAME
     if rule.target == "device":

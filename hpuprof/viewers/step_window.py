@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hpuprof.analysis.steps import compile_intervals, find_steps
-from hpuprof.analysis.threads import track_roles
+from hpuprof.analysis.view import steps_of
 from hpuprof.errors import InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.ingest.read import read_trace
 
@@ -59,7 +58,7 @@ def step_window(job: tuple[str, Selection]) -> StepsFound:
         trace = read_trace(path)
     except TraceFormatError:
         return StepsFound(None, [])
-    steps = find_steps(trace, track_roles(trace), compile_intervals(trace))
+    steps = steps_of(trace)
     named = [match for label in steps.labels if (match := _NUMBER.search(label))]
     numbers = [int(match[1]) for match in named]
     if len(numbers) != len(steps) or len(set(numbers)) != len(numbers):

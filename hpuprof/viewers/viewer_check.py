@@ -113,8 +113,8 @@ def check_paths(paths: Sequence[str | Path]) -> list[Checked]:
     found: dict[str, str] = {}  # path -> why it cannot be looked at
     for given in paths:
         for file in find(given, SUFFIXES):
-            if file.explicit or file.problem or looks_like_trace(file.place):
-                found.setdefault(file.place, file.problem)
+            if file.explicit or file.problem or looks_like_trace(file.location):
+                found.setdefault(file.location, file.problem)
     if not found:
         where = ", ".join(shown(p) for p in paths)
         raise NoTracesFoundError(f"no trace found in {where}", hint="give a directory with *.pt.trace.json[.gz] files")

@@ -7,6 +7,7 @@ print them. What the differences mean stands in docs/agreement.md.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,8 +18,8 @@ import hpuprof
 from hpuprof.analysis import operators
 from hpuprof.analysis.device_time import device_time
 from hpuprof.analysis.links import link
-from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
-from hpuprof.analysis.threads import track_roles
+from hpuprof.analysis.steps import Steps
+from hpuprof.analysis.view import RankView, steps_of
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import intersect, subtract, union, union_of
@@ -125,19 +126,20 @@ def whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operators, "MAX_ROWS", 1_000_000)
 
 
-def one_step(trace: Trace) -> Steps:
-    """Return the whole file as one step that is used."""
-    return Steps(np.array([0]), np.array([trace.end_ns + 1]), ["all"], "whole_trace", "", [""])
+def one_step(trace: Trace) -> RankView:
+    """Return a view of the trace in which the whole file is one step that is used."""
+    whole = Steps(np.array([0]), np.array([trace.end_ns + 1]), ["all"], "whole_trace", "", [""])
+    return replace(RankView.of(trace), steps=whole)
 
 
 def kernels_of(trace: Trace) -> dict[str, KernelRow]:
     """Return the kernel table of the whole file by name."""
-    return {k.name: k for k in operators.kernel_rows(trace, one_step(trace))[0]}
+    return {k.name: k for k in operators.kernel_rows(one_step(trace))[0]}
 
 
 def operators_of(trace: Trace) -> dict[str, OperatorRow]:
     """Return the operator table of the whole file by name."""
-    return {o.name: o for o in operators.operator_rows(trace, link(trace), one_step(trace))[0]}
+    return {o.name: o for o in operators.operator_rows(one_step(trace))[0]}
 
 
 def test_every_file_of_the_folder_is_listed_here(real_traces: Path):
@@ -236,7 +238,7 @@ DEFAULTS = {NCCL: (2516, 435586), NS_STAMPS: (4876, 384634)}
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_what_hta_drops_by_default(real_traces: Path, name: str):
     trace = trace_of(real_traces / name)
-    steps = find_steps(trace, track_roles(trace), compile_intervals(trace))
+    steps = steps_of(trace)
     links = link(trace)
     launched = trace.host.start[links.launch]
     kept = (links.launch >= 0) & (launched < steps.start[-1])
@@ -433,7 +435,7 @@ STEP_TIMES = {
 @pytest.mark.parametrize("name", STEP_TIMES)
 def test_step_times_of_tb(real_traces: Path, name: str):
     trace = trace_of(real_traces / name)
-    steps = find_steps(trace, track_roles(trace), compile_intervals(trace))
+    steps = steps_of(trace)
     assert steps.wall.tolist() == [1000 * t for t in STEP_TIMES[name]]
 
 
@@ -447,7 +449,7 @@ STRETCHED = {
 @pytest.mark.parametrize("name", STRETCHED)
 def test_step_times_of_tb_that_follow_the_device(real_traces: Path, name: str):
     trace = trace_of(real_traces / name)
-    steps, links = find_steps(trace, track_roles(trace), compile_intervals(trace)), link(trace)
+    steps, links = steps_of(trace), link(trace)
     launched = np.where(links.launch >= 0, trace.host.start[links.launch], -1)
     walls, end = [], int(steps.start[0])
     for start, stop in zip(steps.start.tolist(), steps.end.tolist(), strict=True):

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_traces import ALL_REDUCE, blocking, comm, header
 
-from hpuprof.ingest.dialects import collective_op, element_bytes, element_type, is_collective, runs_on_host
+from hpuprof.ingest.dialect_collectives import (
+    collective_op,
+    element_bytes,
+    element_type,
+    is_collective,
+    runs_on_host,
+)
 from hpuprof.model.collective_calls import CallGroup, CallKind, Calls, pack_ints, unpack, unpack_ints
 
 
@@ -180,7 +186,7 @@ def test_gloo_runs_on_the_host(tmp_path):
     assert found.kinds == [CallKind(group=0, op="all_reduce", bytes=400, dtype="float")]
     assert found.step.tolist() == [0, 1]
     assert (found.end - found.start).tolist() == [50_000, 50_000]
-    assert found.did["compute"].tolist() == [200_000, 210_000]
+    assert found.activity_before["compute"].tolist() == [200_000, 210_000]
 
 
 def test_a_call_is_ready_when_launched_and_when_earlier_compute_is_done(tmp_path):
@@ -205,14 +211,14 @@ def test_compute_at_the_end_hides_a_call(tmp_path):
     assert (found.exposed.tolist(), found.tail.tolist()) == ([50_000], [0])
 
 
-def test_deeds_before_a_call_exclude_each_other_and_add_up(tmp_path):
+def test_activities_before_a_call_exclude_each_other_and_add_up(tmp_path):
     trace = TraceBuilder().step(0, 0, 1000)
     trace.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 100)
     trace.host("<built-in function collect>", 100, 50, cat="python_function")
     trace.kernel("gemm", 180, 200, launch=160)
     trace.kernel("Memcpy HtoD (Pinned -> Device)", 380, 20, launch=170, call="cudaMemcpyAsync", cat="gpu_memcpy")
     trace.kernel(ALL_REDUCE, 410, 50, launch=175, stream=20, **comm())
-    did = {name: column.tolist() for name, column in calls(trace, tmp_path).did.items()}
+    did = {name: column.tolist() for name, column in calls(trace, tmp_path).activity_before.items()}
     assert did == {
         "compute": [200_000],
         "input": [100_000],

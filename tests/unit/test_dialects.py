@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from hpuprof.ingest import dialects
-from hpuprof.ingest.dialects import (
-    ACTIVITY_RULES,
+from hpuprof.ingest.dialect_activities import ACTIVITY_RULES, ActivityRule, activity, activity_rule, call_name
+from hpuprof.ingest.dialect_collectives import COLLECTIVES, Collective, collective_op
+from hpuprof.ingest.dialect_engines import ENGINES, Engine, hpu_engine
+from hpuprof.ingest.dialect_rows import (
     DEVICE_RULES,
+    IGNORED_MTIA,
     ROW_RULES,
-    activity_rule,
-    call_name,
+    DeviceRule,
+    RowRule,
     device_rule,
-    hpu_engine,
     row_rule,
 )
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
@@ -212,12 +214,12 @@ DEVICE_ROWS = {
         ("MME", "Kernel", "gemm", "MME_RD_FIRST"),
         ("TPC", "Kernel", "x", "TPC_SPU_START"),
     ],
-    "hpu-nic": [("NIC", "Runtime", "send", ""), ("NIC", "hpu_op", "recv", "")],
     "hpu-dma-transpose": [("DMA", "Kernel", "DmaTranspose", "")],
+    "hpu-nic": [("NIC", "Runtime", "send", ""), ("NIC", "hpu_op", "recv", "")],
     "hpu-dma": [("DMA", "Runtime", "dma", "DBG_DMA_TRC_WR_DATA_LAST"), ("DMA", "gpu_memcpy", "memcpy", "")],
     "copy": [("", c, "Memcpy HtoD (Pinned -> Device)", "") for c in ("gpu_memcpy", "Memcpy")]
     + [("", c, "Memset (Device)", "") for c in ("gpu_memset", "Memset")],
-    "hpu-other-engine": [("other", "Runtime", "arc", "")],
+    "hpu-other": [("other", "Runtime", "arc", "")],
     "collective-kernel": [
         *(
             ("", "kernel", n, "")
@@ -257,7 +259,7 @@ def test_every_rule_has_a_case_and_every_case_a_rule():
 
 
 @pytest.mark.parametrize("rule", ROW_RULES, ids=lambda r: r.id)
-def test_categories(rule: dialects.RowRule):
+def test_categories(rule: RowRule):
     lanes, *categories = CATEGORIES[rule.id]
     assert {c.lower() for c in categories} == rule.categories
     for category in categories:
@@ -285,7 +287,7 @@ def test_row_rules_say_what_their_rows_are():
 
 
 @pytest.mark.parametrize("rule", ACTIVITY_RULES, ids=lambda r: r.id)
-def test_activities(rule: dialects.ActivityRule):
+def test_activities(rule: ActivityRule):
     examples = [(kind, rule.example) for kind in rule.kinds]
     for kind, name in [*examples, *ACTIVITIES[rule.id]]:
         assert activity_rule(kind, name) is rule, (kind.name, name)
@@ -293,7 +295,7 @@ def test_activities(rule: dialects.ActivityRule):
 
 @pytest.mark.parametrize(("kind", "name"), NO_ACTIVITY)
 def test_names_without_an_activity(kind: HostKind, name: str):
-    assert dialects.activity(kind, name) == Activity.NONE
+    assert activity(kind, name) == Activity.NONE
 
 
 def test_synapse_logger_prefixes_calls():
@@ -302,7 +304,7 @@ def test_synapse_logger_prefixes_calls():
 
 
 @pytest.mark.parametrize("rule", DEVICE_RULES, ids=lambda r: r.id)
-def test_device_rows(rule: dialects.DeviceRule):
+def test_device_rows(rule: DeviceRule):
     assert device_rule(**rule.example) is rule
     for engine, category, name, hw_event in DEVICE_ROWS[rule.id]:
         assert device_rule(engine=engine, category=category, name=name, hw_event=hw_event) is rule, (engine, name)
@@ -315,7 +317,7 @@ def test_device_kinds():
         "hpu-dma-transpose": DeviceKind.COMPUTE,
         "hpu-dma": DeviceKind.COPY,
         "copy": DeviceKind.COPY,
-        "hpu-other-engine": DeviceKind.MARKER,
+        "hpu-other": DeviceKind.MARKER,
         "collective-kernel": DeviceKind.COMMUNICATION,
         "rocm-copy-kernel": DeviceKind.COPY,
         "mtia-dma": DeviceKind.COPY,
@@ -324,7 +326,7 @@ def test_device_kinds():
 
 
 DEVICE = "/device:HPU:0"
-ENGINES = [
+LANES = [
     # thread name, process name, pid, tid -> engine
     ("[HD0] TPC 5", DEVICE, 0, 7010, "TPC"),  # Gaudi3
     ("[D0] TPC 0", DEVICE, 0, 7000, "TPC"),  # Gaudi2
@@ -356,7 +358,7 @@ ENGINES = [
 ]
 
 
-@pytest.mark.parametrize(("thread", "process", "pid", "tid", "engine"), ENGINES)
+@pytest.mark.parametrize(("thread", "process", "pid", "tid", "engine"), LANES)
 def test_engines(thread: str, process: str, pid: int, tid: object, engine: str | None):
     assert hpu_engine(thread, process, pid, tid if isinstance(tid, int) else None) == engine
 
@@ -401,7 +403,7 @@ GENERATIONS = [
 
 @pytest.mark.parametrize(("categories", "processes", "names", "generation"), GENERATIONS)
 def test_generations(categories: set[str], processes: set[str], names: set[str], generation: str | None):
-    assert dialects.hpu_generation(categories, processes, names) == generation
+    assert dialects.generation("hpu", categories, processes, names) == generation
 
 
 COMPILED = {"Torch-Compiled Region: 0/0"}
@@ -429,4 +431,22 @@ def test_modes(family: str, names: set[str], activities: set[Activity], mode: st
 @pytest.mark.parametrize("category", ["mtia_insight", "mtia_counters", "mtia_workloadd", "mtia_memory_use"])
 def test_mtia_counters_are_known_and_left_out(category: str):
     assert row_rule(category, lane=False) is None
-    assert dialects.IGNORED_MTIA.match(category)
+    assert IGNORED_MTIA.match(category)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=lambda c: c.name)
+def test_collectives_are_known_by_their_names_and_spellings(collective: Collective):
+    assert {collective_op(word) for word in (collective.name, *collective.spellings)} == {collective.name}
+
+
+@pytest.mark.parametrize("engine", [e for e in ENGINES if e.word], ids=lambda e: e.name)
+def test_engines_are_known_by_their_names_and_lane_numbers(engine: Engine):
+    assert hpu_engine(f"[HD0] {engine.name} 1", DEVICE, 0, None) == engine.name
+    assert {hpu_engine("", "", 0, 1000 * lane_class + 3) for lane_class in engine.lane_classes} == {engine.name}
+
+
+def test_what_holds_of_families_is_said_for_each():
+    assert {name: family.correlated for name, family in dialects.FAMILIES.items()} == {
+        "hpu": False,
+        **dict.fromkeys(("mtia", "xpu", "rocm", "cuda", "cpu"), True),
+    }

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuprof.model.collective_calls import DEEDS, CallGroup, CallKind, Calls
+from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, CallGroup, CallKind, Calls
 from hpuprof.ranks.matching import RankCalls, match
 
 MS = 1_000_000
@@ -53,7 +53,7 @@ def rank(
         ready=end - MS,
         exposed=zeros,
         tail=zeros,
-        did=dict.fromkeys(DEEDS, zeros),
+        activity_before=dict.fromkeys(ACTIVITIES_BEFORE, zeros),
     )
     names = tuple(f"ProfilerStep#{first + i}" for i in range(len(steps))) if labels is None else labels
     return RankCalls(

@@ -21,6 +21,8 @@ from hpuprof.analysis.links import Links, link, outermost
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
 from hpuprof.ingest import dialects
+from hpuprof.ingest.dialect_collectives import tab_collective
+from hpuprof.ingest.dialect_engines import device_number
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.naming import METADATA_KEY
@@ -94,7 +96,7 @@ class _Drawing:
 
     def tab(self) -> Tab:
         trace = self.trace
-        direct = dialects.links_rows(trace.family, set(trace.categories))
+        direct = dialects.row_per_kernel(trace.family, set(trace.categories))
         direct = direct and all(
             track_number(trace.tracks[t].pid) in range(64) for t in np.unique(trace.device.track).tolist()
         )
@@ -104,7 +106,7 @@ class _Drawing:
             self._steps(steps)
         activations = find_activations(self.links)
         launched = activations.launched()
-        used = [dialects.device_number(t.process, t.pid) for t in self._device_tracks()]
+        used = [device_number(t.process, t.pid) for t in self._device_tracks()]
         if direct:
             real = np.flatnonzero(trace.device.kind != DeviceKind.MARKER)
             nodes = DeviceNodes(launched[real], trace.device.start[real], trace.device.end[real])
@@ -224,7 +226,7 @@ class _Drawing:
         if call in self.collectives:
             return self.collectives[call]
         if host.activity[call] == Activity.COLLECTIVE:
-            known = dialects.tab_collective(self.trace.names[int(host.name[call])])
+            known = tab_collective(self.trace.names[int(host.name[call])])
             if known:
                 self.collectives[call] = self._draw_operator(call, known, original=True)
                 return self.collectives[call]
@@ -265,9 +267,7 @@ class _Drawing:
         for row in sorted(drawn):
             number, external = correlation.get(row) or (self.ids.correlation(), 0)
             if row not in correlation and host.activity[row] == Activity.COLLECTIVE:
-                external = (
-                    self._operator_of(row) if dialects.tab_collective(self.trace.names[int(host.name[row])]) else 0
-                )
+                external = self._operator_of(row) if tab_collective(self.trace.names[int(host.name[row])]) else 0
             pid, tid = self._place(row)
             self.sheet.add(
                 name=self.trace.names[int(host.name[row])], cat="Runtime", pid=pid, tid=tid,
@@ -280,7 +280,7 @@ class _Drawing:
         rows = np.flatnonzero(activations.of_row >= 0)
         if not len(rows):
             return DeviceNodes(rows, device.start[rows], device.end[rows])
-        numbers = np.array([dialects.device_number(t.process, t.pid) for t in trace.tracks], dtype=np.int64)
+        numbers = np.array([device_number(t.process, t.pid) for t in trace.tracks], dtype=np.int64)
         parts = (
             activations.of_row[rows],
             numbers[device.track[rows]],

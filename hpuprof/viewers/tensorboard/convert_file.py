@@ -149,16 +149,16 @@ def _devices(given: Any, trace: Trace, tab: Tab) -> list[Any] | None:
     if not tab.devices:
         return None
     known = [dict(d) if isinstance(d, dict) else {} for d in given] if isinstance(given, list) else []
-    devices = []
+    family, devices = dialects.FAMILIES[trace.family], []
     for number in range(max(tab.devices, len(known))):
         device = dict(known[number]) if number < len(known) else {}
-        if trace.family != "cuda":
+        if not family.cuda_properties:
             device = {k: v for k, v in device.items() if k not in _NOT_FOR_THE_TAB}
         memory = device.get("totalGlobalMem")
         if not isinstance(memory, (int, float)) or isinstance(memory, bool):
             device.pop("totalGlobalMem", None)
             if isinstance(memory, str) and track_number(memory) is not None:
                 device["totalGlobalMem"] = track_number(memory)
-        device.setdefault("name", dialects.DEVICE_NAMES.get(trace.family, "device"))
+        device.setdefault("name", family.title)
         devices.append(device)
     return devices

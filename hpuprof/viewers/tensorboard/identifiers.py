@@ -60,12 +60,12 @@ class Identifiers:
         main = self.by_thread.get(self.main, -1)
         # A call on a track of no OS thread was made inside what the main thread did at that time, unless it launched.
         of_track = np.array(
-            [main if t.synapse else self.by_thread.get(t.os_thread, -1) for t in self.trace.tracks] or [-1],
+            [main if t.threadless else self.by_thread.get(t.os_thread, -1) for t in self.trace.tracks] or [-1],
             dtype=np.int32,
         )
-        synapse = np.array([t.synapse for t in self.trace.tracks] or [False], dtype=bool)[host.track[rows]]
+        threadless = np.array([t.threadless for t in self.trace.tracks] or [False], dtype=bool)[host.track[rows]]
         launches = np.isin(host.activity[rows], [Activity.LAUNCH, Activity.GRAPH_LAUNCH])
-        track = np.where(synapse & launches, -1, of_track[host.track[rows]])
+        track = np.where(threadless & launches, -1, of_track[host.track[rows]])
         place = np.full(len(rows), -1, dtype=np.int64)
         known = track >= 0
         place[known] = self.nesting.innermost(track[known], host.start[rows[known]])

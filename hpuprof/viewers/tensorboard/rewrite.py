@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from hpuprof.ingest import dialects
+from hpuprof.ingest.dialect_collectives import is_collective_annotation, tab_collective
+from hpuprof.ingest.dialect_rows import TAB_CATEGORIES, TAB_MISREADS
 from hpuprof.ingest.recover import loose_json
 from hpuprof.ingest.stamps import exact_ns
 from hpuprof.ingest.wire import Args, ExactEvent, RawEvent
@@ -134,13 +135,13 @@ class Rewriter:
         if lower == "python_function":
             return _Change(operator=True)
         if self.tab.direct or lower in ("trace", "python"):
-            spelled = dialects.TAB_CATEGORIES.get(lower)
+            spelled = TAB_CATEGORIES.get(lower)
             if spelled is not None:
                 return _Change(
                     cat=_quoted(spelled), was=None if spelled == word else {"cat": word},
                     kernel=spelled in ("Kernel", "gpu_memcpy", "gpu_memset"), call=spelled == "Runtime", operator=spelled == "Python",
                 )  # fmt: skip
-        if lower in dialects.TAB_MISREADS:
+        if lower in TAB_MISREADS:
             return _Change(cat=_quoted(f"plain_{lower}"), was={"cat": word})
         return _AS_IT_IS
 
@@ -152,8 +153,8 @@ class Rewriter:
             cat = "plain_step" if self.tab.steps_drawn or not numbered else "cpu_op"
         elif word.lower() != "user_annotation":
             cat = "cpu_op"
-        elif dialects.is_collective_annotation(title):
-            alias = dialects.tab_collective(title)
+        elif is_collective_annotation(title):
+            alias = tab_collective(title)
             cat, name = ("cpu_op", alias) if alias else (word, title)
         elif title.startswith(("enumerate(DataLoader)#", "Optimizer.")):
             cat = "cpu_op"

@@ -1,0 +1,109 @@
+"""Launch calls over the used steps: how long they take, what they launch, and how deep their queue is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpuprof.analysis.groups import members, percentile
+from hpuprof.analysis.links import launch_calls
+from hpuprof.analysis.view import RankView
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.intervals import contains
+from hpuprof.model.schema import Activity, HostKind
+from hpuprof.model.tables import LaunchRow, QueuePoint
+
+QUEUE_POINTS = 200
+"""Slices of the curve of the queue's depth, as many as of a memory curve."""
+
+
+def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
+    """Summarise launch calls and the depth of the launch queue.
+
+    Which calls are linked, and their latency, follow the launch of each device row where it is known
+    (`RankView.launched`).
+    What compares or counts single rows (`short_fraction`, the queue) needs a row for each launch, so it counts only the
+    correlations that the file holds: a recipe's rows are its engines' lanes.
+    """
+    trace, links, launched = view.trace, view.links, view.launched
+    host, device = trace.host, trace.device
+    used = view.steps.used_windows()
+    is_launch = (host.kind == HostKind.RUNTIME) & (
+        (host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH)
+    )
+    calls = np.flatnonzero(is_launch & contains(used, host.start))
+    if not len(calls):
+        return [], []
+    known = np.flatnonzero(launched >= 0)
+    first_start = np.full(len(host), -1, dtype=np.int64)
+    # Device rows are sorted by start, so writing them backwards leaves the first row of each call.
+    first_start[launched[known][::-1]] = device.start[known][::-1]
+    single = np.flatnonzero(links.launch >= 0)
+    single = single[np.isin(links.launch[single], calls)]
+    single = single[host.activity[links.launch[single]] == Activity.LAUNCH]
+    short = device.dur[single] < host.dur[links.launch[single]]
+    depth, points = _queue(view)
+
+    def row(name: str, counted: Ints, called: Ints, quick: Mask, *, everything: bool) -> LaunchRow:
+        start = first_start[called]
+        has = start >= 0
+        latency = np.maximum(start[has] - host.end[called[has]], 0)
+        return LaunchRow(
+            call=name,
+            count=len(counted),
+            count_per_step=len(counted) / len(used),
+            host_p50_ns=percentile(host.dur[counted], 0.5) or 0,
+            host_p90_ns=percentile(host.dur[counted], 0.9) or 0,
+            linked=int(has.sum()),
+            latency_p50_ns=percentile(latency, 0.5),
+            latency_p90_ns=percentile(latency, 0.9),
+            short_fraction=float(quick.mean()) if len(quick) else None,
+            queue_mean=depth[0] if everything and depth else None,
+            queue_max=depth[1] if everything and depth else None,
+        )
+
+    groups = sorted(members(host.name[calls]), key=lambda part: (-len(part[1]), trace.names[part[0]]))
+    short_of = {n: short[places] for n, places in members(host.name[links.launch[single]])}
+    chosen = np.zeros(len(host), dtype=bool)
+    chosen[calls] = True
+    outermost = launch_calls(trace)
+    outermost = outermost[chosen[outermost]]
+    out = [row("(all)", outermost, calls, short, everything=True)]
+    for n, places in groups:
+        mine = calls[places]
+        out.append(row(trace.names[n], mine, mine, short_of.get(n, short[:0]), everything=False))
+    return out, points
+
+
+def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
+    """Measure how many device rows were launched and not started, over time."""
+    trace, links, steps = view.trace, view.links, view.steps
+    linked = np.flatnonzero(links.launch >= 0)
+    used = steps.used_windows()
+    if not len(linked) or not len(used):
+        return None, []
+    put, taken = trace.host.start[links.launch[linked]], trace.device.start[linked]
+    time = np.concatenate([put, taken])
+    change = np.concatenate([np.ones(len(put), dtype=np.int64), -np.ones(len(taken), dtype=np.int64)])
+    order = np.lexsort((-change, time))
+    time, depth = time[order], np.cumsum(change[order])
+    low, high = int(steps.start[0]), int(steps.end[-1])
+    # Area under the depth curve up to any instant, so that windows cost a lookup each.
+    area = np.concatenate([[0], np.cumsum(depth[:-1] * np.diff(time))]).astype(np.float64)
+
+    def area_before(when: Ints) -> Floats:
+        at = np.searchsorted(time, when, side="right") - 1
+        safe = np.maximum(at, 0)
+        return np.where(at >= 0, area[safe] + depth[safe] * (when - time[safe]), 0.0)
+
+    mean = float((area_before(used.end) - area_before(used.start)).sum()) / max(1, used.total_ns)
+    inside = contains(used, time)
+    width = max(1, -(-(high - low) // QUEUE_POINTS))
+    shown = (time >= low) & (time < high)
+    slot = (time[shown] - low) // width
+    deepest = np.full(int((high - low - 1) // width) + 1, 0, dtype=np.int64)
+    # A slice without a change keeps the depth that it began with.
+    begin = np.searchsorted(time, low + width * np.arange(len(deepest)), side="right") - 1
+    deepest = np.where(begin >= 0, depth[np.maximum(begin, 0)], 0)
+    np.maximum.at(deepest, slot, depth[shown])
+    points = [QueuePoint(start_ns=low + width * i, depth=int(d)) for i, d in enumerate(deepest.tolist())]
+    return (mean, int(depth[inside].max(initial=0))), points

@@ -1,0 +1,112 @@
+"""The tables of steps and of host threads: what each step and each thread spent its time on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hpuprof.analysis.links import launch_calls
+from hpuprof.analysis.phases import phase_columns
+from hpuprof.analysis.view import RankView
+from hpuprof.model.arrays import Ints
+from hpuprof.model.intervals import Intervals, complement, intersect, measure
+from hpuprof.model.schema import BLOCKED_KINDS, Cause, DeviceKind, Role
+from hpuprof.model.tables import StepRow, ThreadRow
+
+
+def step_rows(view: RankView) -> list[StepRow]:
+    """Measure each step; what the trace does not show is None."""
+    steps = view.steps
+    phases = {} if view.device_traced else phase_columns(view)
+    columns = {**_host_columns(view), **_device_columns(view), **_working_columns(view, phases), **phases}
+    return [
+        StepRow(
+            step=i,
+            label=steps.labels[i],
+            start_ns=int(steps.start[i]),
+            wall_ns=int(steps.wall[i]),
+            used=not steps.excluded[i],
+            excluded=steps.excluded[i],
+            **{name: values[i] for name, values in columns.items()},
+        )
+        for i in range(len(steps))
+    ]
+
+
+def _host_columns(view: RankView) -> dict[str, list[Any]]:
+    steps, host, hosts = view.steps, view.trace.host, view.hosts
+    spans = {
+        "host_blocked_ns": hosts.blocked,
+        **{f"blocked_{kind}_ns": hosts.blocked_by[kind] for kind in BLOCKED_KINDS},
+        "host_traced_ns": hosts.traced,
+        "input_ns": view.states[Cause.DATA_LOADER],
+    }
+    return {
+        **_measured(view, spans, known=bool(len(host))),
+        "compile_ns": measure(view.compiling, steps.start, steps.end).tolist(),
+        "launches": _count(host.start[launch_calls(view.trace)], steps.start, steps.end),
+    }
+
+
+def _device_columns(view: RankView) -> dict[str, list[Any]]:
+    device, steps, rows = view.device, view.steps, view.trace.device
+    spans = {
+        "device_busy_ns": device.busy,
+        "compute_busy_ns": device.compute,
+        "communication_busy_ns": device.communication,
+        "copy_busy_ns": device.copy,
+        "exposed_communication_ns": device.exposed_communication,
+        "exposed_copy_ns": device.exposed_copy,
+    }
+    columns = _measured(view, spans, known=view.device_traced)
+    if not view.device_traced:
+        return columns | dict.fromkeys(("device_idle_ns", "device_rows"), [None] * len(steps))
+    idle = steps.wall - measure(device.busy, steps.start, steps.end)
+    count = _count(rows.start[rows.kind != DeviceKind.MARKER], steps.start, steps.end)
+    return columns | {"device_idle_ns": idle.tolist(), "device_rows": count}
+
+
+def _working_columns(view: RankView, phases: dict[str, list[int | None]]) -> dict[str, list[Any]]:
+    """Return how long the host worked, and for how long both host and device did."""
+    steps, blocked, count = view.steps, view.hosts.blocked, len(view.steps)
+    low, high = steps.start, steps.end
+    names = ("host_working_ns", "host_device_overlap_ns", "overlap_degree")
+    columns: dict[str, list[Any]] = dict.fromkeys(names, [None] * count)
+    if not len(view.trace.host) or not count:
+        return columns
+    silent = np.array([ns or 0 for ns in phases.get("no_operator_ns", [0] * count)], dtype=np.int64)
+    working = (steps.wall - measure(blocked, low, high) - silent).tolist()
+    columns["host_working_ns"] = working
+    if view.device_traced:
+        unblocked = complement(blocked, int(low[0]), int(high[-1]))
+        both = measure(intersect(view.device.busy, unblocked), low, high).tolist()
+        shorter = [min(w, d) for w, d in zip(working, measure(view.device.busy, low, high).tolist(), strict=True)]
+        columns["host_device_overlap_ns"] = both
+        columns["overlap_degree"] = [b / s if s > 0 else None for b, s in zip(both, shorter, strict=True)]
+    return columns
+
+
+def _measured(view: RankView, spans: dict[str, Intervals], *, known: bool) -> dict[str, list[Any]]:
+    """Measure intervals in each step [ns]; None where that side was not recorded."""
+    low, high = view.steps.start, view.steps.end
+    none: list[Any] = [None] * len(low)
+    return {name: measure(held, low, high).tolist() if known else none for name, held in spans.items()}
+
+
+def _count(when: Ints, low: Ints, high: Ints) -> list[int]:
+    """Count instants (sorted) in each window."""
+    counts: list[int] = (np.searchsorted(when, high) - np.searchsorted(when, low)).tolist()
+    return counts
+
+
+def thread_rows(view: RankView) -> list[ThreadRow]:
+    """Measure what the threads of each role spent in the used steps (medians)."""
+    used = view.steps.used_windows()
+    out = []
+    for role, times in sorted(view.hosts.by_role.items()):
+        threads = {view.trace.tracks[i].runs_on for i in np.flatnonzero(view.roles == role).tolist()}
+        traced, blocked = (int(np.median(measure(part, used.start, used.end))) if len(used) else 0 for part in times)
+        name = Role(role).name.lower()
+        out.append(ThreadRow(role=name, threads=len(threads), traced_ns=traced, blocked_ns=blocked))
+    return out

@@ -1,0 +1,296 @@
+"""What the host does in a row, by its kind and name: one table of rules, the first match wins.
+
+Every rule carries an example that the tests classify, and the source that it was read from.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hpuprof.ingest.dialect_engines import LONGEST
+from hpuprof.model.schema import Activity, HostKind
+
+
+@dataclass(frozen=True)
+class ActivityRule:
+    """Give host rows of `kinds` whose name matches an activity."""
+
+    id: str
+    kinds: tuple[HostKind, ...]
+    name: re.Pattern[str]
+    activity: Activity
+    example: str
+    source: str = ""
+
+
+_R, _O, _A, _P = HostKind.RUNTIME, HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON
+
+ACTIVITY_RULES: tuple[ActivityRule, ...] = (
+    # --- calls into the driver and runtime
+    ActivityRule(
+        "sync-call",
+        (_R,),
+        re.compile(
+            r"^(?:cuda|hip|cu|xpu|mtia)\w*Synchronize|^syn(?:Event|Stream|Device)Synchronize|^synchronize(?:Stream|Event|Device)|"
+            r"^(?:event|stream|device)Synchronize|^scal_completion_group_wait|^hcclSynchronize|^(?:ur|pi|ze)\w*(?:Wait|Synchronize|Finish)$|"
+            r"^cu(?:Event|Stream|Ctx)Synchronize"
+        ),
+        Activity.SYNC,
+        "cudaStreamSynchronize",
+        "CUDA, HIP, Synapse (G1-G3), Level Zero",
+    ),
+    ActivityRule(
+        "join-call",
+        (_R,),
+        re.compile(r"JoinPendingLaunchThread"),
+        Activity.JOIN,
+        "JoinPendingLaunchThread",
+        "bridge 1.19, lazy mode",
+    ),
+    ActivityRule(
+        "alloc-call",
+        (_R,),
+        re.compile(
+            r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister)(?!Async)|^cuMem(?:Alloc|Free|Create|Release|Map|Unmap|SetAccess)"
+            r"|^syn(?:Device|Host)(?:Malloc|Free|Map|Unmap)|^(?:deviceMalloc|deviceFree|hostMalloc|hostFree)\b|^urUSM\w*(?:Alloc|Free)"
+        ),
+        Activity.ALLOC,
+        "cudaMalloc",
+        "CUDA, HIP, Synapse, Level Zero",
+    ),
+    ActivityRule(
+        "graph-launch-call",
+        (_R,),
+        re.compile(r"^(?:cuda|hip|cu)GraphLaunch|^ExecuteCachedGraph"),
+        Activity.GRAPH_LAUNCH,
+        "cudaGraphLaunch",
+        "CUDA and HIP graphs; HPU Graph replay in the bridge",
+    ),
+    ActivityRule(
+        "compile-call",
+        (_R,),
+        re.compile(
+            r"^compileGraph|^synGraphCompile|^CompileSynapseGraph|^cuModuleLoad|^cuLibraryLoad|^hipModuleLoad|^nvrtcCompile"
+        ),
+        Activity.COMPILE,
+        "compileGraph",
+        "Synapse; a recompilation shows as compileGraph inside a step",
+    ),
+    ActivityRule(
+        "launch-call",
+        (_R,),
+        re.compile(
+            r"^(?:cuda|hip)(?:Ext)?(?:ModuleLaunch|Launch)(?!HostFunc)|^cuLaunch(?!HostFunc)|^synLaunch|^enqueueWithExternalEvents|^LaunchSyncTensorsGraph|^LaunchRecipeTask"
+            r"|^launch_recipe|^(?:launch|Launch|run)$|^scal_stream_submit|^runFunction|^urEnqueueKernelLaunch|^zeCommandListAppendLaunchKernel"
+            r"|^piEnqueueKernelLaunch|^LazyLaunch"
+        ),
+        Activity.LAUNCH,
+        "cudaLaunchKernel",
+        "CUDA, HIP, Synapse and bridge, Unified Runtime, MTIA",
+    ),
+    ActivityRule(
+        "copy-call",
+        (_R,),
+        re.compile(
+            r"^(?:cuda|hip|cu)Mem(?:cpy|set)|^synMem(?:Copy|set)|^mem(?:cpy|set)Async|^urEnqueueUSMMem|^urEnqueueMem"
+        ),
+        Activity.COPY,
+        "cudaMemcpyAsync",
+        "direction comes from the device row that it launched",
+    ),
+    ActivityRule(
+        "collective-call",
+        (_R, _O),
+        re.compile(r"^hccl[A-Z]|^nccl[A-Z]|^c10d::|^record_param_comms"),
+        Activity.COLLECTIVE,
+        "hcclAllReduce",
+        "HCCL, NCCL, c10d",
+    ),
+    ActivityRule(
+        "lazy-read",
+        (_R, _O),
+        re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^HandleViewsD2H"),
+        Activity.COPY_D2H,
+        "aten::_local_scalar_dense",
+        "item()",
+    ),
+    ActivityRule(
+        "lazy-upload",
+        (_R, _O),
+        re.compile(r"hpu_lazy_H2D"),
+        Activity.COPY_H2D,
+        "copy_hpu_lazy_H2D",
+        "bridge 1.19, lazy mode",
+    ),
+    ActivityRule(
+        "lazy-build",
+        (_R, _O),
+        re.compile(r"^SyncTensorsGraphInternal|^StepMarker"),
+        Activity.GRAPH_BUILD,
+        "SyncTensorsGraphInternal",
+        "bridge 1.19, lazy mode",
+    ),
+    ActivityRule(
+        "lazy-accumulate",
+        (_R, _O),
+        re.compile(r"hpu_lazy"),
+        Activity.ACCUMULATE,
+        "add_hpu_lazy",
+        "bridge 1.19, lazy mode",
+    ),
+    # --- operators and annotations
+    ActivityRule(
+        "item",
+        (_O,),
+        re.compile(r"^aten::(?:item|is_nonzero|equal)$"),
+        Activity.COPY_D2H,
+        "aten::item",
+        "reads a value back",
+    ),
+    ActivityRule(
+        "loader-wait",
+        (_O, _A),
+        re.compile(r"^enumerate\(DataLoader\)#_MultiProcessing"),
+        Activity.LOADER_WAIT,
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+        "torch",
+    ),
+    ActivityRule(
+        "data-loader",
+        (_O, _A),
+        re.compile(
+            r"^enumerate\(DataLoader\)|(?:train|val|test|predict)_dataloader_next|\.(?:val|test|predict|train)_next\b|\bdata_?loader\b|\[LightningDataModule\](?:(?!\[LightningDataModule\])\S)*_dataloader$",
+            re.IGNORECASE,
+        ),
+        Activity.DATA_LOADER,
+        "[pl][profile][_TrainingEpochLoop].train_dataloader_next",
+        "torch and Lightning",
+    ),
+    ActivityRule(
+        "batch-to-device",
+        (_A,),
+        re.compile(r"batch_to_device|transfer_batch_to_device"),
+        Activity.COPY_H2D,
+        "[pl][profile][Strategy]SingleDeviceStrategy.batch_to_device",
+        "Lightning",
+    ),
+    ActivityRule(
+        "closure",
+        (_A,),
+        re.compile(r"\[(?:Strategy|LightningModule)\][\w.]*\.(?:training_step|backward)$"),
+        Activity.CLOSURE,
+        "[pl][profile][Strategy]SingleDeviceStrategy.backward",
+        "Lightning runs forward and backward inside Optimizer.step",
+    ),
+    ActivityRule(
+        "optimizer",
+        (_O, _A),
+        re.compile(r"^Optimizer\.(?:step|zero_grad)#|\.optimizer_zero_grad$|^optimizer$", re.IGNORECASE),
+        Activity.OPTIMIZER,
+        "Optimizer.step#SGD.step",
+        "torch and Lightning; Lightning's optimizer_step wraps the closure, so it is left out on purpose",
+    ),
+    ActivityRule(
+        "callback",
+        (_A,),
+        re.compile(r"\[(?:Callback|Logger)\]|save_checkpoint|log_metrics"),
+        Activity.CALLBACK,
+        "[pl][profile][Callback]ModelCheckpoint.on_train_batch_end",
+        "Lightning",
+    ),
+    ActivityRule(
+        "collective-annotation",
+        (_A,),
+        re.compile(r"^(?:nccl|gloo|mpi|hccl|ucc|xccl|rccl):"),
+        Activity.COLLECTIVE,
+        "nccl:all_reduce",
+        "torch.distributed",
+    ),
+    ActivityRule(
+        "compile-annotation",
+        (_O, _A),
+        re.compile(r"\(dynamo_timed\)|^compile_fx|^_compile\.|^inductor_codecache|^Torch-Compile-Time"),
+        Activity.COMPILE,
+        "_compile.compile_inner (dynamo_timed)",
+        "torch.compile",
+    ),
+    ActivityRule(
+        "step",
+        (_A, _O),
+        re.compile(r"^ProfilerStep#\d+$|^\[pl\]\[profile\]run_training_batch$"),
+        Activity.STEP,
+        "ProfilerStep#3",
+        "torch, Lightning",
+    ),
+    ActivityRule(
+        "garbage-collection",
+        (_P, _O, _A),
+        re.compile(r"<built-in (?:function|method) collect\b|\bgc\.collect\b|garbage.collect", re.IGNORECASE),
+        Activity.GARBAGE,
+        "<built-in function collect>",
+        "python frames (with_stack=True), annotations",
+    ),
+    ActivityRule(
+        "replay-frame",
+        (_P,),
+        re.compile(r"hpu/graphs\.py\(\d+\): replay|cuda/graphs\.py\(\d+\): replay"),
+        Activity.GRAPH_LAUNCH,
+        "habana_frameworks/torch/hpu/graphs.py(210): replayV3",
+        "HPU and CUDA graphs",
+    ),
+)
+
+
+def activity(kind: HostKind, name: str) -> Activity:
+    """Return what a host row of this kind and name does."""
+    rule = activity_rule(kind, name)
+    return rule.activity if rule else Activity.NONE
+
+
+def activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
+    """Return the first activity rule that fits, or None."""
+    name = name[:LONGEST]
+    for rule in ACTIVITY_RULES:
+        if kind in rule.kinds and rule.name.search(name):
+            return rule
+    return None
+
+
+_TO_HOST = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|D2H|DEVICE_TO_HOST", re.IGNORECASE)
+_TO_DEVICE = re.compile(r"HtoD|(?:Pageable|Pinned|Host) -> Device|H2D|HOST_TO_DEVICE", re.IGNORECASE)
+
+
+def copies_to_host(name: str) -> bool:
+    """Tell whether a copy's name says that it reads back from the device."""
+    return _TO_HOST.search(name) is not None
+
+
+def copies_to_device(name: str) -> bool:
+    """Tell whether a copy's name says that it uploads to the device."""
+    return _TO_DEVICE.search(name) is not None
+
+
+_BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
+_SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
+_READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H")
+
+
+def may_block(name: str) -> bool:
+    """Tell whether a copy of this name may hold up its call until it is done: reads, and copies of pageable memory."""
+    return _BLOCKING_COPY.search(name) is not None
+
+
+def is_synchronous_call(name: str) -> bool:
+    """Tell whether a runtime call of this name returns only when its copy is done."""
+    return _SYNCHRONOUS_CALL.match(name) is not None
+
+
+def reads_value(name: str) -> bool:
+    """Tell whether an operator of this name reads one value back (`item()`)."""
+    return _READ_OPERATOR.search(name) is not None
+
+
+def call_name(name: str) -> str:
+    """Return a host row's plain name: Synapse Logger writes `call:synLaunch`, Synapse `enqueue (accel0)`."""
+    return name.removeprefix("call:")

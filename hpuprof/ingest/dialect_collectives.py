@@ -1,0 +1,165 @@
+"""Collectives: one row an operation, and how names of rows and of element types tell them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from hpuprof.ingest.dialect_engines import LONGEST
+
+
+@dataclass(frozen=True)
+class Collective:
+    """An operation among the ranks of a group, or a transfer between two of them."""
+
+    name: str
+    spellings: tuple[str, ...]
+    """Words that name it, in lower case without underscores."""
+    symmetric: bool = False
+    """Nobody is done before everybody has come: it binds clocks from both sides and makes ranks wait."""
+    paired: bool = False
+    """Two ranks take part."""
+    uneven: bool = False
+    """Sizes differ between ranks by design."""
+    message: Literal["input", "output", "larger"] = "input"
+    """The size that bandwidths are defined by."""
+    bus_factor: Callable[[int], float] | None = None
+    """Bus bandwidth over algorithm bandwidth for n ranks (nccl-tests, doc/PERFORMANCE.md, "Bus bandwidth")."""
+    purpose: Literal["pipeline", "expert", "reduction"] | None = None
+    """The parallelism of a group that uses it; reductions serve data and tensor parallelism."""
+    in_tab: bool = False
+    """The stock TensorBoard tab knows it, by this name."""
+
+
+def _once(_: int) -> float:
+    return 1.0
+
+
+def _but_one(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+def _but_one_twice(ranks: int) -> float:
+    return 2 * (ranks - 1) / ranks
+
+
+# The first row with a spelling in a name is the name's: `reduce` stands behind what contains it.
+COLLECTIVES: tuple[Collective, ...] = (
+    Collective(
+        "reduce_scatter",
+        ("reducescatter",),
+        symmetric=True,
+        bus_factor=_but_one,
+        purpose="reduction",
+        in_tab=True,
+    ),
+    Collective("all_to_all", ("alltoall",), symmetric=True, uneven=True, bus_factor=_but_one, purpose="expert"),
+    Collective(
+        "all_reduce",
+        ("allreduce", "crossdevicereduce"),
+        symmetric=True,
+        bus_factor=_but_one_twice,
+        purpose="reduction",
+        in_tab=True,
+    ),
+    Collective(
+        "all_gather",
+        ("allgather",),
+        symmetric=True,
+        message="output",
+        bus_factor=_but_one,
+        in_tab=True,
+    ),
+    Collective("broadcast", ("broadcast", "bcast"), message="larger", bus_factor=_once, in_tab=True),
+    Collective(
+        "send_recv",
+        ("sendrecv", "batchisendirecv"),
+        paired=True,
+        uneven=True,
+        bus_factor=_once,
+        purpose="pipeline",
+    ),
+    Collective("barrier", ("barrier",), symmetric=True),
+    Collective("reduce", ("reduce",), bus_factor=_once, in_tab=True),
+    Collective("gather", ("gather",), uneven=True),
+    Collective("scatter", ("scatter",), uneven=True, message="larger"),
+    Collective("send", ("send",), paired=True, purpose="pipeline"),
+    Collective("recv", ("recv",), paired=True, message="larger", purpose="pipeline"),
+)
+BY_NAME = {collective.name: collective for collective in COLLECTIVES}
+SYMMETRIC = frozenset(c.name for c in COLLECTIVES if c.symmetric)
+PAIRED = frozenset(c.name for c in COLLECTIVES if c.paired)
+UNEVEN = frozenset(c.name for c in COLLECTIVES if c.uneven)
+_TAB_WORDS = [(c.name, re.compile(c.name.replace("_", "_?"), re.IGNORECASE)) for c in COLLECTIVES if c.in_tab]
+
+_COLLECTIVE = re.compile(
+    r"^(?:nccl|gloo|mpi|hccl|ucc|xccl|rccl|oneccl):|^c10d::|^_c10d_functional(?:_autograd)?::|^record_param_comms|"
+    r"^hccl[A-Z]|^nccl[A-Z]|^rccl[A-Z]|^oneccl|^MPI_|ncclDev|cross_device_reduce|deep_ep|nvshmem|"
+    r"(?:multimem|two_shot|one_shot)_all_reduce"
+)
+"""Names of rows that belong to a collective: torch.distributed's annotations and operators, library calls, kernels."""
+_ANNOTATION = re.compile(r"^(?P<library>nccl|gloo|hccl|xccl|rccl|ucc|mpi|oneccl):")
+_RUNS_ON_HOST = re.compile(r"^(?:gloo|mpi|ucc):|^MPI_")
+_PREFIX = re.compile(r"^(?:\w+::|\w+:|(?:nccl|rccl|hccl|oneccl_?|MPI_)(?:Dev)?(?:Kernel)?_?)")
+_NO_TRANSFER = frozenset({"wait", "init", "end", "synchronize", "commgetasyncerror", "groupstart", "groupend"})
+
+
+def is_collective(name: str) -> bool:
+    """Tell whether a row's name belongs to a collective."""
+    return _COLLECTIVE.search(name[:LONGEST]) is not None
+
+
+def is_collective_annotation(name: str) -> bool:
+    """Tell whether an annotation is one that torch.distributed draws around a collective."""
+    return _ANNOTATION.match(name) is not None
+
+
+def runs_on_host(name: str) -> bool:
+    """Tell whether a host row of this name is the collective's execution, not its enqueueing."""
+    return _RUNS_ON_HOST.match(name) is not None
+
+
+def collective_op(name: str) -> str | None:
+    """Return the operation that a collective's name tells in any dialect, None when it tells none.
+
+    Names are such as `ncclDevKernel_AllReduce_Sum_f32`, `_allgather_base`, `gloo:all_reduce`, `hcclAllReduce` and
+    `c10d::allreduce_`.
+    """
+    words = _PREFIX.sub("", name[:LONGEST].split("(", 1)[0]).replace("_", "").lower()
+    if words in _NO_TRANSFER:
+        return None
+    return next((c.name for c in COLLECTIVES for spelling in c.spellings if spelling in words), None)
+
+
+def tab_collective(name: str) -> str | None:
+    """Return the one of the ten names by which the tab knows collectives; None for what it has no name for."""
+    name = name[:LONGEST]
+    library = _ANNOTATION.match(name)
+    for known, word in _TAB_WORDS:
+        if word.search(name):
+            return f"{'gloo' if library and library['library'] == 'gloo' else 'nccl'}:{known}"
+    return None
+
+
+_ELEMENT_BYTES = {
+    "float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8, "int64": 8,
+    "int": 4, "int32": 4, "short": 2, "int16": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+_SAME_TYPE = {
+    "unsigned char": "byte", "signed char": "char", "long int": "long", "bf16": "bfloat16", "fp16": "half", "fp32": "float",
+    "long long": "long", "float32": "float", "float16": "half", "int64": "long", "int32": "int", "uint8": "byte", "int8": "char",
+}  # fmt: skip
+
+
+def element_type(name: str) -> str:
+    """Return the lower-case name of an element type: `c10::BFloat16` and `BFloat16` are bfloat16."""
+    bare = name.removeprefix("c10::").lower()
+    return _SAME_TYPE.get(bare, bare)
+
+
+def element_bytes(dtype: str) -> int:
+    """Return the size of an element type of `element_type`, 0 when it is unknown [bytes]."""
+    return _ELEMENT_BYTES.get(dtype, 0)

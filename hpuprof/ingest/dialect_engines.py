@@ -1,0 +1,113 @@
+"""The engines of a device: one row an engine, and how a lane of a trace tells which one it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hpuprof.model.schema import DeviceKind
+
+LONGEST = 8192
+"""Characters of a name in which rules look for words. The longest names of traces are kernels' templates of some 5,000;
+one name of 100 MB, which compresses to 100 kB, would take minutes in some thirty patterns."""
+
+MME, TPC, DMA, NIC, OTHER = "MME", "TPC", "DMA", "NIC", "other"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A class of engines. `kind`: what its rows are unless a rule for their names says otherwise."""
+
+    name: str
+    kind: DeviceKind
+    word: re.Pattern[str] | None  # in the name of its lanes
+    lane_classes: tuple[int, ...]  # of lanes that have a number only: class * 1000 + index of the engine
+    drawn: int  # place among the engines of a timeline
+    example: tuple[str, str, str]  # category, name and hardware event of a row
+    source: str
+
+
+# Looked for in this order. Lane classes: the vendor's table (bridge 1.19, trace_parser.cpp).
+ENGINES: tuple[Engine, ...] = (
+    Engine(
+        TPC,
+        DeviceKind.COMPUTE,
+        re.compile(r"\bTPC\b", re.IGNORECASE),
+        lane_classes=(2, 7),
+        drawn=1,
+        example=("kernel", "relu_fwd_f32", ""),
+        source="G1 lane table",
+    ),
+    Engine(
+        MME,
+        DeviceKind.COMPUTE,
+        re.compile(r"\bMME\b", re.IGNORECASE),
+        lane_classes=(1, 6),
+        drawn=0,
+        example=("kernel", "BatchGemm", "WB0_END"),
+        source="G1 lane table",
+    ),
+    Engine(
+        NIC,
+        DeviceKind.COMMUNICATION,
+        re.compile(r"\bNIC\b", re.IGNORECASE),
+        lane_classes=(14, 15, 16, 17),
+        drawn=3,
+        example=("runtime", "send", ""),
+        source="G1 lane table",
+    ),
+    Engine(
+        DMA,
+        DeviceKind.COPY,
+        re.compile(r"DMA\b", re.IGNORECASE),
+        lane_classes=(0, 3, 4, 5),
+        drawn=2,
+        example=("runtime", "dma", "DBG_DMA_TRC_WR_DATA_LAST"),
+        source="G1 lane table",
+    ),
+    Engine(
+        OTHER,
+        DeviceKind.MARKER,
+        word=None,
+        lane_classes=(),
+        drawn=9,
+        example=("runtime", "arc", ""),
+        source="PSOC, SM, PMMU, ARC_FARM lanes carry control, not work",
+    ),
+)
+
+ENGINE_ORDER = {engine.name: engine.drawn for engine in ENGINES}
+_OF_LANE_CLASS = {code: engine.name for engine in ENGINES for code in engine.lane_classes}
+_LANE_CLASSES = 18
+"""Classes of the vendor's table: lane numbers from 18,000 on are no engine's."""
+MATRIX_ENGINE = MME
+
+HPU_PROCESS = re.compile(r"^/device:HPU:\d+$")
+HPU_THREAD = re.compile(r"^\[H?D\d+\](?=.)\s*(?P<engine>.*)")
+
+
+def hpu_engine(thread_name: str, process_name: str, pid: int | None, tid: int | None) -> str | None:
+    """Return the engine (MME, TPC, DMA, NIC, other) of an HPU device lane, or None when the track is no such lane.
+
+    A thread named `[HD0] TPC 0` (or `TPC_0` in a device process) is a lane; without a thread name, pid 0 with an
+    engine's lane number. pid 0 alone proves nothing: python rows were seen there too.
+    """
+    thread_name = thread_name[:LONGEST]
+    match = HPU_THREAD.match(thread_name)
+    in_device = bool(HPU_PROCESS.match(process_name)) or pid == 0
+    label = match["engine"] if match else thread_name if in_device else ""
+    for engine in ENGINES:
+        if engine.word and engine.word.search(label.replace("_", " ")):
+            return engine.name
+    if match:
+        return OTHER
+    if in_device and tid is not None and not label and tid >= 0:
+        return _OF_LANE_CLASS.get(tid // 1000, OTHER) if tid < 1000 * _LANE_CLASSES else None
+    return None
+
+
+def device_number(process: str, pid: str) -> int:
+    """Return the number of the device that a lane's process belongs to, 0 when neither name nor number tells."""
+    match = HPU_PROCESS.match(process)
+    number = process.rsplit(":", 1)[-1] if match else pid
+    return int(number) if number.isdecimal() and len(number) <= 9 and int(number) < 64 else 0

@@ -1,0 +1,236 @@
+"""Which table a row belongs to by its category, and what a device row is: two tables of rules, the first match wins.
+
+`ROW_RULES`       category (lower case) and whether the row lies on a device engine lane -> which table the row goes to
+`DEVICE_RULES`    engine, category, kernel or hardware-event name -> compute, communication, copy or marker
+
+Every rule names the source that it was read from; a device rule carries an example that the tests classify.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hpuprof.ingest.dialect_engines import DMA, ENGINES, LONGEST
+from hpuprof.model.schema import DeviceKind, HostKind
+
+Target = Literal["host", "device", "memory", "ignore"]
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """Send rows of `categories` to a table; `lane` restricts the rule to rows on (or off) a device engine lane."""
+
+    id: str
+    categories: frozenset[str]
+    target: Target
+    kind: HostKind | None = None
+    lane: bool | None = None
+    source: str = ""
+
+
+def _cats(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ROW_RULES: tuple[RowRule, ...] = (
+    RowRule("op", _cats("cpu_op operator"), "host", HostKind.OP, source="Kineto; `Operator` until torch 1.11"),
+    RowRule("python", _cats("python_function python"), "host", HostKind.PYTHON, source="Kineto, with_stack=True"),
+    RowRule("annotation", _cats("user_annotation"), "host", HostKind.ANNOTATION, source="Kineto, record_function"),
+    RowRule(
+        "runtime",
+        _cats(
+            "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime privateuse1_runtime privateuse1_driver"
+        ),
+        "host",
+        HostKind.RUNTIME,
+        source="Kineto; privateuse1_runtime carries the bridge rows in G3",
+    ),
+    RowRule(
+        "kernel", _cats("kernel concurrent_kernel"), "device", source="Kineto, G1, G2, G3; `Kernel` before torch 1.12"
+    ),
+    RowRule("memcpy", _cats("gpu_memcpy memcpy gpu_memset memset"), "device", source="Kineto, G1, G3"),
+    RowRule("mtia", _cats("mtia_ccp_events"), "device", source="Kineto on MTIA"),
+    RowRule(
+        "lane-runtime", _cats("runtime hpu_op"), "device", lane=True, source="G1 DMA and NIC rows; G3 non-kernel rows"
+    ),
+    RowRule(
+        "host-runtime",
+        _cats("runtime hpu_op hpu_meta_op"),
+        "host",
+        HostKind.RUNTIME,
+        lane=False,
+        source="G1-G3 Synapse",
+    ),
+    RowRule(
+        "synapse-logger", _cats("foo"), "host", HostKind.RUNTIME, source="Synapse Logger files mark bridge rows `foo`"
+    ),
+    RowRule("memory", _cats("cpu_instant_event"), "memory", source="Kineto, G1 Memory Logs"),
+    RowRule(
+        "device-annotation",
+        _cats("gpu_user_annotation mtia_user_annotation"),
+        "ignore",
+        source="annotations projected on the device are no device work",
+    ),
+    RowRule("sync-marker", _cats("cuda_sync"), "ignore", source="Kineto: a wait drawn on a stream is no device work"),
+    RowRule(
+        "overhead", _cats("overhead trace cuda_profiler_range"), "ignore", source="Kineto: the profiler's own rows"
+    ),
+    RowRule("flow", _cats("ac2g async_cpu_to_gpu async fwdbwd forward_backward enqueue"), "ignore", source="arrows"),
+)
+
+IGNORED_MTIA = re.compile(r"^mtia_(?:insight|counters|workloadd|memory)")
+
+
+def row_rule(category: str, *, lane: bool) -> RowRule | None:
+    """Return the rule for a category, or None when no rule knows it. `lane`: the row lies on a device engine lane."""
+    category = category.lower()
+    for rule in ROW_RULES:
+        if category in rule.categories and rule.lane in (None, lane):
+            return rule
+    return None
+
+
+@dataclass(frozen=True)
+class DeviceRule:
+    """Classify a device row by engine, by category, by name or by hardware event; None matches anything."""
+
+    id: str
+    kind: DeviceKind
+    engine: str | None = None
+    categories: frozenset[str] | None = None
+    name: re.Pattern[str] | None = None
+    hw_event: re.Pattern[str] | None = None
+    example: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+
+    def matches(self, *, engine: str, category: str, name: str, hw_event: str) -> bool:
+        """Whether the row fits every condition that the rule sets."""
+        return (
+            (self.engine is None or engine == self.engine)
+            and (self.categories is None or category in self.categories)
+            and (self.name is None or self.name.search(name) is not None)
+            and (self.hw_event is None or self.hw_event.search(hw_event) is not None)
+        )
+
+
+def _engine_rules(*kinds: DeviceKind) -> list[DeviceRule]:
+    return [
+        DeviceRule(
+            f"hpu-{engine.name.lower()}",
+            engine.kind,
+            engine=engine.name,
+            example=dict(zip(("category", "name", "hw_event"), engine.example, strict=True), engine=engine.name),
+            source=engine.source,
+        )
+        for engine in ENGINES
+        if engine.kind in kinds
+    ]
+
+
+DEVICE_RULES: tuple[DeviceRule, ...] = (
+    DeviceRule(
+        "hw-marker",
+        DeviceKind.MARKER,
+        hw_event=re.compile(r"QMAN|CMD_EXE|RD_FIRST|READ_FIRST|SPU_START$"),
+        example={"engine": "TPC", "category": "kernel", "name": "relu_fwd_f32", "hw_event": "TPC_QMAN_CMD_EXE"},
+        source="only activity events occupy an engine (real Gaudi3 hardware trace)",
+    ),
+    DeviceRule(
+        "hpu-dma-transpose",
+        DeviceKind.COMPUTE,
+        engine=DMA,
+        name=re.compile(r"^DmaTranspose"),
+        example={"engine": DMA, "category": "kernel", "name": "DmaTranspose", "hw_event": ""},
+        source="the bridge gives it category Kernel",
+    ),
+    *_engine_rules(DeviceKind.COMMUNICATION, DeviceKind.COPY),
+    DeviceRule(
+        "copy",
+        DeviceKind.COPY,
+        categories=_cats("gpu_memcpy memcpy gpu_memset memset"),
+        example={"engine": "", "category": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "hw_event": ""},
+        source="Kineto",
+    ),
+    *_engine_rules(DeviceKind.MARKER),
+    DeviceRule(
+        "collective-kernel",
+        DeviceKind.COMMUNICATION,
+        name=re.compile(
+            r"nccl|rccl|hccl|oneccl|cross_device_reduce|deep_ep|nvshmem|"
+            r"(?:multimem|two_shot|one_shot)_all_reduce",
+            re.IGNORECASE,
+        ),
+        example={
+            "engine": "",
+            "category": "kernel",
+            "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+            "hw_event": "",
+        },
+        source="NCCL, RCCL, HCCL, oneCCL, and custom collectives (vLLM, DeepEP, symmetric memory)",
+    ),
+    DeviceRule(
+        "rocm-copy-kernel",
+        DeviceKind.COPY,
+        name=re.compile(r"^__amd_rocclr_(?:copy|fill)Buffer"),
+        example={"engine": "", "category": "kernel", "name": "__amd_rocclr_copyBuffer.kd", "hw_event": ""},
+        source="ROCm runs some copies as kernels",
+    ),
+    DeviceRule(
+        "mtia-dma",
+        DeviceKind.COPY,
+        categories=_cats("mtia_ccp_events"),
+        name=re.compile(r"^dma|_dma", re.IGNORECASE),
+        example={"engine": "", "category": "mtia_ccp_events", "name": "dma_request", "hw_event": ""},
+        source="Kineto on MTIA",
+    ),
+    DeviceRule(
+        "compute",
+        DeviceKind.COMPUTE,
+        example={"engine": "MME", "category": "kernel", "name": "BatchGemm", "hw_event": "WB0_END"},
+        source="everything else that runs on the device",
+    ),
+)
+
+
+def device_rule(*, engine: str, category: str, name: str, hw_event: str = "") -> DeviceRule:
+    """Return the first device rule that fits; the last one fits every row."""
+    name, hw_event = name[:LONGEST], hw_event[:LONGEST]
+    for rule in DEVICE_RULES:
+        if rule.matches(engine=engine, category=category.lower(), name=name, hw_event=hw_event):
+            return rule
+    raise AssertionError("the last device rule matches everything")
+
+
+TAB_CATEGORIES: dict[str, str] = {
+    "trace": "Trace",
+    "operator": "cpu_op",
+    "python": "Python",
+    "runtime": "Runtime",
+    "kernel": "Kernel",
+    "concurrent_kernel": "Kernel",
+    "memcpy": "gpu_memcpy",
+    "gpu_memcpy": "gpu_memcpy",
+    "memset": "gpu_memset",
+    "gpu_memset": "gpu_memset",
+    **dict.fromkeys(
+        [
+            "cuda_runtime",
+            "cuda_driver",
+            "hip_runtime",
+            "hip_driver",
+            "xpu_runtime",
+            "xpu_driver",
+            "privateuse1_runtime",
+            "privateuse1_driver",
+        ],
+        "Runtime",
+    ),
+}
+"""Category (lower case) -> the spelling that both torch-tb-profiler 0.4.0 (exact case) and 0.4.3 (any case) understand."""
+
+TAB_MISREADS = _cats(
+    "trace operator python runtime kernel memcpy gpu_memcpy memset gpu_memset memory gpu_user_annotation forward_backward"
+)
+"""Categories (lower case) that the tab takes for something: rows that it must not count get another one."""
