@@ -36,7 +36,7 @@ def run(source: Path) -> None:
     from hpuprof.model.partial_codec import PackedPartial
     from hpuprof.options import AnalyzeOptions
     from hpuprof.render.json import dumps
-    from hpuprof.report.bundle import Bundle, Gatherer
+    from hpuprof.report.row_limits import Bundle, Gatherer
     from hpuprof.report.combine import combine
     from hpuprof.report.model import Report
 

@@ -23,7 +23,7 @@ from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import THRESHOLD, AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
 from hpuprof.regular import is_regular, open_regular, read_regular
-from hpuprof.report.bundle import Bundle, Gatherer, Result
+from hpuprof.report.row_limits import Bundle, Gatherer, Result
 from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, relabelled
 

@@ -20,7 +20,7 @@ from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
 from hpuprof.ranks.rank_tables import across_ranks, build_rank_metrics
-from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
+from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.headline_metrics import IDLE, build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData

@@ -15,7 +15,7 @@ from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.tables import MemoryPoint, MemoryRow, StepWaitRow
 from hpuprof.pipeline import reduce_file
 from hpuprof.render.json import dumps
-from hpuprof.report.bundle import LATE_TABLES, Bundle, Gatherer, cut_to_ranks, own_work_ns, shown_rows
+from hpuprof.report.row_limits import LATE_TABLES, Bundle, Gatherer, cut_to_ranks, own_work_ns, shown_rows
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report
 
