@@ -36,19 +36,15 @@ def run(source: Path) -> None:
     from hpuprof.model.partial_codec import PackedPartial
     from hpuprof.options import AnalyzeOptions
     from hpuprof.render.json import dumps
-    from hpuprof.report.row_limits import Bundle, Gatherer
     from hpuprof.report.combine import combine
     from hpuprof.report.model import Report
 
     texts = msgspec.msgpack.decode(source.read_bytes(), type=list[bytes])
     began = time.perf_counter()
-    gathered = Gatherer()
-    for rank, text in enumerate(texts):
-        gathered.add(Bundle({f"{rank:05d}": PackedPartial.from_bytes(text)}))
-    results = gathered.result().results
+    results = [PackedPartial.from_bytes(text) for text in texts]
     identities = [Identity(rank) for rank in range(len(texts))]
     limit = AnalyzeOptions().table_rows
-    data = combine(identities, [results[f"{rank:05d}"] for rank in range(len(texts))], [], version="", table_rows=limit)
+    data = combine(identities, results, [], version="", table_rows=limit)
     combined = time.perf_counter()
     report = dumps(Report(data))
     told = {

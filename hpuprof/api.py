@@ -23,9 +23,8 @@ from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import THRESHOLD, AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
 from hpuprof.regular import is_regular, open_regular, read_regular
-from hpuprof.report.row_limits import Bundle, Gatherer, Result
 from hpuprof.report.model import Report
-from hpuprof.tasks import ReduceTask, relabelled
+from hpuprof.tasks import ReduceTask, Result, relabelled
 
 if TYPE_CHECKING:
     from hpuprof.comparison.result import Comparison
@@ -229,14 +228,14 @@ def _reduce(
 ) -> list[Result]:
     """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
     cache = Cache.at(options.cache, settings)
-    gathered = Gatherer()
+    results: dict[str, Result] = {}
     missing: list[TraceFile] = []
     with ThreadPoolExecutor(LOOK_UPS) as pool:
         for file, known in zip(run.files, pool.map(lambda f: _remembered(cache, f, look=look), run.files), strict=True):
             if known is None:
                 missing.append(file)
             else:
-                gathered.add(Bundle({file.path: known}))
+                results[file.path] = known
                 progress(file.name)
     jobs = options.jobs
     small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
@@ -260,11 +259,10 @@ def _reduce(
             with closing(done):
                 for i, result in done:
                     file = missing[i]
-                    gathered.add(Bundle({file.path: _failed(file, result) if isinstance(result, Lost) else result}))
+                    results[file.path] = _failed(file, result) if isinstance(result, Lost) else result
                     progress(file.name)
         if options.cache in ("auto", "beside"):
             prune()
-    results = gathered.result().results
     return [results[file.path] for file in run.files]
 
 

@@ -20,11 +20,11 @@ from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.schema import CAUSE_TEXT, Cause
 from hpuprof.model.tables import DiagnosticRow, GapCauseRow, RankRow, Row, StepRow
 from hpuprof.ranks.rank_tables import across_ranks, build_rank_metrics
-from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.headline_metrics import IDLE, build_metrics
 from hpuprof.report.model import SCHEMA_VERSION, TABLES, Headline, ReportData
 from hpuprof.report.recordings import places
+from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
 
 _PER_FILE = tuple(name for name in TABLES if name in RankPartial.__struct_fields__ and name != "diagnostics")
 _DIGITS = 9  # of a window's number
