@@ -16,13 +16,13 @@ from hpuprof.cache import Cache, code_digest, prune
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
+from hpuprof.files import is_regular, open_regular, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.model.clock import GivenClock, read_manifest
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import THRESHOLD, AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
-from hpuprof.regular import is_regular, open_regular, read_regular
 from hpuprof.report.model import Report
 from hpuprof.tasks import ReduceTask, Result, relabelled
 

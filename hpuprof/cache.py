@@ -26,10 +26,10 @@ from hashlib import blake2b
 from pathlib import Path
 
 from hpuprof._version import __version__
+from hpuprof.files import open_regular
 from hpuprof.ingest.location import State, base_name, here_only, local_path, state
 from hpuprof.model.partial_codec import CODEC_VERSION, CodecError, PackedPartial
 from hpuprof.options import ReduceOptions
-from hpuprof.regular import open_regular
 
 DEFAULTS = ReduceOptions()
 

@@ -19,13 +19,13 @@ from hpuprof._version import __version__
 from hpuprof.cache import DEFAULTS, Cache, code_digest
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import TraceFormatError, UsageError
+from hpuprof.files import IrregularFileError
 from hpuprof.ingest.discover import TraceFile
 from hpuprof.ingest.location import State, local_path, shown, state
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.options import ReduceOptions
-from hpuprof.regular import IrregularFileError
 
 ATTEMPTS = 3
 _PAUSE_S = 0.5  # before the second attempt; twice as long before the third
