@@ -16,7 +16,7 @@ from hpuprof.cache import Cache, code_digest, prune
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
-from hpuprof.files import is_regular, open_regular, read_regular
+from hpuprof.files import cannot_read, is_regular, open_regular, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.model.clock import GivenClock, read_manifest
@@ -188,9 +188,8 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
         try:
             text = read_regular(Path(options.constants)).decode()
         except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the name
-            reason = error.strerror if isinstance(error, OSError) else ""
             raise ConfigError(
-                f"{options.constants}: cannot be read: {reason or error}",
+                f"{options.constants}: {cannot_read(error)}",
                 hint="a file that `hpuprof calibrate -o FILE` wrote",
             ) from None
         from hpuprof.graph_mode.constants import read_profile
@@ -364,7 +363,7 @@ def read_comparison(path: Source) -> Comparison:
         return loads(read_regular(Path(path)), name=str(path))
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read: {error.strerror or error}",
+            f"{path}: {cannot_read(error)}",
             hint="give a comparison written with -o comparison.json",
         ) from error
 
@@ -543,6 +542,4 @@ def read_report(path: Source) -> Report:
     try:
         return loads(read_regular(Path(path)), name=str(path))
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read: {error.strerror or error}", hint="give a report written with -o report.json"
-        ) from error
+        raise InputError(f"{path}: {cannot_read(error)}", hint="give a report written with -o report.json") from error

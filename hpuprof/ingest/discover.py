@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import NoTracesFoundError, RankConflictError, TraceFormatError
+from hpuprof.files import cannot_read
 from hpuprof.ingest.listing import Found, find
 from hpuprof.ingest.location import base_name, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
@@ -151,7 +152,7 @@ def _look(candidate: Found) -> TraceFile | Skipped:
             return Skipped(name, reason, candidate.explicit or is_trace_name(base_name(place)))
         return TraceFile(place, name, state(place).bytes, parse_name(base_name(place)), _inside(head, place))
     except OSError as error:
-        return Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True, unreadable=True)
+        return Skipped(name, cannot_read(error), explicit=True, unreadable=True)
 
 
 def looks_like_trace(path: str) -> bool:
