@@ -106,7 +106,7 @@ def put_in_place(path: Path, *, mode: int = 0o666, folder: int | None = None) ->
     Raises OSError.
     """
     aside = str(path.with_name(f".{path.name}.{os.urandom(4).hex()}"))
-    handle = open(aside, "xb", opener=partial(os.open, mode=mode, dir_fd=folder))  # noqa: SIM115 closed below, before the renaming
+    handle = open(aside, "xb", opener=partial(os.open, mode=mode, dir_fd=folder))  # noqa: SIM115 closed below
     try:
         with handle:
             yield handle
