@@ -1,8 +1,8 @@
 """The one owner of files: opens regular ones, refuses targets early, writes files whole, and makes scratch folders.
 
 Opens regular files and nothing else: reading a pipe would wait for ever, a device may never end. A file that is written
-appears under its name whole or not at all. A scratch folder is in use while somebody holds the lock of the file in it; the
-system releases the lock of a process that dies, and the next run removes what a killed one left.
+appears under its name whole or not at all. A scratch folder is in use while somebody holds the lock of the file in it;
+the system releases the lock of a process that dies, and the next run removes what a killed one left.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def unreadable_trace(place: str, error: OSError) -> TraceFormatError:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 def check_target(path: Path, *, force: bool, suffixes: tuple[str, ...] = (), what: str = "") -> None:
-    """Refuse before the work what writing would refuse after it. Raises OutputError, UsageError for none of the `suffixes`.
+    """Refuse before the work what writing would refuse after it. Raises OutputError or UsageError.
 
-    `what`: what is written, where that makes a difference to the formats.
+    `suffixes`: the name must have one of them; `what`: what is written, for the message about that.
     """
     if suffixes and path.suffix not in suffixes:
         of = f" of {what}" if what else ""
@@ -138,7 +138,7 @@ def unwritable(place: Path | str, error: OSError, what: str = "cannot be written
     return OutputError(f"{place}: {what}: {error.strerror or error}", hint="check the disk and the permissions")
 
 
-# ---------------------------------------------------------------------------------------------------------- scratch folders
+# ------------------------------------------------------------------------------------------------------ scratch folders
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""The compact form of a `RankPartial`: what travels from workers and lies in the cache. Owns the bytes, knows no table by name.
+"""The compact form of a `RankPartial`: what travels from workers and lies in the cache. Knows no table by name.
 
-Each table (a field that is a list of structs) is a section of its own, msgpack deflated, that is decoded when it is asked for:
-combining a thousand ranks need not build rows that nobody looks at. Everything else is one small section more. Decoding gives
-back equal values of the declared types, to the last bit of a float.
+Each table (a field that is a list of structs) is a section of its own, msgpack deflated, that is decoded when it is asked
+for: combining a thousand ranks need not build rows that nobody looks at. Everything else is one small section more. Decoding
+gives back equal values of the declared types, to the last bit of a float.
 
 A change of the layout raises `CODEC_VERSION`; other columns than the writer's are noticed by a digest of their names.
 """
@@ -26,8 +26,8 @@ _LEVEL = 6  # of zlib: 9 takes twice as long for 1 % less
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _MSGPACK, _JSON = b"\0", b"\1"  # what a section holds, as its first byte
 
-# msgspec learns a struct's fields when it is first asked to decode one; threads that ask at once crash the process now and
-# then (seen with 0.22.0 where eight threads look entries up).
+# msgspec learns a struct's fields when it is first asked to decode one; threads that ask at once crash the process now
+# and then (seen with 0.22.0 where eight threads look entries up).
 _TYPED = threading.Lock()
 
 
@@ -90,8 +90,8 @@ def _unpacked(text: bytes, kind: Any) -> Any:
 class PackedPartial:
     """A `RankPartial` in its compact form; tables are decoded when asked for.
 
-    `file`, `inside` and `sound` are those of the partial; `foreign`: whether it comes from a place where others write, so that it
-    may hold values that no analysis gives. Pickles as its bytes.
+    `file`, `inside` and `sound` are those of the partial; `foreign`: whether it comes from a place where others write, so
+    that it may hold values that no analysis gives. Pickles as its bytes.
     """
 
     __slots__ = ("_head", "_rest", "_tables", "foreign")
@@ -137,7 +137,7 @@ class PackedPartial:
         return cls(rest, tables, foreign=foreign)
 
     def refuse_larger(self, *, most_bytes: int, most_rows: int) -> None:
-        """Raise CodecError where decoding would need more than that, before it does; `most_bytes`: of all sections, inflated."""
+        """Raise CodecError where decoding would need more than that, before it does; `most_bytes`: all sections, inflated."""
         if sum(count for count, _ in self._tables.values()) > most_rows:
             raise CodecError(f"a packed partial of more than {most_rows:,} rows")
         left = most_bytes
