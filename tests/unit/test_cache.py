@@ -371,6 +371,14 @@ def test_what_a_killed_writer_left_is_removed_after_a_day(tmp_path):
     assert [p.name for p in folder.iterdir()] == [".new"]
 
 
+def test_all_code_that_reduces_counts():
+    code = "import sys, hpuprof.tasks, hpuprof.pipeline, hpuprof.ingest.read; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("hpuprof.")}
+    counted = {room.removesuffix(".py") for room in cache_module._ROOMS}
+    assert rooms - counted == {"_version", "cache", "errors", "files", "messages", "options"}
+
+
 def test_what_cannot_be_told_apart_has_no_key(tmp_path):
     assert fingerprint("http://host/a.json", State(10, 0, "")) == ""
     assert fingerprint("memory://a.json", State(10, 5, "tag")) == ""
