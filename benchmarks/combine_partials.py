@@ -17,10 +17,12 @@ import msgspec
 def make(trace: str, count: int, out: Path) -> None:
     """Write `count` packed partials: those of one trace, with step times that differ from rank to rank."""
     from hpuprof.ingest.discover import discover
+    from hpuprof.ingest.read import read_trace
     from hpuprof.model.partial_codec import PackedPartial
-    from hpuprof.pipeline import reduce_file
+    from hpuprof.pipeline import reduce_trace
 
-    base = reduce_file(discover([trace])[0][0])
+    file = discover([trace])[0][0]
+    base = reduce_trace(read_trace(file.path), file)
     replace = msgspec.structs.replace
     packed = []
     for rank in range(count):

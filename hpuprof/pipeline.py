@@ -23,16 +23,14 @@ from hpuprof.analysis.phases import phase_columns
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.view import RankView
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import TraceFormatError
 from hpuprof.graph_mode.capturability import capturability
 from hpuprof.graph_mode.constants import read_profile
 from hpuprof.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
 from hpuprof.graph_mode.predict import predict
 from hpuprof.ingest.discover import TraceFile, identity_inside
-from hpuprof.ingest.read import read_trace
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, complement, intersect, measure
-from hpuprof.model.partial import FailedFile, RankPartial
+from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import BLOCKED_KINDS, Cause, DeviceKind, Role
 from hpuprof.model.tables import DiagnosticRow, FileRow, StepRow, ThreadRow
 from hpuprof.model.trace import Trace, Trouble
@@ -40,14 +38,6 @@ from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 
 DEFAULTS = ReduceOptions()
-
-
-def reduce_file(file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial | FailedFile:
-    """Reduce one file; a file that cannot be read becomes a `FailedFile` instead of an exception."""
-    try:
-        return reduce_trace(read_trace(file.path), file, settings)
-    except TraceFormatError as error:
-        return FailedFile(path=file.name, message=error.message, hint=error.hint, offset=error.offset)
 
 
 def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial:

@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+from builder import reduce_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from hpuprof.ingest.discover import Identity, discover
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.tables import MemoryPoint, MemoryRow, StepWaitRow
-from hpuprof.pipeline import reduce_file
 from hpuprof.render.json import dumps
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report

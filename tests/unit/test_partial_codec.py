@@ -8,6 +8,7 @@ from typing import Annotated, get_args, get_origin
 
 import msgspec
 import pytest
+from builder import reduce_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from hpuprof.ingest.discover import discover
 from hpuprof.model import partial_codec
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.partial_codec import CodecError, PackedPartial, table_types
-from hpuprof.pipeline import reduce_file
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SAMPLES = ("hpu_g1_lazy", "hpu_g2_eager", "hpu_g3_lazy_8_ranks", "cpu_1_rank", "hpu_hw_csv", "lightning_1_rank")
