@@ -17,10 +17,12 @@ import msgspec
 def make(trace: str, count: int, out: Path) -> None:
     """Write `count` packed partials: those of one trace, with step times that differ from rank to rank."""
     from hpuprof.ingest.discover import discover
+    from hpuprof.ingest.read import read_trace
     from hpuprof.model.partial_codec import PackedPartial
-    from hpuprof.pipeline import reduce_file
+    from hpuprof.pipeline import reduce_trace
 
-    base = reduce_file(discover([trace])[0][0])
+    file = discover([trace])[0][0]
+    base = reduce_trace(read_trace(file.path), file)
     replace = msgspec.structs.replace
     packed = []
     for rank in range(count):
@@ -36,19 +38,15 @@ def run(source: Path) -> None:
     from hpuprof.model.partial_codec import PackedPartial
     from hpuprof.options import AnalyzeOptions
     from hpuprof.render.json import dumps
-    from hpuprof.report.bundle import Bundle, Gatherer
     from hpuprof.report.combine import combine
     from hpuprof.report.model import Report
 
     texts = msgspec.msgpack.decode(source.read_bytes(), type=list[bytes])
     began = time.perf_counter()
-    gathered = Gatherer()
-    for rank, text in enumerate(texts):
-        gathered.add(Bundle({f"{rank:05d}": PackedPartial.from_bytes(text)}))
-    results = gathered.result().results
+    results = [PackedPartial.from_bytes(text) for text in texts]
     identities = [Identity(rank) for rank in range(len(texts))]
     limit = AnalyzeOptions().table_rows
-    data = combine(identities, [results[f"{rank:05d}"] for rank in range(len(texts))], [], version="", table_rows=limit)
+    data = combine(identities, results, [], version="", table_rows=limit)
     combined = time.perf_counter()
     report = dumps(Report(data))
     told = {

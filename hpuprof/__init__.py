@@ -11,7 +11,6 @@ from hpuprof._version import __version__
 
 if TYPE_CHECKING:
     from hpuprof.api import (
-        Run,
         analyze,
         check,
         check_all,
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
     from hpuprof.recorder.plain import Recording, record
     from hpuprof.report.model import Report
     from hpuprof.report.redact import redact
+    from hpuprof.run import Run
     from hpuprof.viewers.tensorboard.conversion import Conversion
 
 _HOME = {
     "hpuprof.api": (
-        "Run",
         "analyze",
         "check",
         "check_all",
@@ -64,6 +63,7 @@ _HOME = {
     "hpuprof.viewers.tensorboard.conversion": ("Conversion",),
     "hpuprof.report.model": ("Report",),
     "hpuprof.report.redact": ("redact",),
+    "hpuprof.run": ("Run",),
     "hpuprof.recorder.lightning": ("HPUProfiler",),
     "hpuprof.recorder.plain": ("Recording", "record"),
     "hpuprof.errors": (

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hpuprof._version import __version__
-from hpuprof.cache import Cache, code_digest, prune
-from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError, TraceFormatError, UsageError
-from hpuprof.executors import Journal, Lost, dask_executor, run_all
-from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
-from hpuprof.ingest.location import here_only, local_path, shown
-from hpuprof.model.clock import GivenClock, read_manifest
-from hpuprof.model.partial import FailedFile
-from hpuprof.model.partial_codec import CodecError, PackedPartial
-from hpuprof.options import THRESHOLD, AnalyzeOptions, ReduceOptions, parse_duration, resolve_options
-from hpuprof.regular import is_regular, open_regular, read_regular
-from hpuprof.report.bundle import Bundle, Gatherer, Result
+from hpuprof.errors import InputError, UsageError
+from hpuprof.files import cannot_read, is_regular, open_regular, read_regular
+from hpuprof.ingest.location import local_path, shown
+from hpuprof.options import THRESHOLD, resolve_options
 from hpuprof.report.model import Report
-from hpuprof.tasks import ReduceTask, relabelled
+from hpuprof.run import Plan, Run, Source, analyze_run, estimated_clocks, find_files, jobs_for, read_clocks
 
 if TYPE_CHECKING:
     from hpuprof.comparison.result import Comparison
@@ -33,32 +20,6 @@ if TYPE_CHECKING:
     from hpuprof.viewers.merging import Merged
     from hpuprof.viewers.tensorboard.conversion import Conversion
     from hpuprof.viewers.viewer_check import Checked
-
-Source = str | Path
-SMALL_RUN_BYTES = 8 << 20
-"""Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
-
-LOOK_UPS = 8
-"""Cache entries looked up at a time; most of the time goes into waiting for a disk or a store."""
-LOST_HINT = "fewer workers (--jobs) or more memory for each"
-
-
-@dataclass(frozen=True)
-class Run:
-    """Trace files of one run and who wrote them; only heads of the files have been read."""
-
-    files: tuple[TraceFile, ...]
-    identities: tuple[Identity, ...]
-    skipped: tuple[Skipped, ...]
-    rank_from: str = "auto"
-
-    @property
-    def ranks(self) -> list[int]:
-        """Ranks present, ascending."""
-        return sorted({who.rank for who in self.identities})
-
-    def __len__(self) -> int:
-        return len(self.files)
 
 
 def load(
@@ -78,16 +39,7 @@ def load(
     paths: Sequence[Source] = [source] if isinstance(source, (str, Path)) else list(source)
     if not paths:
         raise UsageError("nothing to analyse", hint="give a trace file or a directory")
-    try:
-        files, skipped = discover(paths)
-    except InputError as error:
-        if type(error) is not InputError or not (executor or options.scheduler):
-            raise
-        with _executor(executor, options) as workers:
-            assert workers is not None
-            there = [str(p if local_path(p) is None else Path(p).absolute()) for p in paths]
-            files, skipped = workers.submit(discover, there).result()
-    return Run(tuple(files), tuple(identify(files, rank_from=options.rank_from)), tuple(skipped), options.rank_from)
+    return find_files(paths, options, executor)
 
 
 def analyze(
@@ -126,190 +78,13 @@ def analyze(
         constants=str(constants) if constants is not None else None,
         clock=clock,
     )
-    mode, _, manifest = options.clock.partition(":")
-    clocks = _read_manifest(manifest) if mode == "manifest" else None
-    settings = _settings(options)
+    plan = Plan.of(options)
     run = (
         source
         if isinstance(source, Run)
         else load(source, rank_from=options.rank_from, executor=executor, scheduler=scheduler)
     )
-    journal = Journal()
-    results = _reduce(run, options, settings, executor, progress or (lambda _: None), journal)
-    failed = [r for r in results if isinstance(r, FailedFile)]
-    if len(failed) == len(results):
-        first = failed[0]
-        more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
-        raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
-    from hpuprof.report.combine import combine
-
-    def combined() -> Report:
-        data = combine(
-            _identify_again(run, results),
-            results,
-            run.skipped,
-            version=__version__,
-            table_rows=options.table_rows,
-            again=journal.notes,
-            clock=mode if clocks is None else clocks,
-        )
-        return Report(data)
-
-    try:
-        report = combined()
-    except HpuprofError:
-        raise
-    except Exception:  # there is no end to what an entry can say that somebody else wrote
-        if not any(isinstance(r, PackedPartial) and r.foreign for r in results):
-            raise
-        # No entry may break a run: all count as absent. What is no entry's fault comes again.
-        results = _reduce(run, options, settings, executor, lambda _: None, journal, look=False)
-        report = combined()
-    if options.strict:
-        _refuse_losses(report)
-    return report
-
-
-def _read_manifest(path: str) -> dict[str, GivenClock]:
-    try:
-        return read_manifest(read_regular(Path(path)))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = (error.strerror or error) if isinstance(error, OSError) else str(error)
-        raise ConfigError(
-            f"{path}: no clock manifest: {reason}",
-            hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to the stamps of a host',
-        ) from error
-
-
-def _settings(options: AnalyzeOptions) -> ReduceOptions:
-    """Return what workers need of the options; a machine profile travels as text. Raises ConfigError for a bad one."""
-    text = ""
-    if options.constants:
-        try:
-            text = read_regular(Path(options.constants)).decode()
-        except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the name
-            reason = error.strerror if isinstance(error, OSError) else ""
-            raise ConfigError(
-                f"{options.constants}: cannot be read: {reason or error}",
-                hint="a file that `hpuprof calibrate -o FILE` wrote",
-            ) from None
-        from hpuprof.graph_mode.constants import read_profile
-
-        try:
-            read_profile(text)
-        except ConfigError as error:
-            raise ConfigError(f"{options.constants}: {error.message}", hint=error.hint) from None
-    return ReduceOptions(parse_duration(options.step_time) if options.step_time else None, text)
-
-
-@contextmanager
-def _executor(executor: Executor | None, options: AnalyzeOptions) -> Iterator[Executor | None]:
-    """The executor that was given (of a Dask client: its own), or one of the scheduler that the options name, or None."""
-    client: Any = executor
-    if hasattr(client, "get_executor"):
-        yield client.get_executor(pure=False)
-        return
-    if executor is not None or not options.scheduler:
-        yield executor
-        return
-    with dask_executor(options.scheduler) as workers:
-        yield workers
-
-
-def _reduce(
-    run: Run,
-    options: AnalyzeOptions,
-    settings: ReduceOptions,
-    executor: Executor | None,
-    progress: Callable[[str], None],
-    journal: Journal,
-    *,
-    look: bool = True,
-) -> list[Result]:
-    """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
-    cache = Cache.at(options.cache, settings)
-    gathered = Gatherer()
-    missing: list[TraceFile] = []
-    with ThreadPoolExecutor(LOOK_UPS) as pool:
-        for file, known in zip(run.files, pool.map(lambda f: _remembered(cache, f, look=look), run.files), strict=True):
-            if known is None:
-                missing.append(file)
-            else:
-                gathered.add(Bundle({file.path: known}))
-                progress(file.name)
-    jobs = options.jobs
-    small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
-    if (not jobs and small) or any(here_only(f.path) for f in missing):
-        jobs = 1
-    # The largest first: a large file that begins last is waited for alone.
-    missing.sort(key=lambda f: (-f.bytes, f.path))
-    if missing:
-        with _executor(executor, options) as workers:
-            task = ReduceTask(cache, settings, look=look and workers is not None, code=code_digest())
-            items = missing if workers is None else list(map(_anywhere, missing))
-            done = run_all(
-                task,
-                items,
-                jobs=jobs,
-                executor=workers,
-                reachable=_reachable,
-                journal=journal,
-                meanwhile=lambda: import_module("hpuprof.report.combine"),
-            )
-            with closing(done):
-                for i, result in done:
-                    file = missing[i]
-                    gathered.add(Bundle({file.path: _failed(file, result) if isinstance(result, Lost) else result}))
-                    progress(file.name)
-        if options.cache in ("auto", "beside"):
-            prune()
-    results = gathered.result().results
-    return [results[file.path] for file in run.files]
-
-
-def _remembered(cache: Cache, file: TraceFile, *, look: bool) -> PackedPartial | None:
-    known = cache.look_up(file.path) if look else None
-    with suppress(CodecError):
-        return relabelled(known, file) if known is not None else None
-    return None
-
-
-def _anywhere(file: TraceFile) -> TraceFile:
-    """A file as workers with another working directory find it."""
-    path = local_path(file.path)
-    return file if path is None else replace(file, path=str(path.absolute()))
-
-
-def _failed(file: TraceFile, lost: Lost) -> FailedFile:
-    return FailedFile(path=file.name, message=f"{shown(file.path)}: {lost.reason}", hint=LOST_HINT)
-
-
-def _reachable(file: TraceFile) -> bool:
-    """Whether a file can be read by this process's own workers."""
-    path = local_path(file.path)
-    # os.path asks without raising where it may not look.
-    return os.path.exists(path) if path is not None else not here_only(file.path)  # noqa: PTH110
-
-
-def _identify_again(run: Run, results: Sequence[Result]) -> Sequence[Identity]:
-    """Identify anew where a whole file told more than its head did."""
-    files = [
-        replace(file, inside={**file.inside, **result.inside}) if isinstance(result, PackedPartial) else file
-        for file, result in zip(run.files, results, strict=True)
-    ]
-    if all(new.inside == old.inside for new, old in zip(files, run.files, strict=True)):
-        return run.identities
-    return identify(files, rank_from=run.rank_from)
-
-
-def _refuse_losses(report: Report) -> None:
-    lost = [d for d in report.data.diagnostics if DIAGNOSTICS[d.code].lossy]
-    if lost:
-        first = lost[0]
-        raise InputError(
-            f"{first.path or 'the input'}: {first.text} ({first.code}); {len(lost)} such problems in all",
-            hint="leave out --strict to analyse what could be read",
-        )
+    return analyze_run(run, plan, executor, progress or (lambda _: None))
 
 
 def compare(
@@ -365,7 +140,7 @@ def read_comparison(path: Source) -> Comparison:
         return loads(read_regular(Path(path)), name=str(path))
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read: {error.strerror or error}",
+            f"{path}: {cannot_read(error)}",
             hint="give a comparison written with -o comparison.json",
         ) from error
 
@@ -403,13 +178,10 @@ def merge(
     if mode not in ("raw", "collective", "manifest") or (mode == "manifest") != bool(manifest):
         raise UsageError(f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/viewers.md")
     if mode == "manifest":
-        offsets = given_offsets(_read_manifest(manifest), manifest, run.files, run.identities)
+        offsets = given_offsets(read_clocks(manifest), manifest, run.files, run.identities)
     elif mode == "collective":
-        offsets = _estimated_clocks(analyze(run, clock="collective", jobs=jobs, executor=executor))
+        offsets = estimated_clocks(analyze(run, clock="collective", jobs=jobs, executor=executor))
     chosen = parse_steps(steps) if isinstance(steps, str) else Selection(*steps) if steps else None
-    jobs = options.jobs
-    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
-        jobs = 1
     return merge_files(
         run.files,
         run.identities,
@@ -424,30 +196,10 @@ def merge(
         skipped=run.skipped,
         force=force,
         strict=options.strict,
-        jobs=jobs,
+        jobs=jobs_for(run, options),
         executor=executor,
         progress=progress,
     )
-
-
-def _estimated_clocks(report: Report) -> dict[int, ClockOffset]:
-    """Return each rank's clock as the analysis placed it. Raises InsufficientDataError when clocks are unrelated."""
-    from hpuprof.model.clock import ClockOffset
-
-    rows = {row.host: row for row in report.data.clocks}
-    found = {}
-    for file in report.data.files:
-        row = rows.get(file.host_name or "") or rows.get(f"rank {file.rank}")
-        if row is None and len(rows) == 1:
-            continue  # all ranks share the one clock
-        if row is None or row.offset_ns is None:
-            raise InsufficientDataError(
-                f"{file.path}: no collective relates the clock of rank {file.rank} to the others",
-                hint="--clock raw takes stamps as recorded; --clock manifest:FILE takes offsets that you know",
-            )
-        # The table says what to add to stamps, ClockOffset what they show too much.
-        found[file.rank] = ClockOffset(-row.offset_ns, -(row.drift_ppm or 0.0), row.at_ns or 0)
-    return found
 
 
 def is_merged(path: Source) -> bool:
@@ -512,16 +264,13 @@ def convert(
     if not isinstance(source, Run):
         refuse_among([source] if isinstance(source, (str, Path)) else source, Path(directory))
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
-    jobs = options.jobs
-    if not jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES:
-        jobs = 1
     return convert_run(
         run.files,
         run.identities,
         Path(directory),
         force=force,
         compress=compress,
-        jobs=jobs,
+        jobs=jobs_for(run, options),
         executor=executor,
         progress=progress,
     )
@@ -544,6 +293,4 @@ def read_report(path: Source) -> Report:
     try:
         return loads(read_regular(Path(path)), name=str(path))
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read: {error.strerror or error}", hint="give a report written with -o report.json"
-        ) from error
+        raise InputError(f"{path}: {cannot_read(error)}", hint="give a report written with -o report.json") from error

@@ -26,10 +26,10 @@ from hashlib import blake2b
 from pathlib import Path
 
 from hpuprof._version import __version__
+from hpuprof.files import open_regular, put_in_place
 from hpuprof.ingest.location import State, base_name, here_only, local_path, state
 from hpuprof.model.partial_codec import CODEC_VERSION, CodecError, PackedPartial
 from hpuprof.options import ReduceOptions
-from hpuprof.regular import open_regular
 
 DEFAULTS = ReduceOptions()
 
@@ -48,7 +48,7 @@ _END_BYTES, _SAMPLE_BYTES, _SAMPLES = 64 << 10, 4 << 10, 14
 _CHECKSUM_BYTES = 16
 _PRUNE_S = _ABANDONED_S = 86_400.0
 _WORDS = ("auto", "beside", "off")
-_ROOMS = ("analysis", "ingest", "model", "diagnostics.py", "naming.py", "pipeline.py", "tasks.py")
+_ROOMS = ("analysis", "graph_mode", "ingest", "model", "diagnostics.py", "naming.py", "pipeline.py", "tasks.py")
 
 
 @lru_cache(maxsize=1)
@@ -252,20 +252,13 @@ class _Shelf:
             return b""
 
     def write(self, key: str, text: bytes, mode: int) -> bool:
-        """Write an entry aside, then put it in its place; return whether that could be done. The umask takes from `mode`."""
-        aside = f".{key[2:18]}{os.getpid()}-{time.monotonic_ns()}"
+        """Write an entry; return whether that could be done. The umask takes from `mode`."""
         try:
-            with self._open(key, make=True) as folder:
-                try:
-                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                    new = os.open(aside, flags, 0o600 if self.private else mode, dir_fd=folder)
-                    with os.fdopen(new, "wb") as handle:
-                        handle.write(text)
-                    os.rename(aside, key[2:], src_dir_fd=folder, dst_dir_fd=folder)
-                except BaseException:
-                    with contextlib.suppress(OSError):
-                        os.unlink(aside, dir_fd=folder)
-                    raise
+            with (
+                self._open(key, make=True) as folder,
+                put_in_place(Path(key[2:]), mode=0o600 if self.private else mode, folder=folder) as handle,
+            ):
+                handle.write(text)
         except OSError:
             return False
         return True

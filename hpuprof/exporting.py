@@ -19,15 +19,16 @@ from hpuprof.model.tables import TABLES
 from hpuprof.render.table_files import Columns, check_table_target, pieces_of, table_file
 from hpuprof.report.model import Report, ReportData
 from hpuprof.report.redact import Redactor, redact_reports
+from hpuprof.run import Run, Source
 
 SLICES = "slices"
 TABLE_NAMES: tuple[str, ...] = ("metrics", "findings", *TABLES, SLICES)
 
 
 def export(
-    source: api.Source | Sequence[api.Source] | api.Run | Report,
+    source: Source | Sequence[Source] | Run | Report,
     table: str,
-    path: api.Source,
+    path: Source,
     *,
     redact: bool = False,
     rank_from: str | None = None,
@@ -49,7 +50,7 @@ def export(
 
 
 def _pieces(
-    source: api.Source | Sequence[api.Source] | api.Run | Report,
+    source: Source | Sequence[Source] | Run | Report,
     table: str,
     *,
     redact: bool,
@@ -64,7 +65,7 @@ def _pieces(
     elif isinstance(source, Report):
         raise InputError("a report holds no slices", hint="give the traces themselves")
     else:
-        run = source if isinstance(source, api.Run) else api.load(source, rank_from=rank_from)
+        run = source if isinstance(source, Run) else api.load(source, rank_from=rank_from)
         yield from all_slices(run, redact=redact)
 
 
@@ -90,7 +91,7 @@ def report_pieces(report: Report, table: str, *, redact: bool = False) -> Iterat
 
 
 def all_slices(
-    run: api.Run,
+    run: Run,
     *,
     redact: bool = False,
     progress: Callable[[str], None] | None = None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import ConfigError
-from hpuprof.regular import is_regular, read_regular
+from hpuprof.files import is_regular, read_regular
 
 if sys.version_info >= (3, 11):
     import tomllib

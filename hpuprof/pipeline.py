@@ -17,14 +17,12 @@ from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.step_rows import step_rows, thread_rows
 from hpuprof.analysis.view import RankView
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import TraceFormatError
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.constants import read_profile
 from hpuprof.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.ingest.discover import TraceFile, identity_inside
-from hpuprof.ingest.read import read_trace
-from hpuprof.model.partial import FailedFile, RankPartial
+from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import DiagnosticRow, FileRow
 from hpuprof.model.trace import Trace, Trouble
@@ -32,14 +30,6 @@ from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 
 DEFAULTS = ReduceOptions()
-
-
-def reduce_file(file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial | FailedFile:
-    """Reduce one file; a file that cannot be read becomes a `FailedFile` instead of an exception."""
-    try:
-        return reduce_trace(read_trace(file.path), file, settings)
-    except TraceFormatError as error:
-        return FailedFile(path=file.name, message=error.message, hint=error.hint, offset=error.offset)
 
 
 def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial:

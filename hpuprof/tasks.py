@@ -19,13 +19,13 @@ from hpuprof._version import __version__
 from hpuprof.cache import DEFAULTS, Cache, code_digest
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import TraceFormatError, UsageError
+from hpuprof.files import IrregularFileError, unreadable_trace
 from hpuprof.ingest.discover import TraceFile
 from hpuprof.ingest.location import State, local_path, shown, state
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.options import ReduceOptions
-from hpuprof.regular import IrregularFileError
 
 ATTEMPTS = 3
 _PAUSE_S = 0.5  # before the second attempt; twice as long before the third
@@ -125,9 +125,8 @@ def _unreadable(file: TraceFile, error: OSError) -> FailedFile:
     if isinstance(error, FileNotFoundError):
         text = f"{shown(file.path)}: the file vanished after it was found"
         return FailedFile(path=file.name, message=text, hint="keep the traces in place while they are analysed")
-    reason = error.strerror or str(error)
-    text = f"{shown(file.path)}: cannot be read: {reason}"
-    return FailedFile(path=file.name, message=text, hint="check that it exists and that you may read it")
+    told = unreadable_trace(shown(file.path), error)
+    return FailedFile(path=file.name, message=told.message, hint=told.hint)
 
 
 def _may_come_back(file: TraceFile, error: OSError) -> bool:

@@ -18,6 +18,11 @@ MAIN = (100, 100)  # pid, tid of the main thread
 AUTOGRAD = (100, 101)
 
 
+def reduce_file(file: TraceFile) -> RankPartial:
+    """Read and measure a trace file."""
+    return reduce_trace(read_trace(file.path), file)
+
+
 class TraceBuilder:
     """Collect events, then write or read them. Times are µs; every method returns the builder."""
 
@@ -134,6 +139,4 @@ class TraceBuilder:
     def reduce(self, folder: Path) -> RankPartial:
         """Write, read and measure."""
         path = self.write(folder / "t.json")
-        return reduce_trace(
-            read_trace(path), TraceFile(str(path), path.name, path.stat().st_size, parse_name(path.name))
-        )
+        return reduce_file(TraceFile(str(path), path.name, path.stat().st_size, parse_name(path.name)))

@@ -1,4 +1,4 @@
-"""Score the closed form of the graph-mode analysis on published pairs of eager and graph step times.
+"""Score step times in closed form on published pairs of eager and graph step times.
 
 `python -m benchmarks.graph_mode.published [--markdown]` reads published.json beside this file. Most rows were published without the
 inputs that a predictor needs; they are listed and not scored. What each check means stands in `CHECKS`.
@@ -7,7 +7,6 @@ inputs that a predictor needs; they are listed and not scored. What each check m
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -16,8 +15,9 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, Protocol
 
+from benchmarks.graph_mode import closed_form
+
 DATA = Path(__file__).with_name("published.json")
-MODULE = "hpuprof.graph_mode.closed_form"
 NS = 1e6  # per millisecond
 HOST_BOUND = 1.2  # eager over graph: above it the host decided the eager step
 ALLOWED_LOSS = 1.03  # graphs were published to lose at most 1.6 %; a bound may be missed by as much as timings repeat
@@ -74,11 +74,6 @@ class Result:
 def rows(path: Path = DATA) -> list[dict[str, Any]]:
     """Return the published rows."""
     return json.loads(path.read_text(encoding="utf-8"))["rows"]
-
-
-def closed_form() -> ClosedForm:
-    """Return the analysis's closed form. Raises ModuleNotFoundError where hpuprof is not installed or has none."""
-    return importlib.import_module(MODULE)  # type: ignore[return-value]
 
 
 def score(table: list[dict[str, Any]], law: ClosedForm) -> list[Result]:
@@ -154,17 +149,12 @@ def markdown(results: list[Result], table: list[dict[str, Any]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the scores; exit 1 when a row misses its mark, 3 when there is no closed form to score."""
+    """Print the scores; exit 1 when a row misses its mark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.graph_mode.published", description=__doc__)
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/accuracy.md")
     args = parser.parse_args(arguments)
-    try:
-        law = closed_form()
-    except ModuleNotFoundError as error:
-        print(f"there is no closed form to score: {error}", file=sys.stderr)
-        return 3
     table = rows()
-    results = score(table, law)
+    results = score(table, closed_form)
     if args.markdown:
         print(markdown(results, table))
     else:

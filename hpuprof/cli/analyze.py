@@ -63,9 +63,10 @@ def command(
 
     gates = chosen_gates(fail_on, junit, changes=False)
     if output is not None:
-        from hpuprof.render import check_target
+        from hpuprof.files import check_target
+        from hpuprof.render import SUFFIXES
 
-        check_target(output, force=force)
+        check_target(output, force=force, suffixes=SUFFIXES)
     scale = scale_arguments()
     run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
     with progress_bar(len(run), quiet=quiet) as progress:

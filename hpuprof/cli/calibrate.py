@@ -27,8 +27,8 @@ def command(device: str, output: Path | None, force: bool, as_json: bool) -> Non
     import msgspec
 
     from hpuprof.errors import UsageError
+    from hpuprof.files import check_target, write_whole
     from hpuprof.recorder.measure_constants import calibrate
-    from hpuprof.render import check_target, write_whole
     from hpuprof.render.formats import duration
 
     if output is not None:

@@ -51,16 +51,17 @@ def command(
     """
     from hpuprof import api
     from hpuprof.comparison.reports import compare_reports
+    from hpuprof.files import check_target
     from hpuprof.gate import evaluate_comparison
     from hpuprof.ingest.location import shown
-    from hpuprof.render import check_target, render, write
+    from hpuprof.render import SUFFIXES, render, write
     from hpuprof.render.comparison_text import to_text
     from hpuprof.report.redact import redact_reports
 
     gates = chosen_gates(fail_on, junit, changes=True)
     limit = _percent(threshold)
     if output is not None:
-        check_target(output, force=force)
+        check_target(output, force=force, suffixes=SUFFIXES)
     reports = []
     for side in (a, b):
         if api.is_report(side):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from hpuprof.cli.common import say
-from hpuprof.targets import refuse_target
+from hpuprof.files import check_target, write_whole
 
 if TYPE_CHECKING:
     from hpuprof.gate import Gate
@@ -54,7 +54,7 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
     from hpuprof.options import resolve_options
 
     if junit is not None:
-        refuse_target(junit, force=True)
+        check_target(junit, force=True)
     texts = fail_on or resolve_options().fail_on
     if not texts:
         return []
@@ -68,7 +68,6 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
 def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str) -> int:
     """Write the JUnit file, tell on stderr what did not pass, and return the exit code."""
     from hpuprof.gate import exit_code
-    from hpuprof.render import write_whole
     from hpuprof.render.junit import to_junit
 
     if junit is not None:

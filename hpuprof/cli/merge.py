@@ -49,9 +49,9 @@ def command(
     from hpuprof import api
     from hpuprof.render.timeline import merged_json, merged_text
     from hpuprof.viewers.merging import parse_ranks
-    from hpuprof.viewers.output import check_target
+    from hpuprof.viewers.output import check_timeline_target
 
-    check_target(output, force=force)
+    check_timeline_target(output, force=force)
     chosen = None if ranks is None else parse_ranks(ranks)
     run = api.load(list(paths), rank_from=rank_from)
     with progress_bar(2 * len(run), quiet=quiet) as progress:

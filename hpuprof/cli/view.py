@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import progress_bar
+from hpuprof.files import scratch_folder
 from hpuprof.options import RANK_SOURCES
-from hpuprof.scratch import scratch_folder
 
 
 @click.command("view")

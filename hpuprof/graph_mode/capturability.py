@@ -60,7 +60,6 @@ class CallCosts:
     backward: Ints
     launches: Ints
     device: Ints
-    has_backward: bool
     has_launches: bool
     has_device: bool
 
@@ -120,9 +119,7 @@ def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> 
             np.add.at(launches, owner, count[stop] - count[first])
             np.add.at(spent, owner, busy[stop] - busy[first])
     np.add.at(backward, windows.call, windows.end - windows.start)
-    return CallCosts(
-        calls.end - calls.start, backward, launches, spent, len(windows.call) > 0, known, bool(linked.any())
-    )
+    return CallCosts(calls.end - calls.start, backward, launches, spent, known, bool(linked.any()))
 
 
 def _module_rows(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import NoTracesFoundError, RankConflictError, TraceFormatError
+from hpuprof.files import cannot_read
 from hpuprof.ingest.listing import Found, find
 from hpuprof.ingest.location import base_name, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
@@ -153,7 +154,7 @@ def _look(candidate: Found) -> TraceFile | Skipped:
             location, name, state(location).bytes, parse_name(base_name(location)), _inside(head, location)
         )
     except OSError as error:
-        return Skipped(name, f"cannot be read: {error.strerror or error}", explicit=True, unreadable=True)
+        return Skipped(name, cannot_read(error), explicit=True, unreadable=True)
 
 
 def looks_like_trace(path: str) -> bool:

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
 from hpuprof.errors import MissingDependencyError, UsageError
+from hpuprof.files import open_regular
 from hpuprof.messages import bare_address, told, without_secrets
-from hpuprof.regular import open_regular
 
 BLOCK_BYTES = 4 << 20
 """How much one request for a remote file asks for."""

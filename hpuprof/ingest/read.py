@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpuprof.errors import TraceFormatError
+from hpuprof.files import unreadable_trace
 from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.hw_csv import looks_like_hw_csv, read_hw_csv
 from hpuprof.ingest.location import shown
@@ -42,9 +42,4 @@ def read_trace(path: str | Path) -> Trace:
             return read_hw_csv(path)
         return _read_json(path)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise TraceFormatError(
-            f"{shown(path)}: cannot be read: {reason}",
-            path=shown(path),
-            hint="check that it exists and that you may read it",
-        ) from error
+        raise unreadable_trace(shown(path), error) from error

@@ -21,7 +21,7 @@ def rewritten(plain: Path, final: Path) -> Path | None:
     from hpuprof.viewers.tensorboard.convert_file import PART, convert_file
 
     try:
-        convert_file(plain, final, {}, staged=True)
+        convert_file(plain, final, {})
     except Exception as error:  # noqa: BLE001  a recording must not be lost to a viewer's needs
         with contextlib.suppress(OSError):
             final.with_name(final.name + PART).unlink()

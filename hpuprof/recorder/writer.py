@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from hpuprof.errors import OutputError
+from hpuprof.files import put_in_place, scratch_folder, unwritable
 from hpuprof.naming import METADATA_KEY, is_trace_name, parse_name
 from hpuprof.recorder.named_actions import Span
 from hpuprof.recorder.warn import tell
@@ -150,60 +151,42 @@ def write_trace(
     complete, uncompressed file and the final path, and returns the file to put there, or None to keep it. Raises OutputError.
     """
     remote = _remote(target)
-    rows = _Rows(counters, spans or [])
+    ours = _Rows(counters, spans or [])
     final = Path(target.removeprefix("file://"))
-    folder = Path(tempfile.gettempdir()) if remote else final.parent
-    part = ""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor, part = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=folder)
-        if rewrite is not None:
-            with os.fdopen(descriptor, "wb") as raw, exported.open("rb") as source:
-                _copy(source, raw, metadata, rows)
-            place = folder / final.name if remote else final
-            better = rewrite(Path(part), place)
-            if better is not None:
-                Path(part).unlink()
-                part = str(better)
-                descriptor = -1
-            else:
-                descriptor = os.open(part, os.O_WRONLY | os.O_TRUNC)
-        if descriptor >= 0:
-            _write(descriptor, exported, target, metadata, rows)
-        size = Path(part).stat().st_size
-        if remote:
-            try:
-                _upload(part, target)
-            except (OSError, OutputError):
-                raise
-            except Exception as error:  # each file system of fsspec has exceptions of its own
-                raise OutputError(
-                    f"{target}: the trace could not be written: {type(error).__name__}: {error}",
-                    hint="check the URL and its permissions",
-                ) from error
-        else:
-            Path(part).chmod(0o644)
-            Path(part).replace(final)
-            part = ""
+        with scratch_folder("record") if remote else contextlib.nullcontext(final.parent) as folder:
+            place = folder / final.name
+            folder.mkdir(parents=True, exist_ok=True)
+            with put_in_place(place) as out:
+                part = Path(out.name)
+                better = None
+                if rewrite is not None:
+                    _write(out, exported, metadata, ours, packed=False)
+                    better = rewrite(part, place)
+                if better is not None:
+                    better.replace(part)
+                else:
+                    _write(out, exported, metadata, ours, packed=target.endswith(".gz"))
+                part.chmod(0o644)
+                size = part.stat().st_size
+            if remote:
+                _upload(place, target)
         return size
     except OSError as error:
-        raise OutputError(
-            f"{target}: the trace could not be written: {error.strerror or error}",
-            hint="check the disk and the permissions",
-        ) from error
-    finally:
-        if part:
-            with contextlib.suppress(OSError):
-                Path(part).unlink()
+        raise unwritable(target, error, "the trace could not be written") from error
 
 
-def _write(descriptor: int, exported: Path, target: str, metadata: dict[str, Any], rows: _Rows) -> None:
-    with os.fdopen(descriptor, "wb") as raw, exported.open("rb") as source:
-        if target.endswith(".gz"):
-            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
-                _copy(source, out, metadata, rows)
+def _write(out: BinaryIO, exported: Path, metadata: dict[str, Any], ours: _Rows, *, packed: bool) -> None:
+    """Write the trace, and nothing of what may have been written before."""
+    out.seek(0)
+    out.truncate()
+    with exported.open("rb") as source:
+        if packed:
+            with gzip.GzipFile(filename="", fileobj=out, mode="wb", compresslevel=5, mtime=0) as compressed:
+                _copy(source, compressed, metadata, ours)
         else:
-            _copy(source, raw, metadata, rows)
+            _copy(source, out, metadata, ours)
+    out.flush()
 
 
 def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], ours: _Rows) -> None:
@@ -237,8 +220,16 @@ def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], ours: _Rows) -> 
         )
 
 
-def _upload(part: str, target: str) -> None:
-    fs, path = _filesystem(target)
-    fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-    fs.put_file(part, path + ".part")
-    fs.mv(path + ".part", path)
+def _upload(place: Path, target: str) -> None:
+    try:
+        fs, path = _filesystem(target)
+        fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        fs.put_file(str(place), path + ".part")
+        fs.mv(path + ".part", path)
+    except (OSError, OutputError):
+        raise
+    except Exception as error:  # each file system of fsspec has exceptions of its own
+        raise OutputError(
+            f"{target}: the trace could not be written: {type(error).__name__}: {error}",
+            hint="check the URL and its permissions",
+        ) from error

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 
 from hpuprof.comparison.result import Comparison
-from hpuprof.errors import OutputError, UsageError
+from hpuprof.errors import UsageError
+from hpuprof.files import check_target, write_whole
 from hpuprof.report.model import Report
-from hpuprof.targets import refuse_target
 
 SUFFIXES = (".html", ".json", ".md", ".txt")
 
@@ -54,41 +51,8 @@ def _render_comparison(comparison: Comparison, suffix: str) -> str:
     raise UsageError(f"no format of a comparison for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
 
 
-def check_target(path: Path, *, force: bool, suffixes: tuple[str, ...] = SUFFIXES) -> None:
-    """Refuse early what `write` would refuse late. Raises UsageError or OutputError."""
-    if path.suffix not in suffixes:
-        raise UsageError(f"{path}: no format for the suffix {path.suffix!r}", hint=f"use one of {', '.join(suffixes)}")
-    refuse_target(path, force=force)
-
-
 def write(report: Report | Comparison, path: Path, *, force: bool = True) -> Path:
     """Write a report or a comparison in the format of the path's suffix: whole, or not at all. Raises OutputError or UsageError."""
-    check_target(path, force=force)
+    check_target(path, force=force, suffixes=SUFFIXES)
     write_whole(path, render(report, path.suffix))
     return path
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write through a temporary file in the same directory, so that a failure leaves no half file."""
-    temporary = ""
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
-        ) as handle:
-            temporary = handle.name
-            handle.write(text)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-        raise OutputError(
-            f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions"
-        ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

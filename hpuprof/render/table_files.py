@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
+import io
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -15,10 +13,10 @@ from typing import IO, Any, Protocol, get_args, get_type_hints
 
 import msgspec
 
-from hpuprof.errors import MissingDependencyError, OutputError, UsageError
+from hpuprof.errors import MissingDependencyError
+from hpuprof.files import check_target, whole_file
 from hpuprof.render.formats import clean, inert
 from hpuprof.render.json import inert_json
-from hpuprof.targets import refuse_target
 
 Columns = Mapping[str, list[Any]]
 _FORMULA = ("=", "+", "-", "@")
@@ -143,11 +141,7 @@ def pieces_of(rows: list[Any], row: type[msgspec.Struct], size: int = 50_000) ->
 
 def check_table_target(path: Path, *, force: bool) -> None:
     """Refuse early what writing would refuse late. Raises UsageError, OutputError or MissingDependencyError."""
-    if path.suffix not in SUFFIXES:
-        raise UsageError(
-            f"{path}: no format of a table for the suffix {path.suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}"
-        )
-    refuse_target(path, force=force)
+    check_target(path, force=force, suffixes=SUFFIXES, what="a table")
     if path.suffix == ".parquet":
         from importlib.util import find_spec
 
@@ -160,40 +154,18 @@ def check_table_target(path: Path, *, force: bool) -> None:
 @contextmanager
 def table_file(path: Path, row: type[msgspec.Struct]) -> Iterator[TableWriter]:
     """Open a table file by its suffix; it appears whole or not at all. Raises OutputError when it cannot be written."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=path.suffix)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    with whole_file(path) as out:
         if path.suffix == ".parquet":
-            writer: TableWriter = ParquetWriter(temporary, row)
+            writer: TableWriter = ParquetWriter(Path(out.name), row)
             yield writer
             writer.close()
         else:
-            with temporary.open("w", encoding="utf-8", newline="") as out:
-                writer = _text_writer(out, path.suffix, row)
+            with io.TextIOWrapper(out, encoding="utf-8", newline="") as text:
+                writer = _text_writer(text, path.suffix, row)
                 yield writer
                 writer.close()
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError) and getattr(error, "filename", None) in (None, str(temporary)):
-            raise _unwritable(path, error) from error
-        raise
 
 
 def _text_writer(out: IO[str], suffix: str, row: type[msgspec.Struct]) -> TableWriter:
     columns = list(row.__struct_fields__)
     return CsvWriter(out, columns) if suffix == ".csv" else JsonWriter(out, columns)
-
-
-def _unwritable(path: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions"
-    )

@@ -21,12 +21,12 @@ from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow
 from hpuprof.ranks.rank_tables import across_ranks
-from hpuprof.report.bundle import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.findings import find
 from hpuprof.report.headline import headline
 from hpuprof.report.headline_metrics import UsedSteps, build_metrics, overlap_degree, share
 from hpuprof.report.model import SCHEMA_VERSION, ReportData
 from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
+from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
 
 _DIGITS = 9  # of a window's number
 

@@ -21,16 +21,16 @@ from hpuprof._version import __version__
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.executors import map_ordered
+from hpuprof.files import scratch_folder
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, identify
 from hpuprof.ingest.normalise import MAX_SPAN_NS
 from hpuprof.model.clock import ClockOffset, GivenClock
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
-from hpuprof.scratch import scratch_folder
 from hpuprof.viewers.file_plan import FilePlan, PlanJob
 from hpuprof.viewers.layout import Layout
-from hpuprof.viewers.output import Segment, check_target, join_segments, write_segment
+from hpuprof.viewers.output import Segment, check_timeline_target, join_segments, write_segment
 from hpuprof.viewers.row_plan import plan_file
 from hpuprof.viewers.row_writer import WriteJob, write_file
 from hpuprof.viewers.step_window import Selection, StepsFound, no_such_step, step_window
@@ -137,7 +137,7 @@ def merge_files(
     progress: Callable[[str], None] | None = None,
 ) -> Merged:
     """Write the merged timeline; see `hpuprof.merge`."""
-    check_target(path, force=force)
+    check_timeline_target(path, force=force)
     if any(os.path.realpath(file.path) == os.path.realpath(path) for file in files):
         raise UsageError(f"{path} is one of the traces to merge", hint="write to another file")
     chosen = _choose(files, identities, options)

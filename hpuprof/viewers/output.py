@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpuprof.errors import OutputError, UsageError
-from hpuprof.targets import refuse_target
+from hpuprof.errors import UsageError
+from hpuprof.files import check_target, whole_file
 
 SUFFIXES = (".json", ".json.gz")
 _LEVEL = 5  # of gzip: within 3 % of the default's size at half its time
@@ -21,11 +18,11 @@ _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # RFC 1952; no name and no time, s
 _LAST_BLOCK = zlib.compressobj(wbits=-15).flush()  # an empty final block
 
 
-def check_target(path: Path, *, force: bool) -> None:
+def check_timeline_target(path: Path, *, force: bool) -> None:
     """Refuse early what writing would refuse late. Raises UsageError or OutputError."""
     if not path.name.endswith(SUFFIXES):
         raise UsageError(f"{path}: a timeline is .json or .json.gz", hint="name it merged.json.gz")
-    refuse_target(path, force=force)
+    check_target(path, force=force)
 
 
 @dataclass(frozen=True)
@@ -56,38 +53,20 @@ def join_segments(path: Path, segments: Iterable[Segment]) -> int:
 
     Segments are deleted as they are joined. The same text gives the same bytes.
     """
-    temporary = ""
-    done = False
     packed = path.name.endswith(".gz")
     length = crc = 0
-    try:
-        with tempfile.NamedTemporaryFile(
-            "wb", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
-        ) as out:
-            temporary = out.name
-            if packed:
-                out.write(_GZIP_HEAD)
-            for segment in segments:
-                with Path(segment.path).open("rb") as handle:
-                    shutil.copyfileobj(handle, out, 1 << 20)
-                Path(segment.path).unlink()
-                crc = joined_crc(crc, segment.crc, segment.length)
-                length += segment.length
-            if packed:
-                out.write(_LAST_BLOCK + struct.pack("<II", crc, length & 0xFFFFFFFF))
-        Path(temporary).chmod(0o666 & ~_umask())
-        size = Path(temporary).stat().st_size
-        Path(temporary).replace(path)
-        done = True
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written: {error.strerror or error}", hint="check the disk and the permissions"
-        ) from error
-    finally:
-        if temporary and not done:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-    return size
+    with whole_file(path) as out:
+        if packed:
+            out.write(_GZIP_HEAD)
+        for segment in segments:
+            with Path(segment.path).open("rb") as handle:
+                shutil.copyfileobj(handle, out, 1 << 20)
+            Path(segment.path).unlink()
+            crc = joined_crc(crc, segment.crc, segment.length)
+            length += segment.length
+        if packed:
+            out.write(_LAST_BLOCK + struct.pack("<II", crc, length & 0xFFFFFFFF))
+        return out.tell()
 
 
 def joined_crc(first: int, second: int, length: int) -> int:
@@ -115,9 +94,3 @@ def _times(matrix: list[int], vector: int) -> int:
         vector >>= 1
         row += 1
     return total
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

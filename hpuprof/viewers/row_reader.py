@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpuprof.errors import TraceFormatError
+from hpuprof.files import unreadable_trace
 from hpuprof.ingest.decode import DecodeLog, EventStream
 from hpuprof.ingest.hw_csv import looks_like_hw_csv, read_whole
 from hpuprof.ingest.source import ByteSource, read_head
@@ -29,11 +29,7 @@ class RowReader:
             self.log = stream.log
             yield from stream  # type: ignore[misc]
         except OSError as error:
-            raise TraceFormatError(
-                f"{self.path}: cannot be read: {error.strerror or error}",
-                path=self.path,
-                hint="check that it exists and that you may read it",
-            ) from error
+            raise unreadable_trace(self.path, error) from error
 
 
 def base_ns(header: dict[str, object]) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from msgspec import Meta
 
 from hpuprof.errors import NoTracesFoundError, TraceFormatError
+from hpuprof.files import scratch_folder, unreadable_trace
 from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.discover import looks_like_trace
 from hpuprof.ingest.hw_csv import looks_like_hw_csv
@@ -27,7 +28,6 @@ from hpuprof.ingest.location import base_name, local_path, shown, state
 from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.model.partial import FailedFile
 from hpuprof.naming import SUFFIXES, is_trace_name
-from hpuprof.scratch import scratch_folder
 from hpuprof.viewers.file_plan import SLICE, Columns, FilePlan, PlanJob
 from hpuprof.viewers.nesting import crossed_in_chrome, crossing, dropped_by_perfetto, perfetto_track
 from hpuprof.viewers.row_plan import plan_file
@@ -146,11 +146,7 @@ def check_file(path: str | Path) -> Checked:
         for rows in stream:
             seen.feed(rows)  # type: ignore[arg-type]
     except OSError as error:
-        raise TraceFormatError(
-            f"{shown(path)}: cannot be read: {error.strerror or error}",
-            path=path,
-            hint="check that it exists and that you may read it",
-        ) from error
+        raise unreadable_trace(shown(path), error) from error
     with scratch_folder("check") as spool:
         plan = plan_file(PlanJob(path, path, str(Path(spool) / "0")))
         if isinstance(plan, FailedFile):

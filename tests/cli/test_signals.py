@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpuprof.scratch import scratch_folder
+from hpuprof.files import scratch_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 

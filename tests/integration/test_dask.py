@@ -77,13 +77,13 @@ def test_the_workers_read(samples, shared_cluster):
 
 
 def test_paths_that_only_workers_have_are_found_there(samples, shared_cluster, monkeypatch):
-    from hpuprof import api
+    from hpuprof import run
     from hpuprof.errors import InputError
 
     def blind(paths):
         raise InputError("no such file or directory")
 
-    real = api.discover
+    real = run.discover
     asked = []
 
     class Workers:
@@ -97,7 +97,7 @@ def test_paths_that_only_workers_have_are_found_there(samples, shared_cluster, m
             future.set_result(real(*arguments) if work is blind else work(*arguments))
             return future
 
-    monkeypatch.setattr(api, "discover", blind)
+    monkeypatch.setattr(run, "discover", blind)
     assert hpuprof.load(samples / RANKS, executor=Workers()).ranks == list(range(8))
     assert asked == [blind]
     with pytest.raises(InputError):

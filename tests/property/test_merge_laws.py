@@ -1,11 +1,11 @@
-"""Partial results may be merged in any order and by any tree: not a byte of the report changes."""
+"""Laws of combining partial results: order changes nothing, other ranks change no rank's numbers, cuts change no number."""
 
 import tracemalloc
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
-import pytest
+from builder import reduce_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,11 +13,10 @@ from hpuprof.ingest.discover import Identity, discover
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.tables import MemoryPoint, MemoryRow, StepWaitRow
-from hpuprof.pipeline import reduce_file
 from hpuprof.render.json import dumps
-from hpuprof.report.bundle import Bundle, Gatherer, cut_to_ranks, own_work_ns, shown_rows
 from hpuprof.report.combine import combine
 from hpuprof.report.model import Report
+from hpuprof.report.row_limits import cut_to_ranks, own_work_ns, shown_rows
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 
@@ -34,64 +33,17 @@ def results():
     return found
 
 
-def report(bundle, **options):
-    places = sorted(bundle.results)
-    order = {p: i for i, p in enumerate(sorted(results()))}
-    identities = [Identity(order[p]) for p in places]
-    return dumps(Report(combine(identities, [bundle.results[p] for p in places], [], version="1", **options)))
-
-
-@st.composite
-def trees(draw):
-    """A nesting of all places in any order, with repetitions."""
-    places = draw(st.permutations(sorted(results()))) + draw(st.lists(st.sampled_from(sorted(results())), max_size=3))
-    nodes = [Bundle({p: results()[p]}) for p in places]
-    while len(nodes) > 1:
-        i = draw(st.integers(0, len(nodes) - 2))
-        nodes[i : i + 2] = [nodes[i].merge(nodes[i + 1])]
-    return nodes[0]
-
-
-@settings(max_examples=60)
-@given(trees())
-def test_any_tree_gives_the_same_bundle(tree):
-    flat = Bundle(results())
-    assert tree == flat
-    assert tree.to_bytes() == flat.to_bytes()
+def report(order, **options):
+    number = {place: i for i, place in enumerate(sorted(results()))}
+    identities = [Identity(number[place]) for place in order]
+    return dumps(Report(combine(identities, [results()[place] for place in order], [], version="1", **options)))
 
 
 @settings(max_examples=8)
-@given(trees(), st.sampled_from([0, 50, 200]))
-def test_any_tree_gives_the_same_report(tree, limit):
-    assert report(tree, table_rows=limit) == report(Bundle(results()), table_rows=limit)
-
-
-@settings(max_examples=60)
-@given(st.permutations(range(9)), st.data())
-def test_the_gatherer_is_a_tree_too(order, data):
+@given(st.permutations(range(9)), st.sampled_from([0, 50, 200]))
+def test_the_order_of_files_changes_no_byte_of_the_report(order, limit):
     places = sorted(results())
-    gatherer = Gatherer()
-    left = list(order)
-    while left:
-        size = data.draw(st.integers(1, len(left)))
-        gatherer.add(Bundle({places[i]: results()[places[i]] for i in left[:size]}))
-        left = left[size:]
-    assert gatherer.result() == gatherer.result() == Bundle(results())
-
-
-def test_the_empty_bundle_changes_nothing():
-    some = Bundle(results())
-    assert some.merge(Bundle()) == Bundle().merge(some) == some
-
-
-def test_two_stories_of_one_file_are_refused():
-    place = next(iter(results()))
-    with pytest.raises(ValueError, match="two different results"):
-        Bundle(results()).merge(Bundle({place: FailedFile(path=place, message="other")}))
-
-
-def test_a_bundle_survives_its_bytes():
-    assert Bundle.from_bytes(Bundle(results()).to_bytes()) == Bundle(results())
+    assert report([places[i] for i in order], table_rows=limit) == report(places, table_rows=limit)
 
 
 @settings(max_examples=6)

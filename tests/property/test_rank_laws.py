@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from builder import reduce_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_traces import blocking
 
 import hpuprof
 from hpuprof.ingest.discover import discover, identify
-from hpuprof.pipeline import reduce_file
 from hpuprof.report.combine import combine
 from hpuprof.report.model import ReportData
 

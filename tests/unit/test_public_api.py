@@ -114,8 +114,9 @@ def test_adding_a_rank_changes_no_other_ranks_numbers(samples):
 
 
 def test_partials_stay_small(samples):
+    from builder import reduce_file
+
     from hpuprof.ingest.discover import discover
-    from hpuprof.pipeline import reduce_file
 
     for file in discover([samples / "hpu_g3_lazy_8_ranks"])[0]:
         assert len(msgspec.json.encode(reduce_file(file))) < 200_000  # even before it is packed

@@ -144,7 +144,7 @@ def refuse_among(sources: Sequence[str | Path], directory: Path) -> None:
 
 def _convert(task: _Task) -> Written | FailedConversion:
     try:
-        return convert_file(task.source, task.target, task.identity, staged=True)
+        return convert_file(task.source, task.target, task.identity)
     except OutputError:
         raise
     except HpuprofError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import Any
 import msgspec
 
 from hpuprof._version import __version__
-from hpuprof.errors import OutputError, UsageError
+from hpuprof.errors import UsageError
+from hpuprof.files import put_in_place, unwritable
 from hpuprof.ingest import dialects
 from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.hw_csv import csv_events, looks_like_hw_csv
@@ -49,10 +49,10 @@ class Written:
 PART = ".part"
 
 
-def convert_file(source: str | Path, target: Path, identity: dict[str, Any], *, staged: bool = False) -> Written:
-    """Write `target` (`.gz` compresses) from the trace `source`. `identity`: what the old file name said.
+def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> Written:
+    """Write what is to become `target` (`.gz` compresses) from the trace `source`. `identity`: what the old file name said.
 
-    The file appears whole; `staged` leaves it beside its place, with `PART` behind its name, for the caller to put there.
+    The file appears whole, with `PART` behind its name, for the caller to put in its place.
     Raises TraceFormatError when the source cannot be read, UsageError when it is a converted trace, OutputError.
     """
     trace = read_trace(source)
@@ -64,25 +64,15 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any], *, 
     part = target.with_name(target.name + PART)
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as raw:
+        with put_in_place(part) as raw:
             if target.name.endswith(".gz"):
                 with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
                     _write(out, head, source, rewriter, tab)
             else:
                 _write(raw, head, source, rewriter, tab)
-        size = part.stat().st_size
-        if not staged:
-            part.replace(target)
+            size = raw.tell()
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise OutputError(
-            f"{target}: could not be written: {error.strerror or error}", hint="check the disk and the permissions"
-        ) from error
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+        raise unwritable(target, error, "could not be written") from error
     return Written(
         path=str(target),
         bytes=size,

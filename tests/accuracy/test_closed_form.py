@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpuprof.graph_mode.closed_form import free_running, linear_law, periodically_synced, synced
+from benchmarks.graph_mode.closed_form import free_running, linear_law, periodically_synced, synced
 
 
 def test_the_slower_of_host_and_device_decides_a_free_running_step():

@@ -1,14 +1,9 @@
-"""Partial results of many files, gathered in any order and by any tree; and how long a report's tables may get.
-
-A `Bundle` holds what is known of each file, in compact form. Merging bundles is associative and does not depend on order:
-what is merged where, and when, changes no byte of a report. Tables are decoded when the report is made, one file at a time.
-"""
+"""How long a report's tables may get: whose rows a long table shows, and which tables are decoded only when they are written."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,74 +14,10 @@ from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.tables import LATE_TABLES, Row
 
-Result = PackedPartial | FailedFile
 _R = TypeVar("_R", bound=Row)
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """Results by place of the file. Equal places must mean equal results."""
-
-    results: Mapping[str, Result] = field(default_factory=dict)
-
-    def merge(self, other: Bundle) -> Bundle:
-        """Return the union. Raises ValueError when the two know different things of one file."""
-        for place in self.results.keys() & other.results.keys():
-            if self.results[place] != other.results[place]:
-                raise ValueError(f"two different results for {place}")
-        return Bundle({**self.results, **other.results})
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bundle) and dict(self.results) == dict(other.results)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def to_bytes(self) -> bytes:
-        """Return a form that travels; equal bundles give equal bytes."""
-        rows = []
-        for place, result in sorted(self.results.items()):
-            packed = isinstance(result, PackedPartial)
-            rows.append(
-                (place, packed, result.to_bytes() if isinstance(result, PackedPartial) else _FAILED.encode(result))
-            )
-        return msgspec.msgpack.encode(rows)
-
-    @classmethod
-    def from_bytes(cls, text: bytes) -> Bundle:
-        """Read what `to_bytes` wrote."""
-        rows = msgspec.msgpack.decode(text, type=list[tuple[str, bool, bytes]])
-        return cls({p: PackedPartial.from_bytes(t) if k else _UNFAILED.decode(t) for p, k, t in rows})
-
-
-_FAILED = msgspec.msgpack.Encoder()
-_UNFAILED = msgspec.msgpack.Decoder(FailedFile)
-
-
-class Gatherer:
-    """Merges bundles as they come, as a tree: two of equal size become one, so that each result is touched log n times."""
-
-    def __init__(self) -> None:
-        self._pending: list[Bundle] = []
-
-    def add(self, bundle: Bundle) -> None:
-        """Take a bundle in."""
-        while self._pending and len(self._pending[-1]) <= len(bundle):
-            bundle = self._pending.pop().merge(bundle)
-        self._pending.append(bundle)
-
-    def result(self) -> Bundle:
-        """Return everything that was added."""
-        total = Bundle()
-        while self._pending:
-            total = self._pending.pop().merge(total)
-        self._pending.append(total)
-        return total
-
-
-def opened(results: Iterable[Result | RankPartial]) -> Iterator[RankPartial | FailedFile]:
+def opened(results: Iterable[PackedPartial | FailedFile | RankPartial]) -> Iterator[RankPartial | FailedFile]:
     """Yield partials whose long tables are decoded at each look instead of being held."""
     for result in results:
         yield result.unpack(lazy=LATE_TABLES) if isinstance(result, PackedPartial) else result

@@ -1,0 +1,284 @@
+"""Runs an analysis: finds the files, looks them up in the cache, has workers reduce the rest, and combines the results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hpuprof._version import __version__
+from hpuprof.cache import Cache, code_digest, prune
+from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError, TraceFormatError
+from hpuprof.executors import Journal, Lost, dask_executor, run_all
+from hpuprof.files import cannot_read, read_regular
+from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
+from hpuprof.ingest.location import here_only, local_path, shown
+from hpuprof.model.clock import ClockOffset, GivenClock, read_manifest
+from hpuprof.model.partial import FailedFile
+from hpuprof.model.partial_codec import CodecError, PackedPartial
+from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration
+from hpuprof.report.model import Report
+from hpuprof.tasks import ReduceTask, Result, relabelled
+
+Source = str | Path
+SMALL_RUN_BYTES = 8 << 20
+"""Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
+
+LOOK_UPS = 8
+"""Cache entries looked up at a time; most of the time goes into waiting for a disk or a store."""
+LOST_HINT = "fewer workers (--jobs) or more memory for each"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Trace files of one run and who wrote them; only heads of the files have been read."""
+
+    files: tuple[TraceFile, ...]
+    identities: tuple[Identity, ...]
+    skipped: tuple[Skipped, ...]
+    rank_from: str = "auto"
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks present, ascending."""
+        return sorted({who.rank for who in self.identities})
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+def find_files(paths: Sequence[Source], options: AnalyzeOptions, executor: Executor | None) -> Run:
+    """Find and identify the traces under paths or URLs; what is not found here is looked for by a worker, if there is one."""
+    try:
+        files, skipped = discover(paths)
+    except InputError as error:
+        if type(error) is not InputError or not (executor or options.scheduler):
+            raise
+        with _workers(executor, options) as workers:
+            assert workers is not None
+            there = [str(p if local_path(p) is None else Path(p).absolute()) for p in paths]
+            files, skipped = workers.submit(discover, there).result()
+    return Run(tuple(files), tuple(identify(files, rank_from=options.rank_from)), tuple(skipped), options.rank_from)
+
+
+def jobs_for(run: Run, options: AnalyzeOptions) -> int:
+    """Return how many processes to work with, 0 for one per core; a small run needs one."""
+    return 1 if not options.jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES else options.jobs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to analyse: the options, and what the files say that they name. `clocks`: by host, None for none given."""
+
+    options: AnalyzeOptions
+    settings: ReduceOptions
+    clocks: dict[str, GivenClock] | None
+
+    @classmethod
+    def of(cls, options: AnalyzeOptions) -> Plan:
+        """Read the files that the options name. Raises ConfigError for a bad one."""
+        mode, _, manifest = options.clock.partition(":")
+        clocks = read_clocks(manifest) if mode == "manifest" else None
+        return cls(options, _settings(options), clocks)
+
+
+def _settings(options: AnalyzeOptions) -> ReduceOptions:
+    """Return what workers need of the options; a machine profile travels as text. Raises ConfigError for a bad one."""
+    text = ""
+    if options.constants:
+        try:
+            text = read_regular(Path(options.constants)).decode()
+        except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the name
+            raise ConfigError(
+                f"{options.constants}: {cannot_read(error)}",
+                hint="a file that `hpuprof calibrate -o FILE` wrote",
+            ) from None
+        from hpuprof.graph_mode.constants import read_profile
+
+        try:
+            read_profile(text)
+        except ConfigError as error:
+            raise ConfigError(f"{options.constants}: {error.message}", hint=error.hint) from None
+    return ReduceOptions(parse_duration(options.step_time) if options.step_time else None, text)
+
+
+def read_clocks(path: str) -> dict[str, GivenClock]:
+    """Return the clocks of hosts as a file gives them. Raises ConfigError."""
+    try:
+        return read_manifest(read_regular(Path(path)))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (error.strerror or error) if isinstance(error, OSError) else str(error)
+        raise ConfigError(
+            f"{path}: no clock manifest: {reason}",
+            hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to the stamps of a host',
+        ) from error
+
+
+def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Callable[[str], None]) -> Report:
+    """Return the report of a run. Raises InputError when no file could be analysed, or under `strict`."""
+    journal = Journal()
+    results = _reduce(run, plan, executor, progress, journal)
+    failed = [r for r in results if isinstance(r, FailedFile)]
+    if len(failed) == len(results):
+        first = failed[0]
+        more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
+        raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
+    from hpuprof.report.combine import combine
+
+    def combined() -> Report:
+        data = combine(
+            _identify_again(run, results),
+            results,
+            run.skipped,
+            version=__version__,
+            table_rows=plan.options.table_rows,
+            again=journal.notes,
+            clock=plan.options.clock.partition(":")[0] if plan.clocks is None else plan.clocks,
+        )
+        return Report(data)
+
+    try:
+        report = combined()
+    except HpuprofError:
+        raise
+    except Exception:  # there is no end to what an entry can say that somebody else wrote
+        if not any(isinstance(r, PackedPartial) and r.foreign for r in results):
+            raise
+        # No entry may break a run: all count as absent. What is no entry's fault comes again.
+        results = _reduce(run, plan, executor, lambda _: None, journal, look=False)
+        report = combined()
+    if plan.options.strict:
+        _refuse_losses(report)
+    return report
+
+
+def _reduce(
+    run: Run,
+    plan: Plan,
+    executor: Executor | None,
+    progress: Callable[[str], None],
+    journal: Journal,
+    *,
+    look: bool = True,
+) -> list[Result]:
+    """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
+    cache = Cache.at(plan.options.cache, plan.settings)
+    results: dict[str, Result] = {}
+    missing: list[TraceFile] = []
+    with ThreadPoolExecutor(LOOK_UPS) as pool:
+        for file, known in zip(run.files, pool.map(lambda f: _remembered(cache, f, look=look), run.files), strict=True):
+            if known is None:
+                missing.append(file)
+            else:
+                results[file.path] = known
+                progress(file.name)
+    jobs = plan.options.jobs
+    small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
+    if (not jobs and small) or any(here_only(f.path) for f in missing):
+        jobs = 1
+    # The largest first: a large file that begins last is waited for alone.
+    missing.sort(key=lambda f: (-f.bytes, f.path))
+    if missing:
+        with _workers(executor, plan.options) as workers:
+            task = ReduceTask(cache, plan.settings, look=look and workers is not None, code=code_digest())
+            items = missing if workers is None else list(map(_anywhere, missing))
+            done = run_all(
+                task,
+                items,
+                jobs=jobs,
+                executor=workers,
+                reachable=_reachable,
+                journal=journal,
+                meanwhile=lambda: import_module("hpuprof.report.combine"),
+            )
+            with closing(done):
+                for i, result in done:
+                    file = missing[i]
+                    results[file.path] = _failed(file, result) if isinstance(result, Lost) else result
+                    progress(file.name)
+        if plan.options.cache in ("auto", "beside"):
+            prune()
+    return [results[file.path] for file in run.files]
+
+
+@contextmanager
+def _workers(executor: Executor | None, options: AnalyzeOptions) -> Iterator[Executor | None]:
+    """The executor that was given (of a Dask client: its own), or one of the scheduler that the options name, or None."""
+    client: Any = executor
+    if hasattr(client, "get_executor"):
+        yield client.get_executor(pure=False)
+        return
+    if executor is not None or not options.scheduler:
+        yield executor
+        return
+    with dask_executor(options.scheduler) as workers:
+        yield workers
+
+
+def _remembered(cache: Cache, file: TraceFile, *, look: bool) -> PackedPartial | None:
+    known = cache.look_up(file.path) if look else None
+    with suppress(CodecError):
+        return relabelled(known, file) if known is not None else None
+    return None
+
+
+def _anywhere(file: TraceFile) -> TraceFile:
+    """A file as workers with another working directory find it."""
+    path = local_path(file.path)
+    return file if path is None else replace(file, path=str(path.absolute()))
+
+
+def _failed(file: TraceFile, lost: Lost) -> FailedFile:
+    return FailedFile(path=file.name, message=f"{shown(file.path)}: {lost.reason}", hint=LOST_HINT)
+
+
+def _reachable(file: TraceFile) -> bool:
+    """Whether a file can be read by this process's own workers."""
+    path = local_path(file.path)
+    # os.path asks without raising where it may not look.
+    return os.path.exists(path) if path is not None else not here_only(file.path)  # noqa: PTH110
+
+
+def _identify_again(run: Run, results: Sequence[Result]) -> Sequence[Identity]:
+    """Identify anew where a whole file told more than its head did."""
+    files = [
+        replace(file, inside={**file.inside, **result.inside}) if isinstance(result, PackedPartial) else file
+        for file, result in zip(run.files, results, strict=True)
+    ]
+    if all(new.inside == old.inside for new, old in zip(files, run.files, strict=True)):
+        return run.identities
+    return identify(files, rank_from=run.rank_from)
+
+
+def _refuse_losses(report: Report) -> None:
+    lost = [d for d in report.data.diagnostics if DIAGNOSTICS[d.code].lossy]
+    if lost:
+        first = lost[0]
+        raise InputError(
+            f"{first.path or 'the input'}: {first.text} ({first.code}); {len(lost)} such problems in all",
+            hint="leave out --strict to analyse what could be read",
+        )
+
+
+def estimated_clocks(report: Report) -> dict[int, ClockOffset]:
+    """Return each rank's clock as the analysis placed it. Raises InsufficientDataError when clocks are unrelated."""
+    rows = {row.host: row for row in report.data.clocks}
+    found = {}
+    for file in report.data.files:
+        row = rows.get(file.host_name or "") or rows.get(f"rank {file.rank}")
+        if row is None and len(rows) == 1:
+            continue  # all ranks share the one clock
+        if row is None or row.offset_ns is None:
+            raise InsufficientDataError(
+                f"{file.path}: no collective relates the clock of rank {file.rank} to the others",
+                hint="--clock raw takes stamps as recorded; --clock manifest:FILE takes offsets that you know",
+            )
+        # The table says what to add to stamps, ClockOffset what they show too much.
+        found[file.rank] = ClockOffset(-row.offset_ns, -(row.drift_ppm or 0.0), row.at_ns or 0)
+    return found
