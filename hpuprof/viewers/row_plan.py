@@ -20,6 +20,7 @@ from hpuprof.ingest.columns import Interner, whole
 from hpuprof.ingest.discover import identity_inside
 from hpuprof.ingest.normalise import MAX_SPAN_NS
 from hpuprof.ingest.recover import Note
+from hpuprof.ingest.row_reader import RowReader, base_ns
 from hpuprof.ingest.stamps import duration_ns, exact_ns
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.arrays import Codes, Ints
@@ -47,7 +48,6 @@ from hpuprof.viewers.file_plan import (
 )
 from hpuprof.viewers.lanes import arrange
 from hpuprof.viewers.marks import Mark, pair_marks
-from hpuprof.viewers.row_reader import RowReader, base_ns
 
 UNSET = msgspec.UNSET
 _ASYNC_PHASES = frozenset("bneSTpF")

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 
 from hpuprof.errors import TraceFormatError
+from hpuprof.ingest.row_reader import RowReader
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
 from hpuprof.viewers.colours import known
 from hpuprof.viewers.file_plan import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
 from hpuprof.viewers.output import Segment, write_segment
-from hpuprof.viewers.row_reader import RowReader
 
 UNSET = msgspec.UNSET
 _ENCODER = msgspec.json.Encoder()
