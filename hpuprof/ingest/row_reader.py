@@ -34,12 +34,3 @@ class RowReader:
                 path=self.path,
                 hint="check that it exists and that you may read it",
             ) from error
-
-
-def base_ns(header: dict[str, object]) -> int:
-    """Return what must be added to the file's stamps to have absolute ones (`baseTimeNanoseconds`), or 0."""
-    try:
-        base = int(header.get("baseTimeNanoseconds", 0))  # type: ignore[call-overload]
-    except (TypeError, ValueError, OverflowError):
-        return 0
-    return base if 0 <= base < 2**62 else 0

@@ -16,11 +16,12 @@ import numpy as np
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
-from hpuprof.ingest.columns import Interner, whole
+from hpuprof.ingest.columns import Interner, first_equal, whole
 from hpuprof.ingest.discover import identity_inside
-from hpuprof.ingest.normalise import MAX_SPAN_NS
+from hpuprof.ingest.normalise import MAX_SPAN_NS, base_ns, strays
+from hpuprof.ingest.pairing import END_OF_TRACK, pair
 from hpuprof.ingest.recover import Note
-from hpuprof.ingest.row_reader import RowReader, base_ns
+from hpuprof.ingest.row_reader import RowReader
 from hpuprof.ingest.stamps import duration_ns, exact_ns
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.arrays import Codes, Ints
@@ -47,7 +48,6 @@ from hpuprof.viewers.file_plan import (
     PlanJob,
 )
 from hpuprof.viewers.lanes import arrange
-from hpuprof.viewers.marks import Mark, pair_marks
 
 UNSET = msgspec.UNSET
 _ASYNC_PHASES = frozenset("bneSTpF")
@@ -238,9 +238,7 @@ class _Collector:
 
     def _track_codes(self) -> Codes:
         """Give tracks that read the same one code; some rows write process or thread as number, others as text."""
-        keys = Interner()
-        same = np.array([keys[_text(pid), _text(tid)] for pid, tid in self.tracks], dtype=np.int32)
-        self._keys: list[tuple[str, str]] = list(keys)
+        self._keys = [(_text(pid), _text(tid)) for pid, tid in self.tracks]
         processes = {self.names.of_process(pid) for pid, _ in self._keys}
         categories = {c for c in self.cats if isinstance(c, str)}
         threads = set(self.names.thread.values())
@@ -253,33 +251,40 @@ class _Collector:
             else None
             for pid, tid in self._keys
         }
-        return same[_join(self.track_parts, np.int32)] if len(same) else np.empty(0, dtype=np.int32)
+        codes: Codes = first_equal(self._keys)[_join(self.track_parts, np.int32)]
+        return codes
 
     def _drop_strays(self, kind: Bytes8, start: Ints) -> None:
         """Leave out rows that lie a day away from the others; they would squeeze everything else to a point."""
         drawn = np.flatnonzero(kind != LEFT_OUT)
-        stamps = start[drawn]
-        if not len(stamps) or int(stamps.max()) - int(stamps.min()) <= MAX_SPAN_NS:
-            return
-        middle = int(np.sort(stamps)[(len(stamps) - 1) // 2])
-        far = drawn[np.abs(stamps - middle) > MAX_SPAN_NS]
+        far = drawn[strays(start[drawn])[0]]
         kind[far] = LEFT_OUT
         self.note("HP112", len(far), "rows more than a day away from the others were left out")
 
     def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: Codes) -> None:
-        marks = [Mark(row, int(track[row]), begins, name) for row, begins, name in self.marks if kind[row] != LEFT_OUT]
+        marks = [
+            (int(track[row]), int(start[row]), begins, name, row)
+            for row, begins, name in self.marks
+            if kind[row] != LEFT_OUT
+        ]
         if not marks:
             return
         drawn = kind != LEFT_OUT
-        paired = pair_marks(marks, start, last_ns=int((start[drawn] + dur[drawn]).max()))
-        for row, length in paired.durations.items():
-            dur[row] = length
-        kind[list(paired.ends)] = LEFT_OUT
-        kind[paired.lone] = LONE_END
+        last = int((start[drawn] + dur[drawn]).max())
+        paired = pair(marks, nameless="")
         args, self.end_args = self.end_args, {}
-        self.end_args = {begin: args[end] for end, begin in paired.ends.items() if end in args}
-        self.counts["ends_joined"] = len(paired.ends)
-        self.note("HP111", paired.cut, "begin rows without an end are drawn to the end of what encloses them")
+        for begin, end in paired.slices:
+            row, end_row = marks[begin][-1], marks[end][-1]
+            dur[row] = start[end_row] - start[row]
+            kind[end_row] = LEFT_OUT
+            if end_row in args:
+                self.end_args[row] = args[end_row]
+        for begin, end in paired.cut:
+            row = marks[begin][-1]
+            dur[row] = (last if end == END_OF_TRACK else marks[end][1]) - start[row]
+        kind[[marks[i][-1] for i in paired.lone]] = LONE_END
+        self.counts["ends_joined"] = len(paired.slices)
+        self.note("HP111", len(paired.cut), "begin rows without an end are drawn to the end of what encloses them")
         self.note("HP111", len(paired.lone), "end rows without a begin are drawn as instants")
 
     def _groups(self, track: Codes, cat: Ints) -> Ints:
