@@ -29,7 +29,7 @@ from hpuprof.model.partial import FailedFile
 from hpuprof.naming import SUFFIXES, is_trace_name
 from hpuprof.scratch import scratch_folder
 from hpuprof.viewers.file_plan import SLICE, Columns, FilePlan, PlanJob
-from hpuprof.viewers.nesting import crossed_in_chrome, crossing, dropped_by_perfetto, perfetto_track
+from hpuprof.viewers.nesting import count_crossing, crossed_in_chrome, dropped_by_perfetto, perfetto_track
 from hpuprof.viewers.row_plan import plan_file
 from hpuprof.viewers.rows_seen import RowsSeen
 
@@ -269,7 +269,9 @@ def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, rows: RowsSeen
     start, dur, track, complete = start[slices], dur[slices], track[slices].astype(np.int64), complete[slices]
     dropped = dropped_by_perfetto(rows.drawn_on(track, perfetto_track), start, dur, complete)
     across = crossed_in_chrome(rows.drawn_on(track, lambda pid, tid: (str(pid), str(tid))), start, dur, unit=unit)
-    truly = crossing(track, columns.start[slices], (columns.start + columns.dur)[slices]) if dropped or across else 0
+    truly = (
+        count_crossing(track, columns.start[slices], (columns.start + columns.dur)[slices]) if dropped or across else 0
+    )
     why = "half-overlap another row of their thread (annotations across python frames, kernels at one time)"
     more = (
         "more half-overlap another row as it reads them (large stamps as doubles, thread numbers that it cannot hold)"
