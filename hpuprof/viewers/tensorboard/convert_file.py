@@ -14,12 +14,10 @@ import msgspec
 from hpuprof._version import __version__
 from hpuprof.errors import OutputError, UsageError
 from hpuprof.ingest import dialects
-from hpuprof.ingest.decode import EventStream
-from hpuprof.ingest.hw_csv import csv_events, looks_like_hw_csv
 from hpuprof.ingest.normalise import base_ns
 from hpuprof.ingest.read import read_trace
 from hpuprof.ingest.restore import mark_of
-from hpuprof.ingest.source import ByteSource, read_head
+from hpuprof.ingest.row_reader import raw_rows
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import CONVERTED_KEY
 from hpuprof.viewers.tensorboard.added_rows import Tab, plan
@@ -109,11 +107,8 @@ def _write(out: Any, head: bytes, source: str | Path, rewriter: Rewriter, tab: T
 
 
 def _pieces(source: str | Path, rewriter: Rewriter, tab: Tab) -> Iterator[bytes]:
-    if looks_like_hw_csv(read_head(source, 4096)):
-        yield b",\n".join(rewriter.rewrite(csv_events(source)))
-    else:
-        for events in EventStream(ByteSource(source), raw=True):
-            yield b",\n".join(rewriter.rewrite(events))  # type: ignore[arg-type]
+    for rows in raw_rows(source):
+        yield b",\n".join(rewriter.rewrite(rows))
     yield from written(tab.rows)
 
 
