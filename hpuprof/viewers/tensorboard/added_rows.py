@@ -25,12 +25,10 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.naming import METADATA_KEY
 from hpuprof.viewers.tensorboard.identifiers import Amended, Identifiers
-from hpuprof.viewers.tensorboard.row_sheet import Sheet
 from hpuprof.viewers.tensorboard.shown_steps import DeviceNodes, shown_steps
-from hpuprof.viewers.tensorboard.spelling import track_number
+from hpuprof.viewers.tensorboard.spelling import AddedRows, track_number
 
 _LANES = 1_000_000  # numbers of the tracks that are added: beyond every engine lane, small enough for every viewer
-_SECOND = 1_000_000_000
 _NO_CALL = (Activity.NONE, Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.STEP)
 
 
@@ -86,8 +84,8 @@ class _Drawing:
         self.trace = trace
         self.roles = track_roles(trace)
         self.links: Links = link(trace)
-        self.sheet = Sheet(trace)
-        self.ids = Identifiers(trace, self.links, main="{}/{}".format(*self._main()), zero_ns=self.sheet.zero_ns)
+        self.added = AddedRows(trace)
+        self.ids = Identifiers(trace, self.links, main="{}/{}".format(*self._main()), zero_ns=self.added.zero_ns)
         self.builds = outermost(trace, np.flatnonzero(trace.host.activity == Activity.GRAPH_BUILD))
         self.operators: dict[int, int] = {}  # host row -> external id of the operator that stands for it
         self.collectives: dict[int, int] = {}
@@ -117,11 +115,11 @@ class _Drawing:
         self._memory()
         return Tab(
             direct,
-            self.sheet.shift_ns,
+            self.added.shift_ns,
             steps_drawn,
             max(used, default=-1) + 1,
             self.ids.amended,
-            self.sheet.rows,
+            self.added.rows,
             linked_share(trace, launched),
             steps.wall.tolist(),
             shown_steps(trace.host, nodes, steps.start, steps.end),
@@ -144,9 +142,9 @@ class _Drawing:
         pid, tid = self._main()
         process = _process(pid)
         if not pid:
-            self.sheet.name_track(process, tid, "steps", process="host (not traced)")
+            self.added.name_track(process, tid, "steps", process="host (not traced)")
         for i, (start, end) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
-            self.sheet.add(
+            self.added.add(
                 name=f"ProfilerStep#{i}", cat="cpu_op", pid=process, tid=tid, start=start, end=end,
                 **{"External id": self.ids.external(), "step": steps.labels[i], "left out": steps.excluded[i] or None},
             )  # fmt: skip
@@ -170,7 +168,7 @@ class _Drawing:
             facts = {
                 "Device Type": int(device),
                 "Device Id": 0 if device else -1,
-                "Addr": len(self.sheet.rows) + 1,  # rows without an address make no curve
+                "Addr": len(self.added.rows) + 1,  # rows without an address make no curve
                 "Bytes": total - before.get(device, total),
                 "Total Allocated": total,
                 "Total Reserved": max(total, room),
@@ -183,16 +181,16 @@ class _Drawing:
                 "name": "[memory]",
                 "pid": _process(pid),
                 "tid": tid,
-                "ts": self.sheet.stamp(when),
+                "ts": self.added.stamp(when),
             }
-            self.sheet.rows.append(msgspec.json.encode({**row, "args": facts}))
+            self.added.rows.append(msgspec.json.encode({**row, "args": facts}))
 
     def _calls_as_operators(self) -> None:
         """Draw calls as operators where a trace has none: the tab shows nothing else of a host."""
         host = self.trace.host
         for row in np.flatnonzero(host.kind == HostKind.RUNTIME).tolist():
             pid, tid = self._place(row)
-            self.sheet.add(
+            self.added.add(
                 name=self.trace.names[int(host.name[row])], cat="cpu_op", pid=pid, tid=tid,
                 start=int(host.start[row]), end=int(host.end[row]), **{"External id": self.ids.external()},
             )  # fmt: skip
@@ -243,7 +241,7 @@ class _Drawing:
         pid, tid = self._place(row)
         host = self.trace.host
         plain = self.trace.names[int(host.name[row])]
-        self.sheet.add(
+        self.added.add(
             name=name, cat="cpu_op", pid=pid, tid=tid, start=int(host.start[row]), end=int(host.end[row]),
             **{"External id": external, "original name": plain if original else None},
         )  # fmt: skip
@@ -269,7 +267,7 @@ class _Drawing:
                     self._operator_of(row) if dialects.tab_collective(self.trace.names[int(host.name[row])]) else 0
                 )
             pid, tid = self._place(row)
-            self.sheet.add(
+            self.added.add(
                 name=self.trace.names[int(host.name[row])], cat="Runtime", pid=pid, tid=tid,
                 start=int(host.start[row]), end=int(host.end[row]), **{"correlation": number, "External id": external},
             )  # fmt: skip
@@ -304,7 +302,7 @@ class _Drawing:
             tid = self._lane_number(engine, place)
             row = first[keys[at]]
             dtype = int(device.dtype[row])
-            self.sheet.add(
+            self.added.add(
                 name=trace.names[name], cat="gpu_memcpy" if kind == DeviceKind.COPY else "Kernel", pid=number, tid=tid,
                 start=begin, end=stop,
                 **{
@@ -317,14 +315,14 @@ class _Drawing:
             if ids[0] is not None and call not in arrows:
                 arrows.add(call)
                 pid, thread = self._place(call)
-                self.sheet.arrow(
+                self.added.arrow(
                     _LANES * 1000 + len(arrows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
                 )
         for number, engine in sorted(lanes_of):
             for place in range(lanes_of[number, engine].count):
                 tid = self._lane_number(engine, place)
                 label = f"{trace.engines[engine]} (all lanes)" + (f" {place + 1}" if place else "")
-                self.sheet.name_track(number, tid, label, order=-1000 + engine * 100 + place)
+                self.added.name_track(number, tid, label, order=-1000 + engine * 100 + place)
         return DeviceNodes(activations.call[table[keys, 0]], start, end)
 
     @staticmethod
