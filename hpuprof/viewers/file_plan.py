@@ -93,9 +93,14 @@ class Columns:
     end_args: dict[int, bytes]  # a begin row -> arguments of its end row
     held: dict[int, int]  # an arrow's end -> its start, where that stands later in the file and has the same stamp
 
+    def save(self, spool: str) -> None:
+        """Leave the columns to the second pass."""
+        with Path(spool).open("wb") as handle:
+            pickle.dump(tuple(vars(self).values()), handle, protocol=pickle.HIGHEST_PROTOCOL)
+
     @staticmethod
     def load(spool: str) -> Columns:
-        """Read the columns that `plan_file` wrote."""
+        """Read the columns that `save` wrote."""
         with Path(spool).open("rb") as handle:
             return Columns(*pickle.load(handle))  # noqa: S301  (written by this run, in a directory of its own)
 

@@ -6,9 +6,8 @@ A plan says for every row of the file, in order, what to do with it (`kind`), wh
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -42,6 +41,7 @@ from hpuprof.viewers.file_plan import (
     RANK_IN_NAME,
     SLICE,
     WAIT,
+    Columns,
     FilePlan,
     Names,
     Place,
@@ -65,6 +65,19 @@ def plan_file(job: PlanJob) -> FilePlan | FailedFile:
         return collector.finish(job, reader.log.header)
     except TraceFormatError as error:
         return FailedFile(path=job.name, message=error.message, hint=error.hint, offset=error.offset)
+
+
+@dataclass(eq=False)
+class _Rows:
+    """One entry per row of the file; see `Columns`. `slot`: -1 for none yet."""
+
+    kind: Bytes8
+    start: Ints
+    dur: Ints
+    track: Codes
+    cat: Ints
+    slot: Codes
+    number: Ints
 
 
 class _Collector:
@@ -174,56 +187,33 @@ class _Collector:
     # ----------------------------------------------------------------------------------------------------------- finishing
 
     def finish(self, job: PlanJob, header: dict[str, Any]) -> FilePlan:
-        base = base_ns(header)
-        kind, start = _join(self.kinds, np.int8), _join(self.starts, np.int64) + base
-        dur, track = _join(self.durs, np.int64), self._track_codes()
-        cat = _join(self.cat_parts, np.int32).astype(np.int64)
-        self.kinds, self.starts, self.durs, self.track_parts, self.cat_parts = [], [], [], [], []
-        self._drop_strays(kind, start)
-        self._pair_marks(kind, start, dur, track)
-        outside = 0
-        if job.window:
-            low, high = job.window
-            end = start + dur
-            # A row around all of it (the script's main frame) says nothing of the steps and would widen the timeline.
-            out = (start >= high) | (end < low) | ((end == low) & (dur > 0)) | ((start < low) & (end > high))
-            out &= kind != LEFT_OUT
-            outside = int(out.sum())
-            kind[out] = LEFT_OUT
-        slot, slots = self._arrange(kind, start, dur, track, cat)
-        number = np.zeros(len(kind), dtype=np.int64)
+        rows = self._take(base_ns(header))
+        self._drop_strays(rows)
+        self._pair_marks(rows)
+        outside = _leave_out_outside(rows, job.window) if job.window else 0
+        slots = self._arrange(rows)
         for at, code in self.asyncs:
-            number[at] = code + 1
-        copies, arrows = self._flows(kind, start, track, slot, number)
-        for at in np.flatnonzero((kind != LEFT_OUT) & (slot < 0)).tolist():
-            slot[at] = slots[int(track[at]), FRAME, 0]
-        drawn = kind != LEFT_OUT
+            rows.number[at] = code + 1
+        copies, arrows = self._flows(rows)
+        for at in np.flatnonzero((rows.kind != LEFT_OUT) & (rows.slot < 0)).tolist():
+            rows.slot[at] = slots[int(rows.track[at]), FRAME, 0]
+        drawn = rows.kind != LEFT_OUT
         if not drawn.any() and not job.window:
             raise TraceFormatError(
                 f"{job.path}: no row with a time stamp",
                 path=job.path,
                 hint="is this a Chrome trace of PyTorch's profiler?",
             )
-        places = _places(kind, start, dur, slot, slots, list(self._keys))
-        self.counts.update(
-            slices=int((kind == SLICE).sum()),
-            counters=int((kind == COUNTER).sum()),
-            asynchronous=int((kind == ASYNC).sum()),
-            instants=int(((kind == POINT) | (kind == LONE_END)).sum()),
-            flow_points=int((kind == FLOW).sum()),
-            moved=int(sum(p.slices for p in places if p.group or p.lane)),
-            outside_steps=outside,
-        )
-        with Path(job.spool).open("wb") as handle:
-            columns = (kind, slot, start, dur, number, copies, self.end_args, self.held)
-            pickle.dump(columns, handle, protocol=pickle.HIGHEST_PROTOCOL)
-        ends = start[drawn] + dur[drawn]
+        places = _places(rows, slots, self._keys)
+        self._count(rows.kind, places, outside)
+        columns = Columns(rows.kind, rows.slot, rows.start, rows.dur, rows.number, copies, self.end_args, self.held)
+        columns.save(job.spool)
         return FilePlan(
             path=job.path,
             name=job.name,
             spool=job.spool,
-            first_ns=int(start[drawn].min()) if drawn.any() else 0,
-            last_ns=int(ends.max()) if drawn.any() else 0,
+            first_ns=int(rows.start[drawn].min()) if drawn.any() else 0,
+            last_ns=int((rows.start[drawn] + rows.dur[drawn]).max()) if drawn.any() else 0,
             rows=self.rows - self.names.rows,
             places=places,
             names=self.names,
@@ -234,6 +224,32 @@ class _Collector:
             arrows=arrows,
             groups=len(self.async_keys),
             inside=identity_inside(header),
+        )
+
+    def _take(self, base: int) -> _Rows:
+        """Join what was collected, releasing the parts; stamps become absolute."""
+        kind = _join(self.kinds, np.int8)
+        rows = _Rows(
+            kind=kind,
+            start=_join(self.starts, np.int64) + base,
+            dur=_join(self.durs, np.int64),
+            track=self._track_codes(),
+            cat=_join(self.cat_parts, np.int32).astype(np.int64),
+            slot=np.full(len(kind), -1, dtype=np.int32),
+            number=np.zeros(len(kind), dtype=np.int64),
+        )
+        self.kinds, self.starts, self.durs, self.track_parts, self.cat_parts = [], [], [], [], []
+        return rows
+
+    def _count(self, kind: Bytes8, places: list[Place], outside: int) -> None:
+        self.counts.update(
+            slices=int((kind == SLICE).sum()),
+            counters=int((kind == COUNTER).sum()),
+            asynchronous=int((kind == ASYNC).sum()),
+            instants=int(((kind == POINT) | (kind == LONE_END)).sum()),
+            flow_points=int((kind == FLOW).sum()),
+            moved=sum(p.slices for p in places if p.group or p.lane),
+            outside_steps=outside,
         )
 
     def _track_codes(self) -> Codes:
@@ -254,14 +270,15 @@ class _Collector:
         codes: Codes = first_equal(self._keys)[_join(self.track_parts, np.int32)]
         return codes
 
-    def _drop_strays(self, kind: Bytes8, start: Ints) -> None:
+    def _drop_strays(self, rows: _Rows) -> None:
         """Leave out rows that lie a day away from the others; they would squeeze everything else to a point."""
-        drawn = np.flatnonzero(kind != LEFT_OUT)
-        far = drawn[strays(start[drawn])[0]]
-        kind[far] = LEFT_OUT
+        drawn = np.flatnonzero(rows.kind != LEFT_OUT)
+        far = drawn[strays(rows.start[drawn])[0]]
+        rows.kind[far] = LEFT_OUT
         self.note("HP112", len(far), "rows more than a day away from the others were left out")
 
-    def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: Codes) -> None:
+    def _pair_marks(self, rows: _Rows) -> None:
+        kind, start, dur, track = rows.kind, rows.start, rows.dur, rows.track
         marks = [
             (int(track[row]), int(start[row]), begins, name, row)
             for row, begins, name in self.marks
@@ -295,42 +312,40 @@ class _Collector:
         lane = np.array([self.engines[key] is not None for key in self._keys] or [False], dtype=np.int64)
         return table[cat, lane[track]]
 
-    def _arrange(self, kind: Bytes8, start: Ints, dur: Ints, track: Codes, cat: Ints) -> tuple[Codes, Interner]:
-        """Give every slice its slot; -1 for rows that are none."""
-        slot = np.full(len(kind), -1, dtype=np.int32)
+    def _arrange(self, rows: _Rows) -> Interner:
+        """Give every slice its slot, and return the slots."""
+        start, track = rows.start, rows.track
         slots = Interner()
-        rows = np.flatnonzero(kind == SLICE)
-        group = self._groups(track[rows], cat[rows])
-        self._device_tracks = set(np.unique(track[rows][group == DEVICE]).tolist())
-        end = start[rows] + dur[rows]
-        order = np.lexsort((rows, -end, start[rows], track[rows]))
-        rows, group, end = rows[order], group[order], end[order]
-        on = track[rows]
+        slices = np.flatnonzero(rows.kind == SLICE)
+        group = self._groups(track[slices], rows.cat[slices])
+        self._device_tracks = set(np.unique(track[slices][group == DEVICE]).tolist())
+        end = start[slices] + rows.dur[slices]
+        order = np.lexsort((slices, -end, start[slices], track[slices]))
+        slices, group, end = slices[order], group[order], end[order]
+        on = track[slices]
         bounds = np.flatnonzero(np.diff(on)) + 1
-        for first, last in zip([0, *bounds.tolist()], [*bounds.tolist(), len(rows)], strict=True):
+        for first, last in zip([0, *bounds.tolist()], [*bounds.tolist(), len(slices)], strict=True):
             if first == last:
                 continue
             code = int(on[first])
-            places = arrange(start[rows[first:last]], end[first:last], group[first:last], apart=DEVICE)
-            slot[rows[first:last]] = [slots[code, g, lane] for g, lane in places]
-        self._sorted = flows.Sorted(rows, on, end)
-        return slot, slots
+            places = arrange(start[slices[first:last]], end[first:last], group[first:last], apart=DEVICE)
+            rows.slot[slices[first:last]] = [slots[code, g, lane] for g, lane in places]
+        self._sorted = flows.Sorted(slices, on, end)
+        return slots
 
-    def _flows(
-        self, kind: Bytes8, start: Ints, track: Codes, slot: Codes, number: Ints
-    ) -> tuple[dict[int, list[int]], int]:
+    def _flows(self, rows: _Rows) -> tuple[dict[int, list[int]], int]:
         """Bind flow points to slices, number the arrows, and leave out points that no viewer can draw."""
-        points = [p for p in self.flow if kind[p[0]] != LEFT_OUT]
+        points = [p for p in self.flow if rows.kind[p[0]] != LEFT_OUT]
         if not points:
             return {}, 0
         at, key, phase, bound = (np.array(column) for column in zip(*points, strict=True))
-        fits = flows.bind(at, bound, start, track, slot, self._sorted)
+        fits = flows.bind(at, bound, rows.start, rows.track, rows.slot, self._sorted)
         kept = np.flatnonzero(fits)
-        arrows = flows.pair(key[kept].astype(np.int32), start[at[kept]], phase[kept].astype(np.int8))
-        number[at[kept]] = arrows.ids
+        arrows = flows.pair(key[kept].astype(np.int32), rows.start[at[kept]], phase[kept].astype(np.int8))
+        rows.number[at[kept]] = arrows.ids
         self.held = {int(at[kept[end]]): int(at[kept[begin]]) for end, begin in arrows.early}
-        lost = at[number[at] == 0]
-        kind[lost] = LEFT_OUT
+        lost = at[rows.number[at] == 0]
+        rows.kind[lost] = LEFT_OUT
         self.counts["flow_points_outside_slices"] = int((~fits).sum())
         self.counts["flow_points_without_partner"] = int((arrows.ids == 0).sum())
         copies: dict[int, list[int]] = {}
@@ -350,14 +365,23 @@ def _group(category: Any, *, lane: bool) -> int:
     return WAIT if rule.id == "sync-marker" else FRAME
 
 
-def _places(
-    kind: Bytes8, start: Ints, dur: Ints, slot: Codes, slots: Interner, keys: list[tuple[str, str]]
-) -> list[Place]:
-    count = len(slots)
+def _leave_out_outside(rows: _Rows, window: tuple[int, int]) -> int:
+    """Leave out rows outside the window, and return how many."""
+    low, high = window
+    start, dur, end = rows.start, rows.dur, rows.start + rows.dur
+    # A row around all of it (the script's main frame) says nothing of the steps and would widen the timeline.
+    out = (start >= high) | (end < low) | ((end == low) & (dur > 0)) | ((start < low) & (end > high))
+    out &= rows.kind != LEFT_OUT
+    rows.kind[out] = LEFT_OUT
+    return int(out.sum())
+
+
+def _places(rows: _Rows, slots: Interner, keys: list[tuple[str, str]]) -> list[Place]:
+    kind, start, slot, count = rows.kind, rows.start, rows.slot, len(slots)
     drawn = np.flatnonzero((kind != LEFT_OUT) & (slot >= 0))
     first, last = np.full(count, 2**62, dtype=np.int64), np.full(count, -(2**62), dtype=np.int64)
     np.minimum.at(first, slot[drawn], start[drawn])
-    np.maximum.at(last, slot[drawn], start[drawn] + dur[drawn])
+    np.maximum.at(last, slot[drawn], start[drawn] + rows.dur[drawn])
     slices = np.bincount(slot[drawn[kind[drawn] == SLICE]], minlength=count)
     threaded = np.bincount(slot[drawn[kind[drawn] != COUNTER]], minlength=count)
     return [
