@@ -318,14 +318,14 @@ def _segments(timeline: _Timeline, workers: Workers, *, packed: bool) -> Iterato
 
 def _write_jobs(timeline: _Timeline, layout: Layout, *, packed: bool) -> list[WriteJob]:
     jobs = []
-    arrows = groups = 0
+    flows = asyncs = 0
     for member in timeline.members:
         plan = member.plan
         slots = layout.add(member.rank, plan)
         target = f"{plan.spool}.out"
-        jobs.append(WriteJob(plan, slots, member.clock, timeline.origin_ns, arrows, groups, target, packed))
-        arrows += plan.arrows
-        groups += plan.groups
+        jobs.append(WriteJob(plan, slots, member.clock, timeline.origin_ns, flows, asyncs, target, packed))
+        flows += plan.flows
+        asyncs += plan.asyncs
     return jobs
 
 
@@ -344,7 +344,7 @@ def _merged(
         span_ns=timeline.last_ns - timeline.origin_ns,
         ranks=timeline.ranks(),
         slices=_total(plans, "slices"),
-        arrows=sum(plan.arrows for plan in plans),
+        arrows=sum(plan.flows for plan in plans),
         counters=_total(plans, "counters"),
         asynchronous=_total(plans, "asynchronous"),
         instants=_total(plans, "instants"),

@@ -35,9 +35,9 @@ from hpuprof.viewers.file_plan import (
     DEVICE,
     FLOW,
     FRAME,
+    INSTANT,
     LEFT_OUT,
     LONE_END,
-    POINT,
     RANK_IN_NAME,
     SLICE,
     WAIT,
@@ -91,7 +91,7 @@ class _Collector:
         self.flow_keys, self.async_keys = Interner(), Interner()
         self.flow: list[tuple[int, int, int, bool]] = []  # row, key, phase, bound to the enclosing slice
         self.asyncs: list[tuple[int, int]] = []
-        self.marks: list[tuple[int, bool, str]] = []  # row, begins, name
+        self.begin_end: list[tuple[int, bool, str]] = []  # row, begins, name
         self.end_args: dict[int, bytes] = {}
         self.held: dict[int, int] = {}
         self.names = Names()
@@ -145,10 +145,10 @@ class _Collector:
             self._metadata(row)
             return LEFT_OUT
         if not timed:
-            return POINT
+            return INSTANT
         if phase in ("B", "E"):
             name = row.name if isinstance(row.name, str) else ""
-            self.marks.append((at, phase == "B", dialects.call_name(name)))
+            self.begin_end.append((at, phase == "B", dialects.call_name(name)))
             if phase == "E" and row.args is not UNSET and bytes(row.args).strip(b"{} \t\r\n"):
                 self.end_args[at] = bytes(row.args)
             return SLICE
@@ -161,7 +161,7 @@ class _Collector:
             key = self.async_keys.codes([(row.cat, str(row.scope), str(row.id), str(row.id2), str(row.pid))])[0]
             self.asyncs.append((at, int(key)))
             return ASYNC
-        return COUNTER if phase == "C" else POINT
+        return COUNTER if phase == "C" else INSTANT
 
     def _metadata(self, row: WholeEvent) -> None:
         self.names.rows += 1
@@ -189,12 +189,12 @@ class _Collector:
     def finish(self, job: PlanJob, header: dict[str, Any]) -> FilePlan:
         rows = self._take(base_ns(header))
         self._drop_strays(rows)
-        self._pair_marks(rows)
+        self._pair_begin_end(rows)
         outside = _leave_out_outside(rows, job.window) if job.window else 0
         slots = self._arrange(rows)
         for at, code in self.asyncs:
             rows.number[at] = code + 1
-        copies, arrows = self._flows(rows)
+        copies, flow_count = self._flows(rows)
         for at in np.flatnonzero((rows.kind != LEFT_OUT) & (rows.slot < 0)).tolist():
             rows.slot[at] = slots[int(rows.track[at]), FRAME, 0]
         drawn = rows.kind != LEFT_OUT
@@ -221,8 +221,8 @@ class _Collector:
             device_tracks=frozenset(self._keys[t] for t in self._device_tracks),
             notes=_merged(self.notes),
             counts=dict(self.counts),
-            arrows=arrows,
-            groups=len(self.async_keys),
+            flows=flow_count,
+            asyncs=len(self.async_keys),
             inside=identity_inside(header),
         )
 
@@ -246,7 +246,7 @@ class _Collector:
             slices=int((kind == SLICE).sum()),
             counters=int((kind == COUNTER).sum()),
             asynchronous=int((kind == ASYNC).sum()),
-            instants=int(((kind == POINT) | (kind == LONE_END)).sum()),
+            instants=int(((kind == INSTANT) | (kind == LONE_END)).sum()),
             flow_points=int((kind == FLOW).sum()),
             moved=sum(p.slices for p in places if p.group or p.lane),
             outside_steps=outside,
@@ -277,29 +277,29 @@ class _Collector:
         rows.kind[far] = LEFT_OUT
         self.note("HP112", len(far), "rows more than a day away from the others were left out")
 
-    def _pair_marks(self, rows: _Rows) -> None:
+    def _pair_begin_end(self, rows: _Rows) -> None:
         kind, start, dur, track = rows.kind, rows.start, rows.dur, rows.track
-        marks = [
+        events = [
             (int(track[row]), int(start[row]), begins, name, row)
-            for row, begins, name in self.marks
+            for row, begins, name in self.begin_end
             if kind[row] != LEFT_OUT
         ]
-        if not marks:
+        if not events:
             return
         drawn = kind != LEFT_OUT
         last = int((start[drawn] + dur[drawn]).max())
-        paired = pair(marks, nameless="")
+        paired = pair(events, nameless="")
         args, self.end_args = self.end_args, {}
         for begin, end in paired.slices:
-            row, end_row = marks[begin][-1], marks[end][-1]
+            row, end_row = events[begin][-1], events[end][-1]
             dur[row] = start[end_row] - start[row]
             kind[end_row] = LEFT_OUT
             if end_row in args:
                 self.end_args[row] = args[end_row]
         for begin, end in paired.cut:
-            row = marks[begin][-1]
-            dur[row] = (last if end == END_OF_TRACK else marks[end][1]) - start[row]
-        kind[[marks[i][-1] for i in paired.lone]] = LONE_END
+            row = events[begin][-1]
+            dur[row] = (last if end == END_OF_TRACK else events[end][1]) - start[row]
+        kind[[events[i][-1] for i in paired.lone]] = LONE_END
         self.counts["ends_joined"] = len(paired.slices)
         self.note("HP111", len(paired.cut), "begin rows without an end are drawn to the end of what encloses them")
         self.note("HP111", len(paired.lone), "end rows without a begin are drawn as instants")
@@ -334,24 +334,24 @@ class _Collector:
         return slots
 
     def _flows(self, rows: _Rows) -> tuple[dict[int, list[int]], int]:
-        """Bind flow points to slices, number the arrows, and leave out points that no viewer can draw."""
+        """Bind flow events to slices, number the flows, and leave out flow events that no viewer can draw."""
         points = [p for p in self.flow if rows.kind[p[0]] != LEFT_OUT]
         if not points:
             return {}, 0
         at, key, phase, bound = (np.array(column) for column in zip(*points, strict=True))
         fits = flows.bind(at, bound, rows.start, rows.track, rows.slot, self._sorted)
         kept = np.flatnonzero(fits)
-        arrows = flows.pair(key[kept].astype(np.int32), rows.start[at[kept]], phase[kept].astype(np.int8))
-        rows.number[at[kept]] = arrows.ids
-        self.held = {int(at[kept[end]]): int(at[kept[begin]]) for end, begin in arrows.early}
+        paired = flows.pair(key[kept].astype(np.int32), rows.start[at[kept]], phase[kept].astype(np.int8))
+        rows.number[at[kept]] = paired.ids
+        self.held = {int(at[kept[end]]): int(at[kept[begin]]) for end, begin in paired.early}
         lost = at[rows.number[at] == 0]
         rows.kind[lost] = LEFT_OUT
         self.counts["flow_points_outside_slices"] = int((~fits).sum())
-        self.counts["flow_points_without_partner"] = int((arrows.ids == 0).sum())
+        self.counts["flow_points_without_partner"] = int((paired.ids == 0).sum())
         copies: dict[int, list[int]] = {}
-        for i, arrow in arrows.copies:
-            copies.setdefault(int(at[kept[i]]), []).append(arrow)
-        return copies, arrows.count
+        for i, number in paired.copies:
+            copies.setdefault(int(at[kept[i]]), []).append(number)
+        return copies, paired.count
 
 
 def _group(category: Any, *, lane: bool) -> int:

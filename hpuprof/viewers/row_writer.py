@@ -15,7 +15,7 @@ from hpuprof.ingest.row_reader import RowReader
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
 from hpuprof.viewers.colours import known
-from hpuprof.viewers.file_plan import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
+from hpuprof.viewers.file_plan import ASYNC, COUNTER, FLOW, INSTANT, LEFT_OUT, LONE_END, SLICE, Columns, FilePlan
 from hpuprof.viewers.output import Segment, write_segment
 
 UNSET = msgspec.UNSET
@@ -32,7 +32,7 @@ _LEGACY_ASYNC = {"S": "b", "T": "n", "p": "n", "F": "e"}
 class WriteJob:
     """One planned file to write, to the segment `target`.
 
-    `slots`: (pid, tid) of each slot; `origin_ns`: what the common axis counts from; `arrows`, `groups`: numbers that other
+    `slots`: (pid, tid) of each slot; `origin_ns`: what the common axis counts from; `flows`, `asyncs`: numbers that other
     files have used up.
     """
 
@@ -40,8 +40,8 @@ class WriteJob:
     slots: list[tuple[int, int]]
     clock: ClockOffset
     origin_ns: int
-    arrows: int
-    groups: int
+    flows: int
+    asyncs: int
     target: str
     packed: bool
 
@@ -75,9 +75,9 @@ class _RowWriter:
         self.start = job.clock.common(self.columns.start)
         self.dur = job.clock.common(self.columns.start + self.columns.dur) - self.start
         self.start -= job.origin_ns
-        self.arrows, self.groups = job.arrows, job.groups
+        self.flows, self.asyncs = job.flows, job.asyncs
         self.pids, self.tids = [p for p, _ in job.slots], [t for _, t in job.slots]
-        # Ends of arrows by the row of their start: viewers drop an arrow whose end they meet before its start.
+        # Ends of flows by the row of their start: viewers drop a flow whose end they meet before its start.
         self.held: dict[int, list[WholeEvent]] = {}
 
     def rows(self, rows: list[WholeEvent], piece: slice) -> list[WholeEvent | dict[str, Any]]:
@@ -114,13 +114,13 @@ class _RowWriter:
         return out
 
     def _flow(self, row: WholeEvent, at: int) -> list[WholeEvent | dict[str, Any]]:
-        """Number an arrow's end anew; return it behind its copies, or nothing where it must wait for the arrow's start."""
+        """Number a flow event anew; return it behind its copies, or those alone where it must wait for its flow's start."""
         columns = self.columns
-        row.id, row.id2 = int(columns.number[at]) + self.arrows, UNSET
+        row.id, row.id2 = int(columns.number[at]) + self.flows, UNSET
         if row.ph == "f":
             row.bp = "e"
         out: list[WholeEvent | dict[str, Any]] = [
-            {**_members(row), "id": copy + self.arrows} for copy in columns.copies.get(at, ())
+            {**_members(row), "id": copy + self.flows} for copy in columns.copies.get(at, ())
         ]
         if at in columns.held:
             self.held.setdefault(columns.held[at], []).append(row)
@@ -130,14 +130,14 @@ class _RowWriter:
 
     def _other(self, row: WholeEvent, at: int, kind: int) -> None:
         if kind == ASYNC:
-            row.id, row.id2 = f"0x{int(self.columns.number[at]) + self.groups:x}", UNSET
+            row.id, row.id2 = f"0x{int(self.columns.number[at]) + self.asyncs:x}", UNSET
             row.ph = _LEGACY_ASYNC.get(row.ph, row.ph)
             row.cat = "async" if row.cat is UNSET else row.cat
         elif kind == COUNTER:
             _counter(row)
         elif kind == LONE_END:
             row.ph, row.s = "i", "t"
-        elif kind == POINT and row.s is not UNSET and row.s not in ("p", "t"):
+        elif kind == INSTANT and row.s is not UNSET and row.s not in ("p", "t"):
             # Of its own process: a merged timeline has many. What is no scope at all, chrome://tracing would leave out.
             row.s = "p" if row.s == "g" else "t"
 

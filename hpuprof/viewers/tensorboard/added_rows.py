@@ -38,7 +38,7 @@ class Tab:
 
     direct: bool
     shift_ns: int  # what is taken off every stamp of the file
-    steps_drawn: bool  # its own step rows are not the steps
+    steps_added: bool  # its own step rows are not the steps
     devices: int  # how many devices the tab must know
     amended: Amended
     rows: list[bytes]
@@ -49,7 +49,7 @@ class Tab:
 
 def plan(trace: Trace) -> Tab:
     """Work out what a trace lacks for the tab."""
-    return _Drawing(trace).tab()
+    return _Additions(trace).tab()
 
 
 def _process(pid: str) -> int:
@@ -77,8 +77,8 @@ class _Lanes:
         return place
 
 
-class _Drawing:
-    """One trace and the rows that are drawn for it."""
+class _Additions:
+    """One trace and the rows that are added for it."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -97,8 +97,8 @@ class _Drawing:
             track_number(trace.tracks[t].pid) in range(64) for t in np.unique(trace.device.track).tolist()
         )
         steps = find_steps(trace, self.roles, compile_intervals(trace))
-        steps_drawn = steps.source != "profiler_step"
-        if steps_drawn:
+        steps_added = steps.source != "profiler_step"
+        if steps_added:
             self._steps(steps)
         activations = find_activations(self.links)
         launched = activations.launched()
@@ -116,7 +116,7 @@ class _Drawing:
         return Tab(
             direct,
             self.added.shift_ns,
-            steps_drawn,
+            steps_added,
             max(used, default=-1) + 1,
             self.ids.amended,
             self.added.rows,
@@ -150,7 +150,7 @@ class _Drawing:
             )  # fmt: skip
 
     def _memory(self) -> None:
-        """Draw the samples of our recorder as allocator rows: of counters the tab makes no memory curve."""
+        """Add the samples of our recorder as allocator rows: of counters the tab makes no memory curve."""
         memory, trace = self.trace.memory, self.trace
         if METADATA_KEY not in trace.header or not len(memory.time) or memory.delta.any():
             return
@@ -186,7 +186,7 @@ class _Drawing:
             self.added.rows.append(msgspec.json.encode({**row, "args": facts}))
 
     def _calls_as_operators(self) -> None:
-        """Draw calls as operators where a trace has none: the tab shows nothing else of a host."""
+        """Add calls as operators where a trace has none: the tab shows nothing else of a host."""
         host = self.trace.host
         for row in np.flatnonzero(host.kind == HostKind.RUNTIME).tolist():
             pid, tid = self._place(row)
@@ -216,7 +216,7 @@ class _Drawing:
         """Return the external id of the operator that a call belongs to.
 
         That is the innermost operator around the call; for a call of a launch thread the one around the graph that was built
-        last before it; where there is none, an operator row is drawn in the call's own place.
+        last before it; where there is none, an operator row is added in the call's own place.
         """
         host = self.trace.host
         if call in self.collectives:
@@ -224,7 +224,7 @@ class _Drawing:
         if host.activity[call] == Activity.COLLECTIVE:
             known = dialects.tab_collective(self.trace.names[int(host.name[call])])
             if known:
-                self.collectives[call] = self._draw_operator(call, known, original=True)
+                self.collectives[call] = self._add_operator(call, known, original=True)
                 return self.collectives[call]
         builder = self._builder(call)
         for row in (call, builder):
@@ -233,10 +233,10 @@ class _Drawing:
                 return operator
         stands = call if builder is None else builder
         if stands not in self.operators:
-            self.operators[stands] = self._draw_operator(stands, self.trace.names[int(host.name[stands])])
+            self.operators[stands] = self._add_operator(stands, self.trace.names[int(host.name[stands])])
         return self.operators[stands]
 
-    def _draw_operator(self, row: int, name: str, *, original: bool = False) -> int:
+    def _add_operator(self, row: int, name: str, *, original: bool = False) -> int:
         external = self.ids.external()
         pid, tid = self._place(row)
         host = self.trace.host
@@ -256,7 +256,7 @@ class _Drawing:
         return int(self.builds[at]) if at >= 0 else None
 
     def _call_rows(self, correlation: dict[int, tuple[int, int]]) -> None:
-        """Draw each call once: those that made device work with their identifiers, the others with a number of their own."""
+        """Add each call once: those that made device work with their identifiers, the others with a number of their own."""
         host = self.trace.host
         calls = (host.kind == HostKind.RUNTIME) & ~np.isin(host.activity, _NO_CALL)
         drawn = set(outermost(self.trace, np.flatnonzero(calls)).tolist()) | set(correlation)
@@ -273,7 +273,7 @@ class _Drawing:
             )  # fmt: skip
 
     def _kernel_rows(self, activations: Activations, correlation: dict[int, tuple[int, int]]) -> DeviceNodes:
-        """Draw each kernel once: overlapping rows of one name and engine in one activation are one kernel."""
+        """Add each kernel once: overlapping rows of one name and engine in one activation are one kernel."""
         trace, device = self.trace, self.trace.device
         rows = np.flatnonzero(activations.of_row >= 0)
         if not len(rows):
@@ -292,7 +292,7 @@ class _Drawing:
         first[key[::-1]] = rows[::-1]
         keys, start, end, lanes = clusters(key, device.start[rows], device.end[rows])
         lanes_of: dict[tuple[int, int], _Lanes] = {}
-        arrows: set[int] = set()
+        flows: set[int] = set()
         for at in np.lexsort((keys, start)).tolist():
             activation, number, engine, name, kind = table[keys[at]].tolist()
             begin, stop = int(start[at]), int(end[at])
@@ -312,11 +312,11 @@ class _Drawing:
                     "bytes": int(device.bytes[row]) if device.bytes[row] >= 0 else None,
                 },
             )  # fmt: skip
-            if ids[0] is not None and call not in arrows:
-                arrows.add(call)
+            if ids[0] is not None and call not in flows:
+                flows.add(call)
                 pid, thread = self._place(call)
-                self.added.arrow(
-                    _LANES * 1000 + len(arrows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
+                self.added.flow(
+                    _LANES * 1000 + len(flows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
                 )
         for number, engine in sorted(lanes_of):
             for place in range(lanes_of[number, engine].count):

@@ -148,7 +148,7 @@ class Rewriter:
         cat, name = word, title
         if title.startswith(_STEP):
             numbered = title[len(_STEP) :].isdecimal()
-            cat = "plain_step" if self.tab.steps_drawn or not numbered else "cpu_op"
+            cat = "plain_step" if self.tab.steps_added or not numbered else "cpu_op"
         elif word.lower() != "user_annotation":
             cat = "cpu_op"
         elif dialects.is_collective_annotation(title):

@@ -80,8 +80,8 @@ class AddedRows:
             row = {"ph": "M", "name": what, "pid": pid, "tid": tid}
             self.rows.append(msgspec.json.encode({**row, "args": {**args, "hpuprof": {"drawn": True}}}))
 
-    def arrow(self, number: int, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
-        """Draw an arrow from (process, thread, time) to another."""
+    def flow(self, number: int, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
+        """Add a flow from (process, thread, time) to another."""
         for phase, (pid, tid, when) in (("s", start), ("f", end)):
             row = {"ph": phase, "id": number, "cat": DRAWN, "name": "launch", "pid": pid, "tid": tid}
             row["ts"] = self.stamp(when)
