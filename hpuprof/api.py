@@ -171,6 +171,7 @@ def merge(
     """
     from hpuprof.viewers.merging import MergeOptions, given_offsets, merge_files
     from hpuprof.viewers.step_window import Selection, parse_steps
+    from hpuprof.viewers.workers import Workers
 
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
@@ -191,14 +192,12 @@ def merge(
             steps=chosen,
             clock="offsets" if offsets and mode == "raw" else mode,
             offsets=offsets,
+            rank_from=run.rank_from,
+            strict=options.strict,
         ),
-        rank_from=run.rank_from,
+        Workers(jobs_for(run, options), executor, progress),
         skipped=run.skipped,
         force=force,
-        strict=options.strict,
-        jobs=jobs_for(run, options),
-        executor=executor,
-        progress=progress,
     )
 
 
@@ -257,6 +256,7 @@ def convert(
     OutputError when a file exists (without `force`) or cannot be written, InputError when no file could be converted.
     """
     from hpuprof.viewers.tensorboard.conversion import TARGETS, convert_run, refuse_among
+    from hpuprof.viewers.workers import Workers
 
     if target not in TARGETS:
         raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")
@@ -268,11 +268,9 @@ def convert(
         run.files,
         run.identities,
         Path(directory),
+        Workers(jobs_for(run, options), executor, progress),
         force=force,
         compress=compress,
-        jobs=jobs_for(run, options),
-        executor=executor,
-        progress=progress,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -28,6 +29,12 @@ class Interner(dict[Any, int]):
             return np.array([self[k] for k in keys], dtype=np.int32)
         except TypeError:
             return np.array([self[_hashable(k)] for k in keys], dtype=np.int32)
+
+
+def first_equal(keys: Iterable[Hashable]) -> Codes:
+    """Return for each key the position of the first one that equals it."""
+    first: dict[Hashable, int] = {}
+    return np.array([first.setdefault(key, i) for i, key in enumerate(keys)], dtype=np.int32)
 
 
 def _hashable(key: Any) -> Any:

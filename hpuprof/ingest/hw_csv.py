@@ -19,7 +19,7 @@ from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.dialect_engines import ENGINES
 from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
-from hpuprof.ingest.source import ByteSource
+from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.ingest.wire import Args, ExactEvent, WholeEvent
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import Trace
@@ -34,6 +34,11 @@ def looks_like_hw_csv(head: bytes) -> bool:
     """Tell whether the first line names the columns of the hardware profiler's CSV."""
     line = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").strip()
     return all(column in line.replace('"', "").split(",") for column in REQUIRED)
+
+
+def is_hw_csv(path: str | Path) -> bool:
+    """Tell whether a file is the hardware profiler's CSV. Raises OSError when it cannot be opened."""
+    return looks_like_hw_csv(read_head(path, 4096))
 
 
 def read_hw_csv(path: str | Path) -> Trace:

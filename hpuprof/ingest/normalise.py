@@ -14,7 +14,7 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
 from hpuprof.ingest.callers import with_callers
 from hpuprof.ingest.classify import Collected, classify
-from hpuprof.ingest.columns import Columns, Interner, small, whole
+from hpuprof.ingest.columns import Columns, Interner, first_equal, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.dialect_activities import call_name
@@ -345,11 +345,8 @@ class Normaliser:
 
     def _merge_tracks(self) -> None:
         """Give tracks that read the same one code: some rows write their process or thread as number, others as text."""
-        first: dict[tuple[str, str], int] = {}
-        same = np.array(
-            [first.setdefault((str(pid), str(tid)), code) for (pid, tid), code in self.tracks.items()], dtype=np.int32
-        )
-        if len(first) == len(same):
+        same = first_equal((str(pid), str(tid)) for pid, tid in self.tracks)
+        if (same == np.arange(len(same))).all():
             return
         for columns in (self.host, self.lane):
             columns.parts["track"] = [same[part] for part in columns.parts["track"]]
@@ -398,18 +395,20 @@ class Normaliser:
         if not self.open_close:
             return
         paired = pair(self.open_close, self.names[""])
-        if paired.lost_begins:
-            self.trouble("HP111", paired.lost_begins, "begin rows without an end")
-        if paired.lost_ends:
-            self.trouble("HP111", paired.lost_ends, "end rows without a begin")
+        if paired.cut:
+            self.trouble("HP111", len(paired.cut), "begin rows without an end")
+        if paired.lone:
+            self.trouble("HP111", len(paired.lone), "end rows without a begin")
         self._add_pairs(paired.slices)
         self.open_close.clear()
 
-    def _add_pairs(self, done: list[tuple[int, int, int, int, int]]) -> None:
+    def _add_pairs(self, done: list[tuple[int, int]]) -> None:
         if not done:
             return
-        columns = np.array(done, dtype=np.int64)
-        track, start, dur, name, cat = (columns[:, i] for i in range(5))
+        columns = np.array(self.open_close, dtype=np.int64)
+        begins, ends = np.array(done).T
+        track, start, _, name, cat = columns[begins].T
+        dur = columns[ends, 1] - start
         target = np.frombuffer(self.targets, dtype=np.int8)[cat]
         self._count_categories(cat)
         for t, c in zip(track[target == _UNKNOWN].tolist(), cat[target == _UNKNOWN].tolist(), strict=True):
@@ -456,19 +455,13 @@ class Normaliser:
         return host, device, samples, origin
 
     def _drop_strays(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows]:
-        everything = [rows.start for rows in (host, device) if len(rows)]
-        if not everything:
+        stray = strays(host.start, device.start)
+        count = sum(int(mask.sum()) for mask in stray)
+        if not count:
             return host, device
-        low, high = min(int(s[0]) for s in everything), max(int(s[-1]) for s in everything)
-        if high - low <= MAX_SPAN_NS:
-            return host, device
-        # The lower median is a row; the mean of two clusters would be none and lie a day from both.
-        stamps = np.sort(np.concatenate(everything))
-        middle = int(stamps[(len(stamps) - 1) // 2])
-        near = [np.abs(rows.start - middle) <= MAX_SPAN_NS for rows in (host, device)]
-        self.trouble("HP112", sum(int((~mask).sum()) for mask in near), "rows more than a day away from the others")
-        return HostRows(**{k: v[near[0]] for k, v in vars(host).items()}), DeviceRows(
-            **{k: v[near[1]] for k, v in vars(device).items()}
+        self.trouble("HP112", count, "rows more than a day away from the others")
+        return HostRows(**{k: v[~stray[0]] for k, v in vars(host).items()}), DeviceRows(
+            **{k: v[~stray[1]] for k, v in vars(device).items()}
         )
 
 
@@ -495,6 +488,17 @@ def _external(args: list[Args]) -> Ints:
     if (values < 0).all():
         return int_column([a.external_id_old for a in args])
     return values
+
+
+def strays(*columns: Ints) -> list[Mask]:
+    """Tell of columns of stamps (ns) which lie more than a day away from the others, all columns taken together."""
+    filled = [column for column in columns if len(column)]
+    if not filled or max(int(c.max()) for c in filled) - min(int(c.min()) for c in filled) <= MAX_SPAN_NS:
+        return [np.zeros(len(column), dtype=bool) for column in columns]
+    # The lower median is a row; the mean of two clusters would be none and lie a day from both.
+    stamps = np.sort(np.concatenate(filled))
+    middle = int(stamps[(len(stamps) - 1) // 2])
+    return [np.abs(column - middle) > MAX_SPAN_NS for column in columns]
 
 
 def base_ns(header: dict[str, object]) -> int:

@@ -3,53 +3,58 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Mark: TypeAlias = tuple[int, int, bool, int, int]
-"""Track, time in ns, whether it begins, name code, category code."""
+Mark: TypeAlias = tuple[int, int, bool, Hashable, int]
+"""Track, time in ns, whether it begins, name, and a number that the caller wants back."""
+
+END_OF_TRACK = -1
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Slices as (track, start, duration, name, category), and how many begin and end rows were left over."""
+    """Positions of begin and end rows among those that were given.
 
-    slices: list[tuple[int, int, int, int, int]]
-    lost_begins: int
-    lost_ends: int
-
-
-def pair(marks: list[Mark], nameless: int) -> Paired:
-    """Turn B and E rows into slices: an E closes the innermost open B of its name on its track, one without a name any.
-
-    What was opened inside and not closed before is counted as lost, as no slice outlives the one around it. Rows of
-    equal time count in the order of the file.
+    `slices`: a begin and its end; `cut`: a begin without an end, and the end of the slice around it, or `END_OF_TRACK`;
+    `lone`: ends without a begin.
     """
-    order = sorted(range(len(marks)), key=lambda i: (marks[i][0], marks[i][1], i))
-    stack: list[tuple[int, int, int]] = []
-    places: dict[int, list[int]] = defaultdict(list)  # where in the stack each name lies
-    current, lost_begin, lost_end = -1, 0, 0
-    done: list[tuple[int, int, int, int, int]] = []
-    for i in order:
-        track, ts, is_begin, name, cat = marks[i]
+
+    slices: list[tuple[int, int]] = field(default_factory=list)
+    cut: list[tuple[int, int]] = field(default_factory=list)
+    lone: list[int] = field(default_factory=list)
+
+
+def pair(marks: Sequence[Mark], nameless: Hashable) -> Paired:
+    """Pair B and E rows: an E closes the innermost open B of its name on its track, one without a name any.
+
+    What was opened inside and not closed before is cut, as no slice outlives the one around it. Rows of equal time count in
+    the order of the file.
+    """
+    paired = Paired()
+    opened: list[int] = []
+    places: dict[Hashable, list[int]] = defaultdict(list)  # where among the open ones each name lies
+    current = -1
+    for i in sorted(range(len(marks)), key=lambda i: (marks[i][0], marks[i][1], i)):
+        track, _, begins, name, _ = marks[i]
         if track != current:
-            lost_begin += len(stack)
-            stack, current = [], track
+            paired.cut.extend((begin, END_OF_TRACK) for begin in opened)
+            opened, current = [], track
             places.clear()
-        if is_begin:
-            places[name].append(len(stack))
-            stack.append((name, ts, cat))
+        if begins:
+            places[name].append(len(opened))
+            opened.append(i)
             continue
-        fitting = range(len(stack)) if name == nameless else places[name]
+        fitting = range(len(opened)) if name == nameless else places[name]
         if not fitting:
-            lost_end += 1
+            paired.lone.append(i)
             continue
         depth = fitting[-1]
-        lost_begin += len(stack) - depth - 1
-        begin_name, begin, begin_cat = stack[depth]
-        for closed, _, _ in stack[depth:]:
-            places[closed].pop()
-        del stack[depth:]
-        done.append((track, begin, ts - begin, begin_name, begin_cat))
-    lost_begin += len(stack)
-    return Paired(done, lost_begin, lost_end)
+        for begin in opened[depth:]:
+            places[marks[begin][3]].pop()
+        paired.slices.append((opened[depth], i))
+        paired.cut.extend((begin, i) for begin in opened[depth + 1 :])
+        del opened[depth:]
+    paired.cut.extend((begin, END_OF_TRACK) for begin in opened)
+    return paired

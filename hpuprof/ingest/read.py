@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpuprof.files import unreadable_trace
 from hpuprof.ingest.decode import EventStream
-from hpuprof.ingest.hw_csv import looks_like_hw_csv, read_hw_csv
+from hpuprof.ingest.hw_csv import is_hw_csv, read_hw_csv
 from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
 from hpuprof.ingest.restore import mark_of, restore_events, restore_header
-from hpuprof.ingest.source import ByteSource, read_head
+from hpuprof.ingest.source import ByteSource, reading
 from hpuprof.model.trace import Trace
 
 
@@ -37,9 +36,5 @@ def read_trace(path: str | Path) -> Trace:
     Raises TraceFormatError when the file cannot be opened, is no trace, or holds no usable row; everything less is told
     in `Trace.health`.
     """
-    try:
-        if looks_like_hw_csv(read_head(path, 4096)):
-            return read_hw_csv(path)
-        return _read_json(path)
-    except OSError as error:
-        raise unreadable_trace(shown(path), error) from error
+    with reading(path):
+        return read_hw_csv(path) if is_hw_csv(path) else _read_json(path)

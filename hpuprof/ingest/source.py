@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hpuprof.files import unreadable_trace
 from hpuprof.ingest.location import BLOCK_BYTES, local_path, open_binary, shown, state
 
 PIECE_BYTES = 256 << 10  # the rows of a piece fit into a processor's own cache, from which their fields are then read
 _GZIP_BLOCK_BYTES = 256 << 10
 _INFLATE_BYTES = 16 << 10  # of compressed bytes go in at once: what is left of them is copied at each member's end
 _GZIP_MAGIC = b"\x1f\x8b"
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Raise TraceFormatError in place of an OSError while a trace is opened or read."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable_trace(shown(path), error) from error
 
 
 class ByteSource:

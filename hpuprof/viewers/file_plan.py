@@ -15,7 +15,7 @@ from hpuprof.model.trace import Bytes8
 
 # TraceLens TraceFuse names processes "RANK 3 - GPU", and notes the rank in the arguments of every row, these too.
 RANK_IN_NAME = re.compile(r"\brank\W{0,3}(\d{1,9})\b", re.IGNORECASE)
-LEFT_OUT, SLICE, FLOW, COUNTER, ASYNC, POINT, LONE_END = range(7)
+LEFT_OUT, SLICE, FLOW, COUNTER, ASYNC, INSTANT, LONE_END = range(7)
 FRAME, DEVICE, ANNOTATION, WAIT = range(4)
 GROUP_NAMES = {FRAME: "", DEVICE: "device", ANNOTATION: "annotations", WAIT: "waits"}
 
@@ -75,8 +75,8 @@ class FilePlan:
     device_tracks: frozenset[tuple[str, str]]
     notes: list[Note]
     counts: dict[str, int]
-    arrows: int
-    groups: int  # distinct asynchronous operations
+    flows: int
+    asyncs: int  # distinct asynchronous operations
     inside: dict[str, Any]  # identity that the file itself names
 
 
@@ -88,14 +88,19 @@ class Columns:
     slot: Codes
     start: Ints
     dur: Ints
-    number: Ints  # of the arrow or the asynchronous operation
-    copies: dict[int, list[int]]  # a start row -> numbers of its further arrows
-    end_args: dict[int, bytes]  # a begin row -> arguments of its end row
-    held: dict[int, int]  # an arrow's end -> its start, where that stands later in the file and has the same stamp
+    number: Ints  # of the flow or the asynchronous operation
+    copies: dict[int, list[int]]  # a flow's start -> numbers of its further flows
+    end_args: dict[int, bytes]  # a begin row (B) -> arguments of its end row (E)
+    held: dict[int, int]  # a flow's end -> its start, where that stands later in the file and has the same stamp
+
+    def save(self, spool: str) -> None:
+        """Leave the columns to the second pass."""
+        with Path(spool).open("wb") as handle:
+            pickle.dump(tuple(vars(self).values()), handle, protocol=pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def load(spool: str) -> Columns:
-        """Read the columns that `plan_file` wrote."""
+        """Read the columns that `save` wrote."""
         with Path(spool).open("rb") as handle:
             return Columns(*pickle.load(handle))  # noqa: S301  (written by this run, in a directory of its own)
 

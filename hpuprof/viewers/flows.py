@@ -1,4 +1,4 @@
-"""Binds the ends of flow arrows to slices, pairs them, and gives every arrow a number of its own. Knows nothing of files.
+"""Binds flow events to slices, pairs them, and gives every flow a number of its own. Knows nothing of files.
 
 Viewers join a start with an end by number, name and category. Files reuse numbers, let one start have many ends (a graph
 launch and its kernels, of which chrome://tracing draws the first only), and hold ends without a start.
@@ -18,21 +18,21 @@ START, STEP, END = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
-class Arrows:
-    """Numbers of flow points: `ids[i]` of point i from 1, 0 when nothing can be drawn; `copies`: starts to be written again."""
+class PairedFlows:
+    """Numbers of flow events: `ids[i]` of event i from 1, 0 when nothing can be drawn; `copies`: starts to be written again."""
 
     ids: Ints
-    copies: list[tuple[int, int]]  # position of a start, the number of its further arrow
+    copies: list[tuple[int, int]]  # position of a start, the number of its further flow
     early: list[tuple[int, int]]  # (end, start) where the end stands first in the file, at the same time
     count: int
 
 
-def pair(key: Codes, when: Ints, phase: Bytes8) -> Arrows:
+def pair(key: Codes, when: Ints, phase: Bytes8) -> PairedFlows:
     """Pair starts with ends of the same key in order of time; at one time starts come first. Shape of all: `(points,)`."""
     ids = np.zeros(len(key), dtype=np.int64)
     copies: list[tuple[int, int]] = []
     early: list[tuple[int, int]] = []
-    arrows, current, start, chain, ended = 0, -1, -1, 0, False
+    count, current, start, chain, ended = 0, -1, -1, 0, False
     order = np.lexsort((np.arange(len(key)), phase, when, key))
     for i, k, p in zip(order.tolist(), key[order].tolist(), phase[order].tolist(), strict=True):
         if k != current:
@@ -44,18 +44,18 @@ def pair(key: Codes, when: Ints, phase: Bytes8) -> Arrows:
             continue
         if i < start and when[i] == when[start]:
             early.append((i, start))
-        if chain and ended:  # one more arrow from the same start
-            arrows += 1
-            copies.append((start, arrows))
-            ids[i] = arrows
+        if chain and ended:  # one more flow from the same start
+            count += 1
+            copies.append((start, count))
+            ids[i] = count
         else:
             if not chain:
-                arrows += 1
-                chain = arrows
+                count += 1
+                chain = count
                 ids[start] = chain
             ids[i] = chain
             ended = p == END
-    return Arrows(ids, copies, early, arrows)
+    return PairedFlows(ids, copies, early, count)
 
 
 class Sorted(NamedTuple):
@@ -67,9 +67,9 @@ class Sorted(NamedTuple):
 
 
 def bind(at: Ints, bound: Mask, start: Ints, track: Codes, slot: Codes, slices: Sorted) -> Mask:
-    """Put each flow point (row `at`) on the lane of the slice that it lies in; return which lie in any.
+    """Put each flow event (row `at`) on the lane of the slice that it lies in; return which lie in any.
 
-    `start`, `track` and `slot` are by row; those of the points are changed. A point that is not `bound` to the enclosing slice
+    `start`, `track` and `slot` are by row; those of the events are changed. One that is not `bound` to the enclosing slice
     belongs to the next one, and is moved to where that begins.
     """
     fits = np.zeros(len(at), dtype=bool)

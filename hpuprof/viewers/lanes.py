@@ -7,7 +7,7 @@ start, longer ones first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
 
@@ -23,16 +23,21 @@ def disjoint(start: Ints, end: Ints) -> bool:
     return len(start) < 2 or bool((start[1:] >= np.maximum.accumulate(end)[:-1]).all())
 
 
-def nested(start: Sequence[int], end: Sequence[int]) -> bool:
-    """Whether every two slices are disjoint or one lies within the other."""
+def crossing(start: Sequence[int], end: Sequence[int]) -> Iterator[int]:
+    """Yield the positions of slices that begin inside another and end after it; those hold nothing themselves."""
     stack: list[int] = []
-    for low, high in zip(start, end, strict=True):
+    for i, (low, high) in enumerate(zip(start, end, strict=True)):
         while stack and stack[-1] <= low:
             stack.pop()
         if stack and high > stack[-1]:
-            return False
-        stack.append(high)
-    return True
+            yield i
+        else:
+            stack.append(high)
+
+
+def nested(start: Sequence[int], end: Sequence[int]) -> bool:
+    """Whether every two slices are disjoint or one lies within the other."""
+    return next(crossing(start, end), None) is None
 
 
 def spread(start: Sequence[int], end: Sequence[int]) -> list[int]:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from hpuprof._version import __version__
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import InputError, InsufficientDataError, TraceFormatError, UsageError
-from hpuprof.executors import map_ordered
+from hpuprof.errors import HpuprofError, InputError, InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.files import scratch_folder
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, identify
 from hpuprof.ingest.normalise import MAX_SPAN_NS
@@ -34,7 +34,9 @@ from hpuprof.viewers.output import Segment, check_timeline_target, join_segments
 from hpuprof.viewers.row_plan import plan_file
 from hpuprof.viewers.row_writer import WriteJob, write_file
 from hpuprof.viewers.step_window import Selection, StepsFound, no_such_step, step_window
+from hpuprof.viewers.workers import Workers
 
+_OWN_STARTS = "start of each rank"
 WRITTEN_ANEW = "metadata rows (written anew)"
 """Of what `Merged.left_out` counts, the rows of which nothing is lost."""
 _RANKS = re.compile(r"(\d+)(?:-(\d+))?")
@@ -75,12 +77,17 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class MergeOptions:
-    """How to merge. `offsets`: clock of each rank, by rank; `clock`: what they rest on, in a word."""
+    """How to merge. `offsets`: clock of each rank, by rank; `clock`: what they rest on, in a word.
+
+    `strict`: write nothing when rows or files would be lost.
+    """
 
     ranks: tuple[int, ...] | None = None
     steps: Selection | None = None
     clock: str = "raw"
     offsets: Mapping[int, ClockOffset] | None = None
+    rank_from: str = "auto"
+    strict: bool = False
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
@@ -127,14 +134,10 @@ def merge_files(
     identities: Sequence[Identity],
     path: Path,
     options: MergeOptions,
+    workers: Workers,
     *,
-    rank_from: str = "auto",
     skipped: Sequence[Skipped] = (),
     force: bool = True,
-    strict: bool = False,
-    jobs: int = 1,
-    executor: Executor | None = None,
-    progress: Callable[[str], None] | None = None,
 ) -> Merged:
     """Write the merged timeline; see `hpuprof.merge`."""
     check_timeline_target(path, force=force)
@@ -142,41 +145,21 @@ def merge_files(
         raise UsageError(f"{path} is one of the traces to merge", hint="write to another file")
     chosen = _choose(files, identities, options)
     with scratch_folder("merge") as spool:
-        found = _windows([f for f, _ in chosen], options.steps, jobs=jobs, executor=executor)
-        jobs_todo = [
-            PlanJob(file.path, file.name, str(Path(spool) / str(i)), found[i].window if found else None)
-            for i, (file, _) in enumerate(chosen)
-            if not found or found[i].window
-        ]
-        by_path = {file.path: (file, who) for file, who in chosen}
-        plans: list[FilePlan] = []
-        failed: list[FailedFile] = []
-        for result in map_ordered(plan_file, jobs_todo, jobs=jobs, executor=executor):
-            if isinstance(result, FailedFile):
-                failed.append(result)
-            else:
-                plans.append(result)
-                if progress:
-                    progress(result.name)
+        found = _windows([f for f, _ in chosen], options.steps, workers)
+        plans, failed = _plan([f for f, _ in chosen], found, Path(spool), workers)
         if not plans:
-            if failed:
-                more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
-                raise TraceFormatError(
-                    failed[0].message + more, path=failed[0].path, offset=failed[0].offset or 0, hint=failed[0].hint
-                )
-            raise no_such_step(options.steps or Selection(), found, [who.rank for _, who in chosen])
-        who = _identify_again([by_path[p.path][0] for p in plans], plans, rank_from)
-        if strict:
-            _refuse_losses(_diagnostics(plans, failed, skipped, ""))
-
-        def run(todo: Sequence[WriteJob]) -> Iterator[Segment]:
-            return map_ordered(write_file, todo, jobs=jobs, executor=executor)
-
-        merged = _write(plans, who, path, options, failed, skipped, progress, run)
-        without = sum(not file.window for file in found)
-        if without:
-            merged.left_out["files without these steps"] = without
-        return merged
+            raise _nothing(failed, found, options, [who.rank for _, who in chosen])
+        losses = _losses(plans, failed, skipped)
+        if options.strict:
+            _refuse_losses(losses)
+        by_path = {file.path: file for file, _ in chosen}
+        timeline = _timeline(plans, [by_path[plan.path] for plan in plans], options)
+        size = join_segments(path, _segments(timeline, workers, packed=path.name.endswith(".gz")))
+        if timeline.clock == _OWN_STARTS:
+            text = "ranks were recorded more than a day apart by their stamps; each is drawn from its own start"
+            losses.append(_diagnostic("HP128", "", 1, text, None))
+        left_out = _left_out(plans, files_without_steps=sum(not file.window for file in found))
+        return _merged(timeline, str(path), size, left_out, losses)
 
 
 def _refuse_losses(diagnostics: list[DiagnosticRow]) -> None:
@@ -204,137 +187,190 @@ def _choose(
     return [(file, who) for file, who in chosen if who.rank in options.ranks]
 
 
-def _windows(
-    files: Sequence[TraceFile], steps: Selection | None, *, jobs: int, executor: Executor | None
-) -> list[StepsFound]:
+def _windows(files: Sequence[TraceFile], steps: Selection | None, workers: Workers) -> list[StepsFound]:
     if steps is None:
         return []
-    return list(map_ordered(step_window, [(f.path, steps) for f in files], jobs=jobs, executor=executor))
+    return list(workers.map(step_window, [(f.path, steps) for f in files]))
 
 
-def _identify_again(files: list[TraceFile], plans: list[FilePlan], rank_from: str) -> list[tuple[TraceFile, Identity]]:
-    """Identify anew with what the whole files told; their heads may not have shown it."""
-    known = [replace(file, inside={**file.inside, **plan.inside}) for file, plan in zip(files, plans, strict=True)]
-    return list(zip(known, identify(known, rank_from=rank_from), strict=True))
-
-
-def _write(
-    plans: list[FilePlan],
-    who: list[tuple[TraceFile, Identity]],
-    path: Path,
-    options: MergeOptions,
-    failed: list[FailedFile],
-    skipped: Sequence[Skipped],
-    progress: Callable[[str], None] | None,
-    run: Callable[[Sequence[WriteJob]], Iterator[Segment]],
-) -> Merged:
-    clocks, clock = _clocks(plans, who, options)
-    order = sorted(range(len(plans)), key=lambda i: (who[i][1].rank, plans[i].first_ns, plans[i].name))
-    hosts: dict[int, str] = {}
-    for i in order:
-        hosts.setdefault(who[i][1].rank, host_of(who[i][0]))
-    extents = [_extent(plans[i], clocks[who[i][1].rank]) for i in order]
-    origin = min(first for first, _ in extents)
-    layout = Layout(sorted(hosts), hosts)
-    slots = {i: layout.add(who[i][1].rank, plans[i]) for i in order}
-    ranks = [
-        MergedRank(
-            rank=rank,
-            host=host,
-            files=[plans[i].name for i in order if who[i][1].rank == rank],
-            offset_ns=clocks[rank].offset_ns,
-            drift_ppm=clocks[rank].drift_ppm,
-        )
-        for rank, host in hosts.items()
+def _plan(
+    files: Sequence[TraceFile], found: Sequence[StepsFound], spool: Path, workers: Workers
+) -> tuple[list[FilePlan], list[FailedFile]]:
+    """Plan every file that has any of the steps. `found`: by file, or empty for all of each."""
+    jobs = [
+        PlanJob(file.path, file.name, str(spool / str(i)), found[i].window if found else None)
+        for i, file in enumerate(files)
+        if not found or found[i].window
     ]
+    plans: list[FilePlan] = []
+    failed: list[FailedFile] = []
+    for result in workers.map(plan_file, jobs):
+        if isinstance(result, FailedFile):
+            failed.append(result)
+        else:
+            plans.append(result)
+            workers.done(result.name)
+    return plans, failed
 
-    own = {
-        "version": __version__,
-        "clock": clock,
-        "ranks": [msgspec.to_builtins(rank) for rank in ranks],
-    }
+
+def _nothing(
+    failed: Sequence[FailedFile], found: Sequence[StepsFound], options: MergeOptions, ranks: Sequence[int]
+) -> HpuprofError:
+    """Return the error for files none of which could be planned."""
+    if not failed:
+        return no_such_step(options.steps or Selection(), found, ranks)
+    first, more = failed[0], f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
+    return TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
+
+
+# ------------------------------------------------------------------------------------------------------------ the timeline
+
+
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """A planned file, whose it is, and its rank's clock."""
+
+    plan: FilePlan
+    rank: int
+    host: str
+    clock: ClockOffset
+
+    def extent(self) -> tuple[int, int]:
+        """Return its first and last time on the common axis, absolute ns."""
+        ends = np.array([self.plan.first_ns, self.plan.last_ns], dtype=np.int64)
+        first, last = self.clock.common(ends).tolist()
+        return first, last
+
+
+@dataclass(frozen=True, eq=False)
+class _Timeline:
+    """All files, in the order in which they are written: by rank, then by time. `clock`: see `Merged`."""
+
+    members: list[_Member]
+    clock: str
+    origin_ns: int
+    last_ns: int
+
+    def ranks(self) -> list[MergedRank]:
+        """Return what becomes of each rank."""
+        of_rank = {rank: list(mine) for rank, mine in groupby(self.members, key=lambda m: m.rank)}
+        return [
+            MergedRank(
+                rank=rank,
+                host=mine[0].host,
+                files=[member.plan.name for member in mine],
+                offset_ns=mine[0].clock.offset_ns,
+                drift_ppm=mine[0].clock.drift_ppm,
+            )
+            for rank, mine in of_rank.items()
+        ]
+
+
+def _timeline(plans: list[FilePlan], files: list[TraceFile], options: MergeOptions) -> _Timeline:
+    """Identify files anew with what all of each told, as heads may not have shown it, and put them on one axis."""
+    known = [replace(file, inside={**file.inside, **plan.inside}) for file, plan in zip(files, plans, strict=True)]
+    offsets = options.offsets or {}
+    members = [
+        _Member(plan, who.rank, host_of(file), offsets.get(who.rank, ClockOffset()))
+        for plan, file, who in zip(plans, known, identify(known, rank_from=options.rank_from), strict=True)
+    ]
+    members.sort(key=lambda m: (m.rank, m.plan.first_ns, m.plan.name))
+    members, clock = _related(members, options.clock)
+    extents = [member.extent() for member in members]
+    return _Timeline(members, clock, min(first for first, _ in extents), max(last for _, last in extents))
+
+
+def _related(members: list[_Member], clock: str) -> tuple[list[_Member], str]:
+    """Let ranks whose stamps are a day apart start together, as they have nothing to do with each other."""
+    first: dict[int, int] = {}
+    for member in members:
+        begin = member.extent()[0]
+        first[member.rank] = min(first.get(member.rank, begin), begin)
+    if max(first.values()) - min(first.values()) <= MAX_SPAN_NS:
+        return members, clock
+    return [replace(member, clock=ClockOffset(first[member.rank])) for member in members], _OWN_STARTS
+
+
+# ----------------------------------------------------------------------------------------------------------------- writing
+
+
+def _segments(timeline: _Timeline, workers: Workers, *, packed: bool) -> Iterator[Segment]:
+    """Yield the timeline's text: metadata, then the rows of each file, which workers write."""
+    ranks = timeline.ranks()
+    layout = Layout([rank.rank for rank in ranks], {rank.rank: rank.host for rank in ranks})
+    jobs = _write_jobs(timeline, layout, packed=packed)
+    own = {"version": __version__, "clock": timeline.clock, "ranks": [msgspec.to_builtins(rank) for rank in ranks]}
     header: dict[str, Any] = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "baseTimeNanoseconds": origin,
+        "baseTimeNanoseconds": timeline.origin_ns,
         METADATA_KEY: {"merged": own},
     }
-    packed = path.name.endswith(".gz")
+    begin = msgspec.json.encode(header)[:-1] + b',"traceEvents":[\n'
+    names = b",\n".join(msgspec.json.encode(row) for row in layout.metadata())
+    spool = jobs[0].plan.spool
+    yield write_segment(f"{spool}.begin", [begin, names], packed=packed)
+    for job, segment in zip(jobs, workers.map(write_file, jobs), strict=True):
+        yield segment
+        workers.done(job.plan.name)
+    yield write_segment(f"{spool}.end", [b"\n]}\n"], packed=packed)
+
+
+def _write_jobs(timeline: _Timeline, layout: Layout, *, packed: bool) -> list[WriteJob]:
     jobs = []
-    arrows = groups = 0
-    for i in order:
-        target = f"{plans[i].spool}.out"
-        clock_of = clocks[who[i][1].rank]
-        jobs.append(WriteJob(plans[i], slots[i], clock_of, origin, arrows, groups, target, packed))
-        arrows += plans[i].arrows
-        groups += plans[i].groups
+    flows = asyncs = 0
+    for member in timeline.members:
+        plan = member.plan
+        slots = layout.add(member.rank, plan)
+        target = f"{plan.spool}.out"
+        jobs.append(WriteJob(plan, slots, member.clock, timeline.origin_ns, flows, asyncs, target, packed))
+        flows += plan.flows
+        asyncs += plan.asyncs
+    return jobs
 
-    def segments() -> Iterator[Segment]:
-        begin = msgspec.json.encode(header)[:-1] + b',"traceEvents":[\n'
-        names = b",\n".join(msgspec.json.encode(row) for row in layout.metadata())
-        yield write_segment(f"{plans[0].spool}.begin", [begin, names], packed=packed)
-        for job, segment in zip(jobs, run(jobs), strict=True):
-            yield segment
-            if progress:
-                progress(job.plan.name)
-        yield write_segment(f"{plans[0].spool}.end", [b"\n]}\n"], packed=packed)
 
-    size = join_segments(path, segments())
+# ------------------------------------------------------------------------------------------------------- what became of it
 
-    def total(key: str) -> int:
-        return sum(plan.counts.get(key, 0) for plan in plans)
 
-    left_out = {
-        "flow points without a partner": total("flow_points_without_partner"),
-        "flow points outside every row": total("flow_points_outside_slices"),
-        "rows outside the steps": total("outside_steps"),
-        "end rows joined with their begin rows": total("ends_joined"),
-        WRITTEN_ANEW: sum(plan.names.rows for plan in plans),
-    }
+def _merged(
+    timeline: _Timeline, path: str, size: int, left_out: dict[str, int], diagnostics: list[DiagnosticRow]
+) -> Merged:
+    plans = [member.plan for member in timeline.members]
     return Merged(
-        path=str(path),
+        path=path,
         bytes=size,
-        clock=clock,
-        origin_ns=origin,
-        span_ns=max(last for _, last in extents) - origin,
-        ranks=ranks,
-        slices=total("slices"),
-        arrows=sum(plan.arrows for plan in plans),
-        counters=total("counters"),
-        asynchronous=total("asynchronous"),
-        instants=total("instants"),
-        moved=total("moved"),
-        left_out={reason: count for reason, count in left_out.items() if count},
-        diagnostics=_diagnostics(plans, failed, skipped, clock),
+        clock=timeline.clock,
+        origin_ns=timeline.origin_ns,
+        span_ns=timeline.last_ns - timeline.origin_ns,
+        ranks=timeline.ranks(),
+        slices=_total(plans, "slices"),
+        arrows=sum(plan.flows for plan in plans),
+        counters=_total(plans, "counters"),
+        asynchronous=_total(plans, "asynchronous"),
+        instants=_total(plans, "instants"),
+        moved=_total(plans, "moved"),
+        left_out=left_out,
+        diagnostics=diagnostics,
     )
 
 
-def _extent(plan: FilePlan, clock: ClockOffset) -> tuple[int, int]:
-    import numpy as np
-
-    first, last = clock.common(np.array([plan.first_ns, plan.last_ns], dtype=np.int64)).tolist()
-    return first, last
+def _total(plans: Sequence[FilePlan], key: str) -> int:
+    return sum(plan.counts.get(key, 0) for plan in plans)
 
 
-def _clocks(
-    plans: list[FilePlan], who: list[tuple[TraceFile, Identity]], options: MergeOptions
-) -> tuple[dict[int, ClockOffset], str]:
-    """Return the clock of each rank; ranks whose stamps are a day apart have nothing to do with each other and start together."""
-    ranks = sorted({identity.rank for _, identity in who})
-    offsets = options.offsets or {}
-    clocks = {rank: offsets.get(rank, ClockOffset()) for rank in ranks}
-    first: dict[int, int] = {}
-    for plan, (_, identity) in zip(plans, who, strict=True):
-        begin = _extent(plan, clocks[identity.rank])[0]
-        first[identity.rank] = min(first.get(identity.rank, begin), begin)
-    if max(first.values()) - min(first.values()) <= MAX_SPAN_NS:
-        return clocks, options.clock
-    return {rank: ClockOffset(first[rank]) for rank in ranks}, "start of each rank"
+def _left_out(plans: Sequence[FilePlan], *, files_without_steps: int) -> dict[str, int]:
+    left_out = {
+        "flow points without a partner": _total(plans, "flow_points_without_partner"),
+        "flow points outside every row": _total(plans, "flow_points_outside_slices"),
+        "rows outside the steps": _total(plans, "outside_steps"),
+        "end rows joined with their begin rows": _total(plans, "ends_joined"),
+        WRITTEN_ANEW: sum(plan.names.rows for plan in plans),
+        "files without these steps": files_without_steps,
+    }
+    return {reason: count for reason, count in left_out.items() if count}
 
 
-def _diagnostics(
-    plans: list[FilePlan], failed: list[FailedFile], skipped: Sequence[Skipped], clock: str
-) -> list[DiagnosticRow]:
+def _losses(plans: Sequence[FilePlan], failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:
     rows = [
         _diagnostic(note.code, plan.name, note.count, note.text, note.offset if note.code in _PLACED else None)
         for plan in plans
@@ -342,9 +378,6 @@ def _diagnostics(
     ]
     rows += [_diagnostic("HP114", f.path, 1, f.message, f.offset) for f in failed]
     rows += [_diagnostic(s.code, s.path, 1, s.reason, None) for s in skipped if s.explicit]
-    if clock == "start of each rank":
-        text = "ranks were recorded more than a day apart by their stamps; each is drawn from its own start"
-        rows.append(_diagnostic("HP128", "", 1, text, None))
     return rows
 
 

@@ -15,24 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.viewers.lanes import crossing
 
 Micros = Floats
 _FAR = 2**32
 
 
-def crossing(track: Ints, start: Ints, end: Ints) -> int:
+def count_crossing(track: Ints, start: Ints, end: Ints) -> int:
     """Count slices that begin inside another of their track and end after it; such a one is out, as in Perfetto."""
-    found = 0
-    for low, high in _by_track(track, np.lexsort((np.arange(len(start)), -end, start, track)), start, end):
-        stack: list[int] = []
-        for begin, close in zip(low, high, strict=True):
-            while stack and stack[-1] <= begin:
-                stack.pop()
-            if stack and close > stack[-1]:
-                found += 1
-            else:
-                stack.append(close)
-    return found
+    order = np.lexsort((np.arange(len(start)), -end, start, track))
+    return sum(1 for low, high in _by_track(track, order, start, end) for _ in crossing(low, high))
 
 
 def perfetto_ns(micros: Micros) -> Ints:
@@ -73,7 +65,7 @@ def dropped_by_perfetto(track: Ints, start_us: Micros, dur_us: Micros, complete:
     end = start + perfetto_ns(dur_us)
     order = np.lexsort((np.arange(len(start)), np.where(complete, -end, 0), start, track))
     if complete.all():
-        return crossing(track, start, end)
+        return count_crossing(track, start, end)
     found = 0
     for low, high, known in _by_track(track, order, start, end, complete):
         stack: list[tuple[int, bool]] = []

@@ -1,4 +1,4 @@
-"""Writes the timeline, plain or gzipped, from stretches that processes may write apart: whole, or not at all."""
+"""Writes the timeline, plain or gzipped, from segments that processes may write apart: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_timeline_target(path: Path, *, force: bool) -> None:
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of the output in a file of its own: as it is, or deflated so that segments can follow one another."""
+    """A part of the output in a file of its own: as it is, or deflated so that segments can follow one another."""
 
     path: str
     length: int  # of the text
@@ -35,7 +35,7 @@ class Segment:
 
 
 def write_segment(path: str, pieces: Iterable[bytes], *, packed: bool) -> Segment:
-    """Write a stretch of text. Segments of a gzip file hold no reference to each other, so that processes can write them."""
+    """Write a part of the text. Segments of a gzip file hold no reference to each other, so that processes can write them."""
     length = crc = 0
     deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
     with Path(path).open("wb") as handle:

@@ -6,9 +6,8 @@ A plan says for every row of the file, in order, what to do with it (`kind`), wh
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,13 +15,15 @@ import numpy as np
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
-from hpuprof.ingest.columns import Interner, whole
+from hpuprof.ingest.columns import Interner, first_equal, whole
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import row_rule
 from hpuprof.ingest.discover import identity_inside
-from hpuprof.ingest.normalise import MAX_SPAN_NS
+from hpuprof.ingest.normalise import MAX_SPAN_NS, base_ns, strays
+from hpuprof.ingest.pairing import END_OF_TRACK, pair
 from hpuprof.ingest.recover import Note
+from hpuprof.ingest.row_reader import RowReader
 from hpuprof.ingest.stamps import duration_ns, exact_ns
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.arrays import Codes, Ints
@@ -37,20 +38,19 @@ from hpuprof.viewers.file_plan import (
     DEVICE,
     FLOW,
     FRAME,
+    INSTANT,
     LEFT_OUT,
     LONE_END,
-    POINT,
     RANK_IN_NAME,
     SLICE,
     WAIT,
+    Columns,
     FilePlan,
     Names,
     Place,
     PlanJob,
 )
 from hpuprof.viewers.lanes import arrange
-from hpuprof.viewers.marks import Mark, pair_marks
-from hpuprof.viewers.row_reader import RowReader, base_ns
 
 UNSET = msgspec.UNSET
 _ASYNC_PHASES = frozenset("bneSTpF")
@@ -70,6 +70,19 @@ def plan_file(job: PlanJob) -> FilePlan | FailedFile:
         return FailedFile(path=job.name, message=error.message, hint=error.hint, offset=error.offset)
 
 
+@dataclass(eq=False)
+class _Rows:
+    """One entry per row of the file; see `Columns`. `slot`: -1 for none yet."""
+
+    kind: Bytes8
+    start: Ints
+    dur: Ints
+    track: Codes
+    cat: Ints
+    slot: Codes
+    number: Ints
+
+
 class _Collector:
     def __init__(self) -> None:
         self.kinds: list[Bytes8] = []
@@ -81,7 +94,7 @@ class _Collector:
         self.flow_keys, self.async_keys = Interner(), Interner()
         self.flow: list[tuple[int, int, int, bool]] = []  # row, key, phase, bound to the enclosing slice
         self.asyncs: list[tuple[int, int]] = []
-        self.marks: list[tuple[int, bool, str]] = []  # row, begins, name
+        self.begin_end: list[tuple[int, bool, str]] = []  # row, begins, name
         self.end_args: dict[int, bytes] = {}
         self.held: dict[int, int] = {}
         self.names = Names()
@@ -135,10 +148,10 @@ class _Collector:
             self._metadata(row)
             return LEFT_OUT
         if not timed:
-            return POINT
+            return INSTANT
         if phase in ("B", "E"):
             name = row.name if isinstance(row.name, str) else ""
-            self.marks.append((at, phase == "B", call_name(name)))
+            self.begin_end.append((at, phase == "B", call_name(name)))
             if phase == "E" and row.args is not UNSET and bytes(row.args).strip(b"{} \t\r\n"):
                 self.end_args[at] = bytes(row.args)
             return SLICE
@@ -151,7 +164,7 @@ class _Collector:
             key = self.async_keys.codes([(row.cat, str(row.scope), str(row.id), str(row.id2), str(row.pid))])[0]
             self.asyncs.append((at, int(key)))
             return ASYNC
-        return COUNTER if phase == "C" else POINT
+        return COUNTER if phase == "C" else INSTANT
 
     def _metadata(self, row: WholeEvent) -> None:
         self.names.rows += 1
@@ -177,56 +190,33 @@ class _Collector:
     # ----------------------------------------------------------------------------------------------------------- finishing
 
     def finish(self, job: PlanJob, header: dict[str, Any]) -> FilePlan:
-        base = base_ns(header)
-        kind, start = _join(self.kinds, np.int8), _join(self.starts, np.int64) + base
-        dur, track = _join(self.durs, np.int64), self._track_codes()
-        cat = _join(self.cat_parts, np.int32).astype(np.int64)
-        self.kinds, self.starts, self.durs, self.track_parts, self.cat_parts = [], [], [], [], []
-        self._drop_strays(kind, start)
-        self._pair_marks(kind, start, dur, track)
-        outside = 0
-        if job.window:
-            low, high = job.window
-            end = start + dur
-            # A row around all of it (the script's main frame) says nothing of the steps and would widen the timeline.
-            out = (start >= high) | (end < low) | ((end == low) & (dur > 0)) | ((start < low) & (end > high))
-            out &= kind != LEFT_OUT
-            outside = int(out.sum())
-            kind[out] = LEFT_OUT
-        slot, slots = self._arrange(kind, start, dur, track, cat)
-        number = np.zeros(len(kind), dtype=np.int64)
+        rows = self._take(base_ns(header))
+        self._drop_strays(rows)
+        self._pair_begin_end(rows)
+        outside = _leave_out_outside(rows, job.window) if job.window else 0
+        slots = self._arrange(rows)
         for at, code in self.asyncs:
-            number[at] = code + 1
-        copies, arrows = self._flows(kind, start, track, slot, number)
-        for at in np.flatnonzero((kind != LEFT_OUT) & (slot < 0)).tolist():
-            slot[at] = slots[int(track[at]), FRAME, 0]
-        drawn = kind != LEFT_OUT
+            rows.number[at] = code + 1
+        copies, flow_count = self._flows(rows)
+        for at in np.flatnonzero((rows.kind != LEFT_OUT) & (rows.slot < 0)).tolist():
+            rows.slot[at] = slots[int(rows.track[at]), FRAME, 0]
+        drawn = rows.kind != LEFT_OUT
         if not drawn.any() and not job.window:
             raise TraceFormatError(
                 f"{job.path}: no row with a time stamp",
                 path=job.path,
                 hint="is this a Chrome trace of PyTorch's profiler?",
             )
-        places = _places(kind, start, dur, slot, slots, list(self._keys))
-        self.counts.update(
-            slices=int((kind == SLICE).sum()),
-            counters=int((kind == COUNTER).sum()),
-            asynchronous=int((kind == ASYNC).sum()),
-            instants=int(((kind == POINT) | (kind == LONE_END)).sum()),
-            flow_points=int((kind == FLOW).sum()),
-            moved=int(sum(p.slices for p in places if p.group or p.lane)),
-            outside_steps=outside,
-        )
-        with Path(job.spool).open("wb") as handle:
-            columns = (kind, slot, start, dur, number, copies, self.end_args, self.held)
-            pickle.dump(columns, handle, protocol=pickle.HIGHEST_PROTOCOL)
-        ends = start[drawn] + dur[drawn]
+        places = _places(rows, slots, self._keys)
+        self._count(rows.kind, places, outside)
+        columns = Columns(rows.kind, rows.slot, rows.start, rows.dur, rows.number, copies, self.end_args, self.held)
+        columns.save(job.spool)
         return FilePlan(
             path=job.path,
             name=job.name,
             spool=job.spool,
-            first_ns=int(start[drawn].min()) if drawn.any() else 0,
-            last_ns=int(ends.max()) if drawn.any() else 0,
+            first_ns=int(rows.start[drawn].min()) if drawn.any() else 0,
+            last_ns=int((rows.start[drawn] + rows.dur[drawn]).max()) if drawn.any() else 0,
             rows=self.rows - self.names.rows,
             places=places,
             names=self.names,
@@ -234,16 +224,40 @@ class _Collector:
             device_tracks=frozenset(self._keys[t] for t in self._device_tracks),
             notes=_merged(self.notes),
             counts=dict(self.counts),
-            arrows=arrows,
-            groups=len(self.async_keys),
+            flows=flow_count,
+            asyncs=len(self.async_keys),
             inside=identity_inside(header),
+        )
+
+    def _take(self, base: int) -> _Rows:
+        """Join what was collected, releasing the parts; stamps become absolute."""
+        kind = _join(self.kinds, np.int8)
+        rows = _Rows(
+            kind=kind,
+            start=_join(self.starts, np.int64) + base,
+            dur=_join(self.durs, np.int64),
+            track=self._track_codes(),
+            cat=_join(self.cat_parts, np.int32).astype(np.int64),
+            slot=np.full(len(kind), -1, dtype=np.int32),
+            number=np.zeros(len(kind), dtype=np.int64),
+        )
+        self.kinds, self.starts, self.durs, self.track_parts, self.cat_parts = [], [], [], [], []
+        return rows
+
+    def _count(self, kind: Bytes8, places: list[Place], outside: int) -> None:
+        self.counts.update(
+            slices=int((kind == SLICE).sum()),
+            counters=int((kind == COUNTER).sum()),
+            asynchronous=int((kind == ASYNC).sum()),
+            instants=int(((kind == INSTANT) | (kind == LONE_END)).sum()),
+            flow_points=int((kind == FLOW).sum()),
+            moved=sum(p.slices for p in places if p.group or p.lane),
+            outside_steps=outside,
         )
 
     def _track_codes(self) -> Codes:
         """Give tracks that read the same one code; some rows write process or thread as number, others as text."""
-        keys = Interner()
-        same = np.array([keys[_text(pid), _text(tid)] for pid, tid in self.tracks], dtype=np.int32)
-        self._keys: list[tuple[str, str]] = list(keys)
+        self._keys = [(_text(pid), _text(tid)) for pid, tid in self.tracks]
         processes = {self.names.of_process(pid) for pid, _ in self._keys}
         categories = {c for c in self.cats if isinstance(c, str)}
         threads = set(self.names.thread.values())
@@ -256,33 +270,41 @@ class _Collector:
             else None
             for pid, tid in self._keys
         }
-        return same[_join(self.track_parts, np.int32)] if len(same) else np.empty(0, dtype=np.int32)
+        codes: Codes = first_equal(self._keys)[_join(self.track_parts, np.int32)]
+        return codes
 
-    def _drop_strays(self, kind: Bytes8, start: Ints) -> None:
+    def _drop_strays(self, rows: _Rows) -> None:
         """Leave out rows that lie a day away from the others; they would squeeze everything else to a point."""
-        drawn = np.flatnonzero(kind != LEFT_OUT)
-        stamps = start[drawn]
-        if not len(stamps) or int(stamps.max()) - int(stamps.min()) <= MAX_SPAN_NS:
-            return
-        middle = int(np.sort(stamps)[(len(stamps) - 1) // 2])
-        far = drawn[np.abs(stamps - middle) > MAX_SPAN_NS]
-        kind[far] = LEFT_OUT
+        drawn = np.flatnonzero(rows.kind != LEFT_OUT)
+        far = drawn[strays(rows.start[drawn])[0]]
+        rows.kind[far] = LEFT_OUT
         self.note("HP112", len(far), "rows more than a day away from the others were left out")
 
-    def _pair_marks(self, kind: Bytes8, start: Ints, dur: Ints, track: Codes) -> None:
-        marks = [Mark(row, int(track[row]), begins, name) for row, begins, name in self.marks if kind[row] != LEFT_OUT]
-        if not marks:
+    def _pair_begin_end(self, rows: _Rows) -> None:
+        kind, start, dur, track = rows.kind, rows.start, rows.dur, rows.track
+        events = [
+            (int(track[row]), int(start[row]), begins, name, row)
+            for row, begins, name in self.begin_end
+            if kind[row] != LEFT_OUT
+        ]
+        if not events:
             return
         drawn = kind != LEFT_OUT
-        paired = pair_marks(marks, start, last_ns=int((start[drawn] + dur[drawn]).max()))
-        for row, length in paired.durations.items():
-            dur[row] = length
-        kind[list(paired.ends)] = LEFT_OUT
-        kind[paired.lone] = LONE_END
+        last = int((start[drawn] + dur[drawn]).max())
+        paired = pair(events, nameless="")
         args, self.end_args = self.end_args, {}
-        self.end_args = {begin: args[end] for end, begin in paired.ends.items() if end in args}
-        self.counts["ends_joined"] = len(paired.ends)
-        self.note("HP111", paired.cut, "begin rows without an end are drawn to the end of what encloses them")
+        for begin, end in paired.slices:
+            row, end_row = events[begin][-1], events[end][-1]
+            dur[row] = start[end_row] - start[row]
+            kind[end_row] = LEFT_OUT
+            if end_row in args:
+                self.end_args[row] = args[end_row]
+        for begin, end in paired.cut:
+            row = events[begin][-1]
+            dur[row] = (last if end == END_OF_TRACK else events[end][1]) - start[row]
+        kind[[events[i][-1] for i in paired.lone]] = LONE_END
+        self.counts["ends_joined"] = len(paired.slices)
+        self.note("HP111", len(paired.cut), "begin rows without an end are drawn to the end of what encloses them")
         self.note("HP111", len(paired.lone), "end rows without a begin are drawn as instants")
 
     def _groups(self, track: Codes, cat: Ints) -> Ints:
@@ -293,48 +315,46 @@ class _Collector:
         lane = np.array([self.engines[key] is not None for key in self._keys] or [False], dtype=np.int64)
         return table[cat, lane[track]]
 
-    def _arrange(self, kind: Bytes8, start: Ints, dur: Ints, track: Codes, cat: Ints) -> tuple[Codes, Interner]:
-        """Give every slice its slot; -1 for rows that are none."""
-        slot = np.full(len(kind), -1, dtype=np.int32)
+    def _arrange(self, rows: _Rows) -> Interner:
+        """Give every slice its slot, and return the slots."""
+        start, track = rows.start, rows.track
         slots = Interner()
-        rows = np.flatnonzero(kind == SLICE)
-        group = self._groups(track[rows], cat[rows])
-        self._device_tracks = set(np.unique(track[rows][group == DEVICE]).tolist())
-        end = start[rows] + dur[rows]
-        order = np.lexsort((rows, -end, start[rows], track[rows]))
-        rows, group, end = rows[order], group[order], end[order]
-        on = track[rows]
+        slices = np.flatnonzero(rows.kind == SLICE)
+        group = self._groups(track[slices], rows.cat[slices])
+        self._device_tracks = set(np.unique(track[slices][group == DEVICE]).tolist())
+        end = start[slices] + rows.dur[slices]
+        order = np.lexsort((slices, -end, start[slices], track[slices]))
+        slices, group, end = slices[order], group[order], end[order]
+        on = track[slices]
         bounds = np.flatnonzero(np.diff(on)) + 1
-        for first, last in zip([0, *bounds.tolist()], [*bounds.tolist(), len(rows)], strict=True):
+        for first, last in zip([0, *bounds.tolist()], [*bounds.tolist(), len(slices)], strict=True):
             if first == last:
                 continue
             code = int(on[first])
-            places = arrange(start[rows[first:last]], end[first:last], group[first:last], apart=DEVICE)
-            slot[rows[first:last]] = [slots[code, g, lane] for g, lane in places]
-        self._sorted = flows.Sorted(rows, on, end)
-        return slot, slots
+            places = arrange(start[slices[first:last]], end[first:last], group[first:last], apart=DEVICE)
+            rows.slot[slices[first:last]] = [slots[code, g, lane] for g, lane in places]
+        self._sorted = flows.Sorted(slices, on, end)
+        return slots
 
-    def _flows(
-        self, kind: Bytes8, start: Ints, track: Codes, slot: Codes, number: Ints
-    ) -> tuple[dict[int, list[int]], int]:
-        """Bind flow points to slices, number the arrows, and leave out points that no viewer can draw."""
-        points = [p for p in self.flow if kind[p[0]] != LEFT_OUT]
+    def _flows(self, rows: _Rows) -> tuple[dict[int, list[int]], int]:
+        """Bind flow events to slices, number the flows, and leave out flow events that no viewer can draw."""
+        points = [p for p in self.flow if rows.kind[p[0]] != LEFT_OUT]
         if not points:
             return {}, 0
         at, key, phase, bound = (np.array(column) for column in zip(*points, strict=True))
-        fits = flows.bind(at, bound, start, track, slot, self._sorted)
+        fits = flows.bind(at, bound, rows.start, rows.track, rows.slot, self._sorted)
         kept = np.flatnonzero(fits)
-        arrows = flows.pair(key[kept].astype(np.int32), start[at[kept]], phase[kept].astype(np.int8))
-        number[at[kept]] = arrows.ids
-        self.held = {int(at[kept[end]]): int(at[kept[begin]]) for end, begin in arrows.early}
-        lost = at[number[at] == 0]
-        kind[lost] = LEFT_OUT
+        paired = flows.pair(key[kept].astype(np.int32), rows.start[at[kept]], phase[kept].astype(np.int8))
+        rows.number[at[kept]] = paired.ids
+        self.held = {int(at[kept[end]]): int(at[kept[begin]]) for end, begin in paired.early}
+        lost = at[rows.number[at] == 0]
+        rows.kind[lost] = LEFT_OUT
         self.counts["flow_points_outside_slices"] = int((~fits).sum())
-        self.counts["flow_points_without_partner"] = int((arrows.ids == 0).sum())
+        self.counts["flow_points_without_partner"] = int((paired.ids == 0).sum())
         copies: dict[int, list[int]] = {}
-        for i, arrow in arrows.copies:
-            copies.setdefault(int(at[kept[i]]), []).append(arrow)
-        return copies, arrows.count
+        for i, number in paired.copies:
+            copies.setdefault(int(at[kept[i]]), []).append(number)
+        return copies, paired.count
 
 
 def _group(category: Any, *, lane: bool) -> int:
@@ -348,14 +368,23 @@ def _group(category: Any, *, lane: bool) -> int:
     return WAIT if rule.id == "sync-marker" else FRAME
 
 
-def _places(
-    kind: Bytes8, start: Ints, dur: Ints, slot: Codes, slots: Interner, keys: list[tuple[str, str]]
-) -> list[Place]:
-    count = len(slots)
+def _leave_out_outside(rows: _Rows, window: tuple[int, int]) -> int:
+    """Leave out rows outside the window, and return how many."""
+    low, high = window
+    start, dur, end = rows.start, rows.dur, rows.start + rows.dur
+    # A row around all of it (the script's main frame) says nothing of the steps and would widen the timeline.
+    out = (start >= high) | (end < low) | ((end == low) & (dur > 0)) | ((start < low) & (end > high))
+    out &= rows.kind != LEFT_OUT
+    rows.kind[out] = LEFT_OUT
+    return int(out.sum())
+
+
+def _places(rows: _Rows, slots: Interner, keys: list[tuple[str, str]]) -> list[Place]:
+    kind, start, slot, count = rows.kind, rows.start, rows.slot, len(slots)
     drawn = np.flatnonzero((kind != LEFT_OUT) & (slot >= 0))
     first, last = np.full(count, 2**62, dtype=np.int64), np.full(count, -(2**62), dtype=np.int64)
     np.minimum.at(first, slot[drawn], start[drawn])
-    np.maximum.at(last, slot[drawn], start[drawn] + dur[drawn])
+    np.maximum.at(last, slot[drawn], start[drawn] + rows.dur[drawn])
     slices = np.bincount(slot[drawn[kind[drawn] == SLICE]], minlength=count)
     threaded = np.bincount(slot[drawn[kind[drawn] != COUNTER]], minlength=count)
     return [

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 
 from hpuprof.errors import TraceFormatError
+from hpuprof.ingest.row_reader import RowReader
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
 from hpuprof.viewers.colours import known
-from hpuprof.viewers.file_plan import ASYNC, COUNTER, FLOW, LEFT_OUT, LONE_END, POINT, SLICE, Columns, FilePlan
+from hpuprof.viewers.file_plan import ASYNC, COUNTER, FLOW, INSTANT, LEFT_OUT, LONE_END, SLICE, Columns, FilePlan
 from hpuprof.viewers.output import Segment, write_segment
-from hpuprof.viewers.row_reader import RowReader
 
 UNSET = msgspec.UNSET
 _ENCODER = msgspec.json.Encoder()
@@ -32,7 +32,7 @@ _LEGACY_ASYNC = {"S": "b", "T": "n", "p": "n", "F": "e"}
 class WriteJob:
     """One planned file to write, to the segment `target`.
 
-    `slots`: (pid, tid) of each slot; `origin_ns`: what the common axis counts from; `arrows`, `groups`: numbers that other
+    `slots`: (pid, tid) of each slot; `origin_ns`: what the common axis counts from; `flows`, `asyncs`: numbers that other
     files have used up.
     """
 
@@ -40,8 +40,8 @@ class WriteJob:
     slots: list[tuple[int, int]]
     clock: ClockOffset
     origin_ns: int
-    arrows: int
-    groups: int
+    flows: int
+    asyncs: int
     target: str
     packed: bool
 
@@ -54,73 +54,106 @@ def write_file(job: WriteJob) -> Segment:
 
 def write_rows(job: WriteJob) -> Iterator[bytes]:
     """Yield the file's rows as JSON text, rows joined by `,` and a line break, in pieces. Times are µs with three decimals."""
-    plan, slots, clock, origin_ns = job.plan, job.slots, job.clock, job.origin_ns
-    arrows, groups = job.arrows, job.groups
-    columns = Columns.load(plan.spool)
-    start = clock.common(columns.start)
-    dur = clock.common(columns.start + columns.dur) - start
-    start -= origin_ns
-    pids, tids = [p for p, _ in slots], [t for _, t in slots]
+    plan = job.plan
+    writer = _RowWriter(job)
     position = 0
-    held: dict[int, list[WholeEvent]] = {}  # viewers drop an arrow whose end they meet before its start
     for rows in RowReader(plan.path):
         piece = slice(position, position + len(rows))
-        if piece.stop > len(start):
+        if piece.stop > len(writer.start):
             raise TraceFormatError(f"{plan.path}: the file changed while it was read", path=plan.path, hint="try again")
+        out = writer.rows(rows, piece)
+        position += len(rows)
+        if out:
+            yield _sound(_ENCODER.encode_lines(out))
+
+
+class _RowWriter:
+    """Puts the rows of one file where its plan says, as rows that both viewers draw."""
+
+    def __init__(self, job: WriteJob) -> None:
+        self.columns = Columns.load(job.plan.spool)
+        self.start = job.clock.common(self.columns.start)
+        self.dur = job.clock.common(self.columns.start + self.columns.dur) - self.start
+        self.start -= job.origin_ns
+        self.flows, self.asyncs = job.flows, job.asyncs
+        self.pids, self.tids = [p for p, _ in job.slots], [t for _, t in job.slots]
+        # Ends of flows by the row of their start: viewers drop a flow whose end they meet before its start.
+        self.held: dict[int, list[WholeEvent]] = {}
+
+    def rows(self, rows: list[WholeEvent], piece: slice) -> list[WholeEvent | dict[str, Any]]:
+        """Change rows, which are those of `piece` in the file, and return those that are drawn."""
+        columns, pids, tids, end_args, held = self.columns, self.pids, self.tids, self.columns.end_args, self.held
         out: list[WholeEvent | dict[str, Any]] = []
         times = zip(
             range(piece.start, piece.stop),
             columns.kind[piece].tolist(),
             columns.slot[piece].tolist(),
-            (start[piece] / 1000).tolist(),
-            (dur[piece] / 1000).tolist(),
+            (self.start[piece] / 1000).tolist(),
+            (self.dur[piece] / 1000).tolist(),
             strict=True,
         )
         for row, (at, kind, slot, ts, length) in zip(rows, times, strict=True):
             if kind == LEFT_OUT:
                 continue
             row.pid, row.tid, row.ts = pids[slot], tids[slot], ts
-            if row.name.__class__ is not str:
-                row.name = _string(row.name)
-            if row.cat.__class__ is not str and row.cat is not UNSET:
-                row.cat = _string(row.cat)
-            if row.cname is not UNSET and not known(row.cname):
-                row.cname = UNSET
-            if kind != SLICE and row.dur is not UNSET:
-                row.dur = UNSET
-            if row.tts is not UNSET or row.tdur is not UNSET:
-                row.tts, row.tdur = _number(row.tts), _number(row.tdur)
-            if row.id2.__class__ is not dict and row.id2 is not UNSET:
-                row.id2 = UNSET
+            _harmless(row)
             if kind == SLICE:
                 row.ph, row.dur = "X", length
-                if at in columns.end_args:
-                    row.args = _both(row.args, columns.end_args[at])
-            elif kind == FLOW:
-                row.id, row.id2 = int(columns.number[at]) + arrows, UNSET
-                if row.ph == "f":
-                    row.bp = "e"
-                out += [{**_members(row), "id": copy + arrows} for copy in columns.copies.get(at, ())]
-                if at in columns.held:
-                    held.setdefault(columns.held[at], []).append(row)
-                    continue
-            elif kind == ASYNC:
-                row.id, row.id2 = f"0x{int(columns.number[at]) + groups:x}", UNSET
-                row.ph = _LEGACY_ASYNC.get(row.ph, row.ph)
-                row.cat = "async" if row.cat is UNSET else row.cat
-            elif kind == COUNTER:
-                _counter(row)
-            elif kind == LONE_END:
-                row.ph, row.s = "i", "t"
-            elif kind == POINT and row.s is not UNSET and row.s not in ("p", "t"):
-                # Of its own process: a merged timeline has many. What is no scope at all, chrome://tracing would leave out.
-                row.s = "p" if row.s == "g" else "t"
-            out.append(row)
+                if at in end_args:
+                    row.args = _both(row.args, end_args[at])
+                out.append(row)
+                continue
+            row.dur = UNSET
+            if kind == FLOW:
+                out += self._flow(row, at)
+            else:
+                self._other(row, at, kind)
+                out.append(row)
             if at in held:
                 out += held.pop(at)
-        position += len(rows)
-        if out:
-            yield _sound(_ENCODER.encode_lines(out))
+        return out
+
+    def _flow(self, row: WholeEvent, at: int) -> list[WholeEvent | dict[str, Any]]:
+        """Number a flow event anew; return it behind its copies, or those alone where it must wait for its flow's start."""
+        columns = self.columns
+        row.id, row.id2 = int(columns.number[at]) + self.flows, UNSET
+        if row.ph == "f":
+            row.bp = "e"
+        out: list[WholeEvent | dict[str, Any]] = [
+            {**_members(row), "id": copy + self.flows} for copy in columns.copies.get(at, ())
+        ]
+        if at in columns.held:
+            self.held.setdefault(columns.held[at], []).append(row)
+        else:
+            out.append(row)
+        return out
+
+    def _other(self, row: WholeEvent, at: int, kind: int) -> None:
+        if kind == ASYNC:
+            row.id, row.id2 = f"0x{int(self.columns.number[at]) + self.asyncs:x}", UNSET
+            row.ph = _LEGACY_ASYNC.get(row.ph, row.ph)
+            row.cat = "async" if row.cat is UNSET else row.cat
+        elif kind == COUNTER:
+            _counter(row)
+        elif kind == LONE_END:
+            row.ph, row.s = "i", "t"
+        elif kind == INSTANT and row.s is not UNSET and row.s not in ("p", "t"):
+            # Of its own process: a merged timeline has many. What is no scope at all, chrome://tracing would leave out.
+            row.s = "p" if row.s == "g" else "t"
+
+
+def _harmless(row: WholeEvent) -> None:
+    """Take from a row what stops one of the viewers: values of types that it does not expect there."""
+    if row.name.__class__ is not str:
+        row.name = _string(row.name)
+    if row.cat.__class__ is not str and row.cat is not UNSET:
+        row.cat = _string(row.cat)
+    if row.cname is not UNSET and not known(row.cname):
+        row.cname = UNSET
+    if row.tts is not UNSET or row.tdur is not UNSET:
+        row.tts, row.tdur = _number(row.tts), _number(row.tdur)
+    if row.id2.__class__ is not dict and row.id2 is not UNSET:
+        row.id2 = UNSET
 
 
 def _sound(lines: bytes) -> bytes:

@@ -19,17 +19,18 @@ import numpy as np
 from msgspec import Meta
 
 from hpuprof.errors import NoTracesFoundError, TraceFormatError
-from hpuprof.files import scratch_folder, unreadable_trace
-from hpuprof.ingest.decode import EventStream
+from hpuprof.files import scratch_folder
+from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.discover import looks_like_trace
-from hpuprof.ingest.hw_csv import looks_like_hw_csv
+from hpuprof.ingest.hw_csv import is_hw_csv
 from hpuprof.ingest.listing import find
 from hpuprof.ingest.location import base_name, local_path, shown, state
-from hpuprof.ingest.source import ByteSource, read_head
+from hpuprof.ingest.row_reader import RowReader
+from hpuprof.ingest.source import ByteSource, reading
 from hpuprof.model.partial import FailedFile
 from hpuprof.naming import SUFFIXES, is_trace_name
 from hpuprof.viewers.file_plan import SLICE, Columns, FilePlan, PlanJob
-from hpuprof.viewers.nesting import crossed_in_chrome, crossing, dropped_by_perfetto, perfetto_track
+from hpuprof.viewers.nesting import count_crossing, crossed_in_chrome, dropped_by_perfetto, perfetto_track
 from hpuprof.viewers.row_plan import plan_file
 from hpuprof.viewers.rows_seen import RowsSeen
 
@@ -137,16 +138,14 @@ def check_paths(paths: Sequence[str | Path]) -> list[Checked]:
 def check_file(path: str | Path) -> Checked:
     """Check one trace file. Raises TraceFormatError when nothing in it can be read."""
     path = str(path)
-    try:
-        if looks_like_hw_csv(read_head(path, 4096)):
+    with reading(path):
+        if is_hw_csv(path):
             return _csv(path)
-        source = _Scanned(path)
-        stream = EventStream(source, whole=True)
-        seen = RowsSeen()
-        for rows in stream:
-            seen.feed(rows)  # type: ignore[arg-type]
-    except OSError as error:
-        raise unreadable_trace(shown(path), error) from error
+    source = _Scanned(path)
+    reader = RowReader(path, source=source)
+    seen = RowsSeen()
+    for rows in reader:
+        seen.feed(rows)
     with scratch_folder("check") as spool:
         plan = plan_file(PlanJob(path, path, str(Path(spool) / "0")))
         if isinstance(plan, FailedFile):
@@ -155,15 +154,16 @@ def check_file(path: str | Path) -> Checked:
     if len(columns.kind) != seen.rows:
         raise TraceFormatError(f"{shown(path)}: the file changed while it was read", path=path, hint="try again")
     report = _Report(path)
-    unit = stream.log.header.get("displayTimeUnit")
-    _text(report, stream, source, seen)
+    log = reader.log
+    unit = log.header.get("displayTimeUnit")
+    _text(report, log, source, seen)
     _lost_rows(report, plan, columns, seen, "ns" if unit == "ns" else "ms")
     if unit and unit not in ("ns", "ms"):
         report.add(CHROME, FAILS, 1, "a displayTimeUnit that is neither ms nor ns stops the loading")
     _viewer_rows(report, seen)
-    _tensorboard(report, stream, seen, plan)
-    _sizes(report, stream.log.bytes_read, first_step=min(seen.tab.steps, default=0))
-    return report.finish(stream.log.bytes_read, seen.rows)
+    _tensorboard(report, log, seen, plan)
+    _sizes(report, log.bytes_read, first_step=min(seen.tab.steps, default=0))
+    return report.finish(log.bytes_read, seen.rows)
 
 
 def _csv(path: str) -> Checked:
@@ -208,9 +208,9 @@ class _Report:
         return Checked(path=self.path, bytes=size, rows=rows, verdicts=verdicts, problems=self.problems, error=error)
 
 
-def _text(report: _Report, stream: EventStream, source: _Scanned, rows: RowsSeen) -> None:
+def _text(report: _Report, log: DecodeLog, source: _Scanned, rows: RowsSeen) -> None:
     """Check the text: what is no strict JSON, and what is but is not read."""
-    log, seen = stream.log, source.seen
+    seen = source.seen
     notes = {note.code: note for note in log.notes}
     add = report.add
     strict = "cannot be parsed, so it shows nothing"
@@ -265,7 +265,9 @@ def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, rows: RowsSeen
     start, dur, track, complete = start[slices], dur[slices], track[slices].astype(np.int64), complete[slices]
     dropped = dropped_by_perfetto(rows.drawn_on(track, perfetto_track), start, dur, complete)
     across = crossed_in_chrome(rows.drawn_on(track, lambda pid, tid: (str(pid), str(tid))), start, dur, unit=unit)
-    truly = crossing(track, columns.start[slices], (columns.start + columns.dur)[slices]) if dropped or across else 0
+    truly = (
+        count_crossing(track, columns.start[slices], (columns.start + columns.dur)[slices]) if dropped or across else 0
+    )
     why = "half-overlap another row of their thread (annotations across python frames, kernels at one time)"
     more = (
         "more half-overlap another row as it reads them (large stamps as doubles, thread numbers that it cannot hold)"
@@ -316,10 +318,10 @@ def _viewer_rows(report: _Report, rows: RowsSeen) -> None:
         add(viewer, NOTE, contested, "processes with several names; the last one shows")
 
 
-def _tensorboard(report: _Report, stream: EventStream, rows: RowsSeen, plan: FilePlan) -> None:
+def _tensorboard(report: _Report, log: DecodeLog, rows: RowsSeen, plan: FilePlan) -> None:
     """Say what torch-tb-profiler 0.4.x does with it. It parses with Python, so it takes NaN and bad UTF-8."""
     tab, name = rows.tab, base_name(report.path)
-    seen, header = tab.seen, stream.log.header
+    seen, header = tab.seen, log.header
 
     def add(severity: str, count: int, text: str, fix: str | None = None) -> None:
         report.add(TENSORBOARD, severity, count, text, fix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpuprof.viewers.nesting import crossed_in_chrome, crossing, dropped_by_perfetto, perfetto_ns, perfetto_track
+from hpuprof.viewers.nesting import count_crossing, crossed_in_chrome, dropped_by_perfetto, perfetto_ns, perfetto_track
 
 EPOCH = 1_712_195_495_520_906
 
@@ -42,7 +42,7 @@ def test_whole_microseconds_of_epoch_size_do_not_cross():
 def test_chrome_forgives_less_than_a_microsecond_unless_the_file_counts_in_ns():
     start, dur, track = np.array([0.0, 5.0]), np.array([10.0, 5.4]), np.zeros(2, dtype=np.int64)
     assert [crossed_in_chrome(track, start, dur, unit=unit) for unit in ("ms", "ns")] == [0, 1]
-    assert crossing(track, np.array([0, 5000]), np.array([10000, 10400])) == 1
+    assert count_crossing(track, np.array([0, 5000]), np.array([10000, 10400])) == 1
 
 
 def test_a_begin_row_neither_drops_nor_is_dropped_in_perfetto():

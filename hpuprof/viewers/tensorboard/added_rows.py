@@ -27,12 +27,10 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.naming import METADATA_KEY
 from hpuprof.viewers.tensorboard.identifiers import Amended, Identifiers
-from hpuprof.viewers.tensorboard.row_sheet import Sheet
 from hpuprof.viewers.tensorboard.shown_steps import DeviceNodes, shown_steps
-from hpuprof.viewers.tensorboard.spelling import track_number
+from hpuprof.viewers.tensorboard.spelling import AddedRows, track_number
 
 _LANES = 1_000_000  # numbers of the tracks that are added: beyond every engine lane, small enough for every viewer
-_SECOND = 1_000_000_000
 _NO_CALL = (Activity.NONE, Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.STEP)
 
 
@@ -42,7 +40,7 @@ class Tab:
 
     direct: bool
     shift_ns: int  # what is taken off every stamp of the file
-    steps_drawn: bool  # its own step rows are not the steps
+    steps_added: bool  # its own step rows are not the steps
     devices: int  # how many devices the tab must know
     amended: Amended
     rows: list[bytes]
@@ -53,7 +51,7 @@ class Tab:
 
 def plan(trace: Trace) -> Tab:
     """Work out what a trace lacks for the tab."""
-    return _Drawing(trace).tab()
+    return _Additions(trace).tab()
 
 
 def _process(pid: str) -> int:
@@ -81,15 +79,15 @@ class _Lanes:
         return place
 
 
-class _Drawing:
-    """One trace and the rows that are drawn for it."""
+class _Additions:
+    """One trace and the rows that are added for it."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.roles = track_roles(trace)
         self.links: Links = link(trace)
-        self.sheet = Sheet(trace)
-        self.ids = Identifiers(trace, self.links, main="{}/{}".format(*self._main()), zero_ns=self.sheet.zero_ns)
+        self.added = AddedRows(trace)
+        self.ids = Identifiers(trace, self.links, main="{}/{}".format(*self._main()), zero_ns=self.added.zero_ns)
         self.builds = outermost(trace, np.flatnonzero(trace.host.activity == Activity.GRAPH_BUILD))
         self.operators: dict[int, int] = {}  # host row -> external id of the operator that stands for it
         self.collectives: dict[int, int] = {}
@@ -101,8 +99,8 @@ class _Drawing:
             track_number(trace.tracks[t].pid) in range(64) for t in np.unique(trace.device.track).tolist()
         )
         steps = find_steps(trace, self.roles, compile_intervals(trace))
-        steps_drawn = steps.source != "profiler_step"
-        if steps_drawn:
+        steps_added = steps.source != "profiler_step"
+        if steps_added:
             self._steps(steps)
         activations = find_activations(self.links)
         launched = activations.launched()
@@ -119,11 +117,11 @@ class _Drawing:
         self._memory()
         return Tab(
             direct,
-            self.sheet.shift_ns,
-            steps_drawn,
+            self.added.shift_ns,
+            steps_added,
             max(used, default=-1) + 1,
             self.ids.amended,
-            self.sheet.rows,
+            self.added.rows,
             linked_share(trace, launched),
             steps.wall.tolist(),
             shown_steps(trace.host, nodes, steps.start, steps.end),
@@ -146,15 +144,15 @@ class _Drawing:
         pid, tid = self._main()
         process = _process(pid)
         if not pid:
-            self.sheet.name_track(process, tid, "steps", process="host (not traced)")
+            self.added.name_track(process, tid, "steps", process="host (not traced)")
         for i, (start, end) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
-            self.sheet.add(
+            self.added.add(
                 name=f"ProfilerStep#{i}", cat="cpu_op", pid=process, tid=tid, start=start, end=end,
                 **{"External id": self.ids.external(), "step": steps.labels[i], "left out": steps.excluded[i] or None},
             )  # fmt: skip
 
     def _memory(self) -> None:
-        """Draw the samples of our recorder as allocator rows: of counters the tab makes no memory curve."""
+        """Add the samples of our recorder as allocator rows: of counters the tab makes no memory curve."""
         memory, trace = self.trace.memory, self.trace
         if METADATA_KEY not in trace.header or not len(memory.time) or memory.delta.any():
             return
@@ -172,7 +170,7 @@ class _Drawing:
             facts = {
                 "Device Type": int(device),
                 "Device Id": 0 if device else -1,
-                "Addr": len(self.sheet.rows) + 1,  # rows without an address make no curve
+                "Addr": len(self.added.rows) + 1,  # rows without an address make no curve
                 "Bytes": total - before.get(device, total),
                 "Total Allocated": total,
                 "Total Reserved": max(total, room),
@@ -185,16 +183,16 @@ class _Drawing:
                 "name": "[memory]",
                 "pid": _process(pid),
                 "tid": tid,
-                "ts": self.sheet.stamp(when),
+                "ts": self.added.stamp(when),
             }
-            self.sheet.rows.append(msgspec.json.encode({**row, "args": facts}))
+            self.added.rows.append(msgspec.json.encode({**row, "args": facts}))
 
     def _calls_as_operators(self) -> None:
-        """Draw calls as operators where a trace has none: the tab shows nothing else of a host."""
+        """Add calls as operators where a trace has none: the tab shows nothing else of a host."""
         host = self.trace.host
         for row in np.flatnonzero(host.kind == HostKind.RUNTIME).tolist():
             pid, tid = self._place(row)
-            self.sheet.add(
+            self.added.add(
                 name=self.trace.names[int(host.name[row])], cat="cpu_op", pid=pid, tid=tid,
                 start=int(host.start[row]), end=int(host.end[row]), **{"External id": self.ids.external()},
             )  # fmt: skip
@@ -220,7 +218,7 @@ class _Drawing:
         """Return the external id of the operator that a call belongs to.
 
         That is the innermost operator around the call; for a call of a launch thread the one around the graph that was built
-        last before it; where there is none, an operator row is drawn in the call's own place.
+        last before it; where there is none, an operator row is added in the call's own place.
         """
         host = self.trace.host
         if call in self.collectives:
@@ -228,7 +226,7 @@ class _Drawing:
         if host.activity[call] == Activity.COLLECTIVE:
             known = tab_collective(self.trace.names[int(host.name[call])])
             if known:
-                self.collectives[call] = self._draw_operator(call, known, original=True)
+                self.collectives[call] = self._add_operator(call, known, original=True)
                 return self.collectives[call]
         builder = self._builder(call)
         for row in (call, builder):
@@ -237,15 +235,15 @@ class _Drawing:
                 return operator
         stands = call if builder is None else builder
         if stands not in self.operators:
-            self.operators[stands] = self._draw_operator(stands, self.trace.names[int(host.name[stands])])
+            self.operators[stands] = self._add_operator(stands, self.trace.names[int(host.name[stands])])
         return self.operators[stands]
 
-    def _draw_operator(self, row: int, name: str, *, original: bool = False) -> int:
+    def _add_operator(self, row: int, name: str, *, original: bool = False) -> int:
         external = self.ids.external()
         pid, tid = self._place(row)
         host = self.trace.host
         plain = self.trace.names[int(host.name[row])]
-        self.sheet.add(
+        self.added.add(
             name=name, cat="cpu_op", pid=pid, tid=tid, start=int(host.start[row]), end=int(host.end[row]),
             **{"External id": external, "original name": plain if original else None},
         )  # fmt: skip
@@ -260,7 +258,7 @@ class _Drawing:
         return int(self.builds[at]) if at >= 0 else None
 
     def _call_rows(self, correlation: dict[int, tuple[int, int]]) -> None:
-        """Draw each call once: those that made device work with their identifiers, the others with a number of their own."""
+        """Add each call once: those that made device work with their identifiers, the others with a number of their own."""
         host = self.trace.host
         calls = (host.kind == HostKind.RUNTIME) & ~np.isin(host.activity, _NO_CALL)
         drawn = set(outermost(self.trace, np.flatnonzero(calls)).tolist()) | set(correlation)
@@ -269,13 +267,13 @@ class _Drawing:
             if row not in correlation and host.activity[row] == Activity.COLLECTIVE:
                 external = self._operator_of(row) if tab_collective(self.trace.names[int(host.name[row])]) else 0
             pid, tid = self._place(row)
-            self.sheet.add(
+            self.added.add(
                 name=self.trace.names[int(host.name[row])], cat="Runtime", pid=pid, tid=tid,
                 start=int(host.start[row]), end=int(host.end[row]), **{"correlation": number, "External id": external},
             )  # fmt: skip
 
     def _kernel_rows(self, activations: Activations, correlation: dict[int, tuple[int, int]]) -> DeviceNodes:
-        """Draw each kernel once: overlapping rows of one name and engine in one activation are one kernel."""
+        """Add each kernel once: overlapping rows of one name and engine in one activation are one kernel."""
         trace, device = self.trace, self.trace.device
         rows = np.flatnonzero(activations.of_row >= 0)
         if not len(rows):
@@ -294,7 +292,7 @@ class _Drawing:
         first[key[::-1]] = rows[::-1]
         keys, start, end, lanes = clusters(key, device.start[rows], device.end[rows])
         lanes_of: dict[tuple[int, int], _Lanes] = {}
-        arrows: set[int] = set()
+        flows: set[int] = set()
         for at in np.lexsort((keys, start)).tolist():
             activation, number, engine, name, kind = table[keys[at]].tolist()
             begin, stop = int(start[at]), int(end[at])
@@ -304,7 +302,7 @@ class _Drawing:
             tid = self._lane_number(engine, place)
             row = first[keys[at]]
             dtype = int(device.dtype[row])
-            self.sheet.add(
+            self.added.add(
                 name=trace.names[name], cat="gpu_memcpy" if kind == DeviceKind.COPY else "Kernel", pid=number, tid=tid,
                 start=begin, end=stop,
                 **{
@@ -314,17 +312,17 @@ class _Drawing:
                     "bytes": int(device.bytes[row]) if device.bytes[row] >= 0 else None,
                 },
             )  # fmt: skip
-            if ids[0] is not None and call not in arrows:
-                arrows.add(call)
+            if ids[0] is not None and call not in flows:
+                flows.add(call)
                 pid, thread = self._place(call)
-                self.sheet.arrow(
-                    _LANES * 1000 + len(arrows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
+                self.added.flow(
+                    _LANES * 1000 + len(flows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
                 )
         for number, engine in sorted(lanes_of):
             for place in range(lanes_of[number, engine].count):
                 tid = self._lane_number(engine, place)
                 label = f"{trace.engines[engine]} (all lanes)" + (f" {place + 1}" if place else "")
-                self.sheet.name_track(number, tid, label, order=-1000 + engine * 100 + place)
+                self.added.name_track(number, tid, label, order=-1000 + engine * 100 + place)
         return DeviceNodes(activations.call[table[keys, 0]], start, end)
 
     @staticmethod

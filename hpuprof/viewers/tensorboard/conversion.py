@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageError
-from hpuprof.executors import map_ordered
 from hpuprof.ingest.discover import Identity, TraceFile
 from hpuprof.ingest.location import folder_and_name, local_path
 from hpuprof.naming import trace_name
-from hpuprof.viewers.tensorboard.convert_file import PART, Written, convert_file
+from hpuprof.viewers.tensorboard.convert_file import PART, convert_file
+from hpuprof.viewers.workers import Workers
 
 TARGETS = ("tensorboard",)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -79,7 +78,8 @@ class Conversion:
 
 @dataclass(frozen=True)
 class _Task:
-    source: str
+    path: str
+    name: str
     target: Path
     identity: dict[str, Any]
 
@@ -88,31 +88,28 @@ def convert_run(
     files: Sequence[TraceFile],
     identities: Sequence[Identity],
     directory: Path,
+    workers: Workers,
     *,
     force: bool,
     compress: bool,
-    jobs: int,
-    executor: Executor | None = None,
-    progress: Callable[[str], None] | None = None,
 ) -> Conversion:
     """Convert every file into `directory`. Raises UsageError, OutputError, or TraceFormatError when no file could be read."""
-    tasks, runs = _tasks(files, identities, directory, compress=compress)
+    tasks = _tasks(files, identities, directory, compress=compress)
     for task in tasks:
         if os.path.exists(task.target) and not force:  # noqa: PTH110 never raises
             raise OutputError(f"{task.target} exists", hint="use --force to replace it, or another directory")
-    results: list[Written | FailedConversion] = []
+    results: list[ConvertedFile | FailedConversion] = []
     try:
-        for file, result in zip(files, map_ordered(_convert, tasks, jobs=jobs, executor=executor), strict=True):
-            results.append(replace(result, source=file.name) if isinstance(result, FailedConversion) else result)
-            if progress:
-                progress(file.name)
+        for task, result in zip(tasks, workers.map(_convert, tasks), strict=True):
+            results.append(result)
+            workers.done(task.name)
         failed = [r for r in results if isinstance(r, FailedConversion)]
         if len(failed) == len(results):
             more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
             raise TraceFormatError(failed[0].message + more, path=failed[0].source, hint=failed[0].hint)
         # The tab reads a directory once: all workers of a run must be there when the first one is.
         for task, result in zip(tasks, results, strict=True):
-            if isinstance(result, Written):
+            if isinstance(result, ConvertedFile):
                 _staged(task.target).replace(task.target)
     except OSError as error:
         raise OutputError(
@@ -122,11 +119,7 @@ def convert_run(
         for task in tasks:
             with contextlib.suppress(OSError):
                 _staged(task.target).unlink()
-    done = tuple(
-        _row(file, who, run, task, result)
-        for file, who, run, task, result in zip(files, identities, runs, tasks, results, strict=True)
-        if isinstance(result, Written)
-    )
+    done = tuple(r for r in results if isinstance(r, ConvertedFile))
     return Conversion(str(directory), done, tuple(failed))
 
 
@@ -142,36 +135,18 @@ def refuse_among(sources: Sequence[str | Path], directory: Path) -> None:
             )
 
 
-def _convert(task: _Task) -> Written | FailedConversion:
+def _convert(task: _Task) -> ConvertedFile | FailedConversion:
     try:
-        return convert_file(task.source, task.target, task.identity)
+        written = convert_file(task.path, task.target, task.identity)
     except OutputError:
         raise
     except HpuprofError as error:
-        return FailedConversion(task.source, error.message, error.hint)
+        return FailedConversion(task.name, error.message, error.hint)
+    return ConvertedFile(source=task.name, run=task.target.parent.name, rank=task.identity["rank"], **vars(written))
 
 
 def _staged(target: Path) -> Path:
     return target.with_name(target.name + PART)
-
-
-def _row(file: TraceFile, who: Identity, run: str, task: _Task, result: Written) -> ConvertedFile:
-    return ConvertedFile(
-        source=file.name,
-        path=str(task.target),
-        run=run,
-        rank=who.rank,
-        bytes=result.bytes,
-        rows=result.rows,
-        drawn=result.drawn,
-        lost=result.lost,
-        family=result.family,
-        steps=result.steps,
-        linked=result.linked,
-        step_ns=result.step_ns,
-        tab_step_ns=result.tab_step_ns,
-        problems=tuple(t.text + ("" if t.offset is None else f" (byte {t.offset})") for t in result.troubles),
-    )
 
 
 def _folder_name(place: str) -> str:
@@ -183,12 +158,12 @@ def _folder_name(place: str) -> str:
 
 def _tasks(
     files: Sequence[TraceFile], identities: Sequence[Identity], directory: Path, *, compress: bool
-) -> tuple[list[_Task], list[str]]:
+) -> list[_Task]:
     """Give each file its run directory and its name `<host>_<rank>.<time>.pt.trace.json`."""
     windows: dict[tuple[str, str], set[str]] = {}
     for who in identities:
         windows.setdefault((who.stage, who.action), set()).add(who.window)
-    tasks, runs, taken = [], [], set()
+    tasks, taken = [], set()
     for file, who in zip(files, identities, strict=True):
         words = [who.stage, who.action] if who.stage or who.action else [_folder_name(file.path)]
         if len(windows[who.stage, who.action]) > 1 or file.inside.get("window"):
@@ -199,7 +174,6 @@ def _tasks(
         while (run, name) in taken:  # repeated recordings of one window
             run += "-again"
         taken.add((run, name))
-        runs.append(run)
         identity = {"rank": who.rank, "stage": who.stage, "action": who.action, "window": who.window}
-        tasks.append(_Task(file.path, directory / run / name, identity))
-    return tasks, runs
+        tasks.append(_Task(file.path, file.name, directory / run / name, identity))
+    return tasks

@@ -14,24 +14,24 @@ from hpuprof._version import __version__
 from hpuprof.errors import UsageError
 from hpuprof.files import put_in_place, unwritable
 from hpuprof.ingest import dialects
-from hpuprof.ingest.decode import EventStream
-from hpuprof.ingest.hw_csv import csv_events, looks_like_hw_csv
 from hpuprof.ingest.normalise import base_ns
 from hpuprof.ingest.read import read_trace
 from hpuprof.ingest.restore import mark_of
-from hpuprof.ingest.source import ByteSource, read_head
-from hpuprof.model.trace import Trace, Trouble
+from hpuprof.ingest.row_reader import raw_rows
+from hpuprof.model.trace import Trace
 from hpuprof.naming import CONVERTED_KEY
 from hpuprof.viewers.tensorboard.added_rows import Tab, plan
 from hpuprof.viewers.tensorboard.rewrite import Rewriter
-from hpuprof.viewers.tensorboard.spelling import track_number, written
+from hpuprof.viewers.tensorboard.spelling import track_number
 
 _NOT_FOR_THE_TAB = ("computeMajor", "computeMinor")  # they bring advice that is wrong for other makers' devices
+
+_ROWS_AT_ONCE = 4096  # of the rows that are added: no copy of all of them is made
 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of one file; fields as in `run.ConvertedFile`."""
+    """What became of one file; fields as in `conversion.ConvertedFile`."""
 
     path: str
     bytes: int
@@ -43,7 +43,7 @@ class Written:
     linked: float | None
     step_ns: tuple[int, ...]
     tab_step_ns: tuple[int, ...]
-    troubles: tuple[Trouble, ...]
+    problems: tuple[str, ...]
 
 
 PART = ".part"
@@ -80,11 +80,11 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> 
         drawn=len(tab.rows),
         lost=rewriter.lost,
         family=trace.family,
-        steps="found" if tab.steps_drawn else "as recorded",
+        steps="found" if tab.steps_added else "as recorded",
         linked=tab.linked,
         step_ns=tuple(tab.step_ns),
         tab_step_ns=tuple(tab.tab_step_ns),
-        troubles=trace.health.troubles,
+        problems=tuple(t.text + ("" if t.offset is None else f" (byte {t.offset})") for t in trace.health.troubles),
     )
 
 
@@ -99,12 +99,10 @@ def _write(out: Any, head: bytes, source: str | Path, rewriter: Rewriter, tab: T
 
 
 def _pieces(source: str | Path, rewriter: Rewriter, tab: Tab) -> Iterator[bytes]:
-    if looks_like_hw_csv(read_head(source, 4096)):
-        yield b",\n".join(rewriter.rewrite(csv_events(source)))
-    else:
-        for events in EventStream(ByteSource(source), raw=True):
-            yield b",\n".join(rewriter.rewrite(events))  # type: ignore[arg-type]
-    yield from written(tab.rows)
+    for rows in raw_rows(source):
+        yield b",\n".join(rewriter.rewrite(rows))
+    for at in range(0, len(tab.rows), _ROWS_AT_ONCE):
+        yield b",\n".join(tab.rows[at : at + _ROWS_AT_ONCE])
 
 
 def _head(trace: Trace, tab: Tab, identity: dict[str, Any]) -> bytes:

@@ -25,7 +25,7 @@ class Amended:
 
 
 class Identifiers:
-    """Gives out identifiers. `main`: process and thread of the main thread, as one text; `zero_ns`: see `Sheet`."""
+    """Gives out identifiers. `main`: process and thread of the main thread, as one text; `zero_ns`: see `AddedRows`."""
 
     def __init__(self, trace: Trace, links: Links, *, main: str, zero_ns: int) -> None:
         self.trace = trace

@@ -16,12 +16,11 @@ from hpuprof.ingest.dialect_collectives import is_collective_annotation, tab_col
 from hpuprof.ingest.dialect_rows import TAB_CATEGORIES, TAB_MISREADS
 from hpuprof.ingest.recover import loose_json
 from hpuprof.ingest.stamps import exact_ns
-from hpuprof.ingest.wire import Args, ExactEvent, RawEvent
+from hpuprof.ingest.wire import RawEvent
 from hpuprof.viewers.tensorboard.added_rows import Tab
 from hpuprof.viewers.tensorboard.spelling import micros, shortened, track_number
 
 _NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
-_ARGS = tuple((f.name, f.encode_name, f.default) for f in msgspec.structs.fields(Args))
 _DEVICE_TYPE = re.compile(rb'"Device Type"\s*:\s*(-?\d+)')
 _STEP = "ProfilerStep#"
 _MOST_DIGITS = 4300
@@ -58,10 +57,10 @@ class Rewriter:
         self._changes: dict[tuple[bytes, bytes], _Change] = {}
         self._threads: dict[bytes, bytes | None] = {}
 
-    def rewrite(self, events: Iterable[RawEvent | ExactEvent]) -> Iterator[bytes]:
-        """Yield each event as JSON text."""
-        for event in events:
-            text = self._row(event if isinstance(event, RawEvent) else _whole(event))
+    def rewrite(self, rows: Iterable[RawEvent]) -> Iterator[bytes]:
+        """Yield each row as JSON text."""
+        for row in rows:
+            text = self._row(row)
             text = None if text is None else _readable(text)
             if text is None:
                 self.lost += 1
@@ -150,7 +149,7 @@ class Rewriter:
         cat, name = word, title
         if title.startswith(_STEP):
             numbered = title[len(_STEP) :].isdecimal()
-            cat = "plain_step" if self.tab.steps_drawn or not numbered else "cpu_op"
+            cat = "plain_step" if self.tab.steps_added or not numbered else "cpu_op"
         elif word.lower() != "user_annotation":
             cat = "cpu_op"
         elif is_collective_annotation(title):
@@ -284,20 +283,3 @@ def _ns(raw: Any) -> int | None:
 
 def _key(row: RawEvent, stamp: int) -> tuple[str, str, int]:
     return str(_plain(row.pid)), str(_plain(row.tid)), stamp
-
-
-def _whole(event: ExactEvent) -> RawEvent:
-    """Write a recovered row anew, with what could be read of it."""
-    values: dict[str, Any] = {"ph": event.ph}
-    if event.ts:
-        values["ts"] = event.ts
-    for name in ("cat", "name", "pid", "tid", "dur"):
-        value = getattr(event, name)
-        if value is not None and value != "":
-            values[name] = msgspec.Raw(msgspec.json.encode(value))
-    if event.args is not None:
-        args = {
-            key: getattr(event.args, field) for field, key, default in _ARGS if getattr(event.args, field) != default
-        }
-        values["args"] = msgspec.Raw(msgspec.json.encode(args))
-    return RawEvent(**values)

@@ -1,8 +1,16 @@
-"""Writes times as the tab reads them best, and rows in pieces. Knows nothing of traces."""
+"""Writes times as the tab reads them best, and the rows that are added to a converted trace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from hpuprof.ingest.normalise import base_ns
+from hpuprof.ingest.restore import DRAWN
+from hpuprof.model.trace import Trace
+
+_SECOND = 1_000_000_000
 
 
 def track_number(text: str) -> int | None:
@@ -30,7 +38,51 @@ def shortened(ns: int) -> bytes:
     return b"%d.%09d" % (whole, rest)
 
 
-def written(rows: list[bytes]) -> Iterator[bytes]:
-    """Yield drawn rows in pieces of some thousand."""
-    for at in range(0, len(rows), 4096):
-        yield b",\n".join(rows[at : at + 4096])
+class AddedRows:
+    """Rows to add, as JSON text on the converted file's clock. Times are ns since the trace's first row, as everywhere in a `Trace`.
+
+    `shift_ns` is what is taken off every stamp of the source, `zero_ns` what the first row's stamp becomes: viewers read stamps
+    as doubles, which are finer the smaller they are, so a converted file counts from a whole second before its first row.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        stamp = trace.origin_ns - base_ns(trace.header)
+        self.shift_ns = (stamp // _SECOND - 1) * _SECOND
+        self.zero_ns = stamp - self.shift_ns
+        self.rows: list[bytes] = []
+
+    def add(self, *, name: str, cat: str, pid: int, tid: int, start: int, end: int, **arguments: Any) -> None:
+        """Add a slice; arguments that are None are left out. Operators are written a little short (see `shortened`)."""
+        row = {
+            "ph": "X",
+            "cat": cat,
+            "name": name,
+            "pid": pid,
+            "tid": tid,
+            "ts": self.stamp(start),
+            "dur": msgspec.Raw(shortened(end - start) if cat == "cpu_op" else micros(max(end - start, 0))),
+            "args": {**{k: v for k, v in arguments.items() if v is not None}, "hpuprof": {"drawn": True}},
+        }
+        self.rows.append(msgspec.json.encode(row))
+
+    def stamp(self, when: int) -> msgspec.Raw:
+        """Return a time as the converted file writes it."""
+        return msgspec.Raw(micros(when + self.zero_ns))
+
+    def name_track(self, pid: int, tid: int, name: str, *, process: str = "", order: int | None = None) -> None:
+        """Name a track, and its process where it is new."""
+        facts: list[tuple[str, dict[str, Any]]] = [("thread_name", {"name": name})]
+        if order is not None:
+            facts.append(("thread_sort_index", {"sort_index": order}))
+        if process:
+            facts.append(("process_name", {"name": process}))
+        for what, args in facts:
+            row = {"ph": "M", "name": what, "pid": pid, "tid": tid}
+            self.rows.append(msgspec.json.encode({**row, "args": {**args, "hpuprof": {"drawn": True}}}))
+
+    def flow(self, number: int, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
+        """Add a flow from (process, thread, time) to another."""
+        for phase, (pid, tid, when) in (("s", start), ("f", end)):
+            row = {"ph": phase, "id": number, "cat": DRAWN, "name": "launch", "pid": pid, "tid": tid}
+            row["ts"] = self.stamp(when)
+            self.rows.append(msgspec.json.encode(row | ({"bp": "e"} if phase == "f" else {})))
