@@ -6,7 +6,7 @@ import numpy as np
 
 from hpuprof.analysis.groups import group
 from hpuprof.analysis.operators import MAX_ROWS
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import contains, measure
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.tables import ActionRow

@@ -13,8 +13,8 @@ import numpy as np
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, forest
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import on_host_path
-from hpuprof.analysis.view import RankView
 from hpuprof.ingest.dialect_collectives import BY_NAME
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Codes, Ints

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, union, union_of
 from hpuprof.model.schema import DeviceKind

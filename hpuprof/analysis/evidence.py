@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.view import RankView
 from hpuprof.model.intervals import Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace, Trouble

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpuprof.analysis.deviation import step_deviations
 from hpuprof.analysis.links import Nesting, nest_rows
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import intersect, measure
 from hpuprof.model.schema import Activity, HostKind, Role

@@ -6,7 +6,7 @@ import numpy as np
 
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.analysis.links import launch_calls
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import contains
 from hpuprof.model.schema import Activity, HostKind

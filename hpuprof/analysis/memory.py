@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints
 from hpuprof.model.tables import MemoryPoint, MemoryRow
 from hpuprof.model.trace import Trace

@@ -9,7 +9,7 @@ import numpy as np
 
 from hpuprof.analysis.deviation import step_deviations
 from hpuprof.analysis.groups import clusters, group
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains
 from hpuprof.model.schema import DeviceKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import BACKWARD, on_host_path
-from hpuprof.analysis.view import RankView
 from hpuprof.model.intervals import complement, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind
 

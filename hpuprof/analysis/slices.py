@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from hpuprof.analysis.rank_view import steps_of
 from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.view import steps_of
 from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, HostRows, Trace

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpuprof.analysis.links import launch_calls
 from hpuprof.analysis.phases import phase_columns
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, complement, intersect, measure
 from hpuprof.model.schema import BLOCKED_KINDS, Cause, DeviceKind, Role

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.links import launch_calls
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
 from hpuprof.graph_mode.modules import (

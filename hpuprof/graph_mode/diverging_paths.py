@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from hpuprof.analysis.links import Links
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.graph_mode.placement import Phase, Placement

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.trace import Trace
 

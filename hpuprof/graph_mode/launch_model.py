@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import collective_groups, find_skeleton, shortest_over_steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.graph_mode.module_regions import module_regions

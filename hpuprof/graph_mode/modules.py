@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.view import RankView
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role

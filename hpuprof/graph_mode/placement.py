@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.modules import OPTIMIZING, ModuleCalls, loading, step_of
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.bottleneck import StageTotals
 from hpuprof.graph_mode.constants import constants_for
 from hpuprof.graph_mode.launch_model import LaunchModel

@@ -22,9 +22,9 @@ from hpuprof.analysis.evidence import synchronous
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
-from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure

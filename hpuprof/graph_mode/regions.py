@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import BACKWARD
-from hpuprof.analysis.view import RankView
 from hpuprof.graph_mode.program import Program, rows_named
 from hpuprof.graph_mode.replay import Schedule, check_order
 from hpuprof.model.arrays import Floats, Ints, Mask

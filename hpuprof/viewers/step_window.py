@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hpuprof.analysis.view import steps_of
+from hpuprof.analysis.rank_view import steps_of
 from hpuprof.errors import InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.ingest.read import read_trace
 

@@ -18,8 +18,8 @@ import hpuprof
 from hpuprof.analysis import operators
 from hpuprof.analysis.device_time import device_time
 from hpuprof.analysis.links import link
+from hpuprof.analysis.rank_view import RankView, steps_of
 from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.view import RankView, steps_of
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import intersect, subtract, union, union_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builder import AUTOGRAD, MAIN, TraceBuilder
 
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, backward_windows, module_calls
 
 

@@ -11,7 +11,7 @@ from builder import TraceBuilder
 
 import hpuprof
 from hpuprof.analysis.activations import work_activations
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict

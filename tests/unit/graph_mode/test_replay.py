@@ -10,7 +10,7 @@ from builder import AUTOGRAD, TraceBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuprof.analysis.view import RankView
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.program import build_program
