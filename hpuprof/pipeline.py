@@ -15,7 +15,7 @@ from hpuprof.analysis.launches import launch_rows
 from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.analysis.step_rows import step_rows, thread_rows
+from hpuprof.analysis.step_table import step_rows, thread_rows
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.constants import read_profile
