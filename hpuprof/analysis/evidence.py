@@ -12,7 +12,7 @@ from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace, Trouble
 
 ONE_ROW_SHARE = 0.5
-"""Of the device time of the used steps. By judgement: in the real traces of the tests one row holds 11 % at most."""
+"""Of the device time of the used steps; by judgement."""
 ONE_ROW_SHARE_OF_ONE_STEP = 0.9
 """The same in a single step, where a long collective or upload may well hold half of the time; by judgement."""
 STEP_SHARE = 0.5

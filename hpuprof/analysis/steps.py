@@ -21,15 +21,13 @@ _NOT_A_STEP = re.compile(
     r"^(?:enumerate\(DataLoader\)|nccl:|gloo:|mpi:|hccl:|ucc:|\[pl\]\[module\]|Torch-Compiled|Optimizer\.zero_grad)"
 )
 _DIGITS = re.compile(r"\d+")
-# The limits below are chosen by judgement and were held against the real traces of the tests: there, no step of a
-# recording compiles for any time, the first step takes up to 1.43 times the median (and is set aside as the first), and
-# the median absolute deviation of the others is 0.2 to 4.3 % of the median, in two traces 17 and 37 %.
+# The limits below are chosen by judgement; the tests hold the steps of all real traces at hand.
 _COMPILE_SHARE = 0.02
 """Share of a step's wall time: a steady step compiles nothing, and less than this does not move a median."""
 _WARM_UP_RATIO = 1.5
-"""Of the median of later steps: above what first steps of settled runs were seen to take."""
+"""Of the median of later steps: first steps of settled runs take less."""
 _WARM_UP_STEPS = 100
-"""More long steps than this in a row are a phase of the run, not its warm-up: autotuning and caches take some ten."""
+"""More long steps than this in a row are a phase of the run, not its warm-up."""
 _EVEN_SHARE = 0.25
 """Median absolute deviation over median up to which later steps are even enough to call the first ones long."""
 _OUTLIER_MADS = 6.0
