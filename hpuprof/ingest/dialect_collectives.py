@@ -48,12 +48,7 @@ def _but_one_twice(ranks: int) -> float:
 # The first row with a spelling in a name is the name's: `reduce` stands behind what contains it.
 COLLECTIVES: tuple[Collective, ...] = (
     Collective(
-        "reduce_scatter",
-        ("reducescatter",),
-        symmetric=True,
-        bus_factor=_but_one,
-        purpose="reduction",
-        in_tab=True,
+        "reduce_scatter", ("reducescatter",), symmetric=True, bus_factor=_but_one, purpose="reduction", in_tab=True
     ),
     Collective("all_to_all", ("alltoall",), symmetric=True, uneven=True, bus_factor=_but_one, purpose="expert"),
     Collective(
@@ -64,22 +59,10 @@ COLLECTIVES: tuple[Collective, ...] = (
         purpose="reduction",
         in_tab=True,
     ),
-    Collective(
-        "all_gather",
-        ("allgather",),
-        symmetric=True,
-        message="output",
-        bus_factor=_but_one,
-        in_tab=True,
-    ),
+    Collective("all_gather", ("allgather",), symmetric=True, message="output", bus_factor=_but_one, in_tab=True),
     Collective("broadcast", ("broadcast", "bcast"), message="larger", bus_factor=_once, in_tab=True),
     Collective(
-        "send_recv",
-        ("sendrecv", "batchisendirecv"),
-        paired=True,
-        uneven=True,
-        bus_factor=_once,
-        purpose="pipeline",
+        "send_recv", ("sendrecv", "batchisendirecv"), paired=True, uneven=True, bus_factor=_once, purpose="pipeline"
     ),
     Collective("barrier", ("barrier",), symmetric=True),
     Collective("reduce", ("reduce",), bus_factor=_once, in_tab=True),

@@ -23,57 +23,16 @@ class Engine:
     word: re.Pattern[str] | None  # in the name of its lanes
     lane_classes: tuple[int, ...]  # of lanes that have a number only: class * 1000 + index of the engine
     drawn: int  # place among the engines of a timeline
-    example: tuple[str, str, str]  # category, name and hardware event of a row
-    source: str
 
 
 # Looked for in this order. Lane classes: the vendor's table (bridge 1.19, trace_parser.cpp).
 ENGINES: tuple[Engine, ...] = (
-    Engine(
-        TPC,
-        DeviceKind.COMPUTE,
-        re.compile(r"\bTPC\b", re.IGNORECASE),
-        lane_classes=(2, 7),
-        drawn=1,
-        example=("kernel", "relu_fwd_f32", ""),
-        source="G1 lane table",
-    ),
-    Engine(
-        MME,
-        DeviceKind.COMPUTE,
-        re.compile(r"\bMME\b", re.IGNORECASE),
-        lane_classes=(1, 6),
-        drawn=0,
-        example=("kernel", "BatchGemm", "WB0_END"),
-        source="G1 lane table",
-    ),
-    Engine(
-        NIC,
-        DeviceKind.COMMUNICATION,
-        re.compile(r"\bNIC\b", re.IGNORECASE),
-        lane_classes=(14, 15, 16, 17),
-        drawn=3,
-        example=("runtime", "send", ""),
-        source="G1 lane table",
-    ),
-    Engine(
-        DMA,
-        DeviceKind.COPY,
-        re.compile(r"DMA\b", re.IGNORECASE),
-        lane_classes=(0, 3, 4, 5),
-        drawn=2,
-        example=("runtime", "dma", "DBG_DMA_TRC_WR_DATA_LAST"),
-        source="G1 lane table",
-    ),
-    Engine(
-        OTHER,
-        DeviceKind.MARKER,
-        word=None,
-        lane_classes=(),
-        drawn=9,
-        example=("runtime", "arc", ""),
-        source="PSOC, SM, PMMU, ARC_FARM lanes carry control, not work",
-    ),
+    Engine(TPC, DeviceKind.COMPUTE, re.compile(r"\bTPC\b", re.IGNORECASE), (2, 7), drawn=1),
+    Engine(MME, DeviceKind.COMPUTE, re.compile(r"\bMME\b", re.IGNORECASE), (1, 6), drawn=0),
+    Engine(NIC, DeviceKind.COMMUNICATION, re.compile(r"\bNIC\b", re.IGNORECASE), (14, 15, 16, 17), drawn=3),
+    Engine(DMA, DeviceKind.COPY, re.compile(r"DMA\b", re.IGNORECASE), (0, 3, 4, 5), drawn=2),
+    # PSOC, SM, PMMU and ARC_FARM lanes carry control, not work.
+    Engine(OTHER, DeviceKind.MARKER, word=None, lane_classes=(), drawn=9),
 )
 
 ENGINE_ORDER = {engine.name: engine.drawn for engine in ENGINES}

@@ -121,8 +121,8 @@ def _engine_rules(*kinds: DeviceKind) -> list[DeviceRule]:
             f"hpu-{engine.name.lower()}",
             engine.kind,
             engine=engine.name,
-            example=dict(zip(("category", "name", "hw_event"), engine.example, strict=True), engine=engine.name),
-            source=engine.source,
+            example={"engine": engine.name, "category": "runtime", "name": "send", "hw_event": ""},
+            source="G1 lane table",
         )
         for engine in ENGINES
         if engine.kind in kinds
