@@ -6,6 +6,7 @@ A traceback that reaches a user is a bug in hpuprof.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from hpuprof.messages import without_secrets
@@ -114,3 +115,11 @@ class InsufficientDataError(InputError):
     """The traces hold no steps, or no device rows, for what was asked."""
 
     code = "insufficient-data"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, most: int = 3, quote: str = "") -> str:
+    """Return a hint: the known names nearest to a wrong one, or `otherwise` where none is near."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=most)
+    return f"did you mean {', '.join(f'{quote}{n}{quote}' for n in close)}?" if close else otherwise

@@ -11,7 +11,7 @@ import msgspec
 
 from hpuprof import api
 from hpuprof.analysis.slices import slice_pieces
-from hpuprof.errors import InputError, TraceFormatError, UsageError
+from hpuprof.errors import InputError, TraceFormatError, UsageError, did_you_mean
 from hpuprof.ingest.discover import Identity, TraceFile, identify, identity_inside
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.slice_table import SliceRow
@@ -72,11 +72,8 @@ def _pieces(
 def row_type(table: str) -> type[msgspec.Struct]:
     """Return the struct that describes a table's rows. Raises UsageError for an unknown name."""
     if table not in TABLE_NAMES:
-        from difflib import get_close_matches
-
-        close = get_close_matches(table, TABLE_NAMES, n=3)
         known = f"one of {', '.join(TABLE_NAMES)}"
-        raise UsageError(f"no table {table!r}", hint=f"did you mean {' or '.join(close)}? {known}" if close else known)
+        raise UsageError(f"no table {table!r}", hint=f"{did_you_mean(table, TABLE_NAMES)} {known}".strip())
     if table == SLICES:
         return SliceRow
     row: type[msgspec.Struct] = get_args(get_type_hints(ReportData)[table])[0]

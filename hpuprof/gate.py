@@ -18,14 +18,13 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeVar
 
 import msgspec
 
 from hpuprof.comparison.result import Change, Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError
+from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError, did_you_mean
 from hpuprof.model.metrics import BY_NAME, Metric, MetricSpec
 from hpuprof.report.findings import BY_CODE
 from hpuprof.report.model import GateResult, Report
@@ -89,10 +88,9 @@ def parse_gate(text: str) -> Gate:
         code = match["code"].upper()
         known = [*BY_CODE, *DIAGNOSTICS]
         if code not in known:
-            close = get_close_matches(code, known, n=3)
             raise UsageError(
                 f"gate {shown!r}: no finding {match['code']!r}",
-                hint=f"did you mean {', '.join(close)}?" if close else "`hpuprof explain` lists all codes",
+                hint=did_you_mean(code, known, "`hpuprof explain` lists all codes"),
             )
         return Gate(shown, "finding", code)
     if match := _CHANGE.fullmatch(text):
@@ -133,10 +131,9 @@ def _check(gate: Gate, known: Mapping[str, M]) -> M:
     """Return the metric that a gate speaks of. Raises UsageError when there is none or the gate does not fit it."""
     metric = known.get(gate.subject)
     if metric is None:
-        close = get_close_matches(gate.subject, known, n=3)
         raise UsageError(
             f"gate {gate.text!r}: no metric {gate.subject!r}",
-            hint=f"did you mean {', '.join(close)}?" if close else f"one of {', '.join(known)}",
+            hint=did_you_mean(gate.subject, known, f"one of {', '.join(known)}"),
         )
     if gate.kind == "change" and metric.polarity == "none":
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpuprof.errors import UsageError
+from hpuprof.errors import UsageError, did_you_mean
 
 
 def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -31,13 +31,9 @@ def command(code: str | None, as_json: bool) -> None:
         return
     found = explain(code)
     if found is None:
-        from difflib import get_close_matches
-
         known = [entry["code"] for entry in all_codes()]
-        close = get_close_matches(code.upper(), known, n=3)
         raise UsageError(
-            f"no code {code!r}",
-            hint=f"did you mean {', '.join(close)}?" if close else "`hpuprof explain` lists all codes",
+            f"no code {code!r}", hint=did_you_mean(code.upper(), known, "`hpuprof explain` lists all codes")
         )
     if as_json:
         import json

@@ -56,10 +56,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest a close name for an unknown command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], COMMANDS, n=1)
-            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+            close = errors.did_you_mean(args[0], COMMANDS, most=1, quote="'").capitalize()
+            ctx.fail(f"No such command {args[0]!r}. {close}".rstrip())
         return super().resolve_command(ctx, args)
 
 

@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from hpuprof.errors import ConfigError
+from hpuprof.errors import ConfigError, did_you_mean
 from hpuprof.recorder.schedule import ASYNC, SYNC, Schedule
 
 DEFAULT_WINDOW_LIMIT = 20  # where nothing else bounds the number of files
@@ -180,14 +180,9 @@ def refuse_habana_profile() -> None:
 def refuse_unknown(given: dict[str, Any], known: Sequence[str], *, who: str) -> None:
     """Raise ConfigError for keywords that nobody knows, with the nearest known one."""
     if given:
-        from difflib import get_close_matches
-
         name = min(given)
-        close = get_close_matches(name, known, n=1)
-        raise ConfigError(
-            f"{who} has no option {name!r}",
-            hint=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}",
-        )
+        hint = did_you_mean(name, known, f"known: {', '.join(sorted(known))}", most=1, quote="'")
+        raise ConfigError(f"{who} has no option {name!r}", hint=hint)
 
 
 ScheduleCallable = Callable[[int], Any]
