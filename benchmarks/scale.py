@@ -1,6 +1,6 @@
 """Show how hpuprof's cost grows with the number of ranks, what combining costs, and how 8 large ranks compare with HTA.
 
-`python benchmarks/scale.py --work DIR` prints Markdown tables; `--into docs/scale.md --plot docs/scale.svg` puts them there.
+`python -m benchmarks.scale --work DIR` prints Markdown tables; `--into docs/scale.md --plot docs/scale.svg` puts them there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from harness import cases, machine, measure, plot, tools
-from tracegen.writer import Spec, write_trace
+from benchmarks.harness import cases, machine, measure, plot, tools
+from benchmarks.tracegen.writer import Spec, write_trace
 
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 Runs = list[measure.Run]
@@ -60,8 +60,7 @@ def _write(spec: Spec, folder: Path, suffix: str) -> int:
 
 def make_ranks(spec: Spec, count: int, folder: Path, suffix: str) -> list[Path]:
     """Write one trace per rank, or find them there; return their paths in order of rank."""
-    sources = b"".join(p.read_bytes() for p in sorted((tools.HERE / "tracegen").glob("*.py")))
-    digest = hashlib.sha256(sources + repr(spec).encode()).hexdigest()
+    digest = hashlib.sha256((cases.generator_digest() + repr(spec)).encode()).hexdigest()
     note = folder / ".made"
     if note.exists() and note.read_text() != digest:
         shutil.rmtree(folder)

@@ -10,6 +10,7 @@ import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 Args = Mapping[str, object]
@@ -71,9 +72,16 @@ def _fields(row: Row) -> dict[str, object]:
     return found
 
 
+#: Names, categories and ids come again and again, and a benchmark's trace has a million rows.
+_json = lru_cache(1 << 14, typed=True)(json.dumps)
+
+
 def _texts(row: Row, number: Number) -> Iterator[tuple[str, str]]:
     for key, value in _fields(row).items():
-        yield key, number(value) if key in ("ts", "dur") else json.dumps(value)  # type: ignore[arg-type]
+        if key in ("ts", "dur"):
+            yield key, number(value)  # type: ignore[arg-type]
+        else:
+            yield key, json.dumps(value) if key == "args" else _json(value)
 
 
 @dataclass(frozen=True, slots=True)
