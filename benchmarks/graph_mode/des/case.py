@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from . import kineto, modes
+from . import cuda_trace, modes
 from .host import run
 from .machine import Machine
 from .program import Step
@@ -148,7 +148,7 @@ def assemble(
         "device_busy_ns": device_ns,
         "profiled_step_ns": seen.step_ns(),
     }
-    document = kineto.trace(seen, machine, unprofiled=summary(step_ns[modes.EAGER]), seed=f"{seed} trace")
+    document = cuda_trace.trace(seen, machine, unprofiled=summary(step_ns[modes.EAGER]), seed=f"{seed} trace")
     return Case(name, family, document, step_ns, shape.sync, model, hidden, seen.step_ns())
 
 
