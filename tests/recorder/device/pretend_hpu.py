@@ -15,14 +15,20 @@ class PretendHpu:
         self.device = VirtualDevice(library)
         self.wait = self.device.wait
         self.truth: list[tuple[str, str, int, int, int]] = []
+        self.done_at = 0
         self.in_use = 1 << 30
 
     def enqueue(self, name: str, engine: str, milliseconds: float) -> int:
         """Launch work; return when it will be done [ns since the epoch]."""
         duration, launched = round(milliseconds * 1e6), time.time_ns()
         end = self.device.enqueue(name, engine, duration)
+        self.done_at = max(self.done_at, end)
         self.truth.append((name, engine, launched, end - duration, end))
         return end
+
+    def synchronize(self, _device: object = None) -> None:
+        """Wait for everything."""
+        self.wait(self.done_at)
 
     def memory_stats(self, _device: object = None) -> dict[str, int]:
         """Return what `torch.hpu.memory_stats` would; a bit more is in use each time."""
@@ -36,7 +42,7 @@ def install(library: Path) -> PretendHpu:
 
     hpu = PretendHpu(library)
     pretend_hpu(hpu.device)
-    torch.hpu.memory_stats = hpu.memory_stats
+    torch.hpu.synchronize, torch.hpu.memory_stats = hpu.synchronize, hpu.memory_stats
     return hpu
 
 
