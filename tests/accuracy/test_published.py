@@ -97,12 +97,6 @@ def test_the_data_file_is_plain_json_with_one_row_a_line():
 # ------------------------------------------------------------------------------------------- the analysis's closed form
 
 
-def test_each_gaudi_row_is_predicted_within_two_percent(law):
-    results = [r for r in published.score(TABLE, law) if r.row["check"] == "linear-law"]
-    assert len(results) == 3
-    assert all(abs(r.error) <= 0.02 for r in results)
-
-
 def test_resnet_steps_are_the_slower_of_host_and_device(law):
     errors = [abs(r.error) for r in published.score(TABLE, law) if r.row["check"] == "max-law"]
     assert len(errors) == 7
@@ -110,13 +104,8 @@ def test_resnet_steps_are_the_slower_of_host_and_device(law):
     assert sum(errors) / 7 <= 0.02
 
 
-def test_every_published_row_with_partial_inputs_lies_within_its_bounds(law):
-    results = [r for r in published.score(TABLE, law) if r.inside is not None]
-    assert [r.row["id"] for r in results] == ["13", "18", "22"]
-    assert all(r.inside for r in results)
-
-
-def test_the_command_passes(law, capsys):
+def test_no_scored_row_misses_its_mark(law, capsys):
+    """Lines through Gaudi's rows within 2 %, rows with partial inputs inside their bounds: the command judges both."""
     assert published.main([]) == 0
     assert published.main(["--markdown"]) == 0
     assert "really 4.48×" in capsys.readouterr().out
