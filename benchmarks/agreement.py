@@ -1,6 +1,6 @@
 """Run the peers on a trace and store their numbers as JSON, to hold hpuprof's own numbers against.
 
-`python benchmarks/agreement.py TRACE --python-hta PATH --python-tb PATH --out FILE`
+`python -m benchmarks.agreement TRACE --python-hta PATH --python-tb PATH --out FILE`
 
 Give one or both interpreters.
 A folder is read by HTA as one run of several ranks; torch-tb-profiler reads each of its files.
@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from harness import tools
+from benchmarks.harness import tools
 
 
 def parser() -> argparse.ArgumentParser:

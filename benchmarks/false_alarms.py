@@ -1,6 +1,6 @@
 """How often do comparisons cry wolf? Pairs of runs without a difference, for several step-time distributions and step counts.
 
-`python benchmarks/false_alarms.py [pairs]` prints, for each case, the share of pairs whose 99 % interval leaves out zero. Accuracy, not speed.
+`python -m benchmarks.false_alarms [pairs]` prints, for each case, the share of pairs whose 99 % interval leaves out zero. Accuracy, not speed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Double the sizes of the shapes in tests/corpus/grown.py and show what each command's CPU time is multiplied by: 2 means linear.
 
-`python benchmarks/growth.py --shapes many_streams nested_modules --check 2.6`
+`python -m benchmarks.growth --shapes many_streams nested_modules --check 2.6`
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long the HTML report of many ranks takes to write and to open, and how large it is.
 
-`python benchmarks/html_report.py [--ranks 1000] [--operators 200] [--steps 100]` clones the 8-rank sample's report, with memory curves; `--browser` opens the page in Chromium too.
+`python -m benchmarks.html_report [--ranks 1000] [--operators 200] [--steps 100]` clones the 8-rank sample's report, with memory curves; `--browser` opens the page in Chromium too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Show how hpuprof's CPU time grows with rows and with steps: a flat last column means linear.
 
-`python benchmarks/linearity.py --python-hpuprof PATH`
+`python -m benchmarks.linearity --python-hpuprof PATH`
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from harness import cases, machine, measure, tools
+from benchmarks.harness import cases, machine, measure, tools
 
 Series = list[tuple[cases.Made, list[measure.Run]]]
 

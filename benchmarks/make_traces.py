@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from tracegen.writer import DIALECTS, Spec, write_trace
+from benchmarks.tracegen.writer import DIALECTS, Spec, write_trace
 
 
 def parser() -> argparse.ArgumentParser:

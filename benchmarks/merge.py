@@ -1,6 +1,6 @@
 """How long merging takes, and whether memory stays flat, from 1 rank to many: wall clock, CPU time, peak memory.
 
-`python benchmarks/merge.py --size-mb 200 --ranks 1 2 4 8` makes real-shaped traces, merges them with one process and with all
+`python -m benchmarks.merge --size-mb 200 --ranks 1 2 4 8` makes real-shaped traces, merges them with one process and with all
 cores, and prints a Markdown table. Peak memory with one process must not grow with the number of ranks.
 """
 
@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import measure
-from tracegen.writer import DIALECTS, Spec, write_trace
+from benchmarks.harness import measure
+from benchmarks.tracegen.writer import DIALECTS, Spec, write_trace
 
 
 def parser() -> argparse.ArgumentParser:

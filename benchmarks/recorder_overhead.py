@@ -1,6 +1,6 @@
 """What recording costs: step times bare, with Lightning's PyTorchProfiler and with HPUProfiler, before, in and after a window.
 
-`python benchmarks/recorder_overhead.py` trains a model of about a hundred modules on one CPU thread, again and again, each time
+`python -m benchmarks.recorder_overhead` trains a model of about a hundred modules on one CPU thread, again and again, each time
 with another profiler, in turns, and prints a Markdown table. It needs torch and lightning in the environment that runs it.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import machine
+from benchmarks.harness import machine
 
 STEPS = 56
 WARM_UP = 20  # the step in which the profiler warms up; each variant records the eight steps after it

@@ -1,12 +1,13 @@
 """Show how hpuprof's cost grows with the number of ranks, what combining costs, and how 8 large ranks compare with HTA.
 
-`python benchmarks/scale.py --work DIR` prints Markdown tables; `--into docs/scale.md --plot docs/scale.svg` puts them there.
+`python -m benchmarks.scale --work DIR` prints Markdown tables; `--into docs/evidence/performance.md --plot docs/images/scale.svg` puts them there.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import multiprocessing
 import os
@@ -19,8 +20,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from harness import cases, machine, measure, plot, tools
-from tracegen.writer import Spec, write_trace
+from benchmarks.harness import cases, machine, measure, tools
+from benchmarks.tracegen.writer import Spec, write_trace
 
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 Runs = list[measure.Run]
@@ -60,8 +61,7 @@ def _write(spec: Spec, folder: Path, suffix: str) -> int:
 
 def make_ranks(spec: Spec, count: int, folder: Path, suffix: str) -> list[Path]:
     """Write one trace per rank, or find them there; return their paths in order of rank."""
-    sources = b"".join(p.read_bytes() for p in sorted((tools.HERE / "tracegen").glob("*.py")))
-    digest = hashlib.sha256(sources + repr(spec).encode()).hexdigest()
+    digest = hashlib.sha256((cases.generator_digest() + repr(spec)).encode()).hexdigest()
     note = folder / ".made"
     if note.exists() and note.read_text() != digest:
         shutil.rmtree(folder)
@@ -181,6 +181,38 @@ def growth_table(rows: list[dict[str, object]], options: argparse.Namespace) -> 
     return "\n".join(lines)
 
 
+def growth_series(rows: list[dict[str, object]]) -> dict[str, list[tuple[float, float]]]:
+    """Return what the plot shows, by label: points of ranks and cost."""
+    shown = (
+        ("wall [s]", "cold", "wall_s", 1.0),
+        ("CPU [s]", "cold", "cpu_s", 1.0),
+        ("peak memory [MB]", "cold", "peak_tree_bytes", 1e6),
+        ("second run [s]", "again", "wall_s", 1.0),
+    )
+    return {
+        label: [(row["ranks"], median(row[which], field) / unit) for row in rows] for label, which, field, unit in shown
+    }
+
+
+def growth_plot(series: dict[str, list[tuple[float, float]]]) -> str:
+    """Return the growth as SVG, the same text for the same numbers."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="tight")
+    axes = figure.subplots()
+    for label, points in series.items():
+        axes.loglog(*zip(*points, strict=True), marker="o", label=label)
+    axes.set(title="Cost of `hpuprof analyze`", xlabel="ranks")
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend()
+    out = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "scale"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
+
+
 def combine_table(rows: list[dict[str, object]]) -> str:
     """Return the cost of combining as Markdown."""
     lines = ["| partials | steps | bytes each | combine s | JSON s | peak MB |", "|---:|---:|---:|---:|---:|---:|"]
@@ -265,17 +297,7 @@ def main() -> None:
         if options.into:
             put_into(options.into, text)
         if options.plot and "growth" in kept:
-            rows = kept["growth"]
-            series = {
-                label: [(row["ranks"], max(median(row[which], field) / unit, 1e-3)) for row in rows]
-                for label, which, field, unit in (
-                    ("wall [s]", "cold", "wall_s", 1.0),
-                    ("CPU [s]", "cold", "cpu_s", 1.0),
-                    ("peak memory [MB]", "cold", "peak_tree_bytes", 1e6),
-                    ("second run [s]", "again", "wall_s", 1.0),
-                )
-            }
-            options.plot.write_text(plot.log_log("Cost of `hpuprof analyze`", "ranks", series), encoding="utf-8")
+            options.plot.write_text(growth_plot(growth_series(kept["growth"])), encoding="utf-8")
 
 
 if __name__ == "__main__":

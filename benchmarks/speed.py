@@ -1,6 +1,6 @@
 """Compare hpuprof with its peers as whole processes on the same files: wall clock, CPU time, peak memory.
 
-`python benchmarks/speed.py` makes the traces, installs the tools and prints a Markdown table.
+`python -m benchmarks.speed` makes the traces, installs the tools and prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import cases, machine, measure, tools
+from benchmarks.harness import cases, machine, measure, tools
 
 
 @dataclass(frozen=True, slots=True)

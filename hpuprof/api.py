@@ -64,7 +64,7 @@ def analyze(
     traces are remembered: auto (default), beside, off or a directory; `table_rows`: how long a table of many ranks may get, 0
     for any length; `step_time`: the step time without the profiler, such as "12.3ms", for the graph-mode prediction; `constants`: a
     machine profile that `hpuprof calibrate` wrote; `clock`: what relates the clocks of hosts, `collective`, `raw` or `manifest:FILE`
-    (see docs/ranks.md); `progress` is called with each file's name when it is done.
+    (see docs/method/ranks.md); `progress` is called with each file's name when it is done.
     Raises InputError when no file could be analysed, or under `strict`.
     """
     options = resolve_options(
@@ -177,7 +177,9 @@ def merge(
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
     mode, _, manifest = clock.partition(":")
     if mode not in ("raw", "collective", "manifest") or (mode == "manifest") != bool(manifest):
-        raise UsageError(f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/viewers.md")
+        raise UsageError(
+            f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/guide/timelines.md"
+        )
     if mode == "manifest":
         offsets = given_offsets(read_clocks(manifest), manifest, run.files, run.identities)
     elif mode == "collective":

@@ -57,7 +57,7 @@ class AnalyzeOptions:
     `scheduler`: address of a Dask scheduler that runs the work; empty for processes. `cache`: where reduced traces are
     remembered: `auto`, `beside`, `off` or a directory. `table_rows`: how long a table of many ranks may get; 0 for any length.
     `step_time`: the step time without the profiler, such as `12.3ms`; `constants`: a machine profile that `hpuprof calibrate` wrote.
-    `fail_on`: gates, conditions under which the run fails (see docs/ci.md); a list, or one text with `;` between gates.
+    `fail_on`: gates, conditions under which the run fails (see docs/guide/ci.md); a list, or one text with `;` between gates.
     """
 
     rank_from: str = "auto"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.trace import Trace
 from hpuprof.naming import parse_name
 from hpuprof.pipeline import reduce_trace
+from sample_traces.generator.rows import write_text
 
 MAIN = (100, 100)  # pid, tid of the main thread
 AUTOGRAD = (100, 101)
@@ -127,9 +127,7 @@ class TraceBuilder:
 
     def write(self, path: Path) -> Path:
         """Write the trace; `.gz` compresses. Directories are made."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        data = self.text().encode()
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+        write_text(path, self.text())
         return path
 
     def trace(self, folder: Path) -> Trace:

@@ -7,16 +7,16 @@ from typing import Any
 
 from builder import TraceBuilder
 
+from sample_traces.generator import kineto
+
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def header(rank: int, world: int, host: str | None = "node0", *, group: bool = True) -> dict[str, Any]:
     """Return the metadata that torch writes."""
-    told: dict[str, Any] = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world}}
-    if group:
-        told["distributedInfo"]["pg_config"] = [
-            {"pg_name": "0", "pg_desc": "default_pg", "pg_size": world, "ranks": list(range(world))}
-        ]
+    told: dict[str, Any] = {
+        "distributedInfo": kineto.distributed("nccl", rank, world, config="cuda:nccl" if group else None)
+    }
     return told | ({"host_name": host} if host else {})
 
 

@@ -8,8 +8,6 @@ profiled ones and the captured ones are all played by the same rules, which shar
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import math
 import random
 from collections import deque
@@ -17,9 +15,10 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from benchmarks.graph_mode.case import Case, Unprofiled, rounds, write_case
+from sample_traces.generator import kineto
+from sample_traces.generator.rows import Row, kineto_layout, write_text
 
 WARM, BLOCKS, BLOCK_STEPS, RECORDED = 20, 7, 12, 8
 LATENCY, GAP, WAKE = 5_000.0, 1_200.0, 4_000.0
@@ -27,6 +26,7 @@ QUEUE = 1000
 BASE_NS = 1_760_000_000_000_000_000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 OPTIMIZER = "optimizer"
+PID = 100
 
 
 @dataclass(frozen=True)
@@ -236,49 +236,43 @@ def _write(played: Played, rank: int, world: int, eager: dict[str, int], folder:
     """Write the recorded steps of one rank as Kineto does."""
     steps = played.steps[WARM:]
     low, high = steps[0][0], steps[-1][1]
-    events: list[dict[str, Any]] = []
-    for i, (begin, end) in enumerate(steps):
-        events.append(_event(f"ProfilerStep#{i}", "user_annotation", begin, end, 100, 100))
+    rows = [_slice(f"ProfilerStep#{i}", "user_annotation", *step) for i, step in enumerate(steps)]
     optimizer: dict[int, list[float]] = {}
     for name, category, begin, end, correlation, where in played.rows:
         if begin < low or begin >= (high if category != "kernel" else math.inf):
             continue
-        args: dict[str, Any] = {"correlation": correlation} if correlation else {}
         if category == "kernel":
-            args |= {"device": 0, "stream": where}
+            args: dict[str, object] = {"correlation": correlation}
             if name == NCCL:
-                args |= {"Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20,
-                         "dtype": "Float", "Process Group Name": "0", "Group size": world,
-                         "Process Group Ranks": str(list(range(world)))}  # fmt: skip
-            events.append(_event(name, category, begin, end, 0, where, args))
+                args |= kineto.collective("allreduce", (1 << 20, 1 << 20), "Float", world)
+            rows.append(kineto.device(name, where, *_stamps(begin, end), args))
+        elif category == "cuda_runtime":
+            linked = correlation or None  # 0: launches nothing
+            rows.append(kineto.runtime(name, (PID, PID + where), *_stamps(begin, end), correlation=linked))
         else:
-            events.append(_event(name, category, begin, end, 100, 100 + where, args))
+            rows.append(_slice(name, category, begin, end, PID + where))
             if name == "aten::_foreach_addcdiv_":
                 at = next(i for i, (a, b) in enumerate(steps) if a <= begin < b)
                 optimizer.setdefault(at, []).extend((begin, end))
-    events += [
-        _event("Optimizer.step#AdamW.step", "user_annotation", min(span), max(span), 100, 100)
-        for span in optimizer.values()
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {
+    rows += [_slice("Optimizer.step#AdamW.step", "user_annotation", min(at), max(at)) for at in optimizer.values()]
+    header = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": 0, "name": "simulated CUDA device", "totalGlobalMem": 80 << 30}],
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
+        "distributedInfo": kineto.distributed("nccl", rank, world),
         "baseTimeNanoseconds": BASE_NS,
         "hpuprof": {"rank": rank, "world_size": world, "host": "job", "device": "cuda", "unprofiled": eager},
-        "traceEvents": events,
     }
-    path = folder / f"job_{rank}.{1_760_000_000_000_000_000 + rank}.pt.trace.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(document).encode(), mtime=0))
+    path = folder / f"job_{rank}.{BASE_NS + rank}.pt.trace.json.gz"
+    write_text(path, kineto_layout(header, path.name).text(rows))
 
 
-def _event(
-    name: str, category: str, begin: float, end: float, pid: int, tid: int, args: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    start, stop = round(begin), round(end)
-    stamps = {"ts": 1e6 + start / 1000, "dur": (stop - start) / 1000}
-    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, **stamps, "args": args or {}}
+def _stamps(begin: float, end: float) -> tuple[int, int]:
+    """Return start and duration on the trace's clock, which is a second ahead."""
+    return 1_000_000_000 + round(begin), round(end) - round(begin)
+
+
+def _slice(name: str, category: str, begin: float, end: float, tid: int = PID) -> Row:
+    return Row("X", name, PID, tid, *_stamps(begin, end), category)
 
 
 def main() -> None:

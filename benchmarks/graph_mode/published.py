@@ -151,7 +151,7 @@ def markdown(results: list[Result], table: list[dict[str, Any]]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the scores; exit 1 when a row misses its mark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.graph_mode.published", description=__doc__)
-    parser.add_argument("--markdown", action="store_true", help="print the table of docs/accuracy.md")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/evidence/accuracy.md")
     args = parser.parse_args(arguments)
     table = rows()
     results = score(table, closed_form)

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .tools import HERE
+from .tools import CHECKOUT, HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +37,27 @@ class Made:
     rows: int
 
 
-def _generator_digest() -> str:
+def generator_digest() -> str:
+    """Return a hash of what decides the bytes of a generated trace, apart from its arguments."""
+    rows = [CHECKOUT / "sample_traces" / "generator" / name for name in ("gaudi.py", "kineto.py", "rows.py")]
     digest = hashlib.sha256()
-    for source in sorted((HERE / "tracegen").glob("*.py")):
+    for source in sorted((HERE / "tracegen").glob("*.py")) + rows:
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
 def make(case: Case, folder: Path) -> Made:
     """Generate the case's file under `folder`, or find it there."""
+    folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     path, note = folder / f"{case.label}.json", folder / f"{case.label}.made"
-    generator = _generator_digest()
+    generator = generator_digest()
     if not (path.exists() and note.exists() and json.loads(note.read_text())["generator"] == generator):
         # A process of its own: a launcher that has grown passes its size on to the peak RSS of its children.
-        command = [
-            sys.executable,
-            str(HERE / "make_traces.py"),
-            "--dialect",
-            case.dialect,
-            "--out",
-            str(path),
-        ]
+        command = [sys.executable, "-m", "benchmarks.make_traces", "--dialect", case.dialect, "--out", str(path)]
         command += ["--size-mb", str(case.size_mb), "--steps", str(case.steps)]
         command.append("--stacks" if case.stacks else "--no-stacks")
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=CHECKOUT).stdout
         note.write_text(json.dumps({**json.loads(said), "generator": generator}))
     made = json.loads(note.read_text())
     return Made(case, path, made["text_bytes"], made["rows"])

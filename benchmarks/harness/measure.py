@@ -1,4 +1,8 @@
-"""Measure one process and its children: wall clock, CPU time, peak memory. Linux only: it reads `/proc`."""
+"""Measure one process and its children: wall clock, CPU time, peak memory. Linux only: it reads `/proc`.
+
+psutil would read the same, but finds children by looking at every process of the machine: 3.6 ms of CPU time a sample
+where this takes 0.1 ms (170 processes), 20 times a second, beside what is measured.
+"""
 
 from __future__ import annotations
 

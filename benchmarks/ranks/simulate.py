@@ -47,7 +47,7 @@ class Scenario:
 
 
 @dataclass
-class Row:
+class Ran:
     """One slice in true time. `comm`: number, operation and bytes of a collective."""
 
     thread: str  # host, compute, comm
@@ -68,7 +68,7 @@ class Truth:
     drifts: np.ndarray
     middle: float
     walls: np.ndarray
-    rows: list[list[Row]] = field(default_factory=list)
+    rows: list[list[Ran]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Machine:
         self.host = np.zeros(s.ranks)
         self.compute = np.zeros(s.ranks)
         self.comm = np.zeros(s.ranks)
-        self.rows: list[list[Row]] = [[] for _ in range(s.ranks)]
+        self.rows: list[list[Ran]] = [[] for _ in range(s.ranks)]
         self.launches = 0
         self.collectives = 0
 
@@ -129,7 +129,7 @@ class Machine:
         if self.keep:
             for rows, b, e in zip(self.rows, start.tolist(), end.tolist(), strict=True):
                 if e > b:
-                    rows.append(Row(thread, name, b, e, **kwargs))  # type: ignore[arg-type]
+                    rows.append(Ran(thread, name, b, e, **kwargs))  # type: ignore[arg-type]
 
     def on_host(self, name: str | None, length: np.ndarray) -> None:
         """Let the host do something, or nothing that a trace would show."""
@@ -167,7 +167,7 @@ class Machine:
         return self.comm
 
 
-def simulate(s: Scenario, draws: Draws, *, keep: bool = True) -> tuple[np.ndarray, list[list[Row]]]:
+def simulate(s: Scenario, draws: Draws, *, keep: bool = True) -> tuple[np.ndarray, list[list[Ran]]]:
     """Run; return the step lengths, shape (steps,), the mean over ranks, and each rank's rows."""
     m = Machine(s, keep=keep)
     size = 16 << 20

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sample_traces.generator import kineto
+from sample_traces.generator.rows import Args, Row
+
 from .model import Call, Node, Op
-from .style import Pairs, Style, quoted
 
 PID = 41_000
 _BEFORE_NS, _AFTER_NS = 1700, 1200
@@ -21,6 +23,9 @@ _BEFORE_NS, _AFTER_NS = 1700, 1200
 
 MAIN, AUTOGRAD = 1, 2
 """Kineto numbers the threads that run operators from 1; `Fwd thread id` speaks of these numbers."""
+
+_OPEN = Row("X", "", 0, 0, 0)
+"""Stands where a row will be, until its end is known."""
 
 
 @dataclass(slots=True)
@@ -78,11 +83,11 @@ class Device(Protocol):
 class Host:
     """The recorder of one process. `rows` is emptied by its owner after each step."""
 
-    def __init__(self, style: Style, jitter: Jitter, device: Device, start: int, *, stacks: bool) -> None:
-        self.style, self.jitter, self.device, self.stacks = style, jitter, device, stacks
+    def __init__(self, jitter: Jitter, device: Device, start: int, *, stacks: bool) -> None:
+        self.jitter, self.device, self.stacks = jitter, device, stacks
         self.main = Thread(PID, MAIN, start)
         self.autograd = Thread(PID + 231, AUTOGRAD, start)
-        self.rows: list[str] = []
+        self.rows: list[Row] = []
         self.notes: list[Note] = []
         self.external_id = 0
         self.op_name = ""
@@ -118,7 +123,8 @@ class Host:
     def note(self, name: str, thread: Thread) -> Iterator[None]:
         """Write a `user_annotation` around the body."""
         start, slot = self._open(thread)
-        args = self._ids()
+        self.external_id += 1
+        args = kineto.numbered(self.external_id, self.external_id - 1)
         note = Note(name)
         self.notes.append(note)
         yield
@@ -134,11 +140,13 @@ class Host:
             return
         start, slot = self._open(thread)
         self._python_id += 1
-        parent = str(self._frames[-1]) if self._frames else "null"
-        args: list[tuple[str, object]] = [("Python parent id", parent), ("Python id", self._python_id)]
+        args: dict[str, object] = {
+            "Python parent id": self._frames[-1] if self._frames else None,
+            "Python id": self._python_id,
+        }
         if name.startswith("nn.Module"):
-            args.append(("Python module id", self._python_id % 97))
-        args.append(("Ev Idx", self.external_id + self._python_id))
+            args["Python module id"] = self._python_id % 97
+        args["Ev Idx"] = self.external_id + self._python_id
         self._frames.append(self._python_id)
         yield
         self._frames.pop()
@@ -146,24 +154,16 @@ class Host:
 
     def flow(self, phase: str, sequence: int, thread: Thread, at: int) -> None:
         """Write one end of the arrow from a forward op to its backward op."""
-        self.rows.append(self.style.flow(phase, "fwdbwd", sequence, PID, thread.tid, at))
-
-    def _ids(self) -> list[tuple[str, object]]:
-        self.external_id += 1
-        return [
-            ("External id", self.external_id),
-            ("Record function id", 0),
-            ("Ev Idx", self.external_id - 1),
-        ]
+        self.rows.append(kineto.flow("fwdbwd", phase, sequence, PID, thread.tid, at))
 
     def _open(self, thread: Thread) -> tuple[int, int]:
         start, slot = thread.now, len(self.rows)
-        self.rows.append("")
+        self.rows.append(_OPEN)
         thread.now += self.jitter.take(_BEFORE_NS)
         return start, slot
 
-    def _close(self, slot: int, cat: str, name: str, thread: Thread, start: int, args: Pairs) -> None:
-        self.rows[slot] = self.style.complete(cat, name, PID, thread.tid, start, thread.now - start, args)
+    def _close(self, slot: int, cat: str, name: str, thread: Thread, start: int, args: Args) -> None:
+        self.rows[slot] = Row("X", name, PID, thread.tid, start, thread.now - start, cat, args)
         thread.now += self.jitter.take(_AFTER_NS)
 
     def _run_op(self, op: Op, thread: Thread, sequence: int | None = None) -> None:
@@ -190,28 +190,15 @@ class Host:
                 self.external_id = current
         self._close(slot, "cpu_op", op.name, thread, start, args)
 
-    def _op_args(self, op: Op, sequence: int | None, forward: int) -> tuple[int, Pairs]:
+    def _op_args(self, op: Op, sequence: int | None, forward: int) -> tuple[int, Args]:
         self.external_id += 1
-        ids: tuple[tuple[str, object], ...] = (("External id", self.external_id), ("Record function id", 0))
-        if sequence is not None:
-            ids = (*ids, ("Sequence number", sequence), ("Fwd thread id", forward))
-        return self.external_id, (*ids, *op.args, ("Ev Idx", self.external_id - 1))
+        known = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": forward}
+        return self.external_id, kineto.numbered(self.external_id, self.external_id - 1, known | op.args)
 
 
-def thread_rows(host: Host, at: int) -> list[str]:
+def thread_rows(host: Host, at: int) -> list[Row]:
     """Return the metadata that names the process and its threads."""
-    meta = host.style.meta
-    rows = [
-        meta("process_name", PID, 0, at, "name", "python"),
-        meta("process_labels", PID, 0, at, "labels", "CPU"),
-        meta("process_sort_index", PID, 0, at, "sort_index", PID),
-    ]
+    rows = kineto.process(PID, at, "python", "CPU", PID)
     for thread, name in ((host.main, "python"), (host.autograd, "pt_autograd_0")):
-        rows.append(meta("thread_name", PID, thread.tid, at, "name", f"thread {thread.tid} ({name})"))
-        rows.append(meta("thread_sort_index", PID, thread.tid, at, "sort_index", thread.tid))
+        rows += kineto.track(PID, thread.tid, at, f"thread {thread.tid} ({name})", thread.tid)
     return rows
-
-
-def escape(name: str) -> str:
-    """Return `name` as it stands between the quotes of a JSON string."""
-    return quoted(name)[1:-1]

@@ -8,28 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sample_traces.generator import gaudi, kineto
+from sample_traces.generator.rows import Row
+
 from .host import PID, Host, Jitter, Note, Thread
 from .model import Call, Kernel
 from .names import engine_name
-from .style import Pairs, Style
 
-TPC_LANES, MME_LANES, DMA_LANES = 24, 4, 6
-_TPC, _MME, _DMA = 7000, 6000, 4000
-_LOGGER_PID, _BRIDGE_PID, _SYNAPSE_PID = PID + 10_000, PID + 20_000, 22_101
+_LANES = {engine: lanes for engine, lanes in gaudi.gaudi2_lanes().items() if engine != "nic"}
+_SYNAPSE_PID, _SYNAPSE_TID = 22_101, gaudi.SYNAPSE_TID_BASE + 1
 _LAUNCH_TID = PID + 512
-_SYNAPSE_TID = 4_294_966_298
-_NO_RECIPE = (
-    ("dataType", '""'),
-    ("eventHandle", '"0x0"'),
-    ("recipeId", 0),
-    ("recipeName", '""'),
-    ("streamHandle", '"0x0"'),
-)
-_STREAM = (
-    ("eventHandle", '"0xae38000000000004"'),
-    ("streamHandle", '"0x29050a40"'),
-    ("streamName", '"STREAM_TYPE_COMPUTE"'),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +31,12 @@ class Pending:
 class Hpu:
     """One card. `rows` holds the device's and the libraries' rows; its owner empties it after each step."""
 
-    def __init__(self, style: Style, jitter: Jitter, *, generation: int) -> None:
-        self._style, self._jitter, self._generation = style, jitter, generation
+    def __init__(self, jitter: Jitter, *, generation: gaudi.Generation) -> None:
+        self._jitter, self._generation = jitter, generation
         self._free = 0
         self._pending: list[Pending] = []
         self._launches = 0
-        self.rows: list[str] = []
+        self.rows: list[Row] = []
 
     def call(self, call: Call, thread: Thread, host: Host) -> None:
         """Collect a kernel, start a copy, or wait; calls that only CUDA knows leave nothing."""
@@ -99,85 +87,59 @@ class Hpu:
         self._free = max(self._free, thread.now) + self._jitter.take(1000)
         dur = self._jitter.take(kernel.ns)
         name = "memcpy_" + kernel.kind.upper()
-        cat = "Memcpy" if self._generation == 1 else "gpu_memcpy"
-        for lane in range(2):
-            row = self._style.complete(cat, name, 0, _DMA + lane, self._free, dur, self._engine_args("DMA", 0, 0))
-            self.rows.append(row)
+        args = gaudi.engine_args("", gaudi.HW_EVENTS["dma"], "", 0)
+        for lane in _LANES["dma"][:2]:
+            self._activity(lane, name, self._free, dur, args)
         self._free += dur
 
     def _execute(self, pending: Pending) -> None:
         kernel = pending.kernel
         name = engine_name(kernel.kind, pending.pick)
         matrix = kernel.kind in ("gemm", "flash")
-        first_tid, lanes = (_MME, MME_LANES) if matrix else (_TPC, TPC_LANES)
-        args = tuple(self._engine_args("MME" if matrix else "TPC", pending.pick, self._launches))
-        cat = "Kernel" if self._generation == 1 else "kernel"
+        engine = "mme" if matrix else "tpc"
+        node = f"{'g_1_node' if matrix else 'fusedTPCNode'}_{pending.pick}_0"
+        recipe = (60_900 + self._launches) % 65_536
+        args = gaudi.engine_args(node, gaudi.HW_EVENTS[engine], "bf16", recipe)
         start, last = self._free + self._jitter.take(250), 0
-        for lane in range(lanes):
+        for lane in _LANES[engine]:
             lane_start = start + self._jitter.take(120)
             dur = self._jitter.take(kernel.ns)
             last = max(last, lane_start + dur)
-            self.rows.append(self._style.complete(cat, name, 0, first_tid + lane, lane_start, dur, args))
+            self._activity(lane, name, lane_start, dur, args)
         # A matrix product's successor may begin on the other engine before the product has drained.
         self._free = last - self._jitter.take(last - start) // 10 if matrix else last
 
-    def _engine_args(self, engine: str, pick: int, recipe: int) -> Pairs:
-        event = {
-            "TPC": "TPC_SPU_START_TO_SPU_HALT",
-            "MME": "MMEH_WB0_MON_TS_BIT1",
-            "DMA": "DBG_DMA_TRC_WR_DATA_LAST",
-        }[engine]
-        return (
-            ("EventName", f'"{"fusedTPCNode" if engine == "TPC" else "g_1_node"}_{pick}_0"'),
-            ("HW event name", f'"{event}"'),
-            ("dataType", '"bf16"'),
-            ("device", 0),
-            ("eventHandle", '"0x0"'),
-            ("recipeId", (60_900 + recipe) % 65_536),
-            ("recipeName", '""'),
-            ("streamHandle", '"0x54fa000000000003"'),
-        )
+    def _activity(self, lane: gaudi.Lane, name: str, start: int, dur: int, args: dict[str, object]) -> None:
+        self.rows.append(gaudi.engine_row(lane, name, start, start + dur, args, kineto=self._generation == 3))
 
     def _bridge(self, name: str, thread: Thread, dur: int) -> None:
         self._bridge_rows(name, thread.tid, thread.now, thread.now + dur)
         thread.now += dur + self._jitter.take(400)
 
     def _bridge_rows(self, name: str, tid: int, start: int, end: int) -> None:
-        if self._generation == 1:
-            self._pair(name, _BRIDGE_PID, tid, start, end, (), ())
-        else:
-            self.rows.append(self._style.complete("privateuse1_runtime", name, PID, tid, start, end - start, ()))
+        if self._generation == 3:
+            self.rows.append(gaudi.bridge_row(name, PID, tid, start, end))
+            return
+        self.rows.append(gaudi.bridge_half("B", name, PID, tid, start))
+        self.rows.append(gaudi.bridge_half("E", name, PID, tid, end))
 
     def _logger(self, name: str, start: int, end: int) -> None:
         if self._generation == 1:
-            self._pair(name, _LOGGER_PID, _LAUNCH_TID, start, end, _STREAM, (("status", '"0"'),))
+            args = gaudi.event_args()
+            self.rows.append(gaudi.logger_half("B", name, PID, _LAUNCH_TID, start, args))
+            self.rows.append(gaudi.logger_half("E", name, PID, _LAUNCH_TID, end, gaudi.CALL_ENDED))
 
     def _synapse(self, name: str, thread: Thread, dur: int) -> None:
-        cat, tid = ("Runtime", _SYNAPSE_TID) if self._generation == 1 else ("hpu_op", 5)
-        self.rows.append(self._style.complete(cat, name, _SYNAPSE_PID, tid, thread.now, dur, _NO_RECIPE))
-        thread.now += dur
-
-    def _pair(self, name: str, pid: int, tid: int, start: int, end: int, begin: Pairs, finish: Pairs) -> None:
-        self.rows.append(self._style.edge("B", "Runtime", name, pid, tid, start, begin))
-        self.rows.append(self._style.edge("E", "Runtime", name, pid, tid, end, finish))
+        start, thread.now = thread.now, thread.now + dur
+        kineto_plugin = self._generation == 3
+        self.rows.append(gaudi.synapse_row(name, _SYNAPSE_PID, _SYNAPSE_TID, start, thread.now, kineto=kineto_plugin))
 
 
-def device_rows(style: Style, generation: int) -> list[str]:
+def device_rows(generation: gaudi.Generation) -> list[Row]:
     """Return the metadata of the card's engines and of the libraries' own processes; their stamps are 0."""
-    rows = [
-        style.meta("process_name", 0, 0, 0, "name", "/device:HPU:0"),
-        style.meta("process_labels", 0, 0, 0, "labels", "/device:HPU:0"),
-        style.meta("process_sort_index", 0, 0, 0, "sort_index", 16_777_216),
-    ]
-    engines = [(_TPC + i, f"[HD0] TPC {i}") for i in range(TPC_LANES)]
-    engines += [(_MME + i, f"[HD0] MME {i}") for i in range(MME_LANES)]
-    engines += [(_DMA + i, f"[D0] Internal DMA {i} (DRAM/SRAM)") for i in range(DMA_LANES)]
-    for tid, name in engines:
-        rows.append(style.meta("thread_name", 0, tid, 0, "name", name))
-        rows.append(style.meta("thread_sort_index", 0, tid, 0, "sort_index", tid))
-    synapse_tid = _SYNAPSE_TID if generation == 1 else 5
-    rows.append(style.meta("thread_name", _SYNAPSE_PID, synapse_tid, 0, "name", "Synapse/*Host Profiler"))
+    rows = gaudi.device_names([lane for lanes in _LANES.values() for lane in lanes], 0)
+    rows += kineto.track(_SYNAPSE_PID, _SYNAPSE_TID, 0, "Synapse/*Host Profiler", -1)
     if generation == 1:
-        rows.append(style.meta("process_name", _LOGGER_PID, 0, 0, "name", "Synapse Logger"))
-        rows.append(style.meta("process_name", _BRIDGE_PID, 0, 0, "name", "Bridge Logs"))
+        rows += gaudi.source_names("Synapse Logger", PID + gaudi.SYNAPSE_LOGGER_OFFSET)
+        rows += gaudi.source_names("Bridge Logs", PID + gaudi.BRIDGE_LOGS_OFFSET)
     return rows

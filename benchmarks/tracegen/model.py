@@ -5,7 +5,6 @@ Owns the tree of operators, their shapes and the names of kernels. It knows noth
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -27,7 +26,6 @@ class Call:
     """A call into the device's runtime. `waits` names what it blocks on: none, stream or device."""
 
     name: str
-    cbid: int
     ns: int
     kernel: Kernel | None = None
     waits: str = ""
@@ -38,7 +36,7 @@ class Op:
     """A `cpu_op`. `grad` is what the autograd engine runs for it; only such an op has a sequence number."""
 
     name: str
-    args: tuple[tuple[str, str], ...]
+    args: dict[str, object]
     body: tuple[Op | Call, ...] = ()
     grad: Op | None = None
 
@@ -58,11 +56,7 @@ def op(name: str, dims: list[list[int]], *body: Op | Call, grad: Op | None = Non
     """Return an `Op` whose args carry `dims` as a recording with shapes does; `inputs` are its scalars."""
     types = ["c10::BFloat16" if shape else "Scalar" for shape in dims]
     concrete = ["" if shape else inputs for shape in dims]
-    args = (
-        ("Concrete Inputs", json.dumps(concrete)),
-        ("Input type", json.dumps(types)),
-        ("Input Dims", json.dumps(dims)),
-    )
+    args: dict[str, object] = {"Concrete Inputs": concrete, "Input type": types, "Input Dims": dims}
     return Op(name, args, body, grad)
 
 
@@ -73,21 +67,21 @@ def launch(kind: str, us: float) -> Call:
     """
     kernel = Kernel(kind, int(us * 260))
     if kind == "gemm":
-        return Call("cudaLaunchKernelExC", 430, 4200, kernel)
-    return Call("cudaLaunchKernel", 211, 3800, kernel)
+        return Call("cudaLaunchKernelExC", 4200, kernel)
+    return Call("cudaLaunchKernel", 3800, kernel)
 
 
-CAPTURING = Call("cudaStreamIsCapturing", 317, 700)
-OCCUPANCY = Call("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", 251, 900)
-ATTRIBUTE = Call("cudaFuncSetAttribute", 273, 800)
-MEMSET = Call("cudaMemsetAsync", 51, 3000, Kernel("memset", 1200))
-RECORD = Call("cudaEventRecord", 135, 900)
-STREAM_WAIT = Call("cudaStreamWaitEvent", 147, 1100)
-H2D = Call("cudaMemcpyAsync", 41, 5200, Kernel("h2d", 48_000))
-D2H = Call("cudaMemcpyAsync", 41, 4800, Kernel("d2h", 1700))
-STREAM_SYNC = Call("cudaStreamSynchronize", 131, 2000, waits="stream")
-DEVICE_SYNC = Call("cudaDeviceSynchronize", 165, 2500, waits="device")
-ALLREDUCE = Call("cudaLaunchKernelExC", 430, 5200, Kernel("nccl", 140_000, comm=True))
+CAPTURING = Call("cudaStreamIsCapturing", 700)
+OCCUPANCY = Call("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", 900)
+ATTRIBUTE = Call("cudaFuncSetAttribute", 800)
+MEMSET = Call("cudaMemsetAsync", 3000, Kernel("memset", 1200))
+RECORD = Call("cudaEventRecord", 900)
+STREAM_WAIT = Call("cudaStreamWaitEvent", 1100)
+H2D = Call("cudaMemcpyAsync", 5200, Kernel("h2d", 48_000))
+D2H = Call("cudaMemcpyAsync", 4800, Kernel("d2h", 1700))
+STREAM_SYNC = Call("cudaStreamSynchronize", 2000, waits="stream")
+DEVICE_SYNC = Call("cudaDeviceSynchronize", 2500, waits="device")
+ALLREDUCE = Call("cudaLaunchKernelExC", 5200, Kernel("nccl", 140_000, comm=True))
 
 
 def _view(name: str, dims: list[list[int]]) -> Op:

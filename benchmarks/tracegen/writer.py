@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from sample_traces.generator import gaudi, kineto
+from sample_traces.generator.rows import Layout, Row, exact, habana_layout, kineto_layout, whole
+
 from . import cuda, hpu, model
 from .host import Host, Jitter, thread_rows
-from .style import BASE_TIME_NS, Habana, Kineto, Style
 
 DIALECTS = ("cuda", "hpu_g1", "hpu_g3")
 _START_NS = 3_600_000_000_000_000
 _OPS_BETWEEN_BUCKETS = 14
-_SPANS = ('"Spans"', '"PyTorch Profiler"')
+_BASE_TIME_NS = 1_735_689_600_000_000_000  # 2025-01-01T00:00:00Z
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +53,14 @@ class Recording:
     """One process and its device, played a step at a time."""
 
     def __init__(self, spec: Spec) -> None:
-        make = Habana if spec.dialect == "hpu_g1" else Kineto
-        self.style: Style = make(integer_us=spec.integer_us)
         jitter = Jitter(spec.seed * 1000 + spec.rank, integer_us=spec.integer_us)
         if spec.dialect == "cuda":
-            self.device: cuda.Cuda | hpu.Hpu = cuda.Cuda(self.style, jitter, world_size=spec.world_size)
+            self.device: cuda.Cuda | hpu.Hpu = cuda.Cuda(jitter, world_size=spec.world_size)
         else:
-            self.device = hpu.Hpu(self.style, jitter, generation=1 if spec.dialect == "hpu_g1" else 3)
-        self.host = Host(self.style, jitter, self.device, _START_NS + 1_000_000, stacks=spec.stacks)
+            self.device = hpu.Hpu(jitter, generation=1 if spec.dialect == "hpu_g1" else 3)
+        self.host = Host(jitter, self.device, _START_NS + 1_000_000, stacks=spec.stacks)
 
-    def step(self, number: int, layers: int) -> tuple[list[str], list[str]]:
+    def step(self, number: int, layers: int) -> tuple[list[Row], list[Row]]:
         """Play training step `number` and return its host rows and its device rows."""
         host, main = self.host, self.host.main
         host.rows, self.device.rows, host.kernel_pick = [], [], 0
@@ -81,7 +81,7 @@ class Recording:
             host.run(model.read_loss(), main)
         return host.rows, self.device.rows
 
-    def finish(self) -> tuple[list[str], list[str]]:
+    def finish(self) -> tuple[list[Row], list[Row]]:
         """Play the wait for the device that ends a recording."""
         self.host.rows, self.device.rows = [], []
         self.host.run(model.DEVICE_SYNC, self.host.main)
@@ -97,11 +97,10 @@ class Recording:
 
 def _size_of(spec: Spec, layers: int) -> int:
     """Return the bytes of a second step of `layers` layers; a first one may carry compilation."""
-    recording = Recording(spec)
+    recording, layout = Recording(spec), _layout(spec)
     recording.step(10, layers)
     host, device = recording.step(11, layers)
-    separator = len(recording.style.separator)
-    return sum(len(row) + separator for row in (*host, *device))
+    return sum(len(layout.row(row)) + len(layout.separator) for row in (*host, *device))
 
 
 def layers_for(spec: Spec) -> int:
@@ -112,7 +111,7 @@ def layers_for(spec: Spec) -> int:
     return max(1, round((spec.size_mb * 1e6 / spec.steps - fixed) / per_layer))
 
 
-def _head(spec: Spec) -> dict[str, object]:
+def _layout(spec: Spec) -> Layout:
     device: dict[str, object] = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 84_929_347_584}
     device |= {
         "computeMajor": 9,
@@ -122,51 +121,49 @@ def _head(spec: Spec) -> dict[str, object]:
         "numSms": 132,
     }
     if spec.dialect != "cuda":
-        device = {"name": "GAUDI2", "totalGlobalMem": 102_106_132_480}
+        device = dict(gaudi.PROPERTIES)
     backend = "nccl" if spec.dialect == "cuda" else "hccl"
-    return {
+    header = {
         "schemaVersion": 1,
         "deviceProperties": [device],
         "record_shapes": 1,
         "with_stack": int(spec.stacks),
-        "distributedInfo": {"backend": backend, "rank": spec.rank, "world_size": spec.world_size},
+        "distributedInfo": kineto.distributed(backend, spec.rank, spec.world_size),
         "displayTimeUnit": "ms",
-        "baseTimeNanoseconds": BASE_TIME_NS,
+        "baseTimeNanoseconds": _BASE_TIME_NS,
     }
+    if spec.dialect == "hpu_g1":
+        return habana_layout(header, "trace.pt.trace.json")
+    return kineto_layout(header, "trace.pt.trace.json", number=whole if spec.integer_us else exact)
 
 
-def _opening_rows(spec: Spec, recording: Recording) -> list[str]:
+def _opening_rows(spec: Spec, recording: Recording) -> list[Row]:
     rows = thread_rows(recording.host, _START_NS)
     if spec.dialect == "cuda":
-        return rows + cuda.device_rows(recording.style, _START_NS)
-    return rows + hpu.device_rows(recording.style, 1 if spec.dialect == "hpu_g1" else 3)
-
-
-def _closing_rows(recording: Recording) -> list[str]:
-    style, end = recording.style, recording.host.main.now + 100_000
-    span = style.complete("Trace", "PyTorch Profiler (0)", *_SPANS, _START_NS, end - _START_NS, (("Op count", 0),))
-    return [span]
+        return rows + cuda.device_rows(_START_NS)
+    return rows + hpu.device_rows(1 if spec.dialect == "hpu_g1" else 3)
 
 
 class _Sink:
     """Writes rows with separators and counts them."""
 
-    def __init__(self, out: IO[str], separator: str) -> None:
-        self._out, self._separator = out, separator
+    def __init__(self, out: IO[str], layout: Layout) -> None:
+        self._out, self._layout = out, layout
         self.rows = self.bytes = 0
 
     def text(self, text: str) -> None:
         self._out.write(text)
         self.bytes += len(text)
 
-    def add(self, rows: list[str]) -> None:
+    def add(self, rows: list[Row]) -> None:
         if rows:
-            self.text((self._separator if self.rows else "") + self._separator.join(rows))
+            separator = self._layout.separator
+            self.text((separator if self.rows else "") + separator.join(map(self._layout.row, rows)))
             self.rows += len(rows)
 
     def append_spool(self, spool: IO[str], rows: int) -> None:
         spool.seek(0)
-        self.text(self._separator)
+        self.text(self._layout.separator)
         for chunk in iter(lambda: spool.read(1 << 22), ""):
             self.text(chunk)
         self.rows += rows
@@ -183,14 +180,14 @@ def _open_text(path: Path) -> IO[str]:
 def write_trace(spec: Spec, path: Path) -> Written:
     """Write the trace that `spec` describes to `path`, gzipped if so named; equal specs give equal bytes."""
     layers = layers_for(spec)
-    recording = Recording(spec)
+    recording, layout = Recording(spec), _layout(spec)
     partial = path.with_name(f".partial-{path.name}")
     with (
         tempfile.TemporaryFile("w+", dir=path.parent, encoding="ascii", newline="") as spool,
         _open_text(partial) as out,
     ):
-        sink, late = _Sink(out, recording.style.separator), _Sink(spool, recording.style.separator)
-        sink.text(recording.style.head(_head(spec)))
+        sink, late = _Sink(out, layout), _Sink(spool, layout)
+        sink.text(layout.head)
         sink.add(_opening_rows(spec, recording))
         for number in range(10, 10 + spec.steps):
             host, device = recording.step(number, layers)
@@ -200,7 +197,7 @@ def write_trace(spec: Spec, path: Path) -> Written:
         sink.add(host)
         late.add(device)
         sink.append_spool(spool, late.rows)
-        sink.add(_closing_rows(recording))
-        sink.text(recording.style.tail("trace.pt.trace.json"))
+        sink.add(kineto.window(_START_NS, recording.host.main.now + 100_000))
+        sink.text(layout.tail)
     os.replace(partial, path)
     return Written(sink.bytes, sink.rows, layers)

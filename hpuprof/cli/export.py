@@ -30,7 +30,7 @@ def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str)
     required=True,
     metavar="NAME",
     shell_complete=_complete_table,
-    help="A table of docs/columns.md: steps, operators, kernels, …, or slices for all rows of the traces.",
+    help="A table of docs/reference/columns.md: steps, operators, kernels, …, or slices for all rows of the traces.",
 )
 @click.option(
     "-o",

@@ -68,7 +68,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; see `docs/cli.md` for what each code means."""
+    """Run the command line and return its exit code; see `docs/reference/cli.md` for what each code means."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     wants_json = "--json" in arguments
     try:

@@ -97,7 +97,12 @@ _HPU_LAZY = (
 )
 
 MODEL_ERROR = _constant(
-    "model_error", 0.045, 0.02, 0.08, "ratio", "what is left between prediction and measurement; see docs/accuracy.md"
+    "model_error",
+    0.045,
+    0.02,
+    0.08,
+    "ratio",
+    "what is left between prediction and measurement; see docs/evidence/accuracy.md",
 )
 OUTSIDE_ERROR = _constant(
     "outside_error",
@@ -105,7 +110,7 @@ OUTSIDE_ERROR = _constant(
     0.05,
     0.25,
     "ratio",
-    "relative error of the host work that stays outside when little of it stays; see docs/accuracy.md",
+    "relative error of the host work that stays outside when little of it stays; see docs/evidence/accuracy.md",
 )
 
 

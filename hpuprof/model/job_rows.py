@@ -105,7 +105,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
     transfer_p50_ns: Annotated[
         int | None,
         Meta(
-            description="Median over collectives whose last member is known (docs/ranks.md) of end, the median of members, less latest start [ns]."
+            description="Median over collectives whose last member is known (docs/method/ranks.md) of end, the median of members, less latest start [ns]."
         ),
     ]
     transfer_p90_ns: Annotated[int | None, Meta(description="90th percentile of the same [ns].")]

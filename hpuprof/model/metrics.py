@@ -2,7 +2,7 @@
 
 Every list of metrics is derived from `METRICS`: the report's numbers and their order, the step budget, the tiles of
 the page, what a comparison compares and which direction is better, the names that gates know, the numbers of the tab,
-what the recorder logs, and the table in `docs/definitions.md`. Values are computed elsewhere.
+what the recorder logs, and the table in `docs/method/definitions.md`. Values are computed elsewhere.
 """
 
 from __future__ import annotations

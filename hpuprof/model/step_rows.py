@@ -103,7 +103,7 @@ class GapCauseRow(Row, frozen=True, kw_only=True):
     """Device idle time of one step by what the host did meanwhile; the rows of a step sum to device_idle_ns."""
 
     step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
-    cause: Annotated[str, Meta(description="Slug of the cause; see docs/definitions.md.")]
+    cause: Annotated[str, Meta(description="Slug of the cause; see docs/method/definitions.md.")]
     idle_ns: Annotated[int, Meta(description="Idle time with this cause [ns].")]
 
 
@@ -123,7 +123,7 @@ class GapRow(Row, frozen=True, kw_only=True):
 class GapOperatorRow(Row, frozen=True, kw_only=True):
     """Device idle time of the used steps by cause and by what the host path was in; the rows of a cause sum to its idle time."""
 
-    cause: Annotated[str, Meta(description="Slug of the cause; see docs/definitions.md.")]
+    cause: Annotated[str, Meta(description="Slug of the cause; see docs/method/definitions.md.")]
     host_row: Annotated[
         str,
         Meta(

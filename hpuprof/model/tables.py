@@ -2,10 +2,10 @@
 
 To add a table, write the struct of its rows beside those of its subject (`step_rows`, `device_rows`, ...), name it in
 a field below, and fill it: in `pipeline.reduce_trace` if each file has its own rows, in `report.combine` if they are
-made across files. Frames, JSON and its schema, `hpuprof export` and `docs/columns.md` then have it; an entry in
+made across files. Frames, JSON and its schema, `hpuprof export` and `docs/reference/columns.md` then have it; an entry in
 `render.views` shows it. A new field needs `= []`, so that reports saved before it stay readable.
 
-The JSON schema and `docs/columns.md` are generated from the rows. `None` always means: the trace does not support this
+The JSON schema and `docs/reference/columns.md` are generated from the rows. `None` always means: the trace does not support this
 number.
 Times are int64 ns; fractions lie in [0, 1]. *Used steps* are the steps left after first, last, warm-up, compiling and
 outlying ones are set aside; unless a column says otherwise, rows count when they start inside a used step. A column's

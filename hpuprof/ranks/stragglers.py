@@ -1,6 +1,6 @@
 """Who holds whom back: waiting that each rank caused in the others, what it did meanwhile, and what a step would take without.
 
-Pure functions on matched collectives; see docs/ranks.md for every definition.
+Pure functions on matched collectives; see docs/method/ranks.md for every definition.
 """
 
 from __future__ import annotations

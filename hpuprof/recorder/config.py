@@ -23,7 +23,7 @@ class HabanaProfileError(ConfigError, AssertionError):
 
 @dataclass(frozen=True)
 class RecordConfig:
-    """Options of a recording; see `docs/recorder.md` for what each one costs."""
+    """Options of a recording; see `docs/guide/recording.md` for what each one costs."""
 
     activities: tuple[str, ...] | None = None
     record_shapes: bool = False

@@ -70,7 +70,7 @@ class ReportData(Tables, frozen=True, kw_only=True):
 
 
 class Report:
-    """A frozen report. Tables come as pandas frames with the columns of `docs/columns.md`, for example `report.steps`.
+    """A frozen report. Tables come as pandas frames with the columns of `docs/reference/columns.md`, for example `report.steps`.
 
     `report.data` is the plain form; `report.metrics` maps names to `Metric`.
     """

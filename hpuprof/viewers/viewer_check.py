@@ -1,7 +1,7 @@
 """Says what a viewer would make of a trace as it is: whether it loads, and what would be lost. Changes nothing.
 
 The rules were found by trying: Perfetto v52 (trace processor), catapult's importer (chrome://tracing), torch-tb-profiler 0.4.0
-and 0.4.3. `docs/viewers.md` lists them; the tests hold them against the viewers.
+and 0.4.3. `docs/guide/timelines.md` lists them; the tests hold them against the viewers.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from .device import Kernel
+from .gaudi import event_args, launch_args, upload_args
 from .session import Session, Thread
 
-COMPUTE_STREAM, H2D_STREAM, D2H_STREAM = "0x31a40c40", "0x31a409d0", "0x31a40a60"
-EVENT = "0x62b0000000000011"
 LAUNCH_LATENCY_US = 18.0
 #: How much unfinished work the card's queue takes before a launch blocks.
 QUEUE_DEPTH_NS = 700_000
@@ -42,17 +41,7 @@ def launch_recipe(session: Session, thread: Thread, recipe: int, kernels: list[K
     The call blocks while the card's queue is full. A thread of the bridge waits for the end; nobody waits
     for that thread.
     """
-    args = {
-        "eventHandleList": "0",
-        "flags": "0",
-        "launchTensorsInfo": "0x51c07d10",
-        "numberOfEvents": "0",
-        "numberOfTensors": str(len(kernels) + 4),
-        "pRecipeHandle": f"0x{recipe * 64 + 0x7F000000:x}",
-        "pWorkspace": "0x1001600020800000",
-        "streamHandle": COMPUTE_STREAM,
-        "streamName": "STREAM_TYPE_COMPUTE",
-    }
+    args = launch_args(recipe, len(kernels) + 4)
     called_ns = thread.now_ns
     with session.synapse_call("synLaunchWithExternalEvents", args, thread):
         session.work(3, thread)
@@ -63,17 +52,17 @@ def launch_recipe(session: Session, thread: Thread, recipe: int, kernels: list[K
     ready_ns = thread.now_ns + session.jitter(LAUNCH_LATENCY_US)
     _, ended = session.device.run(ready_ns, recipe, kernels)
     session.schedule.launches.append((called_ns, ended))
-    record_event(session, thread, COMPUTE_STREAM, "STREAM_TYPE_COMPUTE")
+    record_event(session, thread)
     wait = session.wait
     wait.now_ns = max(wait.now_ns, thread.now_ns + session.jitter(6))
-    with session.synapse_call("synEventSynchronize", _event(COMPUTE_STREAM, "STREAM_TYPE_COMPUTE"), wait):
+    with session.synapse_call("synEventSynchronize", event_args(), wait):
         wait.now_ns = max(wait.now_ns, ended) + session.jitter(5)
     return ended
 
 
-def record_event(session: Session, thread: Thread, stream: str, stream_name: str) -> None:
+def record_event(session: Session, thread: Thread) -> None:
     """Record an event behind the work that was just enqueued."""
-    logged = session.synapse_call("synEventRecord", _event(stream, stream_name), thread)
+    logged = session.synapse_call("synEventRecord", event_args(), thread)
     with logged, session.synapse_host("eventRecord", thread):
         session.work(3, thread)
 
@@ -89,14 +78,6 @@ def execute_cached_graph(session: Session, thread: Thread, recipe: int, kernels:
 def copy_to_device(session: Session, size_bytes: int, dur_us: float, *, lazy: bool) -> int:
     """Copy a batch to the device without waiting; return the end of the copy."""
     names = ("copy_hpu_lazy_", "copy_hpu_lazy_H2D") if lazy else ("copy_hpu_", "copy_hpu_H2D")
-    args = {
-        "direction": "0",
-        "dst": "0x1001600040a00000",
-        "size": f"0x{size_bytes:x}",
-        "src": "0x7f1c54200000",
-        "streamHandle": H2D_STREAM,
-        "streamName": "STREAM_TYPE_COPY_HOST_TO_DEVICE",
-    }
     with (
         session.op("aten::to", ((64, 1024),), dtype="float"),
         session.op("aten::_to_copy", ((64, 1024),), dtype="float"),
@@ -105,7 +86,7 @@ def copy_to_device(session: Session, size_bytes: int, dur_us: float, *, lazy: bo
         copying = session.op("aten::copy_", ((64, 1024), (64, 1024)), dtype="float")
         with copying, session.bridge(names[0]), session.bridge(names[1]):
             session.work(10)
-            logged = session.synapse_call("synMemCopyAsync", args, session.main)
+            logged = session.synapse_call("synMemCopyAsync", upload_args(size_bytes), session.main)
             with logged, session.synapse_host("memcpyAsync", session.main):
                 session.work(8)
             end = session.device.copy(session.main.now_ns + session.jitter(12), "memcpy", dur_us)
@@ -126,7 +107,3 @@ def read_scalar(session: Session, *, wake_us: float) -> None:
         with session.synapse_host("synchronizeStream (accel0)", session.main):
             session.main.now_ns = max(session.main.now_ns, end) + session.jitter(wake_us)
         session.work(6)
-
-
-def _event(stream: str, stream_name: str) -> dict[str, object]:
-    return {"eventHandle": EVENT, "streamHandle": stream, "streamName": stream_name}

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .rows import Args, Row, habana_text, kineto_text, write_text
-from .session import (
-    BRIDGE_LOGS_OFFSET,
-    DEVICE_MEMORY_BYTES,
-    MEMORY_LOGS_OFFSET,
-    SYNAPSE_LOGGER_OFFSET,
-    SYNAPSE_TID_BASE,
-    Session,
-)
+from . import gaudi, kineto
+from .rows import Args, Row, habana_layout, kineto_layout, write_text
+from .session import Session
 
 HOST = "gaudi-host0"
-SPANS_SORT_INDEX = 536_870_912
 
 
 def write_trace(
@@ -24,7 +17,7 @@ def write_trace(
     """Write the session's trace, in Habana's merged layout (generations 1, 2) or in Kineto's (3)."""
     header: dict[str, object] = {
         "schemaVersion": 1,
-        "deviceProperties": [{"name": "GAUDI2", "totalGlobalMem": DEVICE_MEMORY_BYTES}],
+        "deviceProperties": [gaudi.PROPERTIES],
     }
     if distributed is not None:
         header["distributedInfo"] = distributed
@@ -36,9 +29,9 @@ def write_trace(
     if session.generation == 3:
         own = sorted(session.device.rows + session.synapse_rows, key=_by_time)
         metadata = session.device.metadata(session.start_ns) + _synapse_metadata(session, session.start_ns)
-        text = kineto_text(header, metadata + rows[:-4] + own + rows[-4:], path.name)
+        text = kineto_layout(header, path.name).text(metadata + rows[:-4] + own + rows[-4:])
     else:
-        text = habana_text(header, rows + _merged_rows(session), path.name)
+        text = habana_layout(header, path.name).text(rows + _merged_rows(session))
     write_text(path, text)
 
 
@@ -50,30 +43,14 @@ def _kineto_rows(session: Session) -> list[Row]:
     """Return the rows of Kineto itself: process names, host slices by time, four rows about the window."""
     pid, start = session.pid, session.start_ns
     end = max(session.main.now_ns, session.device.free_ns) + 40_000
-    rows = [
-        Row("M", "process_name", pid, 0, start, args={"name": "python"}),
-        Row("M", "process_labels", pid, 0, start, args={"labels": "CPU"}),
-        Row("M", "process_sort_index", pid, 0, start, args={"sort_index": pid}),
-    ]
+    rows = kineto.process(pid, start, "python", "CPU", pid)
     used = {row.tid for row in session.rows}
     for thread in session.threads:
         if thread.tid in used:
             name = f"thread {thread.tid} ({thread.name})"
-            rows.append(Row("M", "thread_name", pid, thread.tid, start, args={"name": name}))
-            rows.append(
-                Row("M", "thread_sort_index", pid, thread.tid, start, args={"sort_index": thread.tid})
-            )
+            rows += kineto.track(pid, thread.tid, start, name, thread.tid)
     rows += sorted(session.rows, key=_by_time)
-    span = "PyTorch Profiler"
-    return [
-        *rows,
-        Row(
-            "X", f"{span} (0)", "Spans", span, start - 30_000, end - start + 30_000, "Trace", {"Op count": 0}
-        ),
-        Row("M", "process_sort_index", "Spans", 0, start - 30_000, args={"sort_index": SPANS_SORT_INDEX}),
-        Row("i", f"Iteration Start: {span}", "Traces", f"Trace {span}", start - 30_000, scope="g"),
-        Row("i", "Record Window End", "", "", end, scope="g"),
-    ]
+    return rows + kineto.window(start - 30_000, end)
 
 
 def _merged_rows(session: Session) -> list[Row]:
@@ -81,33 +58,24 @@ def _merged_rows(session: Session) -> list[Row]:
     rows = session.device.metadata(0) + _synapse_metadata(session, 0)
     rows += sorted(session.synapse_rows, key=_by_time) + sorted(session.device.rows, key=_by_time)
     sources = (
-        ("Synapse Logger", SYNAPSE_LOGGER_OFFSET, session.synapse_logger_rows),
-        ("Bridge Logs", BRIDGE_LOGS_OFFSET, session.bridge_rows),
-        ("Memory Logs", MEMORY_LOGS_OFFSET, session.memory_rows),
+        ("Synapse Logger", gaudi.SYNAPSE_LOGGER_OFFSET, session.synapse_logger_rows),
+        ("Bridge Logs", gaudi.BRIDGE_LOGS_OFFSET, session.bridge_rows),
+        ("Memory Logs", gaudi.MEMORY_LOGS_OFFSET, session.memory_rows),
     )
     for name, offset, source in sources:
         if source:
-            rows += sorted(source, key=lambda row: row.ts_ns) + _process(name, session.pid + offset)
+            rows += sorted(source, key=lambda row: row.ts_ns) + gaudi.source_names(name, session.pid + offset)
     return rows
-
-
-def _process(name: str, pid: int) -> list[Row]:
-    return [
-        Row("M", "process_name", pid, 0, 0, args={"name": name}),
-        Row("M", "process_labels", pid, 0, 0, args={"labels": name}),
-        Row("M", "process_sort_index", pid, 0, 0, args={"sort_index": pid}),
-    ]
 
 
 def _synapse_metadata(session: Session, ts_ns: int) -> list[Row]:
     """Return the thread names of Synapse's host profiler; its process has none."""
-    names = {SYNAPSE_TID_BASE: "Synapse/***Host", SYNAPSE_TID_BASE + 1: "Synapse/*Host Profiler"}
+    names = {gaudi.SYNAPSE_TID_BASE: "Synapse/***Host", gaudi.SYNAPSE_TID_BASE + 1: "Synapse/*Host Profiler"}
     used = {row.tid for row in session.synapse_rows}
     for thread in session.threads:
         if thread.synapse_tid in used:
             names[thread.synapse_tid] = f"Synapse/{140_100_000_000_000 + thread.tid * 4096}"
     rows = []
     for tid, name in names.items():
-        rows.append(Row("M", "thread_name", session.synapse_pid, tid, ts_ns, args={"name": name}))
-        rows.append(Row("M", "thread_sort_index", session.synapse_pid, tid, ts_ns, args={"sort_index": -1}))
+        rows += kineto.track(session.synapse_pid, tid, ts_ns, name, -1)
     return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import bridge, workload
+from . import bridge, kineto, workload
 from .export import write_trace
 from .session import Session
 
@@ -37,7 +37,7 @@ def eight_ranks(folder: Path) -> dict[int, Session]:
             session.schedule.steps.append(ended)
     for rank, session in sessions.items():
         name = f"gaudi-host0_{rank}.{_NS + rank * 1_204_771}.pt.trace.json.gz"
-        write_trace(session, folder / name, distributed=_distributed(rank), record_shapes=True)
+        write_trace(session, folder / name, distributed=kineto.distributed("hccl", rank, RANKS, config="hpu:hccl"), record_shapes=True)
     return sessions
 
 
@@ -52,17 +52,6 @@ def _session(rank: int) -> Session:
         start_ns=start_ns,
         synapse_pid=22101,
     )
-
-
-def _distributed(rank: int) -> dict[str, object]:
-    group = {
-        "pg_name": "0",
-        "pg_desc": "default_pg",
-        "backend_config": "hpu:hccl",
-        "pg_size": RANKS,
-        "ranks": list(range(RANKS)),
-    }
-    return {"backend": "hccl", "rank": rank, "world_size": RANKS, "pg_count": 1, "pg_config": [group]}
 
 
 def _until_collectives(session: Session, rank: int) -> tuple[int, int]:

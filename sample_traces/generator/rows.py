@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 Args = Mapping[str, object]
+Number = Callable[[int], str]
 
 #: Kineto counts ``ts`` from a base that moves every three months (7,889,238 s); the base is a multiple of
 #: that.
@@ -35,57 +37,80 @@ class Row:
     scope: str | None = None
 
 
-def microseconds(ns: int) -> str:
+def exact(ns: int) -> str:
     """Return integer nanoseconds as microseconds with three decimals, without going through a float."""
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _shortest(ns: int) -> str:
+def shortest(ns: int) -> str:
     """Return microseconds as nlohmann prints a double: no trailing zeros, but at least one decimal."""
-    whole, decimals = microseconds(ns).split(".")
+    whole, decimals = exact(ns).split(".")
     return f"{whole}.{decimals.rstrip('0') or '0'}"
 
 
-def _fields(row: Row, number: Callable[[int], str]) -> list[tuple[str, str]]:
-    """Return a row's keys and JSON values in Kineto's order; ``number`` formats nanoseconds."""
-    pairs = [("ph", json.dumps(row.ph))]
+def whole(ns: int) -> str:
+    """Return whole microseconds, as torch before 2.4 wrote them."""
+    return str(ns // 1000)
+
+
+def _fields(row: Row) -> dict[str, object]:
+    """Return a row's keys and values in Kineto's order; stamps are still nanoseconds."""
+    found: dict[str, object] = {"ph": row.ph}
     if row.flow_id is not None:
-        pairs.append(("id", str(row.flow_id)))
+        found["id"] = row.flow_id
     if row.scope is not None:
-        pairs.append(("s", json.dumps(row.scope)))
+        found["s"] = row.scope
     if row.cat is not None:
-        pairs.append(("cat", json.dumps(row.cat)))
-    pairs += [("name", json.dumps(row.name)), ("pid", json.dumps(row.pid)), ("tid", json.dumps(row.tid))]
-    pairs.append(("ts", number(row.ts_ns)))
+        found["cat"] = row.cat
+    found |= {"name": row.name, "pid": row.pid, "tid": row.tid, "ts": row.ts_ns}
     if row.dur_ns is not None:
-        pairs.append(("dur", number(row.dur_ns)))
+        found["dur"] = row.dur_ns
     if row.ph == "f":
-        pairs.append(("bp", '"e"'))
+        found["bp"] = "e"
     if row.args is not None:
-        pairs.append(("args", json.dumps(row.args)))
-    return pairs
+        found["args"] = row.args
+    return found
 
 
-def kineto_text(header: Mapping[str, object], rows: Iterable[Row], trace_name: str) -> str:
-    """Return a whole trace in the layout of Kineto's JSON logger: header, rows, then ``traceName`` last."""
+#: Names, categories and ids come again and again, and a benchmark's trace has a million rows.
+_json = lru_cache(1 << 14, typed=True)(json.dumps)
+
+
+def _texts(row: Row, number: Number) -> Iterator[tuple[str, str]]:
+    for key, value in _fields(row).items():
+        if key in ("ts", "dur"):
+            yield key, number(value)  # type: ignore[arg-type]
+        else:
+            yield key, json.dumps(value) if key == "args" else _json(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a writer lays out a file: what stands before, between and after the rows, and how it writes a row."""
+
+    head: str
+    separator: str
+    tail: str
+    row: Callable[[Row], str]
+
+    def text(self, rows: Iterable[Row]) -> str:
+        """Return the whole file."""
+        return self.head + self.separator.join(map(self.row, rows)) + self.tail
+
+
+def kineto_layout(header: Mapping[str, object], trace_name: str, *, number: Number = exact) -> Layout:
+    """Return the layout of Kineto's JSON logger: header, rows, then ``traceName`` last."""
+
+    def text(row: Row) -> str:
+        return "  {\n    " + ", ".join([f'"{key}": {value}' for key, value in _texts(row, number)]) + "\n  }"
+
     lines = [f"    {json.dumps(key)}: {json.dumps(value)}," for key, value in header.items()]
-    events = ",\n".join(
-        "  {\n    "
-        + ", ".join(f"{json.dumps(key)}: {value}" for key, value in _fields(row, microseconds))
-        + "\n  }"
-        for row in rows
-    )
-    return (
-        " {\n"
-        + "\n".join(lines)
-        + '\n    "traceEvents": [\n'
-        + events
-        + f'\n  ],"traceName": {json.dumps(trace_name)} }}'
-    )
+    head = " {\n" + "\n".join(lines) + '\n    "traceEvents": [\n'
+    return Layout(head, ",\n", f'\n  ],"traceName": {json.dumps(trace_name)} }}', text)
 
 
-def habana_text(header: Mapping[str, object], rows: Iterable[Row], trace_name: str) -> str:
-    """Return a whole trace as the JSON merge of the Habana bridge leaves it.
+def habana_layout(header: Mapping[str, object], trace_name: str) -> Layout:
+    """Return the layout that the JSON merge of the Habana bridge leaves.
 
     The bridge (1.19, ``json_file_parser.cpp``) re-opens Kineto's file with nlohmann::json, appends its rows
     and writes everything back on one line; nlohmann keeps the keys of every object in alphabetical order.
@@ -95,16 +120,34 @@ def habana_text(header: Mapping[str, object], rows: Iterable[Row], trace_name: s
     def compact(value: object) -> str:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
-    events = []
-    for row in rows:
-        pairs = dict(_fields(row, _shortest))
+    def text(row: Row) -> str:
+        pairs = dict(_texts(row, shortest))
         if row.args is not None:
             pairs["args"] = compact(row.args)
-        events.append("{" + ",".join(f'"{key}":{pairs[key]}' for key in sorted(pairs)) + "}")
-    whole = {key: compact(value) for key, value in header.items()}
-    whole["traceEvents"] = "[" + ",".join(events) + "]"
-    whole["traceName"] = json.dumps(trace_name)
-    return "{" + ",".join(f'"{key}":{whole[key]}' for key in sorted(whole)) + "}"
+        return "{" + ",".join([f'"{key}":{pairs[key]}' for key in sorted(pairs)]) + "}"
+
+    values = {**header, "traceEvents": [], "traceName": trace_name}
+    head, tail = compact(values).split('"traceEvents":[]')
+    return Layout(f'{head}"traceEvents":[', ",", f"]{tail}", text)
+
+
+def document(
+    header: Mapping[str, object], rows: Iterable[Row], trace_name: str, *, whole_microseconds: bool = False
+) -> dict[str, object]:
+    """Return a trace as a reader of its JSON gets it, with stamps to the nanosecond or cut to microseconds."""
+    events = []
+    for row in rows:
+        event = _fields(row)
+        if whole_microseconds:
+            event["ts"] = row.ts_ns // 1000
+            if row.dur_ns is not None:
+                event["dur"] = (row.ts_ns + row.dur_ns) // 1000 - row.ts_ns // 1000
+        else:
+            event["ts"] = row.ts_ns / 1000
+            if row.dur_ns is not None:
+                event["dur"] = row.dur_ns / 1000
+        events.append(event)
+    return {**header, "traceEvents": events, "traceName": trace_name}
 
 
 def write_text(path: Path, text: str) -> None:

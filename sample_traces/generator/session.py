@@ -1,10 +1,6 @@
 """Simulate one profiled process: its threads, their annotations and operators, and the HPU bridge below.
 
-What each row looks like follows published sources: Kineto's JSON logger for ``cpu_op``, ``user_annotation``
-and the window's own rows; the bridge 1.19 (``synapse_logger_source.cpp``, ``bridge_logs_source.cpp``,
-``memory_source.cpp``, ``trace_parser.cpp``) for the HPU rows of generation 1. Generation 2 drops the
-Synapse Logger. Generation 3 is a real Kineto plug-in: the bridge rows become ``privateuse1_runtime`` on the
-Python thread itself, Synapse's host rows become ``hpu_op``.
+How each row is spelled stands in ``kineto.py`` and ``gaudi.py``.
 """
 
 from __future__ import annotations
@@ -13,20 +9,14 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
+from . import gaudi, kineto
 from .device import Device
+from .gaudi import DEVICE_MEMORY_BYTES, SYNAPSE_TID_BASE, Generation
 from .rows import KINETO_PERIOD_S, Args, Row
 from .schedule import Schedule
 
-Generation = Literal[1, 2, 3]
 Shapes = tuple[tuple[int, ...], ...]
-
-SYNAPSE_LOGGER_OFFSET, BRIDGE_LOGS_OFFSET, MEMORY_LOGS_OFFSET = 10_000, 20_000, 30_000
-#: The bridge numbers Synapse's host lines from uint32(-1000) on; the first two carry fixed names.
-SYNAPSE_TID_BASE = 2**32 - 1000
-DEVICE_MEMORY_BYTES = 102_106_132_480
-
 
 @dataclass(slots=True)
 class Thread:
@@ -149,39 +139,34 @@ class Session:
     def bridge(self, name: str, thread: Thread | None = None) -> Iterator[None]:
         """Write a function of the PyTorch bridge around the block."""
         where = thread or self.main
+        start = where.now_ns
         if self.generation == 3:
-            with self._slice(where, name, "privateuse1_runtime", {}):
-                yield
+            yield
+            self.rows.append(gaudi.bridge_row(name, self.pid, where.tid, start, where.now_ns))
             return
-        pid = self.pid + BRIDGE_LOGS_OFFSET
-        self.bridge_rows.append(Row("B", name, pid, where.tid, where.now_ns, cat="Runtime"))
+        self.bridge_rows.append(gaudi.bridge_half("B", name, self.pid, where.tid, start))
         yield
-        self.bridge_rows.append(Row("E", name, pid, where.tid, where.now_ns, cat="Runtime"))
+        self.bridge_rows.append(gaudi.bridge_half("E", name, self.pid, where.tid, where.now_ns))
 
     @contextmanager
     def synapse_call(self, name: str, args: Args, thread: Thread) -> Iterator[None]:
         """Write a Synapse API call as the Synapse Logger sees it; that logger is in generation 1 only."""
-        pid = self.pid + SYNAPSE_LOGGER_OFFSET
-        if self.generation == 1:
-            self.synapse_logger_rows.append(
-                Row("B", name, pid, thread.tid, thread.now_ns, cat="Runtime", args=args)
-            )
+        if self.generation != 1:
+            yield
+            return
+        rows, pid, tid = self.synapse_logger_rows, self.pid, thread.tid
+        rows.append(gaudi.logger_half("B", name, pid, tid, thread.now_ns, args))
         yield
-        if self.generation == 1:
-            end_args = {"status": "0"}
-            self.synapse_logger_rows.append(
-                Row("E", name, pid, thread.tid, thread.now_ns, cat="Runtime", args=end_args)
-            )
+        rows.append(gaudi.logger_half("E", name, pid, tid, thread.now_ns, gaudi.CALL_ENDED))
 
     @contextmanager
     def synapse_host(self, name: str, thread: Thread) -> Iterator[None]:
         """Write a row of Synapse's own host profiler, in a process that has no name."""
         start = thread.now_ns
         yield
-        cat = "hpu_op" if self.generation == 3 else "Runtime"
-        args = {"dataType": "", "eventHandle": "0x0", "recipeId": 0, "recipeName": "", "streamHandle": "0x0"}
-        pid, tid = self.synapse_pid, thread.synapse_tid
-        self.synapse_rows.append(Row("X", name, pid, tid, start, thread.now_ns - start, cat, args))
+        kineto_plugin, tid = self.generation == 3, thread.synapse_tid
+        row = gaudi.synapse_row(name, self.synapse_pid, tid, start, thread.now_ns, kineto=kineto_plugin)
+        self.synapse_rows.append(row)
 
     def sequence(self) -> int:
         """Return the next autograd sequence number."""
@@ -192,8 +177,8 @@ class Session:
         """Write the ``fwdbwd`` arrow from an operator to its backward node."""
         flow_id, self._next_flow = self._next_flow, self._next_flow + 1
         main, autograd = self.main.tid, self.autograd.tid
-        self.rows.append(Row("s", "fwdbwd", self.pid, main, start_ns, cat="fwdbwd", flow_id=flow_id))
-        self.rows.append(Row("f", "fwdbwd", self.pid, autograd, end_ns, cat="fwdbwd", flow_id=flow_id))
+        self.rows.append(kineto.flow("fwdbwd", "s", flow_id, self.pid, main, start_ns))
+        self.rows.append(kineto.flow("fwdbwd", "f", flow_id, self.pid, autograd, end_ns))
 
     def memory(self, size_bytes: int) -> None:
         """Write a ``[memory]`` instant (``profile_memory=True``): an allocation, or a release if negative."""
@@ -207,7 +192,7 @@ class Session:
             "Total Allocated": self._allocated,
             "Total Reserved": DEVICE_MEMORY_BYTES,
         }
-        pid = self.pid + MEMORY_LOGS_OFFSET
+        pid = self.pid + gaudi.MEMORY_LOGS_OFFSET
         row = Row(
             "i",
             "[memory]",
@@ -222,9 +207,7 @@ class Session:
 
     def dangle(self, ph: str, name: str, thread: Thread, ts_ns: int) -> None:
         """Write one half of a bridge row whose other half lies outside the window."""
-        self.bridge_rows.append(
-            Row(ph, name, self.pid + BRIDGE_LOGS_OFFSET, thread.tid, ts_ns, cat="Runtime")
-        )
+        self.bridge_rows.append(gaudi.bridge_half(ph, name, self.pid, thread.tid, ts_ns))
 
     def profiler_step(self, number: int | None) -> tuple[int, int] | None:
         """End the open ``ProfilerStep#`` row, begin another if numbered; return the ended one's extent."""
@@ -257,8 +240,7 @@ class Session:
     def _indexed(self, args: dict[str, object]) -> dict[str, object]:
         """Add Kineto's running numbers, in the order in which operators begin."""
         self._next_index += 1
-        numbers = {"External id": self._next_index, "Record function id": 0}
-        return numbers | args | {"Ev Idx": self._next_index - 1}
+        return kineto.numbered(self._next_index, self._next_index - 1, args)
 
     @contextmanager
     def _slice(self, thread: Thread, name: str, cat: str, args: Args) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Coarse facts about predictions on generated traces: exact replay without noise, and better than what is said without a model.
 
-How right they are in detail is measured in benchmarks/graph_mode and told in docs/accuracy.md.
+How right they are in detail is measured in benchmarks/graph_mode and told in docs/evidence/accuracy.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The peers' numbers were taken with `benchmarks/agreement.py --all-steps --exact`: HTA is `traceinsight` 0.6.1 (every step kept,
 stamps not rounded), TB is `torch-tb-profiler` 0.4.3; TraceLens' with its own `TreePerfAnalyzer`. They are literals, so the tests need neither. Times in µs, as the peers
-print them. What the differences mean stands in docs/agreement.md.
+print them. What the differences mean stands in docs/evidence/agreement.md.
 """
 
 from __future__ import annotations

@@ -6,20 +6,20 @@
 
 from __future__ import annotations
 
-from .case import Case, make_launch_case
+from .case import Case
+from .cuda_case import make_cuda_case
 from .lazy_case import make_lazy_case
-
-__all__ = ["FAMILIES", "Case", "make_case"]
 
 FAMILIES = ("plain", "synced", "device-bound", "periodic", "streams", "ddp", "defects", "hpu-lazy")
 
+__all__ = ["FAMILIES", "Case", "make_case"]
+
 
 def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> Case:
-    """Return the case of a seed.
-
-    `clean`: without noise, profiler cost, contention and defects, so that a right replay is exact.
-    """
+    """Return the case of a seed. `clean`: without noise, profiler cost, contention and defects, so that a right replay is exact."""
     family = family or FAMILIES[seed % len(FAMILIES)]
     if family not in FAMILIES:
         raise ValueError(f"no such family: {family}; there are {', '.join(FAMILIES)}")
-    return make_lazy_case(seed, clean=clean) if family == "hpu-lazy" else make_launch_case(seed, family, clean=clean)
+    if family == "hpu-lazy":
+        return make_lazy_case(seed, clean=clean)
+    return make_cuda_case(seed, family, clean=clean)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 MAIN_STREAM = 7
 MEMORY_BYTES = 80 << 30
+ENGINES = {"DMA": 4000, "MME": 6000, "TPC": 7000}
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ NOTHING_RETURNED = (
         "set_stream",
         "record_event",
     ),
-    *("wait_event", "synchronize", "capture", "input_copy", "replay", "totals", "on_thread"),
+    *("wait_event", "synchronize", "capture", "input_copy", "replay", "totals", "on_thread", "wait"),
 )
 
 
@@ -78,6 +79,9 @@ class VirtualDevice:
         lib.vd_input_copy.argtypes = [ctypes.c_int64]
         lib.vd_graph.argtypes = [ctypes.POINTER(ctypes.c_int), ctypes.c_int]
         lib.vd_totals.argtypes = [ctypes.POINTER(ctypes.c_double)]
+        lib.vd_enqueue.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int64]
+        lib.vd_enqueue.restype = ctypes.c_int64
+        lib.vd_wait.argtypes = [ctypes.c_int64]
         for name in (
             "enable",
             "part",
@@ -110,11 +114,17 @@ class VirtualDevice:
         self.host_begin = lib.vd_host_begin
         self.host_end = lib.vd_host_end
         self.enable = lib.vd_enable
+        self.wait = lib.vd_wait
+        self.sessions = lib.vd_sessions
         self.graph_kernels = lib.vd_graph_kernels
 
     def synchronize(self, _device: object = None) -> None:
         """Wait for everything that was launched."""
         self._lib.vd_synchronize()
+
+    def enqueue(self, name: str, engine: str, duration_ns: int) -> int:
+        """Put work of a known length on an engine; return when it will be done [ns since the epoch]."""
+        return int(self._lib.vd_enqueue(name.encode(), ENGINES[engine], duration_ns))
 
     def on_thread(self, work: Callable[[], object]) -> None:
         """Run something on the second thread, in this thread's local state, and wait for it. Raises what it raises."""

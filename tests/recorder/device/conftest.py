@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).resolve().parent
-SOURCE = HERE / "hpu_device.cpp"
-BUILD_SECONDS, RUN_SECONDS = 300, 240
+RUN_SECONDS = 240
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,33 +34,14 @@ def child_environment(**extra: str) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def hpu_library() -> Path:
     """The compiled device; the test is skipped where it cannot be built."""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("the pretended device is built on Linux only")
-    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))), None)
-    if compiler is None:
-        pytest.skip("no C++ compiler: set CXX")
-    import torch
-    from torch.utils.cpp_extension import include_paths, library_paths
+    from benchmarks.graph_mode.virtual.build import CannotBuildError, build
 
-    includes = [Path(p) for p in include_paths()]
-    if not any((p / "kineto" / "libkineto.h").is_file() for p in includes):
-        pytest.skip(f"torch {torch.__version__} comes without Kineto's headers")
-    source = SOURCE.read_bytes()
-    key = hashlib.sha256(source + f"{torch.__version__} {torch.__file__} {compiler}".encode()).hexdigest()[:16]
-    target = Path(tempfile.gettempdir()) / f"hpuprof-tests-{os.getuid()}" / f"hpu_device-{key}.so"
-    if target.is_file():
-        return target
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    part = target.with_suffix(f".{os.getpid()}.part")
-    command = [compiler, "-std=c++20", "-O0", "-shared", "-fPIC", "-w", "-DFMT_HEADER_ONLY=1"]
-    command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
-    command += [flag for p in includes for flag in ("-isystem", str(p), "-isystem", str(p / "kineto"))]
-    command += [str(SOURCE), "-o", str(part), "-ltorch_cpu", "-lc10"]
-    command += [flag for p in library_paths() for flag in (f"-L{p}", f"-Wl,-rpath,{p}")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    part.replace(target)
-    return target
+    try:
+        return build("hpu")
+    except CannotBuildError as error:
+        if "failed:" in str(error):
+            raise  # the compiler's own words: the source is wrong
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -109,7 +109,7 @@ def plain(hpu: PretendHpu, times: dict[str, float], folder: Path) -> hpuprof.Rec
     return recording
 
 
-def main(library: str, folder: Path) -> None:
+def main(library: Path, folder: Path) -> None:
     hpu = install(library)
     told = {}
     with warnings.catch_warnings(record=True) as caught:
@@ -121,9 +121,9 @@ def main(library: str, folder: Path) -> None:
         told["unprofiled_ns"] = plain(hpu, DEVICE, folder / "plain").unprofiled_step_ns
     told["warnings"] = [str(w.message) for w in caught if "hpuprof" in str(w.message)]
     told["truth"] = hpu.truth
-    told["sessions"] = hpu.sessions
+    told["sessions"] = hpu.device.sessions()
     (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from traces import File, Row, only, read, union_ns  # importlib mode leaves this folder off the path
 
 RUNS = {"device": 5, "host": 3, "plain": 5}  # and how many steps their windows have
-MEMORY = 96 << 30
+MEMORY = 80 << 30
 NAME, ENGINE, LAUNCHED, START, END = range(5)  # of a piece of work in `truth`
 
 
@@ -64,11 +64,11 @@ def test_nothing_but_the_whole_files_is_left_and_nothing_was_warned_of(chain: Pa
 @pytest.mark.parametrize("kind", ["async", "sync"])
 def test_metadata_tells_of_the_device(chain: Path, run: str, kind: str) -> None:
     trace = window(chain, run, kind)
-    assert trace.recorded["device"] == {"kind": "hpu", "name": "PRETEND GAUDI", "count": 1, "memory_bytes": MEMORY}
+    assert trace.recorded["device"] == {"kind": "hpu", "name": "VIRTUAL DEVICE", "count": 1, "memory_bytes": MEMORY}
     assert trace.recorded["mode"] == "eager"
     assert trace.recorded["environment"]["PT_HPU_LAZY_MODE"] == "0"
     assert trace.recorded["framework"] == ("pytorch" if run == "plain" else "lightning")
-    assert trace.header["deviceProperties"] == [{"id": 0, "name": "PRETEND GAUDI", "totalGlobalMem": MEMORY}]
+    assert trace.header["deviceProperties"] == [{"id": 0, "name": "VIRTUAL DEVICE", "totalGlobalMem": MEMORY}]
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -202,7 +202,7 @@ def test_report_knows_the_device_and_answers(chain: Path) -> None:
     files = report.files
     assert set(zip(files["family"], files["generation"], files["mode"], strict=True)) == {("hpu", "G3", "eager")}
     assert sorted(files["window_kind"]) == ["async", "sync"]
-    assert set(files["device_name"]) == {"PRETEND GAUDI"}
+    assert set(files["device_name"]) == {"VIRTUAL DEVICE"}
     assert set(files["device_memory_bytes"]) == {MEMORY}
     assert report.headline.bound == "device"
     assert sorted(report.engines["engine"].unique()) == ["DMA", "MME", "TPC"]

@@ -11,6 +11,7 @@
 
 #include <ATen/record_function.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -313,6 +314,31 @@ void vd_replay(int graph) {
 void vd_on_thread(void (*work)()) {
   static Helper* const helper = new Helper; // its thread never ends
   helper->run(work);
+}
+
+// Put work of a known length on an engine (`kDma`, `kMme` or `kTpc`), without latency, gap or jitter; return when it will be done
+// [ns since the epoch]. For tests that hold a trace against all that was launched, so it leaves a row even if it is launched before a
+// profiler starts, as long as it starts later. Copies have a queue of their own.
+int64_t vd_enqueue(const char* name, int engine, int64_t duration) {
+  const int64_t called = now();
+  Stream& stream = streams[engine == kDma ? kMain + 1 : kMain];
+  const int64_t start = place(stream, called, double(duration));
+  const auto type = engine == kDma ? ActivityType::GPU_MEMCPY : ActivityType::CONCURRENT_KERNEL;
+  rows.push_back({type, number_of(name, engine), start, stream.free, 0, ++correlation, kMain, 0, 0});
+  host_row(kLaunchCall, called, std::max(now(), called + 1), correlation);
+  return stream.free;
+}
+
+// Wait until an instant on the device's clock, as for an event behind work that ends then [ns since the epoch]. Sleeps, so that a
+// test on a busy machine keeps its turn.
+void vd_wait(int64_t when) {
+  const int64_t called = now();
+  std::this_thread::sleep_until(std::chrono::system_clock::time_point(std::chrono::nanoseconds(when)));
+  host_row(kStreamSyncCall, called, std::max(now(), called + 1), ++correlation);
+}
+
+int vd_sessions() {
+  return sessions;
 }
 
 // Kernels launched by operators, and their durations without jitter [ns], since the last call.

@@ -92,7 +92,8 @@ class Session : public libkineto::IActivityProfilerSession {
  public:
   void start() override {
     start_ = now();
-    rows.clear();
+    ++sessions;
+    std::erase_if(rows, [this](const Row& row) { return row.start < start_; }); // what is queued still comes into the window
     rows.reserve(1 << 18);
     external_ids.clear();
     recording = true;
@@ -114,7 +115,7 @@ class Session : public libkineto::IActivityProfilerSession {
         return activity;
       });
     }
-    rows.clear();
+    std::erase_if(rows, [end](const Row& row) { return row.start < end; });
   }
   std::vector<std::string> errors() override { return {}; }
   void processTrace(libkineto::ActivityLogger& logger) override {

@@ -26,6 +26,7 @@ std::vector<int> lanes; // engine of each name, on an HPU
 constexpr int kDma = 4000, kMme = 6000, kTpc = 7000, kTpcRows = 3; // a TPC kernel leaves a row on each lane
 std::unordered_map<std::string, int> name_numbers;
 bool recording = false;
+int sessions = 0; // how often a profiler has recorded the device
 int32_t correlation = 0;
 std::vector<uint64_t> external_ids;
 
