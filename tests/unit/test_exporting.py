@@ -7,6 +7,7 @@ import io
 import json
 from importlib.util import find_spec
 
+import needs
 import pytest
 from builder import TraceBuilder
 
@@ -16,7 +17,12 @@ from hpuprof.exporting import SLICES, TABLE_NAMES, all_slices, row_type
 from hpuprof.model.slice_table import SliceRow
 from hpuprof.render.table_files import CsvWriter, kinds
 
-needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
+needs_pyarrow = pytest.mark.usefixtures("pyarrow")
+
+
+@pytest.fixture
+def pyarrow():
+    return needs.module("parquet", "pyarrow")
 
 
 @pytest.mark.parametrize("table", TABLE_NAMES)

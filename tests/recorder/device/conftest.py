@@ -11,6 +11,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import needs
 import pytest
 
 HERE = Path(__file__).resolve().parent
@@ -18,14 +19,11 @@ SOURCE = HERE / "hpu_device.cpp"
 BUILD_SECONDS, RUN_SECONDS = 300, 240
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say once for the whole folder why nothing can run without torch and Lightning."""
-    from importlib.util import find_spec
-
-    missing = [name for name in ("torch", "lightning") if find_spec(name) is None]
-    for item in items:
-        if missing and HERE in item.path.parents:
-            item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(missing)}"))
+@pytest.fixture(scope="session", autouse=True)
+def _lightning() -> None:
+    """Nothing here can run without torch and Lightning."""
+    needs.module("torch", "torch")
+    needs.module("recorder", "lightning.pytorch")
 
 
 def child_environment(**extra: str) -> dict[str, str]:
@@ -39,16 +37,16 @@ def child_environment(**extra: str) -> dict[str, str]:
 def hpu_library() -> Path:
     """The compiled device; the test is skipped where it cannot be built."""
     if not sys.platform.startswith("linux"):
-        pytest.skip("the pretended device is built on Linux only")
+        needs.absent("compiler", "the pretended device is built on Linux only")
     compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))), None)
     if compiler is None:
-        pytest.skip("no C++ compiler: set CXX")
+        needs.absent("compiler", "no C++ compiler: set CXX")
     import torch
     from torch.utils.cpp_extension import include_paths, library_paths
 
     includes = [Path(p) for p in include_paths()]
     if not any((p / "kineto" / "libkineto.h").is_file() for p in includes):
-        pytest.skip(f"torch {torch.__version__} comes without Kineto's headers")
+        needs.absent("compiler", f"torch {torch.__version__} comes without Kineto's headers")
     source = SOURCE.read_bytes()
     key = hashlib.sha256(source + f"{torch.__version__} {torch.__file__} {compiler}".encode()).hexdigest()[:16]
     target = Path(tempfile.gettempdir()) / f"hpuprof-tests-{os.getuid()}" / f"hpu_device-{key}.so"
