@@ -149,9 +149,9 @@ def _serve() -> None:
         "pipeline",
         "render.text",
         "render.html",
-        "timeline.merge",
-        "timeline.check",
-        "conversion.run",
+        "viewers.merging",
+        "viewers.viewer_check",
+        "viewers.tensorboard.conversion",
     ):
         import_module(f"hpuprof.{name}")
     for name in ("analyze", "inspect", "merge", "check", "convert", "export"):
