@@ -4,7 +4,11 @@ VENV ?= .venv
 TEST_VENV ?= .venv-test
 EXTRAS ?= all,record,dev
 
-.PHONY: demo test chromium check docs site samples clean
+# What runs in one process, without other people's programs: what coverage is measured with.
+CORE_TESTS = tests/unit tests/cli tests/golden tests/cases tests/robustness tests/property
+LOOSE_MYPY = $(TEST_VENV)/bin/mypy --config-file= --python-version=3.10 --ignore-missing-imports --follow-imports=silent --explicit-package-bases
+
+.PHONY: demo test test-venv coverage chromium check lint release-check docs site samples clean
 
 demo: $(VENV)/bin/hpuprof
 	@for sample in sample_traces/*/; do \
@@ -21,22 +25,41 @@ $(VENV)/bin/hpuprof: pyproject.toml $(shell find hpuprof -type f -not -name '*.p
 	$(VENV)/bin/pip install -q --disable-pip-version-check .
 	@touch $@
 
+test: test-venv
+	$(TEST_VENV)/bin/pytest -n auto --dist loadfile
+
 # A copy is installed, not the checkout, so that a file missing from the wheel fails a test.
-test:
+test-venv:
 	rm -rf build
 	$(PYTHON) -m venv $(TEST_VENV)
 	$(TEST_VENV)/bin/pip install -q --disable-pip-version-check -c tests/constraints.txt '.[$(EXTRAS)]'
-	$(TEST_VENV)/bin/pytest -n auto --dist loadfile
 
-# A browser for tests/tab (Debian; needs root); without one those tests are skipped.
+# Lines and branches of the installed package; the last line is the total.
+coverage: test-venv
+	$(TEST_VENV)/bin/pytest -q -n auto --dist loadfile --cov --cov-report=term:skip-covered $(CORE_TESTS)
+
+# A browser for the tests that open pages (Debian; needs root); without one they are skipped.
 chromium:
-	@command -v chromium >/dev/null || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium)
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium)
 
-check:
+# Before a commit, in the environment that `make test` made: under a minute, on the checkout as it is.
+check: lint
+	PYTHONPATH=$(CURDIR) $(TEST_VENV)/bin/pytest -q tests/cases tests/golden
+
+lint:
 	$(TEST_VENV)/bin/ruff check .
 	$(TEST_VENV)/bin/ruff format --check .
 	$(TEST_VENV)/bin/mypy
+	MYPYPATH=tests:. $(LOOSE_MYPY) tests/*.py benchmarks/harness
 	$(TEST_VENV)/bin/lint-imports
+	$(TEST_VENV)/bin/vulture
+
+release-check:
+	rm -rf build dist
+	$(TEST_VENV)/bin/python -m build --installer uv --outdir dist .
+	$(TEST_VENV)/bin/twine check --strict dist/*
+	$(TEST_VENV)/bin/check-wheel-contents dist/*.whl
+	rm -rf build dist
 
 # The documents as a site, in build/site.
 site:
@@ -51,4 +74,4 @@ samples:
 	$(PYTHON) sample_traces/generate.py
 
 clean:
-	rm -rf .venv* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv* build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

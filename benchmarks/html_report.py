@@ -84,7 +84,7 @@ def main() -> None:
         sys.path.insert(0, str(ROOT / "tests"))
         from browser import Browser
 
-        with tempfile.TemporaryDirectory() as folder, Browser(Path(folder) / "profile") as browser:
+        with tempfile.TemporaryDirectory() as folder, Browser() as browser:
             path = Path(folder) / "report.html"
             path.write_text(page, encoding="utf-8")
             begin = time.perf_counter()

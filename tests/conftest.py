@@ -11,13 +11,15 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(1, str(ROOT / "tests" / "corpus"))
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+sys.path.insert(0, str(TESTS))
+sys.path.insert(1, str(TESTS / "corpus"))
 sys.path.append(str(ROOT))  # `benchmarks` is a namespace package of the checkout
 
-from builder import TraceBuilder  # noqa: E402
-from limited import Limited  # noqa: E402
+from browser import require_browser, stop
+from builder import TraceBuilder
+from limited import Limited
 
 # What an example takes says how busy the machine is, nothing of the code.
 hypothesis.settings.register_profile("hpuprof", deadline=None, print_blob=True)
@@ -27,7 +29,41 @@ hypothesis.settings.load_profile("hpuprof")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Marks by folder and file below tests/, all in this place. `pytest -m "not slow and not benchmark"` is a quick run.
+MARKS = {
+    "unit": ("unit",),
+    "browser": ("tab/test_browser.py", "integration/test_html_browser.py", "integration/test_viewers.py"),
+    "cluster": ("integration/test_dask.py",),
+    "recorder": ("recorder",),
+    "benchmark": (
+        "accuracy",
+        "integration/test_virtual_device.py",
+        "unit/test_graph_mode_draw.py",
+        "unit/test_graph_mode_score.py",
+    ),
+    "slow": (
+        "recorder",
+        "accuracy",
+        "tab",
+        "property",
+        "robustness",
+        "integration",
+    ),
+}
+
 REAL_TRACES = Path(os.environ.get("HPUPROF_REAL_TRACES", ROOT.parent / "shared" / "traces"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by where they lie."""
+    for item in items:
+        try:
+            path = item.path.relative_to(TESTS)
+        except ValueError:  # of another project, run together with these
+            continue
+        for mark, places in MARKS.items():
+            if any(path.is_relative_to(place) for place in places):
+                item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +94,19 @@ def good_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step in range(6):
         builder.host("aten::mm", step * 100 + 10, 20).kernel("gemm", step * 100 + 30, 40, launch=step * 100 + 12)
     return builder.write(tmp_path_factory.mktemp("good") / "good_7.1700000000000000000.pt.trace.json")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> None:
+    """What `Browser` needs."""
+    require_browser()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _browser_ends() -> Iterator[None]:
+    """One browser serves all tests of a process."""
+    yield
+    stop()
 
 
 @pytest.fixture(autouse=True)

@@ -62,7 +62,7 @@ def cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
         text = wait_for(lambda: address_file.exists() and address_file.read_text(), f"no scheduler: {log}")
         made = Cluster(json.loads(text)["address"], scheduler)
         for _ in range(workers):
-            options = (
+            arguments = (
                 "--no-nanny",
                 "--nthreads",
                 "1",
@@ -72,7 +72,7 @@ def cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
                 "--local-directory",
                 str(folder),
             )
-            made.workers.append(_start("dask_worker", made.address, *options, log=log))
+            made.workers.append(_start("dask_worker", made.address, *arguments, log=log))
         yield made
     finally:
         for process in [*(made.workers if made else []), scheduler]:

@@ -10,9 +10,10 @@ import time
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import needs
 import pytest
 
-pytest.importorskip("torch")
+needs.module("torch", "torch")
 
 import torch
 from torch import nn

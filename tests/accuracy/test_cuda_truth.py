@@ -8,9 +8,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import needs
 import pytest
 
-pytest.importorskip("torch")
+needs.module("torch", "torch")
 
 import torch
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import needs
 import pytest
 
 from hpuprof.cli.main import main
@@ -59,7 +60,7 @@ def address(good_trace: Path) -> Iterator[str]:
     "command", ["analyze", "analyze --json", "inspect", "merge", "convert", "compare", "export", "check"]
 )
 def test_no_output_holds_a_secret(command: str, name: str, address: str, tmp_path: Path, capfd, good_trace: Path):
-    pytest.importorskip("aiohttp")
+    needs.module("remote", "aiohttp")
     url = f"{address}/{name}?sig=SIGNED"
     extra = {
         "merge": ["-o", str(tmp_path / "m.json")],
@@ -76,7 +77,7 @@ def test_no_output_holds_a_secret(command: str, name: str, address: str, tmp_pat
 
 
 def test_good_files_beside_a_refused_one_are_analysed_without_its_secrets(address: str, good_trace: Path, capfd):
-    pytest.importorskip("aiohttp")
+    needs.module("remote", "aiohttp")
     assert main(["analyze", "--json", str(good_trace), f"{address}/500.json?sig=SIGNED"]) == 0
     out, _ = capfd.readouterr()
     (row,) = [d for d in json.loads(out)["diagnostics"] if d["code"] == "HP114"]

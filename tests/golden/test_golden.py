@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from sample_reports import report_of
 
-import hpuprof
 from hpuprof.render import render
 from hpuprof.render.inspection import to_text as inspect_text
 from hpuprof.render.text import to_text
@@ -34,7 +34,7 @@ def scrub(text: str) -> str:
 
 @pytest.mark.parametrize(("sample", "form"), CASES)
 def test_report_is_as_recorded(samples, sample, form):
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     text = {
         "txt": lambda: to_text(report, width=80),
         "md": lambda: render(report, ".md"),

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from sample_reports import report_of
 
-import hpuprof
 from hpuprof.comparison.reports import compare_reports
 from hpuprof.gate import evaluate_comparison, parse_gates
 from hpuprof.render.comparison_text import dumps, to_markdown, to_text
@@ -27,7 +27,7 @@ GATES = [
 @pytest.fixture(scope="module")
 def compared(samples):
     """Graph replays given up again: what a regression looks like."""
-    a, b = (hpuprof.analyze(samples / s) for s in ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy"))
+    a, b = (report_of(s) for s in ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy"))
     c = compare_reports(a, b, names=("graphs", "eager"))
     return c.with_gates(evaluate_comparison(parse_gates(GATES, changes=True), c, b))
 

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from sample_reports import page_of, report_of
 
 import hpuprof
 from hpuprof.render import render
@@ -83,9 +84,9 @@ def skeleton_is(name, page):
 
 @pytest.mark.parametrize("sample", ["hpu_g1_lazy", "cpu_1_rank", "hpu_g3_lazy_8_ranks"])
 def test_page_has_the_recorded_skeleton(samples, sample):
-    skeleton_is(sample, render(hpuprof.analyze(samples / sample), ".html"))
+    skeleton_is(sample, page_of(sample))
 
 
 def test_page_of_a_comparison_has_the_recorded_skeleton(samples):
-    a, b = (hpuprof.analyze(samples / s) for s in ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy"))
+    a, b = (report_of(s) for s in ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy"))
     skeleton_is("compare", render(hpuprof.compare(a, b), ".html"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import needs
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = needs.module("torch", "torch")
 
-from graph_mode.recording import Apply, codes, record  # noqa: E402
+from graph_mode.recording import Apply, codes, record
 
 X = torch.arange(24.0).reshape(6, 4) - 12
 MASK = X > 0

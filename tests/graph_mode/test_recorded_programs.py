@@ -6,16 +6,17 @@ import itertools
 import random
 from pathlib import Path
 
+import needs
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = needs.module("torch", "torch")
 
-from graph_mode.recording import codes, record  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from graph_mode.recording import codes, record
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from hpuprof.model.partial import RankPartial  # noqa: E402
-from hpuprof.model.tables import ModuleRow, ObstacleRow  # noqa: E402
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.tables import ModuleRow, ObstacleRow
 
 
 def module(part: RankPartial, name: str) -> ModuleRow:

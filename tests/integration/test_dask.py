@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import needs
 import pytest
 
 import hpuprof
@@ -14,8 +15,8 @@ from hpuprof import executors
 from hpuprof.errors import UsageError
 from hpuprof.render import render
 
-pytest.importorskip("distributed", reason="Dask is the extra `dask`")
-pytest.importorskip("aiohttp", reason="web sources need aiohttp")
+needs.module("cluster", "distributed", "Dask is the extra `dask`")
+needs.module("remote", "aiohttp", "web sources need aiohttp")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from dask_cluster import PATIENCE_S, Gate, cluster, wait_for, web_server
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +93,7 @@ def test_readme_names_its_two_commands():
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):
-    pytest.importorskip("sphinx")
+    needs.module("site", "sphinx")
     words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

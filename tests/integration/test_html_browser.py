@@ -4,12 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, Browser
+from browser import Browser
 from hostile import hostile
+from sample_reports import report_of
 
 import hpuprof
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+pytestmark = pytest.mark.usefixtures("chromium")
 SAMPLES = ("hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_1_rank")
 WINDOWS = [(1280, False), (1280, True), (390, False), (390, True)]
 
@@ -24,12 +25,12 @@ def opened(browser: Browser, path: Path) -> int:
 @pytest.fixture(scope="module")
 def pages(samples, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    return {s: hpuprof.save(hpuprof.analyze(samples / s), folder / f"{s}.html") for s in SAMPLES}
+    return {s: hpuprof.save(report_of(s), folder / f"{s}.html") for s in SAMPLES}
 
 
 @pytest.mark.parametrize(("width", "dark"), WINDOWS, ids=str)
 def test_pages_open_offline_without_errors(pages, tmp_path, width, dark):
-    with Browser(tmp_path / "profile", width=width, dark=dark) as browser:
+    with Browser(width=width, dark=dark) as browser:
         for sample, path in pages.items():
             browser.console.clear()
             browser.requests.clear()
@@ -40,7 +41,7 @@ def test_pages_open_offline_without_errors(pages, tmp_path, width, dark):
             assert {r.split(":", 1)[0] for r in browser.requests} <= {"file", "data", "blob"}
             assert browser.value("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls only down"
             verdict = browser.value("document.getElementById('verdict').textContent")
-            assert verdict == hpuprof.analyze(_sample(sample)).graph_mode.sentence
+            assert verdict == report_of(sample).graph_mode.sentence
             ground = browser.value("getComputedStyle(document.body).backgroundColor")
             assert (ground == "rgb(18, 23, 29)") == dark
             ink = browser.value("document.querySelector('.chart .xtick text').style.fill")
@@ -55,9 +56,9 @@ def _sample(name: str) -> Path:
 
 @pytest.mark.parametrize(("width", "dark"), WINDOWS, ids=str)
 def test_a_comparison_opens_offline_without_errors(samples, tmp_path, width, dark):
-    comparison = hpuprof.compare(samples / "hpu_g1_lazy_graph_replay", samples / "hpu_g1_lazy")
+    comparison = hpuprof.compare(report_of("hpu_g1_lazy_graph_replay"), report_of("hpu_g1_lazy"))
     path = hpuprof.save(comparison, tmp_path / "comparison.html")
-    with Browser(tmp_path / "profile", width=width, dark=dark) as browser:
+    with Browser(width=width, dark=dark) as browser:
         assert opened(browser, path) == 1
         assert browser.console == []
         assert {r.split(":", 1)[0] for r in browser.requests} <= {"file", "data", "blob"}
@@ -69,10 +70,10 @@ def test_a_comparison_opens_offline_without_errors(samples, tmp_path, width, dar
 
 
 def test_tables_and_charts_fit_the_paper(pages, samples, tmp_path):
-    comparison = hpuprof.compare(samples / "hpu_g1_lazy_graph_replay", samples / "hpu_g1_lazy")
+    comparison = hpuprof.compare(report_of("hpu_g1_lazy_graph_replay"), report_of("hpu_g1_lazy"))
     paths = [*pages.values(), hpuprof.save(comparison, tmp_path / "comparison.html")]
     night = [{"name": "prefers-color-scheme", "value": "dark"}]
-    with Browser(tmp_path / "profile", width=703, dark=True) as browser:  # A4 less its margins
+    with Browser(width=703, dark=True) as browser:  # A4 less its margins
         for path in paths:
             opened(browser, path)
             browser.call("Emulation.setEmulatedMedia", media="print", features=night)
@@ -91,9 +92,9 @@ def test_tables_and_charts_fit_the_paper(pages, samples, tmp_path):
 
 
 def test_headers_sort_and_the_field_filters(pages, tmp_path):
-    report = hpuprof.analyze(_sample("hpu_g1_lazy"))
+    report = report_of("hpu_g1_lazy")
     calls = [o.count_per_step for o in report.data.operators]
-    with Browser(tmp_path / "profile") as browser:
+    with Browser() as browser:
         opened(browser, pages["hpu_g1_lazy"])
         table = "document.getElementById('operator-table')"
         shown = f"Array.from({table}.tBodies[0].rows).filter(r => !r.hidden)"
@@ -117,9 +118,9 @@ def test_headers_sort_and_the_field_filters(pages, tmp_path):
 
 
 def test_names_do_not_act(tmp_path, samples):
-    report = hpuprof.analyze(samples / "hpu_g1_lazy")
+    report = report_of("hpu_g1_lazy")
     path = hpuprof.save(hpuprof.Report(hostile(report.data)), tmp_path / "hostile.html")
-    with Browser(tmp_path / "profile") as browser:
+    with Browser() as browser:
         opened(browser, path)
         assert browser.console == []
         assert browser.value("document.images.length") == 0
@@ -127,7 +128,7 @@ def test_names_do_not_act(tmp_path, samples):
 
 
 def test_page_reads_without_javascript(pages, tmp_path):
-    with Browser(tmp_path / "profile") as browser:
+    with Browser() as browser:
         browser.call("Emulation.setScriptExecutionDisabled", value=True)
         browser.open(pages["hpu_g1_lazy"].as_uri())
         # The page's own scripts are off, the debugger's are not: what is seen is the bare document.

@@ -5,8 +5,8 @@ import json
 import re
 
 import pytest
+from sample_reports import page_of, report_of
 
-import hpuprof
 from hpuprof.render import render
 from hpuprof.render.formats import measured
 
@@ -26,10 +26,10 @@ SHOWN = {
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_api_json_text_markdown_and_html_show_the_same_metrics(samples, sample):
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     document = json.loads(render(report, ".json"))
     text, markdown = render(report, ".txt").splitlines(), render(report, ".md").splitlines()
-    page = shown_in_html(render(report, ".html"))
+    page = shown_in_html(page_of(sample))
     assert {m["name"]: m["value"] for m in document["metrics"]} == {name: m.value for name, m in report.metrics.items()}
     for name, label in SHOWN.items():
         metric = report.metrics[name]
@@ -39,7 +39,7 @@ def test_api_json_text_markdown_and_html_show_the_same_metrics(samples, sample):
         assert any(line.startswith(f"  {label}  ") and line.endswith(f" {value}") for line in text), (label, value)
         assert f"| {label} | {value} |" in markdown
         assert page[name] == (label.strip(), value)
-    assert report.graph_mode.sentence in html.unescape(render(report, ".html"))
+    assert report.graph_mode.sentence in html.unescape(page_of(sample))
 
 
 def shown_in_html(page):
@@ -63,8 +63,8 @@ def plain(text):
 def test_tables_show_the_same_cells_in_text_and_html(samples, sample):
     from hpuprof.render.sections import sections
 
-    report = hpuprof.analyze(samples / sample)
-    page = render(report, ".html")
+    report = report_of(sample)
+    page = page_of(sample)
     rows = [
         [plain(c) for c in re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", row)]
         for row in re.findall("<tr>(.*?)</tr>", page)
@@ -87,7 +87,7 @@ def test_tables_show_the_same_cells_in_text_and_html(samples, sample):
 def test_figures_draw_the_numbers_of_the_tables(samples, sample):
     from hpuprof import plots
 
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     figures = plots.all_figures(report)
     drawn = {t.hovertext[i]: x for t in figures["step_times"].data for i, x in enumerate(t.x)}
     for step in report.data.steps:
@@ -105,13 +105,13 @@ def test_figures_draw_the_numbers_of_the_tables(samples, sample):
 def test_memory_is_the_same_in_api_json_html_and_figure(samples, sample):
     from hpuprof import plots
 
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     frame = report.memory_points
     assert len(frame) == 200
     document = json.loads(render(report, ".json"))
     assert [row["allocated_bytes"] for row in document["memory_points"]] == [p.allocated_bytes for p in report.data.memory_points]  # fmt: skip
     assert frame["allocated_bytes"].max() <= report.metrics["peak_device_memory"].value
-    page = render(report, ".html")
+    page = page_of(sample)
     table = page[page.index('<table id="memory_points-table"') :].split("</table>")[0]
     shown = [[plain(c) for c in re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", row)] for row in re.findall("<tr>(.*?)</tr>", table)]  # fmt: skip
     for cells, point in zip(shown, report.data.memory_points, strict=True):
@@ -122,7 +122,7 @@ def test_memory_is_the_same_in_api_json_html_and_figure(samples, sample):
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_headline_numbers_are_metrics(samples, sample):
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     for name in report.headline.deciding:
         assert (
             measured(report.metrics[name].value, report.metrics[name].unit) in report.headline.sentence
@@ -132,7 +132,7 @@ def test_headline_numbers_are_metrics(samples, sample):
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_metrics_follow_from_the_step_table(samples, sample):
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     steps = report.steps[report.steps["used"]]
     wall = steps["wall_ns"].sum()
     for name, column in (

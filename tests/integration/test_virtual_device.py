@@ -12,10 +12,10 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from as_recorded import as_recorded
 
@@ -25,10 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # Numbers of two small cases of seed 0 with little device work: one stream and a backward thread; two streams and none.
 HOST_BOUND = {7: "mlp", 9: "branches"}
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("torch") is None, reason="needs torch"),
-    pytest.mark.skipif(not (ROOT / "benchmarks").is_dir(), reason="no benchmarks beside the tests"),
-]
+needs.module("torch", "torch")
+if not (ROOT / "benchmarks").is_dir():
+    pytest.skip("no benchmarks beside the tests", allow_module_level=True)
 
 
 def run(code: str, *arguments: object, seconds: int = 600) -> str:
@@ -53,7 +52,7 @@ except CannotBuildError as error:
     problem = run(code)
     assert "failed:" not in problem, problem
     if problem:
-        pytest.skip(problem.strip())
+        needs.absent("compiler", problem.strip())
 
 
 LAWS = """

@@ -1,12 +1,8 @@
-"""Marks of the recorder's tests."""
+"""What the recorder's tests share."""
 
 from __future__ import annotations
 
 import pytest
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: starts several processes; takes some seconds")
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import json
 import time
 from types import SimpleNamespace
 
+import needs
 import pytest
 
 from hpuprof.cli.main import main
@@ -13,7 +14,7 @@ from hpuprof.errors import InsufficientDataError, UsageError
 from hpuprof.graph_mode.constants import constants_for, read_profile
 from hpuprof.recorder import measure_constants as module
 
-torch = pytest.importorskip("torch")
+torch = needs.module("torch", "torch")
 
 
 def test_the_profilers_costs_are_measured_on_any_machine(tmp_path, capsys):

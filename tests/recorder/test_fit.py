@@ -10,18 +10,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+import needs
 import pytest
 
-torch = pytest.importorskip("torch", reason="recording needs torch")
-pl = pytest.importorskip("lightning.pytorch", reason="recording with a Trainer needs lightning")
+torch = needs.module("torch", "torch", "recording needs torch")
+pl = needs.module("recorder", "lightning.pytorch", "recording with a Trainer needs lightning")
 
-from recorder.fits import BATCH, QUIET, Tiny, files, fit, loader, only, read, spans, steps, trainer  # noqa: E402
+from recorder.fits import BATCH, QUIET, Tiny, files, fit, loader, only, read, spans, steps, trainer
 
-import hpuprof  # noqa: E402
-from hpuprof import ConfigError, HPUProfiler  # noqa: E402
-from hpuprof.recorder import engine as engine_module  # noqa: E402
-from hpuprof.recorder import warn  # noqa: E402
-from hpuprof.recorder.accelerator import Device  # noqa: E402
+import hpuprof
+from hpuprof import ConfigError, HPUProfiler
+from hpuprof.recorder import engine as engine_module
+from hpuprof.recorder import warn
+from hpuprof.recorder.accelerator import Device
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)
 SHORT: dict[str, Any] = {
@@ -810,7 +811,7 @@ def test_wrong_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fsspec = pytest.importorskip("fsspec", reason="URLs need fsspec")
+    fsspec = needs.module("remote", "fsspec", "URLs need fsspec")
     profiler = HPUProfiler(f"memory://{tmp_path.name}/traces", **SHORT | {"analyze": True})
     trainer(profiler, tmp_path).fit(Tiny(), loader())
     assert len(fsspec.filesystem("memory").glob(f"/{tmp_path.name}/traces/*/*.pt.trace.json.gz")) == 1

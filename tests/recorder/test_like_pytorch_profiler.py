@@ -10,19 +10,20 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
-torch = pytest.importorskip("torch", reason="recording needs torch")
-pl = pytest.importorskip("lightning.pytorch", reason="recording with a Trainer needs lightning")
+torch = needs.module("torch", "torch", "recording needs torch")
+pl = needs.module("recorder", "lightning.pytorch", "recording with a Trainer needs lightning")
 
-from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
-from lightning.pytorch.loggers import CSVLogger  # noqa: E402
-from lightning.pytorch.profilers.pytorch import RegisterRecordFunction  # noqa: E402
-from lightning.pytorch.utilities.exceptions import MisconfigurationException  # noqa: E402
-from recorder.fits import QUIET, Tiny, files, fit, loader, only, read, script, spans, trainer  # noqa: E402
+from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.profilers.pytorch import RegisterRecordFunction
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from recorder.fits import QUIET, Tiny, files, fit, loader, only, read, script, spans, trainer
 
-import hpuprof  # noqa: E402
-from hpuprof import ConfigError, HPUProfiler  # noqa: E402
+import hpuprof
+from hpuprof import ConfigError, HPUProfiler
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)
 SHORT: dict[str, Any] = {"wait": 0, "baseline_blocks": 0, "active": 2, "analyze": False}
@@ -125,7 +126,6 @@ def test_function_events_are_there_for_an_exporter_of_the_users_own(tmp_path: Pa
     assert seen == [len(profiler.function_events)]
 
 
-@pytest.mark.slow
 def test_each_rank_has_its_events_and_its_file_and_rank_0_speaks_of_all(tmp_path: Path) -> None:
     text = """
 from pathlib import Path

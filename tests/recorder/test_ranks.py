@@ -6,16 +6,16 @@ import socket
 import time
 from pathlib import Path
 
+import needs
 import pytest
 
-pytest.importorskip("torch", reason="recording needs torch")
-pytest.importorskip("lightning.pytorch", reason="recording with a Trainer needs lightning")
+needs.module("torch", "torch", "recording needs torch")
+needs.module("recorder", "lightning.pytorch", "recording with a Trainer needs lightning")
 
 from recorder.fits import files, read, script, start, steps
 
 import hpuprof
 
-pytestmark = pytest.mark.slow
 DDP = """
 import os, signal, sys
 from pathlib import Path

@@ -6,15 +6,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
-torch = pytest.importorskip("torch", reason="recording needs torch")
-pytest.importorskip("lightning.pytorch", reason="the fits of these tests need lightning")
+torch = needs.module("torch", "torch", "recording needs torch")
+needs.module("recorder", "lightning.pytorch", "the fits of these tests need lightning")
 
-from recorder.fits import QUIET, files, only, read, script, spans, steps  # noqa: E402
+from recorder.fits import QUIET, files, only, read, script, spans, steps
 
-import hpuprof  # noqa: E402
-from hpuprof import ConfigError  # noqa: E402
+import hpuprof
+from hpuprof import ConfigError
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)
 
@@ -134,7 +135,6 @@ def test_places_that_are_none(place: Any, label: Any, what: str) -> None:
         hpuprof.record(place, label=label)
 
 
-@pytest.mark.slow
 def test_without_lightning(tmp_path: Path) -> None:
     text = """
 import sys

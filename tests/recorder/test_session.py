@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import needs
 import pytest
 
-pytest.importorskip("torch", reason="recording needs torch")
-pytest.importorskip("lightning.pytorch", reason="the fits of these tests need lightning")
+needs.module("torch", "torch", "recording needs torch")
+needs.module("recorder", "lightning.pytorch", "the fits of these tests need lightning")
 
 from recorder.fits import files, read, script
-
-pytestmark = pytest.mark.slow
 
 HEAD = """
 import gc, json, sys, threading, warnings

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import needs
 import pytest
 
-pytest.importorskip("torch", reason="recording needs torch")
-pytest.importorskip("lightning.pytorch", reason="recording with a Trainer needs lightning")
+needs.module("torch", "torch", "recording needs torch")
+needs.module("recorder", "lightning.pytorch", "recording with a Trainer needs lightning")
 
 from recorder.fits import files, read, script
 
-pytestmark = pytest.mark.slow
 WAYS = """
 import sys
 from importlib import import_module
@@ -93,7 +93,7 @@ else:
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
 @pytest.mark.parametrize("order", ["hpuprof first", "lightning first"])
 def test_lightning_cli(tmp_path: Path, order: str, package: str) -> None:
-    pytest.importorskip("jsonargparse", reason="LightningCLI needs jsonargparse[signatures]")
+    needs.module("recorder", "jsonargparse", "LightningCLI needs jsonargparse[signatures]")
     pytest.importorskip(package, reason="not installed")
     script(tmp_path, CLI, order, package)
     ours = {p.relative_to(tmp_path).parts[0]: read(p)["hpuprof"] for p in files(tmp_path)}

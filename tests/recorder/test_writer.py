@@ -9,6 +9,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 from hpuprof.errors import OutputError
@@ -155,7 +156,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_urls(export: Path) -> None:
-    fsspec = pytest.importorskip("fsspec", reason="URLs need fsspec")
+    fsspec = needs.module("remote", "fsspec", "URLs need fsspec")
     write_trace(export, "memory://written/run/h_0.1.pt.trace.json.gz", OURS, [])
     fs = fsspec.filesystem("memory")
     assert [Path(p).name for p in fs.ls("/written/run", detail=False)] == ["h_0.1.pt.trace.json.gz"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 
+import needs
 import pytest
 from board import ROOT, Board, start
 
@@ -56,7 +57,7 @@ def modules() -> dict[str, object]:
 @pytest.fixture(scope="session")
 def board(converted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
     """TensorBoard over the converted samples."""
-    pytest.importorskip("tensorboard", reason="needs tensorboard: pip install 'hpuprof[tensorboard]'")
+    needs.module("tab", "tensorboard", "needs tensorboard: pip install 'hpuprof[tensorboard]'")
     yield from start(converted, tmp_path_factory.mktemp("board") / "log.txt")
 
 
@@ -66,11 +67,13 @@ def stock_version() -> str:
     try:
         return distribution("torch-tb-profiler").version
     except PackageNotFoundError:
-        pytest.skip("needs torch-tb-profiler: pip install torch-tb-profiler")
+        needs.absent("tab", "needs torch-tb-profiler: pip install torch-tb-profiler")
 
 
 @pytest.fixture(scope="session")
 def our_tab() -> None:
     """Skip where the package is not installed: TensorBoard finds plugins by their entry points."""
     if not any(e.name == "hpuprof" for e in entry_points(group="tensorboard_plugins")):
-        pytest.skip("needs hpuprof to be installed: pip install -e . (TensorBoard finds plugins by entry points)")
+        needs.absent(
+            "tab", "needs hpuprof to be installed: pip install -e . (TensorBoard finds plugins by entry points)"
+        )

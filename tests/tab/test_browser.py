@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 from board import Board
-from browser import CHROMIUM, Browser
+from browser import Browser
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs Chromium: apt-get install chromium (or any chromium on the PATH)"
-)
+pytestmark = pytest.mark.usefixtures("chromium")
 ENTRY = "/data/plugin_entry.html?name=hpuprof"
 RUN = "hpu_g2_eager/hpu_g2_eager"
 
@@ -34,7 +32,7 @@ def analysed(board: Board, our_tab: None) -> Board:
 @pytest.fixture(params=[(1280, False), (1280, True), (400, False)], ids=["wide-light", "wide-dark", "phone-light"])
 def browser(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Browser]:
     width, dark = request.param
-    with Browser(tmp_path / "profile", width=width, dark=dark) as made:
+    with Browser(width=width, dark=dark) as made:
         yield made
 
 
@@ -95,7 +93,7 @@ def test_runs_sort_and_compare(analysed: Board, browser: Browser, shots: Path, r
 
 
 def test_the_report_alone_runs_its_scripts_and_asks_nobody(analysed: Board, tmp_path: Path, shots: Path) -> None:
-    with Browser(tmp_path / "profile") as browser:
+    with Browser() as browser:
         browser.open(f"{analysed.url}/data/plugin/hpuprof/report?run={RUN}")
         text = browser.wait("document.body && document.body.innerText.length > 500 && document.body.innerText")
         assert "Input-bound" in text
@@ -105,7 +103,7 @@ def test_the_report_alone_runs_its_scripts_and_asks_nobody(analysed: Board, tmp_
 
 
 def test_our_tab_inside_tensorboard(analysed: Board, tmp_path: Path, shots: Path) -> None:
-    with Browser(tmp_path / "profile") as browser:
+    with Browser() as browser:
         browser.open(f"{analysed.url}/#hpuprof")
         frames = "JSON.stringify([...document.querySelectorAll('iframe')].map((f) => f.contentDocument?.querySelector('#verdict')?.textContent))"
         browser.wait(f"{frames}.length > 20")
@@ -118,7 +116,7 @@ def test_the_stock_tab_shows_the_device(board: Board, stock_version: str, tmp_pa
     board.wait(
         "/data/plugin/pytorch_profiler/runs", lambda body: len(body["runs"]) >= 11 and not body["loading"], seconds=180
     )
-    with Browser(tmp_path / "profile", height=1400) as browser:
+    with Browser(height=1400) as browser:
         browser.serve("*www.gstatic.com/charts/*", (Path(__file__).parent / "charts_stub.js").read_bytes())
         browser.open(f"{board.url}/data/plugin_entry.html?name=pytorch_profiler")
         browser.wait("document.body.innerText.includes('Step Time Breakdown')", seconds=90)

@@ -16,10 +16,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import needs
 import pytest
 from board import Board
 
-pytest.importorskip("tensorboard", reason="needs tensorboard: pip install 'hpuprof[tensorboard]'")
+needs.module("tab", "tensorboard", "needs tensorboard: pip install 'hpuprof[tensorboard]'")
 from werkzeug.test import Client
 
 import hpuprof

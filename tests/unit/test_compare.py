@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from builder import TraceBuilder
 from limited import Limited
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof.analysis import operators
@@ -108,7 +109,7 @@ def test_a_faster_run_is_better(tmp_path):
     "sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_2_ranks_ddp", "hpu_hw_csv", "lightning_1_rank"]
 )
 def test_the_same_trace_has_no_difference_anywhere(samples, sample):
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     c = hpuprof.compare(report, report)
     assert {x.verdict for x in c.changes} <= {"no difference", "unknown"}
     assert all(x.a is None for x in c.changes if x.verdict == "unknown")
@@ -123,7 +124,7 @@ def test_values_are_those_of_the_reports(samples):
     from hpuprof.model.metrics import BY_NAME
 
     for sample in ("hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "hpu_g2_eager", "cpu_2_ranks_ddp"):
-        report = hpuprof.analyze(samples / sample)
+        report = report_of(sample)
         pairs, _ = pair_up(report, report)
         group = pairs[0].a
         other = type(group)(group.data, group.files, whole=False)  # as if the report spoke of something else
@@ -387,7 +388,7 @@ def test_saved_reports_traces_and_runs_compare_alike(samples, tmp_path):
 
 def test_medians_of_collectives_are_compared_as_they_stand(samples):
     """No median is divided by the number of steps."""
-    report = hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks")
+    report = report_of("hpu_g3_lazy_8_ranks")
     slower = [msgspec.structs.replace(r, duration_p50_ns=2 * r.duration_p50_ns) for r in report.data.collectives]
     c = hpuprof.compare(report, Report(msgspec.structs.replace(report.data, collectives=slower)))
     (change,) = [x for x in c.changes if x.measure == "duration_p50_ns"]

@@ -7,8 +7,10 @@ import io
 import json
 from importlib.util import find_spec
 
+import needs
 import pytest
 from builder import TraceBuilder
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof.analysis.slices import slice_pieces
@@ -16,17 +18,27 @@ from hpuprof.exporting import SLICES, TABLE_NAMES, all_slices, row_type
 from hpuprof.model.slice_table import SliceRow
 from hpuprof.render.table_files import CsvWriter, kinds
 
-needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
+needs_pyarrow = pytest.mark.usefixtures("pyarrow")
+
+
+@pytest.fixture
+def pyarrow():
+    return needs.module("parquet", "pyarrow")
+
+
+def source_of(table, folder):
+    """Traces for three tables, and for the others a report that is there: reading traces again shows nothing new."""
+    return folder if table in (SLICES, "steps", "diagnostics") else report_of(folder.name)
 
 
 @pytest.mark.parametrize("table", TABLE_NAMES)
 def test_csv_and_json_hold_the_same_table(samples, tmp_path, table):
-    source = samples / "hpu_g1_lazy"
+    source = source_of(table, samples / "hpu_g1_lazy")
     with hpuprof.export(source, table, tmp_path / "t.csv").open(newline="") as handle:
         cells = list(csv.DictReader(handle))
     rows = json.loads(hpuprof.export(source, table, tmp_path / "t.json").read_text())
     assert len(cells) == len(rows)
-    assert table in ("diagnostics", SLICES) or len(rows) == len(getattr(hpuprof.analyze(source).data, table))
+    assert table in ("diagnostics", SLICES) or len(rows) == len(getattr(report_of("hpu_g1_lazy").data, table))
     for cell, row in zip(cells, rows, strict=True):
         assert list(cell) == list(row) == list(row_type(table).__struct_fields__)
         for name, value in row.items():
@@ -39,7 +51,7 @@ def test_csv_and_json_hold_the_same_table(samples, tmp_path, table):
 def test_parquet_holds_the_same_table_with_types(samples, tmp_path, table):
     from pyarrow import parquet
 
-    source = samples / "hpu_g3_lazy_8_ranks"
+    source = source_of(table, samples / "hpu_g3_lazy_8_ranks")
     rows = json.loads(hpuprof.export(source, table, tmp_path / "t.json").read_text())
     found = parquet.read_table(hpuprof.export(source, table, tmp_path / "t.parquet"))
     names = {int: "int64", float: "double", bool: "bool", str: "string", object: "string"}
@@ -98,7 +110,7 @@ def test_unknown_tables_and_reports_without_slices(samples, tmp_path):
     assert "did you mean kernels" in caught.value.hint
     assert all(name in caught.value.hint for name in TABLE_NAMES)
     with pytest.raises(hpuprof.InputError, match="holds no slices"):
-        hpuprof.export(hpuprof.analyze(samples / "cpu_1_rank"), "slices", tmp_path / "t.csv")
+        hpuprof.export(report_of("cpu_1_rank"), "slices", tmp_path / "t.csv")
     with pytest.raises(hpuprof.OutputError, match="no such directory"):
         hpuprof.export(samples / "cpu_1_rank", "steps", tmp_path / "no" / "t.csv")
     assert list(tmp_path.iterdir()) == []

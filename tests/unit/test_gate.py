@@ -11,6 +11,7 @@ import pytest
 from builder import TraceBuilder
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof.gate import (
@@ -37,7 +38,7 @@ BLANK = st.sampled_from(["", " ", "  "])
 
 def report_with(**values: float) -> Report:
     """A report whose metrics have these values; others are unknown."""
-    data = hpuprof.analyze(SAMPLE).data
+    data = report_of("hpu_g1_lazy").data
     metrics = [msgspec.structs.replace(m, value=values.get(m.name)) for m in data.metrics]
     return Report(msgspec.structs.replace(data, metrics=metrics))
 
@@ -137,7 +138,7 @@ def test_unknown_values_cannot_be_evaluated():
 
 
 def test_findings_and_diagnostics():
-    report = hpuprof.analyze(SAMPLE)
+    report = report_of("hpu_g1_lazy")
     outcomes = {
         r.gate: r.outcome
         for r in evaluate([parse_gate(t) for t in ("finding:hp201", "finding: HP203", "finding:HP111")], report)
@@ -187,7 +188,7 @@ def test_changes_fail_beyond_the_limit_and_beyond_noise(tmp_path):
 
 
 def test_memory_has_no_noise_and_is_judged_by_the_limit_alone(samples):
-    a = hpuprof.analyze(samples / "hpu_g1_lazy")
+    a = report_of("hpu_g1_lazy")
     peak = a.metrics["peak_device_memory"]
     metrics = [msgspec.structs.replace(m, value=int(peak.value * 1.2)) if m == peak else m for m in a.data.metrics]
     b = Report(msgspec.structs.replace(a.data, metrics=metrics))
@@ -206,7 +207,7 @@ def test_junit_is_well_formed_whatever_the_texts_are(cases):
 
 
 def test_outcomes_stand_in_the_report_and_survive_json(tmp_path):
-    report = hpuprof.analyze(SAMPLE)
+    report = report_of("hpu_g1_lazy")
     results = evaluate(parse_gates(["device_idle_fraction > 30%", "overlap_degree < 10%"], changes=False), report)
     judged = with_gates(report, results)
     assert hpuprof.read_report(hpuprof.save(judged, tmp_path / "r.json")).data.gates == results

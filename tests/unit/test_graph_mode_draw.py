@@ -13,7 +13,7 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("no benchmarks beside the tests", allow_module_level=True)
 sys.path.append(str(ROOT))  # after the installed package, which is what is tested
 
-from benchmarks.graph_mode.virtual.draw import RATIO, SYNCS, draw  # noqa: E402
+from benchmarks.graph_mode.virtual.draw import RATIO, SYNCS, draw
 
 CASES = [draw(7, number) for number in range(400)]
 

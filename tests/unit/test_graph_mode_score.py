@@ -15,9 +15,9 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("no benchmarks beside the tests", allow_module_level=True)
 sys.path.append(str(ROOT))  # after the installed package, which is what is tested
 
-from benchmarks.graph_mode import score  # noqa: E402
-from benchmarks.graph_mode.answer import NoAnswerError, answer_of  # noqa: E402
-from benchmarks.graph_mode.case import Case, Rounds, Unprofiled, read_cases, rounds, write_case  # noqa: E402
+from benchmarks.graph_mode import score
+from benchmarks.graph_mode.answer import NoAnswerError, answer_of
+from benchmarks.graph_mode.case import Case, Rounds, Unprofiled, read_cases, rounds, write_case
 
 
 def interval(low: float, median: float, high: float) -> SimpleNamespace:

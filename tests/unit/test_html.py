@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 from hostile import hostile
+from sample_reports import report_of
 
 import hpuprof
 from benchmarks.html_report import many_ranks
@@ -50,7 +51,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def report(samples):
-    return hpuprof.analyze(samples / "hpu_g1_lazy")
+    return report_of("hpu_g1_lazy")
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +147,14 @@ def test_hostile_names_stay_text(report):
 
 @pytest.mark.parametrize("sample", ["cpu_1_rank", "cpu_2_ranks_ddp", "hpu_synapse_logger", "hpu_hw_csv", "hpu_g3_lazy_8_ranks"])  # fmt: skip
 def test_every_kind_of_report_renders(samples, sample):
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     text = Page(render(report, ".html")).text
     assert report.headline.sentence in text
     assert "None" not in text.replace("set_to_none", "").replace("None for", "").replace("None when", "").replace("None without", "").replace("None:", "").replace("; None ", "")  # fmt: skip
 
 
 def test_a_thousand_ranks_and_many_operators_stay_small(samples):
-    report = many_ranks(hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks"), 1000, operators=600, steps=100, memory=True)
+    report = many_ranks(report_of("hpu_g3_lazy_8_ranks"), 1000, operators=600, steps=100, memory=True)
     begin = time.process_time()
     html = render(report, ".html")
     assert time.process_time() - begin < 30

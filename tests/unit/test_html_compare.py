@@ -6,6 +6,7 @@ import re
 import msgspec
 import pytest
 from hostile import HOSTILE
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof import plots
@@ -18,7 +19,7 @@ from hpuprof.render.comparison_text import compare_sections
 
 @pytest.fixture(scope="module")
 def sides(samples):
-    return [hpuprof.analyze(samples / s) for s in ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy")]
+    return [report_of(s) for s in ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy")]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import shutil
 
 import msgspec
 import pytest
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof.render.sections import sections
@@ -33,7 +34,7 @@ def tables(report):
 def test_tables_are_those_of_the_recording_that_the_headline_speaks_of(both, samples):
     lead = both.headline.lead
     assert (lead.stage, lead.action, lead.window) == ("fit", "training_step", "0")
-    alone = hpuprof.analyze(samples / "hpu_g1_lazy")
+    alone = report_of("hpu_g1_lazy")
     assert len(tables(alone)) == 5
     assert tables(both) == tables(alone)
 

@@ -8,6 +8,7 @@ import tracemalloc
 from datetime import datetime, timezone
 from pathlib import Path
 
+import needs
 import pytest
 
 import hpuprof
@@ -79,7 +80,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_a_missing_protocol_package_is_named(monkeypatch):
-    pytest.importorskip("fsspec")
+    needs.module("remote", "fsspec")
     for name in ("s3fs", "s3fs.core"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingDependencyError, match="reading s3:// needs a package") as caught:
@@ -88,7 +89,7 @@ def test_a_missing_protocol_package_is_named(monkeypatch):
 
 
 def test_an_unknown_protocol_is_a_mistake_of_the_caller():
-    pytest.importorskip("fsspec")
+    needs.module("remote", "fsspec")
     with pytest.raises(UsageError, match="gopher"):
         hpuprof.load("gopher://host/run")
 
@@ -99,7 +100,7 @@ def test_an_unknown_protocol_is_a_mistake_of_the_caller():
 @pytest.fixture
 def memory(samples):
     """A file system in memory with the eight ranks, one of them uncompressed."""
-    fsspec = pytest.importorskip("fsspec")
+    fsspec = needs.module("remote", "fsspec")
     system = fsspec.filesystem("memory")
     for i, path in enumerate(sorted((samples / "hpu_g3_lazy_8_ranks").glob("*.gz"))):
         content = path.read_bytes()
@@ -160,8 +161,8 @@ def test_an_object_that_vanishes_costs_itself(memory, monkeypatch):
 
 @pytest.fixture
 def web(samples):
-    pytest.importorskip("aiohttp")
-    pytest.importorskip("fsspec")
+    needs.module("remote", "aiohttp")
+    needs.module("remote", "fsspec")
     with web_server(samples) as address:
         yield address
 
@@ -226,7 +227,7 @@ def test_heads_and_tails_of_a_web_file_without_ranges(web, samples):
 
 
 def test_a_web_server_with_ranges_sends_heads_and_tails_only(tmp_path):
-    pytest.importorskip("aiohttp")
+    needs.module("remote", "aiohttp")
     row = b'{"ph": "X", "name": "a", "ts": 1, "dur": 1},'
     tail = b'], "distributedInfo": {"rank": 5, "world_size": 8}}'
     (tmp_path / "trace.json").write_bytes(b'{"traceEvents": [' + row * 500_000 + tail)
@@ -238,7 +239,7 @@ def test_a_web_server_with_ranges_sends_heads_and_tails_only(tmp_path):
 
 
 def test_a_connection_that_breaks_is_tried_again(samples, monkeypatch):
-    pytest.importorskip("aiohttp")
+    needs.module("remote", "aiohttp")
     from hpuprof import tasks
 
     monkeypatch.setattr(tasks, "_PAUSE_S", 0.0)

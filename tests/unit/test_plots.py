@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from sample_reports import report_of
 
 import hpuprof
 from benchmarks.html_report import many_ranks
@@ -17,7 +18,7 @@ from hpuprof.render.formats import duration
 
 @pytest.fixture(scope="module")
 def eight(samples):
-    return hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks")
+    return report_of("hpu_g3_lazy_8_ranks")
 
 
 def bars(figure, lane):
@@ -63,7 +64,7 @@ def test_heat_map_holds_the_step_table(eight):
 
 
 def test_graph_options_carry_their_interval(samples):
-    graph = (report := hpuprof.analyze(samples / "hpu_g1_lazy")).graph_mode
+    graph = (report := report_of("hpu_g1_lazy")).graph_mode
     (bar,) = plots.graph_options(report).data
     assert bar.x[0] == pytest.approx(graph.base_step_ns / 1e6)
     for i, option in enumerate(graph.options, 1):
@@ -72,7 +73,7 @@ def test_graph_options_carry_their_interval(samples):
 
 
 def test_without_a_device_there_is_nothing_to_draw_of_it(samples):
-    report = hpuprof.analyze(samples / "cpu_1_rank")
+    report = report_of("cpu_1_rank")
     assert set(plots.all_figures(report)) == {"timeline", "step_times"}
     assert plots.engines(report) is plots.gap_causes(report) is plots.graph_options(report) is None
     assert {y for t in plots.timeline(report).data for y in t.y} == {"host, summed"}

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import msgspec
 import pytest
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof import errors
@@ -51,7 +52,7 @@ def test_load_reads_headers_and_analyze_takes_a_run(samples):
 
 
 def test_tables_are_frames_with_the_documented_columns(samples):
-    report = hpuprof.analyze(samples / "hpu_g1_lazy")
+    report = report_of("hpu_g1_lazy")
     steps = report.steps
     assert list(steps.columns) == list(type(report.data.steps[0]).__struct_fields__)
     assert steps["wall_ns"].dtype == "int64"
@@ -61,14 +62,14 @@ def test_tables_are_frames_with_the_documented_columns(samples):
 
 
 def test_unknown_numbers_stay_unknown_in_frames(samples):
-    report = hpuprof.analyze(samples / "cpu_1_rank")
+    report = report_of("cpu_1_rank")
     assert report.steps["device_busy_ns"].isna().all()
     assert report.metrics["device_busy_fraction"].value is None
     assert report.metrics["idle_data_loader_fraction"].value is None
 
 
 def test_report_is_frozen_and_survives_pickling(samples):
-    report = hpuprof.analyze(samples / "cpu_1_rank")
+    report = report_of("cpu_1_rank")
     with pytest.raises(AttributeError):
         report.data = None
     assert pickle.loads(pickle.dumps(report)) == report
@@ -79,7 +80,7 @@ def test_report_is_frozen_and_survives_pickling(samples):
 
 @pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_2_ranks_ddp", "hpu_synapse_logger"])
 def test_json_round_trip_is_exact(samples, tmp_path, sample):
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     path = hpuprof.save(report, tmp_path / "report.json")
     again = hpuprof.read_report(path)
     assert again == report
@@ -133,7 +134,7 @@ def test_read_report_refuses_what_is_none(tmp_path):
 
 
 def test_save_leaves_no_half_file(samples, tmp_path):
-    report = hpuprof.analyze(samples / "cpu_1_rank")
+    report = report_of("cpu_1_rank")
     with pytest.raises(hpuprof.UsageError, match="no format for the suffix"):
         hpuprof.save(report, tmp_path / "report.xyz")
     with pytest.raises(hpuprof.OutputError, match="no such directory"):

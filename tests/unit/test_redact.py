@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from builder import TraceBuilder
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof.cli.main import main
@@ -109,7 +110,7 @@ def test_no_secret_comes_out_of_a_comparison(run, tmp_path, form):
 )
 def test_nothing_else_changes(samples, sample):
     """Only files' names and hosts differ; numbers, names of operators, kernels, lanes and our own words stay."""
-    report = hpuprof.analyze(samples / sample)
+    report = report_of(sample)
     before, after = (json.loads(_json(r)) for r in (report, hpuprof.redact(report)))
     files = {f["path"] for f in before["files"]} | {f["host_name"] for f in before["files"]}
 
@@ -136,7 +137,7 @@ def _json(report):
 
 
 def test_tokens_are_stable_and_shared_between_reports(samples):
-    a, b = hpuprof.analyze(samples / "hpu_g1_lazy"), hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks")
+    a, b = report_of("hpu_g1_lazy"), report_of("hpu_g3_lazy_8_ranks")
     one, two = redact_reports([a, b])
     again = redact_reports([a, b])
     assert [r.data for r in (one, two)] == [r.data for r in again]
@@ -204,7 +205,7 @@ def test_advice_keeps_its_options(samples):
     class Advised(ReportData, frozen=True, kw_only=True):
         graph_mode: dict[str, str]
 
-    report = hpuprof.analyze(samples / "hpu_g1_lazy")
+    report = report_of("hpu_g1_lazy")
     words = {"command": "hpuprof analyze traces --step-time 12ms", "note": f"see /home/{USER}/train.py:12"}
     fields = {n: getattr(report.data, n) for n in report.data.__struct_fields__ if n != "graph_mode"}
     redacted = hpuprof.redact(Report(Advised(**fields, graph_mode=words)))

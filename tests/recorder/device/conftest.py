@@ -8,20 +8,18 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import needs
 import pytest
 
 HERE = Path(__file__).resolve().parent
 RUN_SECONDS = 240
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say once for the whole folder why nothing can run without torch and Lightning."""
-    from importlib.util import find_spec
-
-    missing = [name for name in ("torch", "lightning") if find_spec(name) is None]
-    for item in items:
-        if missing and HERE in item.path.parents:
-            item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(missing)}"))
+@pytest.fixture(scope="session", autouse=True)
+def _lightning() -> None:
+    """Nothing here can run without torch and Lightning."""
+    needs.module("torch", "torch")
+    needs.module("recorder", "lightning.pytorch")
 
 
 def child_environment(**extra: str) -> dict[str, str]:
@@ -41,7 +39,7 @@ def hpu_library() -> Path:
     except CannotBuildError as error:
         if "failed:" in str(error):
             raise  # the compiler's own words: the source is wrong
-        pytest.skip(str(error))
+        needs.absent("compiler", str(error))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from habana_frameworks.torch import hpu
 os.environ.setdefault("HABANA_PROFILE", "profile_api_light")
 torch._register_device_module("hpu", hpu)
 
-from habana_frameworks.torch import activity_profiler  # noqa: E402, F401
+from habana_frameworks.torch import activity_profiler  # noqa: F401
 
 marks: list[int] = []
 
