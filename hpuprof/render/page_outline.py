@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpuprof.render.html_tables import Chart
+from hpuprof.render.views import OTHERS
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ BEFORE_GRAPH_MODE = (
     Outline("memory", "Memory", "memory_over_time memory", "memory memory_points"),
     Outline("precision", "Precision", "precision", "precision intel"),
 )
-AFTER_GRAPH_MODE = (Outline("files", "Recorded on", tables="devices files"),)
+AFTER_GRAPH_MODE = (
+    Outline("other-tables", "More tables", tables=" ".join(OTHERS)),
+    Outline("files", "Recorded on", tables="devices files"),
+)
 
 _CHARTS = (
     Chart(

@@ -13,7 +13,7 @@ from hpuprof.render.column_words import CAUSE
 from hpuprof.render.formats import clean, duration, measured, percent
 from hpuprof.render.section import Section
 from hpuprof.render.table_view import is_of
-from hpuprof.render.views import VIEWS
+from hpuprof.render.views import OTHERS, VIEWS
 from hpuprof.report.model import GateResult, Report, ReportData
 from hpuprof.report.recordings import lead_recording
 
@@ -51,7 +51,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
             *(_view(n, data, lead, top) for n in ("operators", "kernels", "engines", "overlaps", "precision")),
             _obstacles(data, lead, top),
             _modules(data, lead, top),
-            *(_view(n, data, lead, top) for n in ("launches", "threads", "memory")),
+            *(_view(n, data, lead, top) for n in ("launches", "threads", "memory", *OTHERS)),
             intel(data, lead),
         ]
     return [section for section in found if section and section.rows]

@@ -6,6 +6,7 @@ A `+` before a column means: on the page only. A name that is no column of the r
 
 from __future__ import annotations
 
+from hpuprof.model.tables import FILE_TABLES, ROWS, TABLES, Row
 from hpuprof.render.table_view import View
 
 STEPS_ON_PAGE = 200
@@ -186,7 +187,19 @@ _VIEWS = (
         folded=True,
     ),
 )
-VIEWS = {view.table: view for view in _VIEWS}
+SHOWN_OTHERWISE = frozenset({"diagnostics", "gap_causes", "intel", "queue"})
+"""Tables shown as sentences, sums, a list or a figure."""
+OTHERS = tuple(name for name in TABLES if name not in SHOWN_OTHERWISE and name not in {v.table for v in _VIEWS})
+"""Tables without an entry above: shown last, with all their columns."""
+
+
+def _plain(table: str) -> View:
+    columns = (name for name in ROWS[table].__struct_fields__ if name not in Row.__struct_fields__)
+    title = table.replace("_", " ").capitalize()
+    return View(table, title, " ".join(columns), id=f"{table}-table", every=table not in FILE_TABLES, folded=True)
+
+
+VIEWS = {view.table: view for view in (*_VIEWS, *map(_plain, OTHERS))}
 """Views by table."""
 
 STEPS_ON_HOST = View(

@@ -9,11 +9,8 @@ from hpuprof import pipeline
 from hpuprof.model.prediction import Constant
 from hpuprof.model.tables import FILE_TABLES, ROWS, TABLES
 from hpuprof.render.table_view import MADE
-from hpuprof.render.views import CONSTANTS, STEPS_ON_HOST, VIEWS
+from hpuprof.render.views import CONSTANTS, SHOWN_OTHERWISE, STEPS_ON_HOST, VIEWS
 from hpuprof.report import combine
-
-SHOWN_OTHERWISE = {"diagnostics", "gap_causes", "intel", "queue"}
-"""Tables shown as sentences, sums, a list or a figure."""
 
 
 def given(module, struct):
