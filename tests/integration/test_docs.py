@@ -11,7 +11,15 @@ import needs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
+DOCUMENTS = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("*/README.md"),
+        ROOT / "CONTRIBUTING.md",
+    ]
+)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

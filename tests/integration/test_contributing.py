@@ -1,0 +1,153 @@
+"""The worked examples of CONTRIBUTING.md, applied to a copy of the package: each is seen in text, JSON, HTML and exports."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpuprof.ingest.source import ByteSource
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+EDIT = re.compile(
+    r"<!-- edit (?P<example>\w+) \| (?P<path>\S+) \| (?P<how>after|before|replace) \| (?P<anchor>.+?) -->\n"
+    r"```python\n(?P<code>.*?)```",
+    re.S,
+)
+
+
+class Copy:
+    """A copy of the package with one example applied, and what its commands say."""
+
+    def __init__(self, folder: Path, example: str) -> None:
+        self.folder = folder
+        shutil.copytree(ROOT / "hpuprof", folder / "hpuprof", ignore=shutil.ignore_patterns("__pycache__"))
+        self.files = {edit["path"] for edit in EDIT.finditer(DOCUMENT) if edit["example"] == example}
+        for edit in EDIT.finditer(DOCUMENT):
+            if edit["example"] == example:
+                self.apply(**{k: v for k, v in edit.groupdict().items() if k != "example"})
+
+    def apply(self, path: str, how: str, anchor: str, code: str) -> None:
+        file = self.folder / path
+        text = file.read_text(encoding="utf-8")
+        lines = text.split("\n")
+        at = lines.index(anchor)
+        keep = [] if how == "replace" else [anchor]
+        put = code.removesuffix("\n").split("\n")
+        lines[at : at + 1] = [*keep, *put] if how == "after" else [*put, *keep]
+        file.write_text("\n".join(lines), encoding="utf-8")
+
+    def run(self, *words: object) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), "HPUPROF_CACHE": "off", "COLUMNS": "120"}
+        done = subprocess.run(
+            [sys.executable, "-m", "hpuprof", *map(str, words)],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def all_forms(self, traces: Path) -> tuple[str, dict, str]:
+        """Return the report as text, JSON and HTML."""
+        page = self.folder / "page.html"
+        text = self.run("analyze", traces, "--quiet")
+        report = json.loads(self.run("analyze", traces, "--json", "--quiet"))
+        self.run("analyze", traces, "--quiet", "-o", page)
+        return text, report, page.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def lazy() -> Path:
+    return ROOT / "sample_traces" / "hpu_g1_lazy"
+
+
+def test_every_edit_is_understood():
+    assert len(EDIT.findall(DOCUMENT)) == DOCUMENT.count("<!-- edit ") == DOCUMENT.count("```python")
+    assert {edit["example"] for edit in EDIT.finditer(DOCUMENT)} == {"metric", "finding", "table", "engine", "dialect"}
+
+
+def test_a_metric(tmp_path, lazy):
+    copy = Copy(tmp_path, "metric")
+    assert len(copy.files) == 2
+    text, report, page = copy.all_forms(lazy)
+    (metric,) = [m for m in report["metrics"] if m["name"] == "step_time_max"]
+    assert metric["value"] == max(s["wall_ns"] for s in report["steps"] if s["used"])
+    assert re.search(r"step time, longest +\d", text)
+    assert "step time, longest" in page
+    copy.run("analyze", lazy, "--quiet", "--fail-on", "step_time_max > 1 s")
+    compared = json.loads(copy.run("compare", lazy, lazy, "--json", "--quiet"))
+    assert "step_time_max" in {c["name"] for c in compared["changes"]}
+
+
+def test_a_finding(tmp_path, lazy):
+    copy = Copy(tmp_path, "finding")
+    assert len(copy.files) == 1
+    text, report, page = copy.all_forms(lazy)
+    assert "HP299" in {f["code"] for f in report["findings"]}
+    assert "HP299 The host does most of the work" in text
+    assert "The host does most of the work" in page
+    assert "Profile the Python code of the step." in copy.run("explain", "HP299")
+
+
+def test_a_table(tmp_path, lazy):
+    copy = Copy(tmp_path, "table")
+    assert len(copy.files) == 2
+    text, report, page = copy.all_forms(lazy)
+    walls = sorted(s["wall_ns"] for s in report["steps"] if s["used"])
+    assert [r["wall_ns"] for r in report["slow_steps"]] == [
+        s["wall_ns"] for s in report["steps"] if s["used"] and s["wall_ns"] >= walls[len(walls) // 2]
+    ]
+    assert re.search(r"^Slow steps\n +step +step time$", text, re.M)
+    assert 'id="slow_steps-table"' in page
+    exported = copy.run("export", lazy, "--table", "slow_steps", "--quiet").splitlines()
+    assert exported[0].split(",")[-2:] == ["step", "wall_ns"]
+    assert len(exported) == 1 + len(report["slow_steps"])
+
+
+def test_an_engine(tmp_path, lazy):
+    copy = Copy(tmp_path, "engine")
+    assert len(copy.files) == 1
+    (source,) = lazy.glob("*.json*")
+    trace = copy.folder / source.name.removesuffix(".gz")
+    trace.write_bytes(b"".join(ByteSource(source)).replace(b'"[D0] MME"', b'"[D0] VPU"'))
+    text, report, page = copy.all_forms(trace)
+    assert "VPU" in {e["engine"] for e in report["engines"]}
+    assert re.search(r"^  VPU +1 ", text, re.M)
+    assert "VPU" in page
+    assert "VPU" in copy.run("export", trace, "--table", "engines", "--quiet")
+
+
+def test_a_dialect(tmp_path):
+    copy = Copy(tmp_path, "dialect")
+    rows = []
+    for step in range(8):
+        at = 1000 * step
+        rows += [
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{step}",
+                "pid": 1,
+                "tid": 1,
+                "ts": at,
+                "dur": 999,
+            },
+            {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": at + 10, "dur": 50},
+            {"ph": "X", "cat": "toy_kernel", "name": "toy_gemm", "pid": 0, "tid": 7, "ts": at + 100, "dur": 400},
+        ]
+    trace = copy.folder / "node.1.pt.trace.json"
+    trace.write_text(json.dumps({"traceEvents": rows}), encoding="utf-8")
+    text, report, page = copy.all_forms(trace)
+    assert report["files"][0]["family"] == "toy"
+    assert "toy_gemm" in {k["name"] for k in report["kernels"]}
+    assert "toy_gemm" in text
+    assert "toy_gemm" in page
+    assert "toy_gemm" in copy.run("export", trace, "--table", "kernels", "--quiet")
