@@ -261,7 +261,7 @@ def convert(
     from hpuprof.viewers.workers import Workers
 
     if target not in TARGETS:
-        raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")
+        raise UsageError(f"cannot convert for {target!r}", hint=f"one of {', '.join(TARGETS)}")
     options = resolve_options(rank_from=rank_from, jobs=jobs)
     if not isinstance(source, Run):
         refuse_among([source] if isinstance(source, (str, Path)) else source, Path(directory))

@@ -178,7 +178,7 @@ class _Run(Generic[T, R]):
             if broken and not started.is_set():
                 # Scripts that call hpuprof without an `if __name__ == "__main__"` end here: their workers die at birth.
                 for i in sorted([*under_way.values(), *waiting]):
-                    self.journal.notes["worker processes cannot be started; analysed in this one"] += 1
+                    self.journal.notes["worker processes cannot be started; analysed in this process"] += 1
                     yield i, self.work(self.items[i])
                 return
             for i in sorted(under_way.values()):
@@ -192,8 +192,8 @@ class _Run(Generic[T, R]):
                 (future,) = _finished([future])
                 result = future.result()
             except BrokenProcessPool:
-                return Lost("the worker process died, also with nothing beside it; out of memory?")
-        self.journal.notes["a worker process died; what it left was done again"] += 1
+                return Lost("the worker process died even when run alone; out of memory?")
+        self.journal.notes["a worker process died; its work was repeated"] += 1
         return result
 
     # -------------------------------------------------------------------------------------------------- other executors
@@ -210,7 +210,7 @@ class _Run(Generic[T, R]):
             try:
                 under_way[executor.submit(self.work, self.items[i])] = i
             except Exception as error:  # noqa: BLE001 whatever an executor raises when it is gone
-                self.reasons[i] = f"the executor takes no work ({told(error)})"
+                self.reasons[i] = f"the executor accepts no work ({told(error)})"
                 left.append(i)
 
         try:
@@ -239,7 +239,7 @@ class _Run(Generic[T, R]):
                             left.append(i)
                     else:
                         if submitted[i] > 1:
-                            self.journal.notes[f"given out again: {self.reasons[i]}"] += 1
+                            self.journal.notes[f"submitted again: {self.reasons[i]}"] += 1
                         yield i, result
                 gone = watch.lost()
                 if gone:
@@ -251,7 +251,7 @@ class _Run(Generic[T, R]):
             for future in under_way:
                 future.cancel()
         for reason, count in Counter(self.reasons[i] for i in left).items():
-            self.journal.notes[f"{reason}; analysed here instead, where that was possible"] += count
+            self.journal.notes[f"{reason}; analysed locally where possible"] += count
         return sorted(left)
 
 

@@ -31,7 +31,9 @@ def parse_duration(text: str) -> float:
     """Return a duration in ns from text such as `12.3ms`; a bare number is seconds. Raises ConfigError."""
     match = _DURATION.fullmatch(text)
     if not match or match.group(2) not in _UNITS or not 0 < float(match.group(1)) * _UNITS[match.group(2)] < 1e18:
-        raise ConfigError(f"{text!r} is no duration", hint="a positive number and ns, us, ms or s, for example 12.3ms")
+        raise ConfigError(
+            f"{text!r} is not a duration", hint="a positive number and ns, us, ms or s, for example 12.3ms"
+        )
     return float(match.group(1)) * _UNITS[match.group(2)]
 
 

@@ -115,8 +115,8 @@ def read_clocks(path: str) -> dict[str, GivenClock]:
     except (OSError, ValueError, RecursionError) as error:
         reason = (error.strerror or error) if isinstance(error, OSError) else str(error)
         raise ConfigError(
-            f"{path}: no clock manifest: {reason}",
-            hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to the stamps of a host',
+            f"{path}: not a clock manifest: {reason}",
+            hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to each host timestamp',
         ) from error
 
 
@@ -277,7 +277,7 @@ def estimated_clocks(report: Report) -> dict[int, ClockOffset]:
         if row is None or row.offset_ns is None:
             raise InsufficientDataError(
                 f"{file.path}: no collective relates the clock of rank {file.rank} to the others",
-                hint="--clock raw takes stamps as recorded; --clock manifest:FILE takes offsets that you know",
+                hint="--clock raw uses timestamps as recorded; --clock manifest:FILE uses offsets that you know",
             )
         # The table says what to add to stamps, ClockOffset what they show too much.
         found[file.rank] = ClockOffset(-row.offset_ns, -(row.drift_ppm or 0.0), row.at_ns or 0)

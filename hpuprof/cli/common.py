@@ -28,7 +28,11 @@ def read_options(function: F) -> F:
     """Add the options of every command that reads traces."""
     for decorate in reversed(
         (
-            click.option("--rank-from", type=click.Choice(RANK_SOURCES), help="Where ranks come from. [default: auto]"),
+            click.option(
+                "--rank-from",
+                type=click.Choice(RANK_SOURCES),
+                help="How to determine each file's rank. [default: auto]",
+            ),
             click.option(
                 "-j",
                 "--jobs",
@@ -51,13 +55,13 @@ def graph_options(function: F) -> F:
             click.option(
                 "--step-time",
                 metavar="DURATION",
-                help="Step time without the profiler, for example 12.3ms; sharpens the graph-mode prediction.",
+                help="Step time without the profiler, for example 12.3ms; narrows the graph-mode prediction.",
             ),
             click.option(
                 "--constants",
                 type=click.Path(path_type=Path),
                 metavar="FILE",
-                help="Machine profile that `hpuprof calibrate` wrote.",
+                help="Machine profile written by `hpuprof calibrate`.",
             ),
         )
     ):
@@ -84,14 +88,14 @@ def scale_options(function: F) -> F:
             click.option(
                 "--scheduler",
                 metavar="ADDRESS",
-                help="Let the workers of a Dask scheduler (tcp://host:8786) read the traces.",
+                help="Read the traces with the workers of a Dask scheduler (tcp://host:8786).",
                 expose_value=False,
                 callback=keep,
             ),
             click.option(
                 "--cache",
                 metavar="auto|beside|off|DIR",
-                help="Where reduced traces are remembered; auto is the user's cache folder. [default: auto]",
+                help="Where to cache results; auto is the user's cache folder. [default: auto]",
                 expose_value=False,
                 callback=keep,
             ),
@@ -99,7 +103,7 @@ def scale_options(function: F) -> F:
                 "--table-rows",
                 type=click.IntRange(min=0),
                 metavar="N",
-                help="Longest table of many ranks; 0 for any length. [default: 20000]",
+                help="Maximum rows in multi-rank tables; 0 for no limit. [default: 20000]",
                 expose_value=False,
                 callback=keep,
             ),

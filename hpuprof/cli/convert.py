@@ -20,14 +20,14 @@ from hpuprof.cli.common import progress_bar, say, source_options
     type=click.Choice(["tensorboard"]),
     default="tensorboard",
     show_default=True,
-    help="What is to show the traces.",
+    help="Viewer to convert for.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Directory for the converted traces: what `tensorboard --logdir` gets.",
+    help="Directory for the converted traces, for `tensorboard --logdir`.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace files that exist.")
 @click.option("--compress/--no-compress", default=True, show_default=True, help="Write .json.gz or plain .json.")
@@ -44,8 +44,8 @@ def command(
 ) -> None:
     """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler 0.4.0 and 0.4.3) shows the device in every view.
 
-    PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files. Nothing of a trace is
-    lost: what was changed or added is noted in each row, and `hpuprof analyze` finds the same numbers in both.
+    PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files. Nothing is lost:
+    each row notes what was changed or added, and `hpuprof analyze` finds the same numbers in both.
     """
     from hpuprof import api
     from hpuprof.render.formats import percent, size

@@ -17,18 +17,18 @@ from hpuprof._version import __version__
 from hpuprof.messages import told, without_secrets
 
 COMMANDS = {
-    "analyze": "Say where the step went, from a directory of traces.",
-    "advise": "Say whether graph mode would help, by how much and how.",
-    "compare": "Say what got slower or faster between two runs, and why.",
+    "analyze": "Show where step time goes, from a directory of traces.",
+    "advise": "Predict whether graph mode would help, by how much and how.",
+    "compare": "Show what got slower or faster between two runs, and why.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
     "export": "Write one table, or all slices, as CSV, JSON or Parquet.",
-    "calibrate": "Measure what this machine costs per graph launch, copy and profiled row.",
+    "calibrate": "Measure this machine's cost per graph launch, copy and profiled row.",
     "merge": "Write one timeline of all ranks for Perfetto and chrome://tracing.",
-    "check": "Say whether viewers can show a trace, and what they would lose.",
+    "check": "Check whether viewers can show a trace, and what they would lose.",
     "view": "Open traces in an offline Perfetto.",
     "convert": "Rewrite traces so that the stock TensorBoard tab shows the device.",
-    "explain": "Tell what a finding or diagnostic code means.",
-    "completion": "Print the completion script of bash, zsh or fish.",
+    "explain": "Explain a finding or diagnostic code.",
+    "completion": "Print the completion script for bash, zsh or fish.",
 }
 
 

@@ -35,8 +35,8 @@ _WAITING = {
 }
 _REST = {
     "idle": "elsewhere",
-    "busy": "overlap of kernels and smaller ones",
-    "host": "outside operators or several threads at once",
+    "busy": "overlapping and small kernels",
+    "host": "outside operators or in parallel threads",
 }
 """What the remainder of a part is."""
 _BY_TABLE = {spec.table: spec for spec in SPECS}
@@ -81,7 +81,7 @@ def step_parts(pair: Pair) -> list[Part]:
         for g, side in zip(groups, "ab", strict=True)
     ]
     if not top or max(abs(r) for r in rest) > 0.5:
-        what = _Named(kind="rest", name="rest", text="not told apart", remainder=True)
+        what = _Named(kind="rest", name="rest", text="not attributed", remainder=True)
         parts.append(_part(pair, what, Estimate(rest[0]), Estimate(rest[1])))
     return parts
 

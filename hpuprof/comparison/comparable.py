@@ -174,7 +174,7 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
             continue
         if kind_a != kind_b:
             cautions.append(
-                f"A's windows are {kind_a or 'of unknown kind'}, B's {kind_b or 'of unknown kind'}: times may differ by how they were recorded."
+                f"A's windows are {kind_a or 'of unknown kind'}, B's {kind_b or 'of unknown kind'}: times may differ because of how they were recorded."
             )
         kept_a, kept_b, caution = _ranks(files_a, files_b)
         cautions += [caution] if caution else []
@@ -253,9 +253,9 @@ def _differences(pair: Pair) -> list[str]:
         )
         if of_a != of_b:
             what = {
-                "family": "kernels and engines have other names, only times are comparable",
-                "device_name": "the change holds the device's own difference",
-                "step_source": "steps may begin and end elsewhere",
+                "family": "kernel and engine names differ, only times are comparable",
+                "device_name": "the change includes the difference between the devices",
+                "step_source": "steps may have other boundaries",
             }[attribute]
             out.append(f"The {label} differ ({of_a}; {of_b}): {what}.")
     if pair.a.data.hpuprof_version != pair.b.data.hpuprof_version:
@@ -266,7 +266,7 @@ def _differences(pair: Pair) -> list[str]:
         if group.sample.clusters < MIN_STEPS:
             count = group.sample.clusters
             out.append(
-                f"{side} has {count} used step{'s' * (count != 1)}: noise cannot be told below {MIN_STEPS}, so step times get no verdict."
+                f"{side} has {count} used step{'s' * (count != 1)}: noise cannot be estimated below {MIN_STEPS}, so step times get no verdict."
             )
         if group.whole and group.data.headline.bound == "unknown":
             out.append(f"{side}: {group.data.headline.sentence}")

@@ -80,7 +80,7 @@ class Judge:
     def _verdict(self, item: Item, a: Estimate, b: Estimate, span: tuple[float, float] | None) -> tuple[str, str]:
         before, after = float(a.value or 0), float(b.value or 0)
         delta = after - before
-        why = "" if span else "too few steps to tell noise" if item.noisy else "noise unknown"
+        why = "" if span else "too few steps to estimate noise" if item.noisy else "noise unknown"
         if delta == 0:
             return SAME, ""
         if span is None and item.noisy:

@@ -49,8 +49,8 @@ def rank_explanation(pair: Pair, step: Change | None, changes: Sequence[Change])
     names = ", ".join(sorted((c.name for c in guilty[:8]), key=int)) + (", …" if len(guilty) > 8 else "")
     who = f"Rank {names} spends" if len(guilty) == 1 else f"Ranks {names} spend"
     return (
-        f"{who} {'up to ' if len(guilty) > 1 else ''}{duration(float(first.delta or 0))} more a step outside of communication, "
-        f"first of all {_what(pair, int(first.name))}; the median rank spends {duration(usual, sign=True)}, and waits."
+        f"{who} {'up to ' if len(guilty) > 1 else ''}{duration(float(first.delta or 0))} more per step outside communication, "
+        f"mainly {_what(pair, int(first.name))}; the median rank spends {duration(usual, sign=True)} and waits."
     )
 
 

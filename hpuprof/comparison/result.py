@@ -60,7 +60,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Annotated[
         str,
         Meta(
-            description="better, worse, no difference, changed (neither direction is better), or unknown (no value, or too few steps to tell noise)."
+            description="better, worse, no difference, changed (neither direction is better), or unknown (no value, or too few steps to estimate noise)."
         ),
     ]
     note: Annotated[str, Meta(description="What to know: only in B, another shape, noise unknown.")]

@@ -126,7 +126,7 @@ def step_times(report: Report) -> go.Figure | None:
     steps = _steps(report)
     figure = blank(height=150 + 30 * len(chosen))
     drawn = False
-    for name, used in (("used step", True), ("left out", False)):
+    for name, used in (("used step", True), ("excluded", False)):
         shown = [s for r in chosen for s in steps.get(r.rank, [])[:MAX_POINT_STEPS] if s.used is used]
         if not shown:
             continue

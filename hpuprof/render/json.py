@@ -47,7 +47,7 @@ def loads(text: bytes | str, *, name: str = "report") -> Report:
         return Report(msgspec.json.decode(text, type=ReportData))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
-            f"{name}: no hpuprof report: {error}", hint="give a file written with -o report.json or --json"
+            f"{name}: not an hpuprof report: {error}", hint="give a file written with -o report.json or --json"
         ) from error
 
 

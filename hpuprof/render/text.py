@@ -62,7 +62,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
     lines = unsaid(report)
     if lines:
         console.print()
-        console.print(Text("What the trace could not say", style="bold underline"))
+        console.print(Text("Data quality", style="bold underline"))
         for code, text in lines:
             console.print(Padding(Text(f"{code} {text}"), (0, 0, 0, 2)))
     codes = [*(f.code for f in report.findings), *(code for code, _ in lines)]
@@ -70,7 +70,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
         console.print()
         console.print(
             Text(
-                f"`hpuprof explain {codes[0]}` tells what a code means, how it is computed and what to do.", style="dim"
+                f"`hpuprof explain {codes[0]}` explains a code: its meaning, how it is found, what to do.", style="dim"
             )
         )
 
