@@ -56,8 +56,8 @@ def command(
 ) -> int:
     """Show where step time goes and whether graph mode would help: host and device time, idle causes, findings.
 
-    PATH is a trace file, a directory, a pattern, or a URL of one (s3, gs, hdfs, http …); directories are searched for .json,
-    .json.gz and hardware-profiler .csv files.
+    PATH is a trace file, a directory, a pattern, or a URL of one (s3, gs, hdfs, http …); directories are searched for
+    .json, .json.gz and hardware-profiler .csv files.
     """
     from hpuprof import api
 

@@ -42,7 +42,7 @@ def command(
     force: bool,
     compress: bool,
 ) -> None:
-    """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler 0.4.0 and 0.4.3) shows the device in every view.
+    """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler 0.4.0 and 0.4.3) shows the device.
 
     PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files. Nothing is lost:
     each row notes what was changed or added, and `hpuprof analyze` finds the same numbers in both.
@@ -81,7 +81,7 @@ def command(
 
 
 def _other_lengths(recorded: tuple[int, ...], shown: tuple[int, ...]) -> str:
-    """Say where the tab shows a step much longer or shorter than it is annotated; empty where it does not."""
+    """Return a note on steps that the tab shows much longer or shorter than annotated; empty without any."""
     from hpuprof.render.formats import duration
 
     off = [abs(tab - own) / own if own else 0.0 for own, tab in zip(recorded, shown, strict=False)]
@@ -90,6 +90,6 @@ def _other_lengths(recorded: tuple[int, ...], shown: tuple[int, ...]) -> str:
         return ""
     most = max(far, key=lambda i: off[i])
     return (
-        f"{len(far)} of {len(off)} steps look longer or shorter in the tab, which ends a step with the device work that it "
-        f"launched: step {most + 1} of {duration(recorded[most])} shows as {duration(shown[most])}"
+        f"{len(far)} of {len(off)} steps look longer or shorter in the tab, which ends a step with the device work "
+        f"that it launched: step {most + 1} of {duration(recorded[most])} shows as {duration(shown[most])}"
     )

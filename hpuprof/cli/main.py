@@ -87,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _Ended as signalled:
         return errors.EXIT_SIGNALLED + signalled.number
     except BrokenPipeError:
-        # Whoever read stdout has gone; keep the interpreter from complaining about it at exit.
+        # The reader of stdout is gone; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.EXIT_BROKEN_PIPE
-    except Exception as error:  # the one broad except: whatever comes here is a bug, and says so
+    except Exception as error:  # the one broad except: anything that arrives here is a bug
         if os.environ.get("HPUPROF_DEBUG"):
             raise
         detail = told(error)
@@ -127,7 +127,7 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def run() -> None:
-    """Console entry point. Batch systems end jobs with SIGTERM, a lost terminal with SIGHUP: temporary files go then, too."""
+    """Run the command line; on SIGTERM (batch systems) and SIGHUP (lost terminal) remove temporary files, too."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
             signal.signal(number, _end)

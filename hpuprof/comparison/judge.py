@@ -1,4 +1,4 @@
-"""From two estimates to a verdict: beyond noise, beyond the threshold, and which way is better."""
+"""Turns two estimates into a verdict: beyond noise, beyond the threshold, and in which direction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hpuprof.comparison.result import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Cha
 from hpuprof.report.recordings import RecordingKind
 
 FLOOR = 0.001
-"""Changes smaller than this share of the step time (or of 1, for fractions) are no difference, however large relative to themselves."""
+"""Changes smaller than this share of the step time (or of 1, for fractions) are no difference, however large relative
+to themselves.
+"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A graph-mode run against its eager run: was the predicted speed-up right?"""
+"""Checks a graph-mode run against the prediction of its eager run."""
 
 from __future__ import annotations
 

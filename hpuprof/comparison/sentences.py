@@ -33,7 +33,7 @@ def sentence(step: Change | None) -> str:
 
 
 def explanation(step: Change | None, parts: Sequence[Part]) -> str:
-    """Say what the change consists of, largest first; empty when the step time did not change."""
+    """Return what the change consists of, largest first; empty if the step time did not change."""
     if step is None or not step.delta or step.verdict == SAME:
         return ""
     total = float(step.delta)
@@ -53,7 +53,7 @@ def explanation(step: Change | None, parts: Sequence[Part]) -> str:
 
 
 def _beyond(part: Part) -> bool:
-    """Tell whether a part changed beyond its noise; parts of unknown noise count."""
+    """Whether a part changed beyond its noise; parts of unknown noise count."""
     return part.low is None or part.high is None or not part.low <= 0 <= part.high
 
 

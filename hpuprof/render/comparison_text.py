@@ -82,7 +82,7 @@ def schema() -> dict[str, Any]:
 
 
 def leads(c: Comparison) -> list[str]:
-    """Return the sentences that stand on top: the verdict, what it consists of, the prediction."""
+    """Return the leading sentences: verdict, explanation, prediction."""
     return [s for s in (c.sentence, c.explanation, c.prediction.sentence if c.prediction else "") if s]
 
 
@@ -190,7 +190,8 @@ def _parts(c: Comparison) -> Section:
         named = [p for p in inside if abs(p.delta) >= max(0.05 * scale, 0.5)]
         if named != inside[: len(named)] or len(inside) > 1 or any(p.remainder for p in inside):
             rows += [_part(p, f"  {clean(p.label or p.text)}") for p in named[:3]]
-    note = f"Parts sum to the change in mean step time, {_signed(total, 'ns') if total else '0 ns'}; small parts are omitted."
+    change = _signed(total, "ns") if total else "0 ns"
+    note = f"Parts sum to the change in mean step time, {change}; small parts are omitted."
     header = ("part of the step", "A", "B", "change", "noise")
     return Section("Where the step time changed", header, tuple(rows), "lrrrr", note, "parts")
 
@@ -233,7 +234,7 @@ def _metrics(lead: Sequence[Change]) -> Section:
 
 
 def _shows(change: Change) -> bool:
-    """Tell whether either value prints as more than zero."""
+    """Whether either value prints as more than zero."""
     least = 0.0005 if change.unit == "fraction" else 0.0
     return max(abs(change.a or 0), abs(change.b or 0)) > least
 
@@ -266,5 +267,6 @@ def _runs(c: Comparison) -> Section:
         return label, clean(side.name), clean(device), side.mode, str(side.ranks), str(side.steps)
 
     rows = (row("A", c.a), row("B", c.b))
-    note = f"A change counts if it is at least {percent(c.threshold)} and its {100 * c.level:.0f} % interval (noise) excludes zero."
+    counts = f"at least {percent(c.threshold)} and its {100 * c.level:.0f} % interval (noise) excludes zero"
+    note = f"A change counts if it is {counts}."
     return Section("Compared", ("", "run", "device", "mode", "ranks", "steps"), rows, "llllrr", note, "runs")

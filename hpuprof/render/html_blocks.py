@@ -1,4 +1,4 @@
-"""What the HTML page shows, block by block: charts to draw, tables, lists and code. Every value arrives ready."""
+"""The blocks of the HTML page: charts, tables, lists and code. Every value arrives ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page: the verdict, what got worse first, both sides' step times. Lays out; computes nothing."""
+"""A comparison as one HTML page: verdict, regressions first, both sides' step times. Computes nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _blocks(c: Comparison) -> list[Block]:
             charts=(
                 Chart(
                     "compared_step_times",
-                    "Distribution of step times of both runs: a point for each step, lines for median and 90th percentile.",
+                    "Step times of both runs: a point for each step, lines for median and 90th percentile.",
                     "Used steps of all ranks; of more than 200, 200 at even distances in sorted order.",
                 ),
             ),
@@ -107,10 +107,16 @@ def _terms(c: Comparison) -> list[tuple[str, str]]:
         ("relative", "The change relative to A; new or gone where one side has none."),
         (
             "noise",
-            f"Half the {100 * c.level:.0f} % interval of the change, from the variation between steps; unknown for numbers that a run has only one of.",
+            (
+                f"Half the {100 * c.level:.0f} % interval of the change, from the variation between steps; "
+                "unknown for numbers that a run has only one of."
+            ),
         ),
         (
             "verdict",
-            f"{told['verdict'].meaning} A change counts if it is at least {100 * c.threshold:g} % and its interval excludes zero.",
+            (
+                f"{told['verdict'].meaning} A change counts if it is at least {100 * c.threshold:g} % "
+                "and its interval excludes zero."
+            ),
         ),
     ]

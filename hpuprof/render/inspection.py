@@ -75,7 +75,7 @@ def to_text(report: Report, *, width: int = 80) -> str:
 
 
 def _wrapped(text: str, lead: str, width: int) -> list[str]:
-    """Break a line that is too long, between clauses where that is enough; later lines stand under the first one's text."""
+    """Break a long line, between clauses if possible; continuation lines align with the first one's text."""
     room = max(MIN_WIDTH, width) - len(lead)
     lines = [""]
     for clause in text.split("; "):

@@ -30,7 +30,7 @@ def document(data: msgspec.Struct) -> str:
 
 
 def inert_json(document: str) -> str:
-    """Return the same JSON without what the log of a CI job would obey as a command (`hpuprof.render.formats.inert`)."""
+    """Return the same JSON without commands that a CI log would obey (see `hpuprof.render.formats.inert`)."""
     for order in ("##[", "##vso["):  # only texts can hold them
         document = document.replace(order, order.replace("##", "#\\u0023"))
     return document

@@ -1,4 +1,4 @@
-"""What a report shows to a person, section by section: chosen rows as text cells. Text and Markdown lay it out."""
+"""The readable sections of a report: chosen rows as text cells, which text and Markdown lay out."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _view(name: str, data: ReportData, lead: RankRow | None, top: int | None) ->
 
 
 def whose(data: ReportData, lead: RankRow | None) -> str:
-    """Return what stands behind titles of tables of one recording: its rank, where the report has several."""
+    """Return the suffix of titles of one recording's tables: its rank, if the report has several."""
     return f", rank {lead.rank}" if lead and len(data.ranks) > 1 else ""
 
 
@@ -201,12 +201,12 @@ def intel(data: ReportData, lead: RankRow | None) -> Section:
 
 
 def whole_step(data: ReportData, lead: RankRow | None) -> ModuleRow | None:
-    """Return the row that speaks of the step as a whole."""
+    """Return the row of the whole step."""
     return next((m for m in data.modules if lead and is_of(m, lead) and m.depth < 0), None)
 
 
 def looked_for(step: ModuleRow | None) -> list[str]:
-    """Return which obstacles were looked for and not seen, and which a recording cannot show."""
+    """Return which obstacles were checked but not seen, and which a recording cannot show."""
     found = []
     if step and step.not_seen:
         codes = ", ".join(step.not_seen)

@@ -18,12 +18,12 @@ MIN_WIDTH = 72
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
-    """Return the report as text of at most `width` columns (at least 72), tables of names cut to `top` rows (None: all)."""
+    """Return the report as text of at most `width` columns (at least 72), tables cut to `top` rows (None: all)."""
     return printed(lambda console: _print(report, console, top), width=width, color=color)
 
 
 def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
-    """Return what `draw` prints on a console of this width, without blanks at the ends of lines and orders to a CI job."""
+    """Return what `draw` prints at this width, without trailing blanks and without commands to a CI job."""
     from rich.console import Console
 
     out = io.StringIO()
