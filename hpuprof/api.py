@@ -29,7 +29,7 @@ def load(
     executor: Executor | None = None,
     scheduler: str | None = None,
 ) -> Run:
-    """Find the traces under paths or URLs and tell who wrote each, reading headers only.
+    """Find the traces under paths or URLs and identify their writers, reading headers only.
 
     What is not found here is looked for by a worker of `executor` or of the Dask `scheduler`, where one is given.
     Raises NoTracesFoundError, InputError for a missing path, and RankConflictError when two files claim the same rank,
@@ -59,13 +59,13 @@ def analyze(
 ) -> Report:
     """Analyse traces and return the report.
 
-    `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor, or a Dask client, instead;
-    `scheduler`: the address of a Dask scheduler instead; `strict`: fail when rows or files were lost; `cache`: where reduced
-    traces are remembered: auto (default), beside, off or a directory; `table_rows`: how long a table of many ranks may get, 0
-    for any length; `step_time`: the step time without the profiler, such as "12.3ms", for the graph-mode prediction; `constants`: a
-    machine profile that `hpuprof calibrate` wrote; `clock`: what relates the clocks of hosts, `collective`, `raw` or `manifest:FILE`
-    (see docs/method/ranks.md); `progress` is called with each file's name when it is done.
-    Raises InputError when no file could be analysed, or under `strict`.
+    `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor, or a Dask
+    client, instead; `scheduler`: the address of a Dask scheduler instead; `strict`: fail if rows or files were lost;
+    `cache`: where to cache results: auto (default), beside, off or a directory; `table_rows`: maximum rows in
+    multi-rank tables, 0 for no limit; `step_time`: the step time without the profiler, such as "12.3ms", for the
+    graph-mode prediction; `constants`: a machine profile written by `hpuprof calibrate`; `clock`: how to align host
+    clocks: `collective`, `raw` or `manifest:FILE` (see docs/method/ranks.md); `progress` is called with the name of
+    each finished file. Raises InputError when no file could be analysed, or under `strict`.
     """
     options = resolve_options(
         rank_from=rank_from,
@@ -96,10 +96,11 @@ def compare(
     jobs: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Compare run B with run A: what changed beyond noise, what got worse, and what the step time's change consists of.
+    """Compare run B with run A: changes beyond noise, regressions, and what the step-time change consists of.
 
-    Each is a report, a run, a saved report (.json), a trace or a directory of traces. `threshold`: the smallest relative change that
-    counts, 0.02 for 2 %. Raises what `analyze` and `read_report` raise, and InsufficientDataError when nothing can be compared.
+    Each is a report, a run, a saved report (.json), a trace or a directory of traces. `threshold`: the smallest
+    relative change that counts, 0.02 for 2 %. Raises what `analyze` and `read_report` raise, and InsufficientDataError
+    when nothing can be compared.
     """
     from hpuprof.comparison.reports import compare_reports
 
@@ -123,7 +124,7 @@ def _report(
 
 
 def is_report(path: Source) -> bool:
-    """Tell by its first bytes whether a file is a saved report rather than a trace."""
+    """Whether a file is a saved report rather than a trace, judged by its first bytes."""
     try:
         with open_regular(Path(path)) as handle:
             head = handle.read(4096)
@@ -133,7 +134,10 @@ def is_report(path: Source) -> bool:
 
 
 def read_comparison(path: Source) -> Comparison:
-    """Read a comparison that `save` or `hpuprof compare --json` wrote. Raises InputError when it is none, or of a newer form."""
+    """Read a comparison that `save` or `hpuprof compare --json` wrote.
+
+    Raises InputError if it is not one, or has a newer form.
+    """
     from hpuprof.render.comparison_text import loads
 
     try:
@@ -160,14 +164,15 @@ def merge(
     executor: Executor | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Merged:
-    """Write one Chrome trace (`.json` or `.json.gz`) of all ranks that chrome://tracing and Perfetto open without losing a row.
+    """Write one Chrome trace of all ranks that chrome://tracing and Perfetto open without losing a row.
 
-    `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` takes the stamps as
-    recorded (right within a host); `collective` estimates the clocks of hosts from their collectives, as `analyze` does; `manifest:FILE` takes
-    them from a JSON file. `offsets` gives the clock of each rank directly; `strict`: write nothing when rows or files would be lost. Memory depends on the largest file, not on their number; the file appears whole or not at all.
-    `jobs`, `executor`: as for `analyze`, but workers must share this machine's temporary directory.
-    Raises UsageError, OutputError, InputError when no file could be read, InsufficientDataError for ranks or steps that are
-    not there.
+    `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` uses timestamps as
+    recorded (right within a host); `collective` estimates host clocks from collectives, as `analyze` does;
+    `manifest:FILE` reads them from a JSON file. `offsets` gives the clock of each rank directly; `strict`: write
+    nothing if rows or files would be lost. Memory depends on the largest file, not on their number; the file (`.json`
+    or `.json.gz`) appears whole or not at all. `jobs`, `executor`: as for `analyze`, but workers must share this
+    machine's temporary directory. Raises UsageError, OutputError, InputError when no file could be read,
+    InsufficientDataError for missing ranks or steps.
     """
     from hpuprof.viewers.merging import MergeOptions, given_offsets, merge_files
     from hpuprof.viewers.step_window import Selection, parse_steps
@@ -215,12 +220,12 @@ def is_merged(path: Source) -> bool:
 
 
 def check(path: Source) -> Checked:
-    """Say what Perfetto, chrome://tracing and TensorBoard would make of a trace file, and what mends it.
+    """Check how Perfetto, chrome://tracing and TensorBoard show a trace file, and how to fix it.
 
     Raises InputError for a missing path, TraceFormatError when nothing in the file can be read.
     """
     if local_path(path) is not None and Path(path).is_dir():
-        raise InputError(f"{path} is a directory", hint="check_all takes directories, patterns and several paths")
+        raise InputError(f"{path} is a directory", hint="check_all accepts directories, patterns and several paths")
     (checked,) = check_all(path)
     return checked
 
@@ -228,8 +233,8 @@ def check(path: Source) -> Checked:
 def check_all(source: Source | Sequence[Source]) -> list[Checked]:
     """As `check`, for every trace and merged timeline under paths, patterns or URLs, in the order given.
 
-    A file that cannot be read is told in its place (`error`). Raises InputError for a missing path, NoTracesFoundError when
-    there is no trace, TraceFormatError when no file can be read.
+    A file that cannot be read is reported in its place (`error`). Raises InputError for a missing path,
+    NoTracesFoundError when there is no trace, TraceFormatError when no file can be read.
     """
     from hpuprof.viewers.viewer_check import check_paths
 
@@ -261,7 +266,7 @@ def convert(
     from hpuprof.viewers.workers import Workers
 
     if target not in TARGETS:
-        raise UsageError(f"nothing is known of converting for {target!r}", hint=f"one of {', '.join(TARGETS)}")
+        raise UsageError(f"cannot convert for {target!r}", hint=f"one of {', '.join(TARGETS)}")
     options = resolve_options(rank_from=rank_from, jobs=jobs)
     if not isinstance(source, Run):
         refuse_among([source] if isinstance(source, (str, Path)) else source, Path(directory))
@@ -277,7 +282,7 @@ def convert(
 
 
 def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Path:
-    """Write a report or a comparison; the suffix chooses the format: .html, .json, .md, .txt. The file appears whole or not at all.
+    """Write a report or a comparison, whole or not at all, in the format of the suffix: .html, .json, .md, .txt.
 
     Raises OutputError when it cannot be written, UsageError for an unknown suffix.
     """
@@ -287,7 +292,7 @@ def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Pa
 
 
 def read_report(path: Source) -> Report:
-    """Read a report that `save` or `--json` wrote. Raises InputError when it is none, or of a newer schema."""
+    """Read a report that `save` or `--json` wrote. Raises InputError if it is not one, or has a newer schema."""
     from hpuprof.render.json import loads
 
     try:

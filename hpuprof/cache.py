@@ -1,16 +1,16 @@
-"""Remembers reduced traces, so that a second run reads none of them. Owns what makes two files the same, and the folders.
+"""Caches reduced traces, so that a second run reads none. Owns the cache key and the cache folders.
 
-A partial is found again by the content of its file, not by its path: size, time of the last change, a digest of sampled
-blocks (head, tail, and blocks in between), the file's name without its folder, and a digest of the code that reduces. A web
-or object store's own digest or time stands for the samples. What cannot be told apart safely is not remembered: files without
-a known state, and files that changed within the last two seconds, which may change again within one tick of the clock.
+The key of a partial is the content of its file, not its path: size, modification time, a digest of sampled blocks
+(head, tail, and blocks in between), the file's name without its folder, and a digest of the code that reduces. A web or
+object store's own digest or time replaces the samples. Files without a known state are not cached, nor files that
+changed within the last two seconds, which may change again within one tick of the clock.
 
-Entries appear whole (written aside, then renamed), so that any number of readers and writers need no lock. The folder in the
-home directory is cut to `USER_BYTES` once a day.
+Entries appear whole (written aside, then renamed), so that any number of readers and writers need no lock. The folder
+in the home directory is cut to `USER_BYTES` once a day.
 
-A folder beside the traces comes with them, from whoever packed them, so it is used where the user asks for it and never found by
-itself. No entry of any folder is believed: one that does not match its checksum, would take more memory than a partial does,
-or does not decode counts as absent. The checksum tells damage, not forgery: who may write the folder may say what its files hold.
+A folder beside the traces comes from whoever packed them, so it is used only on request, never found automatically. No
+entry is trusted: one that does not match its checksum, would take more memory than a partial does, or does not decode
+counts as absent. The checksum shows damage, not forgery: who may write the folder decides what its entries hold.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ USER_BYTES = 1 << 30
 ENTRY_BYTES = 4 << 20
 INFLATED_BYTES = 16 << 20
 MOST_ROWS = 500_000
-"""What an entry may take, on disk and decoded. A partial of 100 steps has 35 kB, three times that inflated, and 1,000 rows."""
+"""Limits of an entry, on disk and decoded. A partial of 100 steps has 35 kB (105 kB inflated) and 1,000 rows."""
 SMALL_FILE_BYTES = 1 << 20
-"""`auto` remembers no smaller file: analysing it takes a few hundredths of a second."""
+"""`auto` caches no smaller file: analysing it takes a few hundredths of a second."""
 
 _SETTLED_NS = 2_000_000_000
 _END_BYTES, _SAMPLE_BYTES, _SAMPLES = 64 << 10, 4 << 10, 14
@@ -65,7 +65,7 @@ def code_digest() -> str:
 
 
 def fingerprint(place: str, seen: State, settings: ReduceOptions = DEFAULTS) -> str:
-    """Return the key of a file's content, empty when it has none that could be relied on. Raises OSError."""
+    """Return the key of a file's content, empty if no key is reliable. Raises OSError."""
     if not seen.known or here_only(place):
         return ""
     digest = blake2b(digest_size=20)
@@ -108,10 +108,11 @@ def user_folder() -> Path | None:
 
 @dataclass(frozen=True)
 class Cache:
-    """Where partials are remembered. `where`: auto, beside, off, or a directory.
+    """Where partials are cached. `where`: auto, beside, off, or a directory.
 
-    `auto`: the user's cache folder, files of 1 MiB or more. `beside`: `.hpuprof` beside the traces, made when missing; one that
-    is a link, or that belongs to neither this user nor the owner of the traces, or that cannot be written, gives way to the user's.
+    `auto`: the user's cache folder, files of 1 MiB or more. `beside`: `.hpuprof` beside the traces, made when missing;
+    one that is a link, or that belongs to neither this user nor the owner of the traces, or that cannot be written,
+    gives way to the user's.
     """
 
     where: str = "off"
@@ -137,7 +138,7 @@ class Cache:
         return shelves
 
     def key(self, place: str, seen: State) -> str:
-        """Return the key of a file, empty when it is not to be remembered."""
+        """Return the key of a file, empty if it is not to be cached."""
         if not self._shelves(place, seen.bytes):
             return ""
         try:
@@ -146,10 +147,10 @@ class Cache:
             return ""
 
     def get(self, place: str, seen: State, key: str) -> PackedPartial | None:
-        """Return what is remembered of a file's content; None for nothing, or nothing sound.
+        """Return the cached partial of a file's content; None if there is no sound one.
 
-        It is bounded: decoding it takes no more than `INFLATED_BYTES` and `MOST_ROWS`. A table that does not decode raises
-        CodecError when it is asked for.
+        Decoding is bounded by `INFLATED_BYTES` and `MOST_ROWS`. A table that does not decode raises CodecError on
+        access.
         """
         for shelf in self._shelves(place, seen.bytes) if key else []:
             text = shelf.read(key)
@@ -163,7 +164,7 @@ class Cache:
         return None
 
     def put(self, place: str, seen: State, key: str, partial: PackedPartial) -> bool:
-        """Remember a partial. Returns whether it could be written anywhere; never raises for a full or read-only disk."""
+        """Store a partial; return whether it could be written anywhere. Full or read-only disks do not raise."""
         body = partial.to_bytes()
         text = _checksum(key, body) + body
         if not key or len(text) > ENTRY_BYTES:
@@ -172,7 +173,7 @@ class Cache:
         return any(shelf.write(key, text, mode) for shelf in self._shelves(place, seen.bytes))
 
     def look_up(self, place: str) -> PackedPartial | None:
-        """Return what is remembered of the file at a place, None when it cannot be asked."""
+        """Return the cached partial of the file at a place; None without one, or if its state is unknown."""
         if self.where == "off":
             return None
         try:
@@ -183,12 +184,12 @@ class Cache:
 
 
 def _checksum(key: str, body: bytes) -> bytes:
-    """Return what stands before an entry; with the key in it no entry can take another one's place."""
+    """Return the checksum before an entry; it includes the key, so no entry can replace another."""
     return blake2b(body, digest_size=_CHECKSUM_BYTES, key=key.encode()[:64]).digest()
 
 
 def _readers(place: str) -> int:
-    """Return the permissions of what is remembered of a file: nobody reads that who may not read the file."""
+    """Return the permissions of a file's entry: only who may read the file may read its entry."""
     path = local_path(place)
     with contextlib.suppress(OSError):
         return 0o600 | (0o666 & path.stat().st_mode if path is not None else 0)
@@ -197,10 +198,10 @@ def _readers(place: str) -> int:
 
 @dataclass(frozen=True)
 class _Shelf:
-    """A folder of entries. `private`: the user's own, for nobody else; `trusted`: whose folder and entries count, None for anybody's.
+    """A folder of entries. `private`: for this user only; `trusted`: accepted owners of it and its entries, None: any.
 
-    Nothing in it is followed that is a link, and nothing is opened but folders and regular files, so that whoever made the
-    folder cannot have something read or written elsewhere. Only the folder itself may be a link, where the user named it.
+    Links in it are not followed, and only folders and regular files are opened, so that whoever made the folder cannot
+    redirect reads or writes. Only the folder itself may be a link, if the user named it.
     """
 
     path: Path
@@ -234,7 +235,7 @@ class _Shelf:
             raise PermissionError("it belongs to neither this user nor the owner of the trace")
 
     def read(self, key: str) -> bytes:
-        """Return an entry; nothing where there is none, or none that may be used."""
+        """Return an entry; empty if there is no usable one."""
         try:
             with self._open(key) as folder:
                 # Not blocking: what has the entry's name may be a pipe.
@@ -252,7 +253,7 @@ class _Shelf:
             return b""
 
     def write(self, key: str, text: bytes, mode: int) -> bool:
-        """Write an entry; return whether that could be done. The umask takes from `mode`."""
+        """Write an entry; return whether it succeeded. The umask applies to `mode`."""
         try:
             with (
                 self._open(key, make=True) as folder,
@@ -267,7 +268,7 @@ class _Shelf:
 def prune(folder: Path | None = None, *, limit: int = USER_BYTES, every_s: float = _PRUNE_S) -> int:
     """Remove the least recently used entries until the folder holds at most `limit` bytes; return how many went.
 
-    `every_s`: do nothing when it was done so short a time ago; looking through tens of thousands of entries takes a second.
+    `every_s`: do nothing if the last run is more recent; scanning tens of thousands of entries takes a second.
     """
     folder = folder or user_folder()
     if folder is None or not (folder / "partials").is_dir():

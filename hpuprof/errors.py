@@ -1,7 +1,7 @@
 """Owns the exception tree and the exit code of each kind of failure.
 
-Every error says in one line what went wrong (naming the file where there is one), and carries a hint of what to do.
-A traceback that reaches a user is a bug in hpuprof.
+Every error has a one-line message (naming the file, if there is one) and a hint. A traceback that reaches a user is a
+bug in hpuprof.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class HpuprofError(Exception):
         return _rebuild, (type(self), self.message, dict(self.__dict__))
 
     def __str__(self) -> str:
-        # A traceback and a notebook show this and nothing else; the command line prints message and hint on lines of their own.
+        # A traceback and a notebook show this and nothing else; the command line prints message and hint on lines of
+        # their own.
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
@@ -78,20 +79,20 @@ class MissingDependencyError(HpuprofError):
 
 
 class InputError(HpuprofError):
-    """The input cannot answer what was asked."""
+    """The input cannot answer the question."""
 
     code = "input"
     exit_code = EXIT_INPUT
 
 
 class NoTracesFoundError(InputError):
-    """No file that could be a trace was found."""
+    """No possible trace file was found."""
 
     code = "no-traces"
 
 
 class TraceFormatError(InputError):
-    """A file is no trace, or nothing could be read from it. `path` and `offset` (bytes) say where."""
+    """A file is not a trace, or nothing could be read from it. `path` and `offset` (bytes) say where."""
 
     code = "trace-format"
 
@@ -118,7 +119,7 @@ class InsufficientDataError(InputError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, most: int = 3, quote: str = "") -> str:
-    """Return a hint: the known names nearest to a wrong one, or `otherwise` where none is near."""
+    """Return a hint: the known names closest to a wrong one, or `otherwise` if none is close."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), n=most)

@@ -1,8 +1,8 @@
-"""Where work runs: right here, in processes, or on any `concurrent.futures.Executor`; and what happens when that place fails.
+"""Runs work in this process, in worker processes or on any `concurrent.futures.Executor`, and handles failures.
 
-Results come as they are ready; callers that want an order have the index. An item whose worker died is given out again, a
-bounded number of times, then tried here, alone in a process of its own, so that it cannot take the run with it; what fails
-there too comes back as `Lost`. An exception that the work itself raises passes through.
+Results come as they are ready, with their index. An item whose worker died is resubmitted a bounded number of times,
+then run locally in a process of its own, so that it cannot take the run down; if it fails there too, it comes back as
+`Lost`. An exception raised by the work itself passes through.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SUBMISSIONS = 3
-"""How often an item is given to an executor before it is tried here."""
+"""How often an item is submitted to an executor before it runs locally."""
 CONNECT_S = 10.0
 """How long to wait for a Dask scheduler's first answer."""
 LOST_SCHEDULER_S = 15.0
-"""How long a Dask client may be without its scheduler before the rest is done here."""
+"""How long a Dask client may be without its scheduler before the rest runs locally."""
 LOST_WORKERS_S = 300.0
 """How long a Dask scheduler may be without any worker; clusters that scale take minutes to start one."""
 _LOOK_S = 1.0
@@ -73,9 +73,9 @@ def run_all(
 ) -> Generator[tuple[int, R | Lost], None, None]:
     """Yield index and `work(item)` for each item, as they are ready.
 
-    `jobs`: processes, 0 for one per core; one item or one job runs right here. `executor` runs it instead; `reachable` tells
-    which items can be done here when the executor fails. `meanwhile` is called here once workers have their first items; where there
-    are none it is not. Closing the iterator ends the work that is under way.
+    `jobs`: processes, 0 for one per core; one item or one job runs in this process. `executor` runs it instead;
+    `reachable` says which items can run locally if the executor fails. `meanwhile` is called here once workers have
+    their first items, and not without workers. Closing the iterator ends the work in progress.
     """
     run = _Run(work, items, journal or Journal(), meanwhile)
     numbers = range(len(items))
@@ -98,7 +98,7 @@ def run_all(
 def map_ordered(
     work: Callable[[T], R], items: Sequence[T], *, jobs: int = 0, executor: Executor | None = None
 ) -> Iterator[R]:
-    """Yield `work(item)` for each item, in order of input. Raises InputError for an item that no worker could finish."""
+    """Yield `work(item)` in order of input. Raises InputError for an item that no worker could finish."""
     waiting: dict[int, R] = {}
     following = 0
     with closing(run_all(work, items, jobs=jobs, executor=executor)) as done:
@@ -115,7 +115,7 @@ def map_ordered(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let a signal that ends the run wait until a worker has been started: one that is half started prints a traceback of its own."""
+    """Delay signals that end the run until a worker has started: half-started workers print a traceback."""
     kept: list[int] = []
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
@@ -150,7 +150,7 @@ class _Run(Generic[T, R]):
     # ------------------------------------------------------------------------------------------------------- processes
 
     def in_processes(self, numbers: Sequence[int], jobs: int) -> Iterator[tuple[int, R | Lost]]:
-        """Yield the results of some items. A worker that dies makes those under way run alone; one of them killed it."""
+        """Yield results. When a worker dies, items in progress run alone, as one of them may have killed it."""
         waiting = deque(numbers)
         while waiting:
             under_way: dict[Future[R], int] = {}
@@ -178,7 +178,7 @@ class _Run(Generic[T, R]):
             if broken and not started.is_set():
                 # Scripts that call hpuprof without an `if __name__ == "__main__"` end here: their workers die at birth.
                 for i in sorted([*under_way.values(), *waiting]):
-                    self.journal.notes["worker processes cannot be started; analysed in this one"] += 1
+                    self.journal.notes["worker processes cannot be started; analysed in this process"] += 1
                     yield i, self.work(self.items[i])
                 return
             for i in sorted(under_way.values()):
@@ -192,8 +192,8 @@ class _Run(Generic[T, R]):
                 (future,) = _finished([future])
                 result = future.result()
             except BrokenProcessPool:
-                return Lost("the worker process died, also with nothing beside it; out of memory?")
-        self.journal.notes["a worker process died; what it left was done again"] += 1
+                return Lost("the worker process died even when run alone; out of memory?")
+        self.journal.notes["a worker process died; its work was repeated"] += 1
         return result
 
     # -------------------------------------------------------------------------------------------------- other executors
@@ -210,7 +210,7 @@ class _Run(Generic[T, R]):
             try:
                 under_way[executor.submit(self.work, self.items[i])] = i
             except Exception as error:  # noqa: BLE001 whatever an executor raises when it is gone
-                self.reasons[i] = f"the executor takes no work ({told(error)})"
+                self.reasons[i] = f"the executor accepts no work ({told(error)})"
                 left.append(i)
 
         try:
@@ -239,7 +239,7 @@ class _Run(Generic[T, R]):
                             left.append(i)
                     else:
                         if submitted[i] > 1:
-                            self.journal.notes[f"given out again: {self.reasons[i]}"] += 1
+                            self.journal.notes[f"submitted again: {self.reasons[i]}"] += 1
                         yield i, result
                 gone = watch.lost()
                 if gone:
@@ -251,12 +251,12 @@ class _Run(Generic[T, R]):
             for future in under_way:
                 future.cancel()
         for reason, count in Counter(self.reasons[i] for i in left).items():
-            self.journal.notes[f"{reason}; analysed here instead, where that was possible"] += count
+            self.journal.notes[f"{reason}; analysed locally where possible"] += count
         return sorted(left)
 
 
 def _finished(futures: Iterable[Future[R]]) -> set[Future[R]]:
-    """Wait until one of the futures is done. Looks up now and then: Ctrl-C may reach another thread, which would not wake this one."""
+    """Wait until a future is done. Polls, because Ctrl-C may reach a thread that would not wake this one."""
     while True:
         done = wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done
         if done:
@@ -271,7 +271,7 @@ def _begin(started: Event) -> None:
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
-    """A pool of fresh processes that leaves none behind, whatever happens inside; and whether any of them came to life."""
+    """Yield a pool of new processes, none of which outlives the block, and whether any of them started."""
     context = multiprocessing.get_context("spawn")
     started = context.Event()
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started,))
@@ -281,14 +281,14 @@ def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
         # Ctrl-C must not wait for traces that are half read; Python 3.14 has a public name for this.
         for process in list((getattr(pool, "_processes", None) or {}).values()):
             process.terminate()
-        # With its workers gone this takes no time; unawaited, its thread may close a pipe that Python writes to when it ends.
+        # With its workers gone this takes no time; unawaited, its thread may close a pipe that Python writes to.
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
 
 
 class _Watch:
-    """Notices a Dask client that lost its scheduler, or a scheduler that lost its workers: futures alone would wait for ever."""
+    """Notices a Dask client without scheduler or a scheduler without workers, where futures would wait forever."""
 
     def __init__(self, executor: Executor) -> None:
         client = getattr(executor, "_client", None)
@@ -297,11 +297,11 @@ class _Watch:
         self._asked = 0.0
 
     def closed(self) -> bool:
-        """Tell whether new work would be taken."""
+        """Whether the client is closed to new work."""
         return self._client is not None and self._client.status in ("closed", "closing")
 
     def lost(self) -> str:
-        """Return why nothing more will come, empty while something may."""
+        """Return why no more results will come; empty while some may."""
         if self._client is None:
             return ""
         status = self._client.status
@@ -319,7 +319,7 @@ class _Watch:
         self._asked = time.monotonic()
         try:
             return bool(self._client.sync(self._client.scheduler.ncores, callback_timeout=5))
-        except Exception:  # noqa: BLE001 the scheduler may go while it is asked; the client's status will tell
+        except Exception:  # noqa: BLE001 the scheduler may go away meanwhile; the client's status shows that
             return True
 
     def _longer(self, what: str, *, bad: bool, limit: float) -> bool:
@@ -331,7 +331,10 @@ class _Watch:
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[Executor]:
-    """Connect to a Dask scheduler. Raises MissingDependencyError without distributed, UsageError when nothing answers."""
+    """Connect to a Dask scheduler.
+
+    Raises MissingDependencyError without distributed, UsageError when there is no answer.
+    """
     try:
         from distributed import Client
     except ImportError:

@@ -37,8 +37,8 @@ def export(
 ) -> Path:
     """Write one table of traces or of a report to a file: .csv, .json or .parquet (extra `parquet`).
 
-    `table`: a table of docs/reference/columns.md; `slices`, all rows of the traces, is written file by file and needs the traces.
-    Raises UsageError for an unknown table or suffix, OutputError when the file cannot be written.
+    `table`: a table of docs/reference/columns.md; `slices`, all rows of the traces, is written file by file and needs
+    the traces. Raises UsageError for an unknown table or suffix, OutputError when the file cannot be written.
     """
     target = Path(path)
     row = row_type(table)

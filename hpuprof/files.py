@@ -1,8 +1,8 @@
 """The one owner of files: opens regular ones, refuses targets early, writes files whole, and makes scratch folders.
 
-Opens regular files and nothing else: reading a pipe would wait for ever, a device may never end. A file that is written
-appears under its name whole or not at all. A scratch folder is in use while somebody holds the lock of the file in it;
-the system releases the lock of a process that dies, and the next run removes what a killed one left.
+Opens regular files only: reading a pipe could block forever, a device may never end. A written file appears under its
+name whole or not at all. A scratch folder is in use while a process holds the lock of the file in it; the system
+releases the lock of a process that dies, and the next run removes what it left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS = (
 
 
 class IrregularFileError(OSError):
-    """What was named is no file with content of its own."""
+    """A path names a pipe, socket or device instead of a regular file."""
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -54,7 +54,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def is_regular(path: Path) -> bool:
-    """Tell whether a path is a file that can be asked for; False where it may not be looked at."""
+    """Whether a path is a regular file; False if it may not be examined."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):  # forbidden, a name too long, a NUL in it
@@ -77,7 +77,7 @@ def unreadable_trace(place: str, error: OSError) -> TraceFormatError:
 
 
 def check_target(path: Path, *, force: bool, suffixes: tuple[str, ...] = (), what: str = "") -> None:
-    """Refuse before the work what writing would refuse after it. Raises OutputError or UsageError.
+    """Refuse a bad target before the work rather than after it. Raises OutputError or UsageError.
 
     `suffixes`: the name must have one of them; `what`: what is written, for the message about that.
     """
@@ -143,7 +143,7 @@ def unwritable(place: Path | str, error: OSError, what: str = "cannot be written
 
 @contextmanager
 def scratch_folder(what: str) -> Iterator[Path]:
-    """Make a folder for the time of the block, `hpuprof-WHAT-…` in the system's temporary folder. Raises OSError."""
+    """Make a folder for the block, `hpuprof-WHAT-…` in the system's temporary folder. Raises OSError."""
     _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-") as name:
         folder = Path(name)

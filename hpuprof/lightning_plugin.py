@@ -1,7 +1,8 @@
 """Makes `Trainer(profiler="hpu")` work: `import hpuprof.lightning_plugin` before the trainer is made.
 
-Lightning keeps the names of its profilers in a table inside a function, so a name cannot be registered. This module wraps that
-function, in every Lightning package that is installed, and only for the string "hpu"; everything else passes through.
+Lightning keeps the names of its profilers in a table inside a function, so a name cannot be registered. This module
+wraps that function, in every Lightning package that is installed, and only for the string "hpu"; everything else passes
+through.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Makes text fit to be shown: no terminal sequence, no line of its own, no password, no signature. Owns no message itself.
+"""Makes text safe to show: no terminal sequences, no line breaks, no passwords or signatures.
 
-Names of files and of what is in a trace, and what other libraries' exceptions say, are other people's text. Whatever
-prints such text sends it through `visible`; whatever takes text that may hold an address sends it through `without_secrets`.
+File names, names in traces and other libraries' exceptions are foreign text. Code that prints such text sends it
+through `visible`; text that may hold an address goes through `without_secrets`. Owns no message itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINE = 200
 
 
 def visible(text: str) -> str:
-    r"""Show control characters, line breaks, marks of direction and halves of characters as escapes: a name cannot steer a terminal.
+    r"""Escape control characters, line breaks, direction marks and surrogates, so that no name steers a terminal.
 
     A backslash stays what it is, so that paths stay readable; the text can be encoded whatever it held.
     """
@@ -29,7 +29,7 @@ def visible(text: str) -> str:
 
 
 def bare_address(address: str) -> str:
-    """Return a URL without user, password, fragment, and query, any of which may hold a secret; also of chained ones (`a::b://`).
+    """Return a URL without user, password, fragment and query, which may hold secrets; also chained ones (`a::b://`).
 
     Outside the web a `?` without a `=` behind it is part of a pattern and stays.
     """

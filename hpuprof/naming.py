@@ -1,7 +1,7 @@
-"""The naming contract of trace files: the recorder writes it, discovery reads it, and other tools' names are understood.
+"""The naming contract of trace files: the recorder writes it, discovery reads it and other tools' names.
 
-Ours: `<host>_<global rank>.<time ns>.pt.trace.json[.gz]`, with our own metadata inside the file under `METADATA_KEY`. The
-form is the one that TensorBoard's profiler plugin groups by: worker, then a span of digits.
+Ours: `<host>_<global rank>.<time ns>.pt.trace.json[.gz]`, with our own metadata inside the file under `METADATA_KEY`.
+The form is the one that TensorBoard's profiler plugin groups by: worker, then a span of digits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _PLUGIN = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\
 _STEM = re.compile(r"\.(?:json|csv|pt|trace|gz)\b")
 # `worker-3_4242` is process 4242 on a host called worker-3; `local_rank3` is no global rank.
 _RANK = re.compile(
-    r"(?:^|[^a-zA-Z])(?:(?<!local[-_. ])rank[-_. ]?(?P<rank>\d+)|worker[-_. ]?(?P<worker>\d+)(?!\d|_\d+(?:\.|$)))(?!\d)",
+    r"(?:^|[^a-zA-Z])"
+    r"(?:(?<!local[-_. ])rank[-_. ]?(?P<rank>\d+)|worker[-_. ]?(?P<worker>\d+)(?!\d|_\d+(?:\.|$)))(?!\d)",
     re.IGNORECASE,
 )
 _NAMED_LOCAL_RANK = re.compile(r"local[-_. ]?rank[-_. ]?(?P<rank>\d+)", re.IGNORECASE)
@@ -42,9 +43,10 @@ _STAGES = {"fitting": "fit", "validating": "validate", "testing": "test", "predi
 class NameParts:
     """What a file name says.
 
-    `worker`: what the name calls the process, without stage and action. `number`: its trailing number, of `<host>_<number>`: a
-    rank or a process id. `host`: only where the whole name has the form that torch's `tensorboard_trace_handler` writes,
-    `<host>_<pid>.<time>.pt.trace.json`, says no rank in words, and a host can be called so.
+    `worker`: what the name calls the process, without stage and action. `number`: its trailing number, of
+    `<host>_<number>`: a rank or a process id. `host`: only where the whole name has the form that torch's
+    `tensorboard_trace_handler` writes, `<host>_<pid>.<time>.pt.trace.json`, says no rank in words, and a host can be
+    called so.
     """
 
     worker: str

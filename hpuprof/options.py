@@ -1,4 +1,4 @@
-"""How an analysis is to be run: arguments > HPUPROF_* > [tool.hpuprof] in pyproject.toml > defaults."""
+"""Options of an analysis: arguments > HPUPROF_* > [tool.hpuprof] in pyproject.toml > defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ else:
 CLOCKS = ("collective", "raw", "manifest")
 RANK_SOURCES = ("auto", "inside", "name", "order")
 THRESHOLD = 0.02
-"""Default of the smallest relative change that counts in a comparison: runs of the same code on the same machine commonly differ by 1 % to 2 %."""
+"""Default of the smallest relative change that counts in a comparison: runs of the same code on the same machine
+commonly differ by 1 % to 2 %.
+"""
 
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "": 1e9}
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)\s*")
@@ -31,13 +33,13 @@ def parse_duration(text: str) -> float:
     """Return a duration in ns from text such as `12.3ms`; a bare number is seconds. Raises ConfigError."""
     match = _DURATION.fullmatch(text)
     if not match or match.group(2) not in _UNITS or not 0 < float(match.group(1)) * _UNITS[match.group(2)] < 1e18:
-        raise ConfigError(f"{text!r} is no duration", hint="a positive number and ns, us, ms or s, for example 12.3ms")
+        raise ConfigError(f"{text!r} is not a duration", hint="a positive number and ns, us, ms or s, such as 12.3ms")
     return float(match.group(1)) * _UNITS[match.group(2)]
 
 
 @dataclass(frozen=True)
 class ReduceOptions:
-    """What the reduction of one file depends on beside the file. Small, hashable and picklable; part of a cache's key.
+    """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile.
     """
@@ -50,14 +52,14 @@ class ReduceOptions:
 class AnalyzeOptions:
     """Options of an analysis.
 
-    `rank_from`: where ranks come from: `auto` (inside the file, else the name, else order), or only one of the three.
-    `clock`: what relates the clocks of hosts: `collective` (estimated from collectives), `raw` (stamps as they are) or
-    `manifest:FILE` (a JSON file with each host's offset).
-    `jobs`: worker processes; 0 means one per core. `strict`: any reading error fails the run (exit 3).
-    `scheduler`: address of a Dask scheduler that runs the work; empty for processes. `cache`: where reduced traces are
-    remembered: `auto`, `beside`, `off` or a directory. `table_rows`: how long a table of many ranks may get; 0 for any length.
-    `step_time`: the step time without the profiler, such as `12.3ms`; `constants`: a machine profile that `hpuprof calibrate` wrote.
-    `fail_on`: gates, conditions under which the run fails (see docs/guide/ci.md); a list, or one text with `;` between gates.
+    `rank_from`: how to determine each file's rank: `auto` (inside the file, else the name, else order), or only one of
+    the three. `clock`: how to align host clocks: `collective` (estimated from collectives), `raw` (timestamps as
+    recorded) or `manifest:FILE` (a JSON file with each host's offset). `jobs`: worker processes; 0 means one per core.
+    `strict`: any reading error fails the run (exit 3). `scheduler`: address of a Dask scheduler that runs the work;
+    empty for processes. `cache`: where to cache results: `auto`, `beside`, `off` or a directory. `table_rows`: maximum
+    rows in multi-rank tables; 0 for no limit. `step_time`: the step time without the profiler, such as `12.3ms`;
+    `constants`: a machine profile written by `hpuprof calibrate`. `fail_on`: gates, conditions under which the run
+    fails (see docs/guide/ci.md); a list, or one text with `;` between gates.
     """
 
     rank_from: str = "auto"
@@ -119,7 +121,7 @@ def _convert(name: str, value: Any, default: Any, where: str) -> Any:
 def resolve_options(
     *, environ: Mapping[str, str] | None = None, folder: Path | None = None, **arguments: Any
 ) -> AnalyzeOptions:
-    """Combine arguments (None: not given), environment, pyproject.toml and defaults. Raises ConfigError on bad values."""
+    """Combine arguments (None: not given), environment, pyproject.toml and defaults. Raises ConfigError."""
     environ = os.environ if environ is None else environ
     table = _pyproject(folder or Path.cwd())
     known = {f.name: f.default for f in fields(AnalyzeOptions)}

@@ -1,4 +1,4 @@
-"""What one worker runs: a trace file to its reduced tables. Everything here is picklable and depends on the file alone."""
+"""Reduces one trace file to tables in a worker. Everything is picklable and depends on the file alone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
 def _graph_mode(
     view: RankView, row: FileRow, settings: ReduceOptions
 ) -> tuple[Capturability, Prediction, list[Trouble]]:
-    """Find what stands in the way of graph mode, predict its step times, and count the module calls left out."""
+    """Find obstacles to graph mode, predict its step times, and count the module calls left out."""
     calls = module_calls(view)
     windows = backward_windows(view, calls)
     capture = capturability(view, calls, windows)

@@ -1,4 +1,4 @@
-"""Runs an analysis: finds the files, looks them up in the cache, has workers reduce the rest, and combines the results."""
+"""Runs an analysis: finds files, looks them up in the cache, reduces the rest in workers, combines the results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Run:
 
 
 def find_files(paths: Sequence[Source], options: AnalyzeOptions, executor: Executor | None) -> Run:
-    """Find and identify the traces under paths or URLs; what is not found here is looked for by a worker, if there is one."""
+    """Find and identify the traces under paths or URLs; a worker, if there is one, looks for what is not found here."""
     try:
         files, skipped = discover(paths)
     except InputError as error:
@@ -115,8 +115,8 @@ def read_clocks(path: str) -> dict[str, GivenClock]:
     except (OSError, ValueError, RecursionError) as error:
         reason = (error.strerror or error) if isinstance(error, OSError) else str(error)
         raise ConfigError(
-            f"{path}: no clock manifest: {reason}",
-            hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to the stamps of a host',
+            f"{path}: not a clock manifest: {reason}",
+            hint='a JSON object such as {"node01": 0, "node02": -1250000}, nanoseconds to add to each host timestamp',
         ) from error
 
 
@@ -147,10 +147,10 @@ def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Calla
         report = combined()
     except HpuprofError:
         raise
-    except Exception:  # there is no end to what an entry can say that somebody else wrote
+    except Exception:  # entries that others wrote can hold anything
         if not any(isinstance(r, PackedPartial) and r.foreign for r in results):
             raise
-        # No entry may break a run: all count as absent. What is no entry's fault comes again.
+        # No entry may break a run: ignore them all. Errors with another cause recur.
         results = _reduce(run, plan, executor, lambda _: None, journal, look=False)
         report = combined()
     if plan.options.strict:
@@ -182,7 +182,7 @@ def _reduce(
     small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
     if (not jobs and small) or any(here_only(f.path) for f in missing):
         jobs = 1
-    # The largest first: a large file that begins last is waited for alone.
+    # The largest first: a large file started last would run alone.
     missing.sort(key=lambda f: (-f.bytes, f.path))
     if missing:
         with _workers(executor, plan.options) as workers:
@@ -209,7 +209,7 @@ def _reduce(
 
 @contextmanager
 def _workers(executor: Executor | None, options: AnalyzeOptions) -> Iterator[Executor | None]:
-    """The executor that was given (of a Dask client: its own), or one of the scheduler that the options name, or None."""
+    """Yield the given executor (a Dask client's own), one of the scheduler that the options name, or None."""
     client: Any = executor
     if hasattr(client, "get_executor"):
         yield client.get_executor(pure=False)
@@ -246,7 +246,7 @@ def _reachable(file: TraceFile) -> bool:
 
 
 def _identify_again(run: Run, results: Sequence[Result]) -> Sequence[Identity]:
-    """Identify anew where a whole file told more than its head did."""
+    """Identify again if a whole file holds more metadata than its head."""
     files = [
         replace(file, inside={**file.inside, **result.inside}) if isinstance(result, PackedPartial) else file
         for file, result in zip(run.files, results, strict=True)
@@ -277,8 +277,8 @@ def estimated_clocks(report: Report) -> dict[int, ClockOffset]:
         if row is None or row.offset_ns is None:
             raise InsufficientDataError(
                 f"{file.path}: no collective relates the clock of rank {file.rank} to the others",
-                hint="--clock raw takes stamps as recorded; --clock manifest:FILE takes offsets that you know",
+                hint="--clock raw uses timestamps as recorded; --clock manifest:FILE uses offsets that you know",
             )
-        # The table says what to add to stamps, ClockOffset what they show too much.
+        # The table holds what to add to timestamps, ClockOffset the excess to subtract.
         found[file.rank] = ClockOffset(-row.offset_ns, -(row.drift_ppm or 0.0), row.at_ns or 0)
     return found

@@ -1,7 +1,7 @@
-"""What one worker does for one file, wherever it runs: look in the cache, else read and reduce, and hand back compact bytes.
+"""Reduces one file in a worker: looks in the cache, else reads and reduces, and returns compact bytes.
 
-Owns what happens when a file fails to be read or changes meanwhile: it is read again, a bounded number of times, and what
-remains is told. A bug in the analysis is no such failure and passes through.
+A file that fails to be read or changes meanwhile is read again, a bounded number of times; remaining failures are
+reported. A bug in the analysis passes through.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Result = PackedPartial | FailedFile
 
 @contextmanager
 def _unhurried_memory() -> Iterator[None]:
-    """Keep memory management out of the way of one pass over millions of short-lived rows; either part takes a tenth of the time.
+    """Keep memory management out of one pass over millions of short-lived rows; each part saves a tenth of the time.
 
-    The cyclic garbage collector would walk the rows again and again, and they make no cycles. glibc would hand every freed block
-    back to the system and take it again, page by page: freeing one large mapped block makes it keep that much (mallopt(3),
-    M_MMAP_THRESHOLD), and on other platforms costs nothing, as the block is never touched.
+    The cyclic garbage collector would walk the rows repeatedly, though they make no cycles. glibc would return every
+    freed block to the system and take it again, page by page: freeing one large mapped block makes it keep that much
+    (mallopt(3), M_MMAP_THRESHOLD); elsewhere this costs nothing, as the block is never touched.
     """
     np.empty(_KEPT_BYTES, dtype=np.uint8)
     running = gc.isenabled()
@@ -136,7 +136,7 @@ def _may_come_back(file: TraceFile, error: OSError) -> bool:
 
 
 def _changing(result: PackedPartial, file: TraceFile) -> PackedPartial:
-    """Tell that a file changed at each attempt."""
+    """Add the diagnostic that a file changed at each attempt."""
     partial = result.unpack()
     code = "HP161"
     row = DiagnosticRow(
@@ -151,7 +151,7 @@ def _changing(result: PackedPartial, file: TraceFile) -> PackedPartial:
 
 
 def relabelled(packed: PackedPartial, file: TraceFile) -> PackedPartial:
-    """Give a remembered partial the name that the file has in this run."""
+    """Give a cached partial the name that the file has in this run."""
     old = packed.file.path
     if old == file.name:
         return packed

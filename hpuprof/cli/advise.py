@@ -30,7 +30,7 @@ def command(
     step_time: str | None,
     constants: Path | None,
 ) -> None:
-    """Say whether graph mode would help, by how much, with which interface, and what stands in the way.
+    """Predict whether graph mode would help, by how much and with which interface, and list the obstacles.
 
     PATH is a trace file or a directory of traces. --json prints the `graph_mode` part of the report.
     """

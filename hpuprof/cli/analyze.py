@@ -33,11 +33,11 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 @click.option(
     "--clock",
     metavar="CLOCK",
-    help="What relates clocks of hosts: collective, raw or manifest:FILE (JSON, host to offset_ns). [default: collective]",
+    help="How to align host clocks: collective, raw or manifest:FILE (JSON, host to offset_ns). [default: collective]",
 )
 @click.option("--strict", is_flag=True, default=None, help="Fail (exit 3) when rows or files were lost.")
 @gate_options
-@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names by tokens.")
+@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names with tokens.")
 def command(
     paths: tuple[str, ...],
     rank_from: str | None,
@@ -54,10 +54,10 @@ def command(
     redact: bool,
     clock: str | None,
 ) -> int:
-    """Say where the step went and whether graph mode would help: host and device time, idle causes, operators, findings.
+    """Show where step time goes and whether graph mode would help: host and device time, idle causes, findings.
 
-    PATH is a trace file, a directory, a pattern, or a URL of one (s3, gs, hdfs, http …); directories are searched for .json,
-    .json.gz and hardware-profiler .csv files.
+    PATH is a trace file, a directory, a pattern, or a URL of one (s3, gs, hdfs, http …); directories are searched for
+    .json, .json.gz and hardware-profiler .csv files.
     """
     from hpuprof import api
 

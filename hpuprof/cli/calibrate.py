@@ -14,13 +14,13 @@ from hpuprof.cli.common import say
     "--device",
     type=click.Choice(("auto", "hpu", "cuda", "xpu", "cpu")),
     default="auto",
-    help="What to measure; cpu measures the profiler's costs alone. [default: auto]",
+    help="What to measure; cpu measures only the profiler's cost. [default: auto]",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the machine profile here.")
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the profile as one JSON document.")
 def command(device: str, output: Path | None, force: bool, as_json: bool) -> None:
-    """Measure what this machine costs per graph launch, gap, copy and profiled row, for --constants.
+    """Measure this machine's cost per graph launch, gap, copy and profiled row, for --constants.
 
     Needs torch; takes about ten seconds on a quiet machine.
     """

@@ -9,10 +9,10 @@ import click
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(paths: tuple[str, ...], as_json: bool) -> None:
-    """Say whether TensorBoard, chrome://tracing and Perfetto can show a trace, what they would lose, and what mends it.
+    """Check which viewers can show a trace (TensorBoard, chrome://tracing, Perfetto), what they lose, how to fix it.
 
-    PATH is a trace file, a merged timeline, a directory or a pattern. Exits 0 whatever the verdict; a file that cannot be
-    read is told in its place, and 3 is for when none can.
+    PATH is a trace file, a merged timeline, a directory or a pattern. Exits 0 whatever the verdict,
+    3 if no file can be read; an unreadable file is reported in its place.
     """
     from hpuprof import api
     from hpuprof.render.timeline import checked_json, checked_text

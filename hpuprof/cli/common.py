@@ -28,7 +28,11 @@ def read_options(function: F) -> F:
     """Add the options of every command that reads traces."""
     for decorate in reversed(
         (
-            click.option("--rank-from", type=click.Choice(RANK_SOURCES), help="Where ranks come from. [default: auto]"),
+            click.option(
+                "--rank-from",
+                type=click.Choice(RANK_SOURCES),
+                help="How to determine each file's rank. [default: auto]",
+            ),
             click.option(
                 "-j",
                 "--jobs",
@@ -51,13 +55,13 @@ def graph_options(function: F) -> F:
             click.option(
                 "--step-time",
                 metavar="DURATION",
-                help="Step time without the profiler, for example 12.3ms; sharpens the graph-mode prediction.",
+                help="Step time without the profiler, for example 12.3ms; narrows the graph-mode prediction.",
             ),
             click.option(
                 "--constants",
                 type=click.Path(path_type=Path),
                 metavar="FILE",
-                help="Machine profile that `hpuprof calibrate` wrote.",
+                help="Machine profile written by `hpuprof calibrate`.",
             ),
         )
     ):
@@ -66,7 +70,7 @@ def graph_options(function: F) -> F:
 
 
 def say(message: str, *, err: bool = True) -> None:
-    """Print one line of which a part is somebody else's: a file's name, a name in a trace, a library's words."""
+    """Print one line that may hold foreign text: a file name, a name in a trace, a library's message."""
     click.echo(visible(message), err=err)
 
 
@@ -74,7 +78,7 @@ _SCALE = "hpuprof.scale"
 
 
 def scale_options(function: F) -> F:
-    """Add the options that say where traces are reduced and remembered; `scale_arguments` returns what was given."""
+    """Add the options of where traces are reduced and cached; `scale_arguments` returns the given values."""
 
     def keep(context: click.Context, option: click.Parameter, value: object) -> None:
         context.meta.setdefault(_SCALE, {})[option.name] = value
@@ -84,14 +88,14 @@ def scale_options(function: F) -> F:
             click.option(
                 "--scheduler",
                 metavar="ADDRESS",
-                help="Let the workers of a Dask scheduler (tcp://host:8786) read the traces.",
+                help="Read the traces with the workers of a Dask scheduler (tcp://host:8786).",
                 expose_value=False,
                 callback=keep,
             ),
             click.option(
                 "--cache",
                 metavar="auto|beside|off|DIR",
-                help="Where reduced traces are remembered; auto is the user's cache folder. [default: auto]",
+                help="Where to cache results; auto is the user's cache folder. [default: auto]",
                 expose_value=False,
                 callback=keep,
             ),
@@ -99,7 +103,7 @@ def scale_options(function: F) -> F:
                 "--table-rows",
                 type=click.IntRange(min=0),
                 metavar="N",
-                help="Longest table of many ranks; 0 for any length. [default: 20000]",
+                help="Maximum rows in multi-rank tables; 0 for no limit. [default: 20000]",
                 expose_value=False,
                 callback=keep,
             ),
@@ -111,7 +115,7 @@ def scale_options(function: F) -> F:
 
 def scale_arguments() -> dict[str, Any]:
     """Return the options of `scale_options` as arguments of `api.analyze`; None where not given."""
-    # A lost scheduler is told once, in the report.
+    # The report mentions a lost scheduler once.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     return dict(click.get_current_context().meta.get(_SCALE, {}))
 
@@ -125,7 +129,7 @@ def out_width() -> int:
 
 
 def out_color() -> bool:
-    """Tell whether stdout gets colour: NO_COLOR forbids, FORCE_COLOR demands, else only a terminal."""
+    """Whether stdout gets colour: NO_COLOR forbids it, FORCE_COLOR forces it, else only on a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -135,7 +139,7 @@ def out_color() -> bool:
 
 @contextmanager
 def progress_bar(total: int, *, quiet: bool) -> Iterator[Callable[[str], None] | None]:
-    """Yield a callback that advances a bar on stderr; None (and no bar) when stderr is no terminal or `quiet`."""
+    """Yield a callback that advances a bar on stderr; None (and no bar) if stderr is not a terminal, or `quiet`."""
     if quiet or total < 1 or not sys.stderr.isatty():
         yield None
         return

@@ -30,7 +30,7 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
     help="Smallest relative change that counts.",
 )
 @gate_options
-@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names by tokens.")
+@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names with tokens.")
 def command(
     a: str,
     b: str,
@@ -93,5 +93,5 @@ def _percent(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 10:
-        raise click.BadParameter(f"{text!r} is no percentage such as 2%.", param_hint="--threshold")
+        raise click.BadParameter(f"{text!r} is not a percentage such as 2%.", param_hint="--threshold")
     return value

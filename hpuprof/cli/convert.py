@@ -20,14 +20,14 @@ from hpuprof.cli.common import progress_bar, say, source_options
     type=click.Choice(["tensorboard"]),
     default="tensorboard",
     show_default=True,
-    help="What is to show the traces.",
+    help="Viewer to convert for.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Directory for the converted traces: what `tensorboard --logdir` gets.",
+    help="Directory for the converted traces, for `tensorboard --logdir`.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace files that exist.")
 @click.option("--compress/--no-compress", default=True, show_default=True, help="Write .json.gz or plain .json.")
@@ -42,10 +42,10 @@ def command(
     force: bool,
     compress: bool,
 ) -> None:
-    """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler 0.4.0 and 0.4.3) shows the device in every view.
+    """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler 0.4.0 and 0.4.3) shows the device.
 
-    PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files. Nothing of a trace is
-    lost: what was changed or added is noted in each row, and `hpuprof analyze` finds the same numbers in both.
+    PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files. Nothing is lost:
+    each row notes what was changed or added, and `hpuprof analyze` finds the same numbers in both.
     """
     from hpuprof import api
     from hpuprof.render.formats import percent, size
@@ -81,7 +81,7 @@ def command(
 
 
 def _other_lengths(recorded: tuple[int, ...], shown: tuple[int, ...]) -> str:
-    """Say where the tab shows a step much longer or shorter than it is annotated; empty where it does not."""
+    """Return a note on steps that the tab shows much longer or shorter than annotated; empty without any."""
     from hpuprof.render.formats import duration
 
     off = [abs(tab - own) / own if own else 0.0 for own, tab in zip(recorded, shown, strict=False)]
@@ -90,6 +90,6 @@ def _other_lengths(recorded: tuple[int, ...], shown: tuple[int, ...]) -> str:
         return ""
     most = max(far, key=lambda i: off[i])
     return (
-        f"{len(far)} of {len(off)} steps look longer or shorter in the tab, which ends a step with the device work that it "
-        f"launched: step {most + 1} of {duration(recorded[most])} shows as {duration(shown[most])}"
+        f"{len(far)} of {len(off)} steps look longer or shorter in the tab, which ends a step with the device work "
+        f"that it launched: step {most + 1} of {duration(recorded[most])} shows as {duration(shown[most])}"
     )

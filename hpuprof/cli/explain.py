@@ -17,7 +17,7 @@ def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.argument("code", required=False, shell_complete=_complete_code)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(code: str | None, as_json: bool) -> None:
-    """Tell what a finding (HP2xx), diagnostic (HP1xx) or obstacle (HP3xx) means, how it is found and what to do. Without CODE, list all."""
+    """Explain a finding (HP2xx), diagnostic (HP1xx) or obstacle (HP3xx). Without CODE, list all."""
     from hpuprof.report.explanations import all_codes, explain
 
     if code is None:

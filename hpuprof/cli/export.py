@@ -39,7 +39,7 @@ def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str)
     help="Write a file instead: .csv, .json or .parquet.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
-@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names by tokens.")
+@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names with tokens.")
 def command(
     paths: tuple[str, ...],
     rank_from: str | None,

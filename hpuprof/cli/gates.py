@@ -33,7 +33,8 @@ def gate_options(function: F) -> F:
                 multiple=True,
                 metavar="GATE",
                 shell_complete=_complete_gate,
-                help="Exit 1 when this holds, such as 'device_idle_fraction > 30%', finding:HP201, or in compare step_time_p50:5%. Repeatable.",
+                help="Exit 1 when this holds, such as 'device_idle_fraction > 30%', finding:HP201, "
+                "or in compare step_time_p50:5%. Repeatable.",
             ),
             click.option(
                 "--junit",
@@ -66,7 +67,7 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
 
 
 def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str) -> int:
-    """Write the JUnit file, tell on stderr what did not pass, and return the exit code."""
+    """Write the JUnit file, report failed gates on stderr, and return the exit code."""
     from hpuprof.gate import exit_code
     from hpuprof.render.junit import to_junit
 

@@ -11,7 +11,7 @@ from hpuprof.cli.common import out_width, progress_bar, scale_arguments, scale_o
 @source_options
 @scale_options
 def command(paths: tuple[str, ...], rank_from: str | None, jobs: int | None, as_json: bool, quiet: bool) -> None:
-    """Show what is in the traces: files, ranks, stages, windows, steps, dialects, health and rows that no rule knows."""
+    """Show what the traces hold: files, ranks, stages, windows, steps, dialects, health and unrecognized rows."""
     from hpuprof import api
     from hpuprof.render.inspection import to_json, to_text
 

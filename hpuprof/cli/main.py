@@ -17,18 +17,18 @@ from hpuprof._version import __version__
 from hpuprof.messages import told, without_secrets
 
 COMMANDS = {
-    "analyze": "Say where the step went, from a directory of traces.",
-    "advise": "Say whether graph mode would help, by how much and how.",
-    "compare": "Say what got slower or faster between two runs, and why.",
+    "analyze": "Show where step time goes, from a directory of traces.",
+    "advise": "Predict whether graph mode would help, by how much and how.",
+    "compare": "Show what got slower or faster between two runs, and why.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
     "export": "Write one table, or all slices, as CSV, JSON or Parquet.",
-    "calibrate": "Measure what this machine costs per graph launch, copy and profiled row.",
+    "calibrate": "Measure this machine's cost per graph launch, copy and profiled row.",
     "merge": "Write one timeline of all ranks for Perfetto and chrome://tracing.",
-    "check": "Say whether viewers can show a trace, and what they would lose.",
+    "check": "Check whether viewers can show a trace, and what they would lose.",
     "view": "Open traces in an offline Perfetto.",
     "convert": "Rewrite traces so that the stock TensorBoard tab shows the device.",
-    "explain": "Tell what a finding or diagnostic code means.",
-    "completion": "Print the completion script of bash, zsh or fish.",
+    "explain": "Explain a finding or diagnostic code.",
+    "completion": "Print the completion script for bash, zsh or fish.",
 }
 
 
@@ -87,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _Ended as signalled:
         return errors.EXIT_SIGNALLED + signalled.number
     except BrokenPipeError:
-        # Whoever read stdout has gone; keep the interpreter from complaining about it at exit.
+        # The reader of stdout is gone; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.EXIT_BROKEN_PIPE
-    except Exception as error:  # the one broad except: whatever comes here is a bug, and says so
+    except Exception as error:  # the one broad except: anything that arrives here is a bug
         if os.environ.get("HPUPROF_DEBUG"):
             raise
         detail = told(error)
@@ -127,7 +127,7 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def run() -> None:
-    """Console entry point. Batch systems end jobs with SIGTERM, a lost terminal with SIGHUP: temporary files go then, too."""
+    """Run the command line; on SIGTERM (batch systems) and SIGHUP (lost terminal) remove temporary files, too."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
             signal.signal(number, _end)

@@ -20,13 +20,13 @@ from hpuprof.cli.common import progress_bar, source_options
 )
 @click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
 @click.option("--ranks", metavar="LIST", help="Only these ranks, such as 0,7 or 0-3.")
-@click.option("--steps", metavar="A:B", help="Only rows of steps A up to and without B, such as 10:13; or one step.")
+@click.option("--steps", metavar="A:B", help="Only steps A to B, without B, such as 10:13; or one step.")
 @click.option(
     "--clock",
     metavar="raw|collective|manifest:FILE",
     default="raw",
     show_default=True,
-    help="What joins the ranks' time axes: stamps as recorded, collectives, or offsets from a JSON file.",
+    help="How to align the ranks' clocks: timestamps as recorded, collectives, or offsets from a JSON file.",
 )
 @click.option("--strict", is_flag=True, help="Fail (exit 3), and write nothing, when rows or files would be lost.")
 def command(

@@ -13,9 +13,9 @@ from hpuprof.options import RANK_SOURCES
 
 @click.command("view")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--rank-from", type=click.Choice(RANK_SOURCES), help="Where ranks come from. [default: auto]")
+@click.option("--rank-from", type=click.Choice(RANK_SOURCES), help="How to determine each file's rank. [default: auto]")
 @click.option("--ranks", metavar="LIST", help="Only these ranks, such as 0,7 or 0-3.")
-@click.option("--steps", metavar="A:B", help="Only rows of steps A up to and without B.")
+@click.option("--steps", metavar="A:B", help="Only steps A to B, without B.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 for a free one.")
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser, as on a remote machine.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -58,5 +58,5 @@ def command(
                 import webbrowser
 
                 webbrowser.open(viewer.url)
-            click.echo("Ctrl-C ends it", err=True)
+            click.echo("press Ctrl-C to stop", err=True)
             viewer.serve_forever()

@@ -1,9 +1,10 @@
-"""What the change of the step time consists of. An additive account: parts sum to the change of the mean step time, remainders are named.
+"""Splits the step-time change into parts that sum to the change of the mean; remainders are named.
 
-With the device traced, a step is device work plus idle time. Work splits into compute, communication that no compute hides, and copies
-that neither hides; idle time splits by cause. Without it, a step is the host working plus the kinds of waiting. Inside a part, kernels,
-operators and what the main thread was in during idle time are named, the rest is the part's remainder: kernels that overlap, rows
-that begin in one step and end in another, and rows that are too small to be listed.
+With the device traced, a step is device work plus idle time. Work splits into compute, communication that no compute
+hides, and copies that neither hides; idle time splits by cause. Without it, a step is the host working plus the kinds
+of waiting. Inside a part, kernels, operators and what the main thread was in during idle time are named, the rest is
+the part's remainder: kernels that overlap, rows that begin in one step and end in another, and rows that are too small
+to be listed.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _WAITING = {
 }
 _REST = {
     "idle": "elsewhere",
-    "busy": "overlap of kernels and smaller ones",
-    "host": "outside operators or several threads at once",
+    "busy": "overlapping and small kernels",
+    "host": "outside operators or in parallel threads",
 }
 """What the remainder of a part is."""
 _BY_TABLE = {spec.table: spec for spec in SPECS}
@@ -81,7 +82,7 @@ def step_parts(pair: Pair) -> list[Part]:
         for g, side in zip(groups, "ab", strict=True)
     ]
     if not top or max(abs(r) for r in rest) > 0.5:
-        what = _Named(kind="rest", name="rest", text="not told apart", remainder=True)
+        what = _Named(kind="rest", name="rest", text="not attributed", remainder=True)
         parts.append(_part(pair, what, Estimate(rest[0]), Estimate(rest[1])))
     return parts
 

@@ -1,4 +1,4 @@
-"""What of two reports can be compared: the same stage and action, the same kind of window, the same ranks; and what limits it."""
+"""Pairs comparable recordings of two reports (stage, action, window kind, ranks) and says what limits them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Group:
         return dict(sorted(out.items()))
 
     def idle_of(self, cause: str) -> Floats | None:
-        """Return idle time of one cause for each used step [ns]: 0 if the device never idled for it, None if not traced."""
+        """Return idle time of one cause for each used step [ns]: 0 if there was none, None without a traced device."""
         if self.column("device_idle_ns") is None:
             return None
         return self.idle.get(cause, np.zeros(len(self.steps)))
@@ -125,7 +125,7 @@ class Group:
         return Estimate(None) if values is None else self.sample.mean(values)
 
     def cut(self, what: str) -> bool:
-        """Tell whether a table (`operators`, `kernels` or `gap_operators`) may hold only its largest rows: it is as long as one gets."""
+        """Tell whether a table is as long as it may get, so that smaller rows may be missing."""
         longest = max(Counter(key(r) for r in self.rows(what) if isinstance(r, Row)).values(), default=0)
         return longest >= _LONGEST.get(what, sys.maxsize)
 
@@ -174,7 +174,8 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
             continue
         if kind_a != kind_b:
             cautions.append(
-                f"A's windows are {kind_a or 'of unknown kind'}, B's {kind_b or 'of unknown kind'}: times may differ by how they were recorded."
+                f"A's windows are {kind_a or 'of unknown kind'}, B's {kind_b or 'of unknown kind'}: "
+                "times may differ because of how they were recorded."
             )
         kept_a, kept_b, caution = _ranks(files_a, files_b)
         cautions += [caution] if caution else []
@@ -235,12 +236,15 @@ def _ranks(a: list[FileRow], b: list[FileRow]) -> tuple[list[FileRow], list[File
     return (
         a,
         b,
-        f"A has {len(in_a)} rank{'s' * (len(in_a) != 1)}, B {len(in_b)}: numbers are means per rank, and work per rank may differ.",
+        (
+            f"A has {len(in_a)} rank{'s' * (len(in_a) != 1)}, B {len(in_b)}: "
+            "numbers are means per rank, and work per rank may differ."
+        ),
     )
 
 
 def _differences(pair: Pair) -> list[str]:
-    """Say how the runs differ in what is not being measured."""
+    """Return how the runs differ apart from the measurements."""
     out = []
     for label, attribute in (
         ("device families", "family"),
@@ -253,20 +257,22 @@ def _differences(pair: Pair) -> list[str]:
         )
         if of_a != of_b:
             what = {
-                "family": "kernels and engines have other names, only times are comparable",
-                "device_name": "the change holds the device's own difference",
-                "step_source": "steps may begin and end elsewhere",
+                "family": "kernel and engine names differ, only times are comparable",
+                "device_name": "the change includes the difference between the devices",
+                "step_source": "steps may have other boundaries",
             }[attribute]
             out.append(f"The {label} differ ({of_a}; {of_b}): {what}.")
     if pair.a.data.hpuprof_version != pair.b.data.hpuprof_version:
         out.append(
-            f"The reports were made by hpuprof {pair.a.data.hpuprof_version} and {pair.b.data.hpuprof_version}: definitions may differ."
+            f"The reports were made by hpuprof {pair.a.data.hpuprof_version} and {pair.b.data.hpuprof_version}: "
+            "definitions may differ."
         )
     for side, group in (("A", pair.a), ("B", pair.b)):
         if group.sample.clusters < MIN_STEPS:
             count = group.sample.clusters
             out.append(
-                f"{side} has {count} used step{'s' * (count != 1)}: noise cannot be told below {MIN_STEPS}, so step times get no verdict."
+                f"{side} has {count} used step{'s' * (count != 1)}: "
+                f"noise cannot be estimated below {MIN_STEPS}, so step times get no verdict."
             )
         if group.whole and group.data.headline.bound == "unknown":
             out.append(f"{side}: {group.data.headline.sentence}")

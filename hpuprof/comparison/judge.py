@@ -1,4 +1,4 @@
-"""From two estimates to a verdict: beyond noise, beyond the threshold, and which way is better."""
+"""Turns two estimates into a verdict: beyond noise, beyond the threshold, and in which direction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hpuprof.comparison.result import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Cha
 from hpuprof.report.recordings import RecordingKind
 
 FLOOR = 0.001
-"""Changes smaller than this share of the step time (or of 1, for fractions) are no difference, however large relative to themselves."""
+"""Changes smaller than this share of the step time (or of 1, for fractions) are no difference, however large relative
+to themselves.
+"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Judge:
     def _verdict(self, item: Item, a: Estimate, b: Estimate, span: tuple[float, float] | None) -> tuple[str, str]:
         before, after = float(a.value or 0), float(b.value or 0)
         delta = after - before
-        why = "" if span else "too few steps to tell noise" if item.noisy else "noise unknown"
+        why = "" if span else "too few steps to estimate noise" if item.noisy else "noise unknown"
         if delta == 0:
             return SAME, ""
         if span is None and item.noisy:

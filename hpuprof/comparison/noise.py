@@ -1,14 +1,15 @@
 """How far apart two runs may be without a cause: bootstrap over their steps.
 
-The steps of a run are drawn again with replacement, the steps of all ranks at one position together (ranks wait for each other, so
-they are no independent samples). The spread of the statistic over the draws, times sqrt(n / (n - 1)) because draws from n values
-spread too little (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 3.2), is its standard error. Two runs
-differ beyond noise when zero lies outside `difference ± t · sqrt(error_a² + error_b²)`, t from Student's distribution with Welch's
-degrees of freedom, or outside the interval of the pooled errors, whichever is wider. The seed is fixed and each side is drawn by itself, so that results are repeatable and comparing B with A mirrors
-comparing A with B.
+The steps of a run are drawn again with replacement, the steps of all ranks at one position together (ranks wait for
+each other, so they are no independent samples). The spread of the statistic over the draws, times sqrt(n / (n - 1))
+because draws from n values spread too little (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section
+3.2), is its standard error. Two runs differ beyond noise when zero lies outside `difference ± t · sqrt(error_a² +
+error_b²)`, t from Student's distribution with Welch's degrees of freedom, or outside the interval of the pooled errors,
+whichever is wider. The seed is fixed and each side is drawn by itself, so that results are repeatable and comparing B
+with A mirrors comparing A with B.
 
-Not covered: steps that depend on their neighbours (a slow drift reads as a difference), and whatever differs between two runs of the
-same code (machines, clocks, temperature). The threshold is for those.
+Not covered: steps that depend on their neighbours (a slow drift reads as a difference), and whatever differs between
+two runs of the same code (machines, clocks, temperature). The threshold is for those.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import numpy as np
 from hpuprof.model.arrays import Floats, Ints
 
 LEVEL = 0.99
-"""Confidence of the intervals; of items that did not change, at most 1 % show a difference if steps are exchangeable."""
+"""Confidence of the intervals; at most 1 % of unchanged items show a difference if steps are exchangeable."""
 RESAMPLES = 400
 SEED = 20_240_229
 MIN_STEPS = 3
-"""Fewer positions than these tell no noise."""
+"""Noise cannot be estimated from fewer positions."""
 MIN_TAIL_STEPS = 10
-"""Fewer positions than these have no 90th percentile to speak of: it is their largest value, which grows with their number."""
+"""With fewer positions the 90th percentile is the largest value, which grows with their number."""
 
 # Student's t, two-sided 99 % (quantile 0.995), by degrees of freedom: the standard table.
 _T = {
@@ -63,8 +64,8 @@ def interval(a: Estimate, b: Estimate) -> tuple[float, float] | None:
     free_a, free_b = max(1, a.freedom), max(1, b.freedom)
     spread = square_a**2 / free_a + square_b**2 / free_b
     welch = student(both**2 / spread if spread else math.inf) * math.sqrt(both)
-    # Three steps that agree by chance would make thirty others look different: if nothing changed, both sides spread alike, and
-    # their pooled spread is the better estimate. The wider of the two intervals counts.
+    # Three steps that agree by chance would make thirty others look different: if nothing changed, both sides spread
+    # alike, and their pooled spread is the better estimate. The wider of the two intervals counts.
     pool = (square_a * (free_a + 1) * free_a + square_b * (free_b + 1) * free_b) / (free_a + free_b)
     pooled = student(free_a + free_b) * math.sqrt(pool * (1 / (free_a + 1) + 1 / (free_b + 1)))
     half = max(welch, pooled)

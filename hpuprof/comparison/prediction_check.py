@@ -1,4 +1,4 @@
-"""A graph-mode run against its eager run: was the predicted speed-up right?"""
+"""Checks a graph-mode run against the prediction of its eager run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def predicted_and_achieved(pair: Pair) -> Prediction | None:
     basis, value, low, high = achieved
     predicted_low, predicted, predicted_high = speedup
     verdict = "below" if value < predicted_low else "above" if value > predicted_high else "inside"
-    place = "inside the predicted interval" if verdict == "inside" else f"outside the predicted interval, {verdict} it"
+    place = "inside the predicted interval" if verdict == "inside" else f"{verdict} the predicted interval"
     noise = f" ({low:.2f} to {high:.2f} with noise)" if low is not None and high is not None else ""
     sentence = (
         f"Graph mode was predicted to be {predicted:.2f} × as fast ({predicted_low:.2f} to {predicted_high:.2f}) "
         f"and is {value:.2f} × as fast{noise}: {place}."
     )
     if verdict != "inside" and low is not None and high is not None and low <= predicted_high and high >= predicted_low:
-        sentence += " The noise of the steps reaches into it."
+        sentence += " Within noise, it may still lie inside."
     base = str(_field(_graph_mode(pair.a), "base") or "")
     if basis == "profiled" and base != "profiled":
         sentence += (
-            " The prediction speaks of steps without the profiler, the gain was measured on profiled steps: "
+            " The prediction is for unprofiled steps, the gain was measured on profiled ones: "
             "profiling slows launches more than replays and overstates the gain."
         )
     return Prediction(

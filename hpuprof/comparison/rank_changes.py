@@ -1,7 +1,7 @@
-"""Which rank a change comes from. When one rank gets slower, the others wait for it: their change shows as communication.
+"""Finds the rank that caused a change: when one gets slower, the others' waiting shows as communication.
 
-A rank's *own* time is its step less communication that no compute hides and less idle time in collectives: what it does not spend with
-(and waiting for) others.
+A rank's *own* time is its step less communication that no compute hides and less idle time in collectives: what it does
+not spend with (and waiting for) others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from hpuprof.model.schema import CAUSE_TEXT, Cause
 
 OWN = "own_ns"
 ALONE = 0.5
-"""A rank explains a change when its own time grew by at least this share of it, and the median rank's by less than half of that."""
+"""A rank explains a change when its own time grew by at least this share of it, and the median rank's by less than
+half of that.
+"""
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items() if cause != Cause.COLLECTIVE}
 
 
@@ -48,9 +50,10 @@ def rank_explanation(pair: Pair, step: Change | None, changes: Sequence[Change])
     first = guilty[0]
     names = ", ".join(sorted((c.name for c in guilty[:8]), key=int)) + (", …" if len(guilty) > 8 else "")
     who = f"Rank {names} spends" if len(guilty) == 1 else f"Ranks {names} spend"
+    most = f"{'up to ' if len(guilty) > 1 else ''}{duration(float(first.delta or 0))}"
     return (
-        f"{who} {'up to ' if len(guilty) > 1 else ''}{duration(float(first.delta or 0))} more a step outside of communication, "
-        f"first of all {_what(pair, int(first.name))}; the median rank spends {duration(usual, sign=True)}, and waits."
+        f"{who} {most} more per step outside communication, "
+        f"mainly {_what(pair, int(first.name))}; the median rank spends {duration(usual, sign=True)} and waits."
     )
 
 

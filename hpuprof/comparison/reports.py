@@ -1,4 +1,4 @@
-"""Two reports against each other: what changed beyond noise, what got worse, and what the change of the step time consists of."""
+"""Compares two reports: changes beyond noise, regressions, and what the step-time change consists of."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def compare_reports(
 ) -> Comparison:
     """Compare B with A. `threshold`: the smallest relative change that counts, 0.02 for 2 %.
 
-    Raises UsageError for a threshold out of range, InsufficientDataError when the two have nothing in common to compare.
+    Raises UsageError for a threshold out of range, InsufficientDataError when the two have nothing in common to
+    compare.
     """
     if not 0 <= threshold < 10:
         raise UsageError(f"threshold is {threshold}", hint="a fraction, for example 0.02 for 2 %")

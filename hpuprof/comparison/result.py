@@ -1,4 +1,4 @@
-"""A comparison's wire form, frozen: what `hpuprof compare --json` prints and `read_comparison` reads. Nothing here computes."""
+"""The frozen wire form of a comparison: `hpuprof compare --json` prints it, `read_comparison` reads it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     steps: Annotated[int, Meta(description="Used steps compared, over all ranks.")]
     step_times_ns: Annotated[
         list[int],
-        Meta(
-            description="Their step times, sorted [ns]; of more than 200 steps, 200 of them at even distances in this order."
-        ),
+        Meta(description="Their step times, sorted [ns]; of more than 200 steps, 200 at even distances in this order."),
     ] = []
 
 
@@ -41,9 +39,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     action: Annotated[str, Meta(description="Action compared, or empty.")]
     group: Annotated[
         str,
-        Meta(
-            description="metric, step, gap, gap_operator, engine, operator, kernel, rank, or the name of a table of a report."
-        ),
+        Meta(description="metric, step, gap, gap_operator, engine, operator, kernel, rank, or a table of a report."),
     ]
     name: Annotated[str, Meta(description="Name of the metric, part of the step, cause, engine, operator or kernel.")]
     measure: Annotated[str, Meta(description="What of it: a column's name; for metrics, the metric's unit.")]
@@ -60,7 +56,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Annotated[
         str,
         Meta(
-            description="better, worse, no difference, changed (neither direction is better), or unknown (no value, or too few steps to tell noise)."
+            description="better, worse, no difference, changed (neither direction is better), "
+            "or unknown (no value, or too few steps to estimate noise)."
         ),
     ]
     note: Annotated[str, Meta(description="What to know: only in B, another shape, noise unknown.")]
@@ -135,7 +132,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, gates=results)
 
     def regressions(self, threshold: float | None = None) -> list[Change]:
-        """Return what got worse beyond noise by at least `threshold` (relative; default: the comparison's own), largest first."""
+        """Return regressions beyond noise of at least `threshold` (relative; default: own threshold), largest first."""
         return self._with(WORSE, threshold)
 
     def improvements(self, threshold: float | None = None) -> list[Change]:

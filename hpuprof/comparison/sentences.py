@@ -21,19 +21,19 @@ def percent(fraction: float, *, sign: bool = True) -> str:
 def sentence(step: Change | None) -> str:
     """Say how the mean step time changed."""
     if step is None or step.a is None or step.b is None or step.delta is None:
-        return "Cannot say whether the step time changed: one of the runs has no steps."
+        return "Cannot tell whether the step time changed: one of the runs has no steps."
     change = f"{duration(step.delta, sign=True)}, {percent(step.relative or 0.0)}"
     noise = f", noise ±{duration((step.high - step.low) / 2)}" if step.low is not None and step.high is not None else ""
-    now = f"{duration(step.b)} a step against {duration(step.a)}"
+    now = f"{duration(step.b)} per step against {duration(step.a)}"
     if step.verdict in (WORSE, BETTER):
         return f"{'Slower' if step.verdict == WORSE else 'Faster'}: {now} ({change}{noise})."
     if step.verdict == SAME:
         return f"No difference in step time: {now} ({change}{noise})."
-    return f"Cannot say whether the step time changed: {now} ({change}), but {step.note}."
+    return f"Cannot tell whether the step time changed: {now} ({change}), but {step.note}."
 
 
 def explanation(step: Change | None, parts: Sequence[Part]) -> str:
-    """Say what the change consists of, largest first; empty when the step time did not change."""
+    """Return what the change consists of, largest first; empty if the step time did not change."""
     if step is None or not step.delta or step.verdict == SAME:
         return ""
     total = float(step.delta)
@@ -49,11 +49,11 @@ def explanation(step: Change | None, parts: Sequence[Part]) -> str:
         return f"{duration(total, sign=True)}, spread over parts of less than {percent(SHARE, sign=False)} each."
     if abs(rest) >= 0.005 * abs(total):
         pieces.append(f"{duration(rest)} is the rest")
-    return f"{duration(total, sign=True)} a step: {'; '.join(pieces)}."
+    return f"{duration(total, sign=True)} per step: {'; '.join(pieces)}."
 
 
 def _beyond(part: Part) -> bool:
-    """Tell whether a part changed beyond its noise; parts of unknown noise count."""
+    """Whether a part changed beyond its noise; parts of unknown noise count."""
     return part.low is None or part.high is None or not part.low <= 0 <= part.high
 
 
@@ -62,11 +62,7 @@ def _name(part: Part, inside: Sequence[Part], total: float) -> list[tuple[float,
     large = [p for p in inside if not p.remainder and p.delta / part.delta >= 0.5]
     if not large:
         first = max((p for p in inside if not p.remainder), key=lambda p: p.delta / total, default=None)
-        hint = (
-            f", first of all {first.label or first.text}"
-            if first is not None and first.delta / part.delta >= 0.25
-            else ""
-        )
+        hint = f", mainly {first.label or first.text}" if first is not None and first.delta / part.delta >= 0.25 else ""
         return [(part.delta, f"{part.text}{hint}")]
     out = [(p.delta, f"{p.label or p.text} ({part.text})") for p in large]
     left = part.delta - sum(ns for ns, _ in out)

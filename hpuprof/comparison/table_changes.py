@@ -29,7 +29,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Spec:
-    """How a table is compared: rows with equal `keys` are the same thing; `shape` is a column worth a note when it differs."""
+    """How a table is compared: equal `keys` match rows; a change of the column `shape` is noted."""
 
     table: str
     group: str
@@ -117,17 +117,20 @@ def compared_tables(pair: Pair) -> Iterator[Compared]:
 
 
 def _enough(pair: Pair) -> bool:
-    """Tell whether both sides have steps enough to know noise, so that its absence is the report's doing."""
+    """Whether both sides have enough steps to estimate noise, so that only the report can lack it."""
     return all(n >= MIN_STEPS for g in (pair.a, pair.b) for n in g.steps_of.values() if n)
 
 
 def _missing(group: Group, *, sure: bool) -> Estimate:
-    """Return what an absent row means: 0, or unknown when absence says nothing."""
+    """Return the value of an absent row: 0, or unknown if absence is not conclusive."""
     return Estimate(0.0, 0.0, max(1, group.sample.clusters - 1)) if sure else Estimate(None)
 
 
 def _complete(group: Group, spec: Spec, measure: Measure) -> bool:
-    """Tell whether what is not in a side's table did not happen: not if the table was cut, or the side never knew the measure."""
+    """Tell whether an absent row means that nothing happened.
+
+    Not if the table was cut or the side never knew the measure.
+    """
     if group.cut(spec.table):
         return False
     rows = group.rows(spec.table)
@@ -140,7 +143,7 @@ def _complete(group: Group, spec: Spec, measure: Measure) -> bool:
 
 
 def _never(group: Group, spec: Spec, match: Match) -> bool:
-    """Tell whether the device never idled for a row's cause, so that the row cannot be among those that were cut."""
+    """Whether the device never idled for a row's cause, so that the row cannot have been cut."""
     if spec.table != "gap_operators" or group.column("device_idle_ns") is None:
         return False
     idle = group.idle.get(match[0])

@@ -13,7 +13,7 @@ SUFFIXES = (".html", ".json", ".md", ".txt")
 
 
 def render(report: Report | Comparison, suffix: str) -> str:
-    """Return a report or a comparison in the format of a suffix: .html, .json, .md or .txt. Raises UsageError for another suffix."""
+    """Return a report or a comparison as .html, .json, .md or .txt. Raises UsageError for another suffix."""
     if isinstance(report, Comparison):
         return _render_comparison(report, suffix)
     if suffix == ".json":
@@ -52,7 +52,10 @@ def _render_comparison(comparison: Comparison, suffix: str) -> str:
 
 
 def write(report: Report | Comparison, path: Path, *, force: bool = True) -> Path:
-    """Write a report or a comparison in the format of the path's suffix: whole, or not at all. Raises OutputError or UsageError."""
+    """Write a report or a comparison, whole or not at all, in the format of the path's suffix.
+
+    Raises OutputError or UsageError.
+    """
     check_target(path, force=force, suffixes=SUFFIXES)
     write_whole(path, render(report, path.suffix))
     return path

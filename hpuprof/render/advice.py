@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _BASE = {
-    "unprofiled": "timed by the recorder without the profiler",
+    "unprofiled": "measured by the recorder without the profiler",
     "given": "as given",
-    "profiled": "as recorded, less what profiling is believed to cost",
+    "profiled": "recorded step minus estimated profiling overhead",
 }
 
 
@@ -47,11 +47,11 @@ def numbers(graph: GraphMode) -> list[tuple[str, str]]:
         ("with the best option", duration(graph.step_time_ns.median) if graph.step_time_ns else UNKNOWN),
         ("probability of a gain above 5 %", percent(graph.probability_gain)),
         ("probability of a loss above 1 %", percent(graph.probability_loss)),
-        ("ceiling (no graph can pass it)", _ratio(graph.ceiling)),
-        ("device busy alone (out of reach)", _ratio(graph.unreachable)),
-        ("replayed unchanged, off by", percent(graph.replay_error)),
-        ("ranks replayed together, off by", percent(graph.together_error)),
-        ("delay that nothing explains", percent(graph.unexplained)),
+        ("upper bound for any graph", _ratio(graph.ceiling)),
+        ("device busy time alone (unreachable)", _ratio(graph.unreachable)),
+        ("error of the unchanged replay", percent(graph.replay_error)),
+        ("error of the joint replay of all ranks", percent(graph.together_error)),
+        ("unexplained delay", percent(graph.unexplained)),
     ]
     return [(label, value) for label, value in found if value != UNKNOWN]
 
@@ -84,17 +84,17 @@ def _print(graph: GraphMode, console: Console) -> None:
         for option in graph.options:
             if option.note and option.note != "asynchronous=True":
                 line(f"{option.region}: {option.note}")
-    for heading, lines in (("Evidence", graph.evidence), ("Taken for granted", graph.assumptions)):
+    for heading, lines in (("Evidence", graph.evidence), ("Assumptions", graph.assumptions)):
         if lines:
             title(heading)
             for text in lines:
                 line(f"- {text}")
     if graph.code:
-        title("Code to type")
+        title("Code")
         for text in graph.code.splitlines():
             console.print(Text(f"  {clean(text)}"), no_wrap=True, overflow="ignore", crop=False)
     if graph.next_measurement:
-        title("What would sharpen this")
+        title("Next measurement")
         line(graph.next_measurement)
         if graph.command:
             line(graph.command)

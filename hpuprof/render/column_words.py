@@ -1,4 +1,4 @@
-"""What a table's columns are called, what they mean, and how their cells are written.
+"""Titles, definitions and cell formats of table columns.
 
 A column's unit is the end of its name.
 """
@@ -22,7 +22,7 @@ CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 
 @dataclass(frozen=True)
 class ColumnWords:
-    """What a column is called and means, and whether it holds numbers."""
+    """A column's title, its definition, and whether it holds numbers."""
 
     title: str
     meaning: str

@@ -15,7 +15,7 @@ _LINES = (("median", "step_time_p50", "#ee6677"), ("90th percentile", "step_time
 
 
 def compared_step_times(comparison: Comparison) -> go.Figure | None:
-    """Distribution of step times of both sides: a point for each step (200 at most), median and 90th percentile as lines."""
+    """Distribution of both sides' step times: a point a step (200 at most), lines for median and 90th percentile."""
     sides = (("B", comparison.b), ("A", comparison.a))
     if not any(side.step_times_ns for _, side in sides):
         return None

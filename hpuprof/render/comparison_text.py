@@ -63,7 +63,7 @@ def loads(text: bytes | str, *, name: str = "comparison") -> Comparison:
         return msgspec.json.decode(text, type=Comparison)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
-            f"{name}: no hpuprof comparison: {error}", hint="give a file written by `hpuprof compare -o file.json`"
+            f"{name}: not an hpuprof comparison: {error}", hint="give a file written by `hpuprof compare -o file.json`"
         ) from error
 
 
@@ -82,7 +82,7 @@ def schema() -> dict[str, Any]:
 
 
 def leads(c: Comparison) -> list[str]:
-    """Return the sentences that stand on top: the verdict, what it consists of, the prediction."""
+    """Return the leading sentences: verdict, explanation, prediction."""
     return [s for s in (c.sentence, c.explanation, c.prediction.sentence if c.prediction else "") if s]
 
 
@@ -113,7 +113,7 @@ def _print(c: Comparison, console: Console, top: int | None) -> None:
         console.print(Text(clean(line), style="" if i else style))
     if c.cautions:
         console.print()
-        console.print(Text("Mind", style="bold underline"))
+        console.print(Text("Caveats", style="bold underline"))
         for caution in c.cautions:
             console.print(Padding(Text(clean(caution), style="yellow"), (0, 0, 0, 2)))
     for section in compare_sections(c, top=top):
@@ -190,7 +190,8 @@ def _parts(c: Comparison) -> Section:
         named = [p for p in inside if abs(p.delta) >= max(0.05 * scale, 0.5)]
         if named != inside[: len(named)] or len(inside) > 1 or any(p.remainder for p in inside):
             rows += [_part(p, f"  {clean(p.label or p.text)}") for p in named[:3]]
-    note = f"Parts sum to the change of the mean step time, {_signed(total, 'ns') if total else '0 ns'}; small ones are left out."
+    change = _signed(total, "ns") if total else "0 ns"
+    note = f"Parts sum to the change in mean step time, {change}; small parts are omitted."
     header = ("part of the step", "A", "B", "change", "noise")
     return Section("Where the step time changed", header, tuple(rows), "lrrrr", note, "parts")
 
@@ -228,12 +229,12 @@ def _steps(lead: Sequence[Change]) -> Section:
 
 def _metrics(lead: Sequence[Change]) -> Section:
     rows = tuple(_row(x.name, x) for x in lead if x.group == "metric" and x.delta is not None and _shows(x))
-    note = "Shares are of the step: when the step grows, the share of what did not grow shrinks."
+    note = "Shares are relative to the step: when the step grows, unchanged parts have smaller shares."
     return Section("Metrics", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", note, "metrics")
 
 
 def _shows(change: Change) -> bool:
-    """Tell whether either value prints as more than zero."""
+    """Whether either value prints as more than zero."""
     least = 0.0005 if change.unit == "fraction" else 0.0
     return max(abs(change.a or 0), abs(change.b or 0)) > least
 
@@ -266,5 +267,6 @@ def _runs(c: Comparison) -> Section:
         return label, clean(side.name), clean(device), side.mode, str(side.ranks), str(side.steps)
 
     rows = (row("A", c.a), row("B", c.b))
-    note = f"A difference counts from {percent(c.threshold)} on, and when the {100 * c.level:.0f} % interval (noise) leaves out zero."
+    counts = f"at least {percent(c.threshold)} and its {100 * c.level:.0f} % interval (noise) excludes zero"
+    note = f"A change counts if it is {counts}."
     return Section("Compared", ("", "run", "device", "mode", "ranks", "steps"), rows, "llllrr", note, "runs")

@@ -1,4 +1,4 @@
-"""What the figures share: an empty figure, a heat map, colours, labels, and which recordings are drawn. Knows plotly; computes nothing."""
+"""Shared parts of figures: empty figure, heat map, colours, labels, drawn recordings. Computes nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def blank(*, height: int, **layout: Any) -> go.Figure:
 def heat_map(
     values: list[list[Any]], across: list[str], down: list[str], texts: list[list[str]], *, title: str
 ) -> go.Figure:
-    """Return a heat map with a line for each rank: `texts` are what its cells say when pointed at, `title` their unit."""
+    """Return a heat map with a row per rank. `texts`: hover texts of its cells; `title`: their unit."""
     figure = blank(height=min(900, 150 + max(6, 22 if len(down) <= 32 else 4 if len(down) > 128 else 8) * len(down)))
     hover = (
         {"text": texts, "hoverinfo": "text"}
@@ -69,7 +69,7 @@ def heat_map(
 
 
 def same_recording(row: Any, lead: RankRow) -> bool:
-    """Tell whether a row is of the stage, action and window of another one."""
+    """Whether two rows are of the same stage, action and window."""
     return (row.stage, row.action, row.window) == (lead.stage, lead.action, lead.window)
 
 

@@ -60,10 +60,10 @@ CAUSE_COLOURS = dict(
 
 
 def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure | None:
-    """Steps of each rank in time: host working and blocked, device by kind of work, idle by cause, and the longest gaps.
+    """Draw each rank's steps in time: host working and blocked, device work, idle by cause, longest gaps.
 
-    Steps and gaps lie where they were; the parts inside a step are its sums, in a fixed order, and their lanes say so. At most 40 steps of
-    8 ranks (the first ones, or those of `ranks`).
+    Steps and gaps lie where they were; the parts inside a step are its sums, in a fixed order, and their lanes say so.
+    At most 40 steps of 8 ranks (the first ones, or those of `ranks`).
     """
     lead = lead_recording(report.data)
     if lead is None:
@@ -126,7 +126,7 @@ def step_times(report: Report) -> go.Figure | None:
     steps = _steps(report)
     figure = blank(height=150 + 30 * len(chosen))
     drawn = False
-    for name, used in (("used step", True), ("left out", False)):
+    for name, used in (("used step", True), ("excluded", False)):
         shown = [s for r in chosen for s in steps.get(r.rank, [])[:MAX_POINT_STEPS] if s.used is used]
         if not shown:
             continue
@@ -168,7 +168,7 @@ def step_times(report: Report) -> go.Figure | None:
 
 
 def engines(report: Report) -> go.Figure | None:
-    """Share of the step for which each engine class was busy: bars for up to 3 ranks, a heat map for more (1,024 at most)."""
+    """Draw the share of the step each engine class was busy: bars up to 3 ranks, else a heat map (1,024 at most)."""
     chosen = recordings(report)[:MAX_HEAT_RANKS]
     lead = lead_recording(report.data)
     rows = [e for e in report.data.engines if lead and not e.lane and same_recording(e, lead)]
@@ -227,12 +227,12 @@ def gap_causes(report: Report) -> go.Figure | None:
 
 
 def ranks_by_steps(report: Report, column: str = "wall_ns") -> go.Figure | None:
-    """Heat map of one time column of the step table (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells; None for a single rank."""
+    """Draw one step column (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells; None for one rank."""
     return _by_step([r.rank for r in recordings(report)], _steps(report), column)
 
 
 def waiting_by_steps(report: Report, column: str = "waiting_ns") -> go.Figure | None:
-    """Heat map of one column of the table `step_waits` (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells; None without that table."""
+    """Draw one column of `step_waits` (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells, or None."""
     rows: dict[int, list[StepWaitRow]] = {}
     for row in report.data.step_waits:
         rows.setdefault(row.rank, []).append(row)

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them. With `hpuprof.model.durations` the only place where integers become rounded text."""
+"""Formats numbers and names. Only here and in `hpuprof.model.durations` do integers become rounded text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hpuprof.model.durations import UNKNOWN, duration
 __all__ = ["UNKNOWN", "clean", "duration", "inert", "measured", "number", "percent", "shorten", "size"]
 
 
-# Services that run jobs obey lines of a job's output: GitHub's runner those that begin, after blanks, with `::name::`, and `##[name]`
-# wherever it stands (actions/runner, ActionCommand.cs: TryParseV2, TryParse); Azure's agent `##vso[name]`.
+# Services that run jobs obey lines of a job's output: GitHub's runner those that begin, after blanks, with `::name::`,
+# and `##[name]` wherever it stands (actions/runner, ActionCommand.cs: TryParseV2, TryParse); Azure's agent
+# `##vso[name]`.
 _ORDERS = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#(?:vso)?\[)")
 
 

@@ -1,4 +1,4 @@
-"""What the HTML page shows, block by block: charts to draw, tables, lists and code. Every value arrives ready."""
+"""The blocks of the HTML page: charts, tables, lists and code. Every value arrives ready."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def blocks(report: Report) -> list[Block]:
     return [
         *(_block(outline, report) for outline in BEFORE_GRAPH_MODE),
         graph_mode_block(report),
-        Block("could-not-say", "What the trace could not say", lists=(("", tuple(could_not_say(report))),)),
+        Block("could-not-say", "Data quality", lists=(("", tuple(could_not_say(report))),)),
         *(_block(outline, report) for outline in AFTER_GRAPH_MODE),
     ]
 
@@ -119,10 +119,10 @@ def graph_mode_block(report: Report) -> Block:
         ),
         lists=(
             ("Evidence", tuple(graph.evidence)),
-            ("Taken for granted", tuple(graph.assumptions)),
-            ("What the steps could show", tuple(shown.looked_for(step))),
+            ("Assumptions", tuple(graph.assumptions)),
+            ("What was checked", tuple(shown.looked_for(step))),
         ),
-        code=(("Code to type", graph.code), (f"What would sharpen this: {graph.next_measurement}", graph.command)),
+        code=(("Code", graph.code), (f"Next measurement: {graph.next_measurement}", graph.command)),
     )
 
 

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page: the verdict, what got worse first, both sides' step times. Lays out; computes nothing."""
+"""A comparison as one HTML page: verdict, regressions first, both sides' step times. Computes nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _blocks(c: Comparison) -> list[Block]:
         Block(
             "changes",
             "What changed",
-            lead="" if any(name in tables for name in _ITEMS) else "Nothing inside the step changed beyond noise.",
+            lead="" if any(name in tables for name in _ITEMS) else "No part of the step changed beyond noise.",
             tables=tuple(tables.get(name) for name in ("gates", *_ITEMS)),
             always=True,
         ),
@@ -66,7 +66,7 @@ def _blocks(c: Comparison) -> list[Block]:
             charts=(
                 Chart(
                     "compared_step_times",
-                    "Distribution of step times of both runs: a point for each step, lines for median and 90th percentile.",
+                    "Step times of both runs: a point for each step, lines for median and 90th percentile.",
                     "Used steps of all ranks; of more than 200, 200 at even distances in sorted order.",
                 ),
             ),
@@ -103,14 +103,20 @@ def _terms(c: Comparison) -> list[tuple[str, str]]:
     told = described(Change)
     return [
         ("A, B", "The value of each side. Times and counts of parts, operators and kernels are per step."),
-        ("change", "B less A; of shares, in percentage points."),
-        ("relative", "The change over the size of A; new and gone where one side has none."),
+        ("change", "B minus A; for shares, in percentage points."),
+        ("relative", "The change relative to A; new or gone where one side has none."),
         (
             "noise",
-            f"Half of the {100 * c.level:.0f} % interval of the change, from how much the steps of each side vary; unknown for numbers that a run has one of.",
+            (
+                f"Half the {100 * c.level:.0f} % interval of the change, from the variation between steps; "
+                "unknown for numbers that a run has only one of."
+            ),
         ),
         (
             "verdict",
-            f"{told['verdict'].meaning} A change counts from {100 * c.threshold:g} % on, and when the interval leaves out zero.",
+            (
+                f"{told['verdict'].meaning} A change counts if it is at least {100 * c.threshold:g} % "
+                "and its interval excludes zero."
+            ),
         ),
     ]

@@ -53,14 +53,14 @@ def to_text(report: Report, *, width: int = 80) -> str:
             ("file", f"{size(f.bytes)}, {f.form}, {f.rows:,} events over {duration(f.span_ns)}"),
             (
                 "rows",
-                f"{f.host_rows:,} host, {f.device_rows:,} device; launch known for {percent(f.linked_fraction)} of device rows",
+                f"{f.host_rows:,} host, {f.device_rows:,} device; linked to a launch: {percent(f.linked_fraction)}",
             ),
             (
                 "steps",
                 f"{f.steps_used} of {f.steps_total} used, from {f.step_source} {f.step_name}".rstrip()
                 + (f"; left out: {left_out}" if left_out else ""),
             ),
-            ("left out", ", ".join(f"{n:,} {c}" for c, n in f.ignored.items())),
+            ("ignored", ", ".join(f"{n:,} {c}" for c, n in f.ignored.items())),
             ("unknown", "; ".join(f"{n:,} {c} on {t}" for c, t, n in f.unknown)),
         ]
         for label, text in facts:
@@ -68,14 +68,14 @@ def to_text(report: Report, *, width: int = 80) -> str:
         lines.append("")
     unsaid = could_not_say(report)
     if unsaid:
-        lines.append("What the traces could not say")
+        lines.append("Data quality")
         for line in unsaid:
             lines += _wrapped(line, "  ", width)
     return inert("\n".join(lines).rstrip("\n") + "\n")
 
 
 def _wrapped(text: str, lead: str, width: int) -> list[str]:
-    """Break a line that is too long, between clauses where that is enough; later lines stand under the first one's text."""
+    """Break a long line, between clauses if possible; continuation lines align with the first one's text."""
     room = max(MIN_WIDTH, width) - len(lead)
     lines = [""]
     for clause in text.split("; "):

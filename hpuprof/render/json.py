@@ -30,7 +30,7 @@ def document(data: msgspec.Struct) -> str:
 
 
 def inert_json(document: str) -> str:
-    """Return the same JSON without what the log of a CI job would obey as a command (`hpuprof.render.formats.inert`)."""
+    """Return the same JSON without commands that a CI log would obey (see `hpuprof.render.formats.inert`)."""
     for order in ("##[", "##vso["):  # only texts can hold them
         document = document.replace(order, order.replace("##", "#\\u0023"))
     return document
@@ -47,7 +47,7 @@ def loads(text: bytes | str, *, name: str = "report") -> Report:
         return Report(msgspec.json.decode(text, type=ReportData))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
-            f"{name}: no hpuprof report: {error}", hint="give a file written with -o report.json or --json"
+            f"{name}: not an hpuprof report: {error}", hint="give a file written with -o report.json or --json"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Gates as JUnit XML, which CI systems show as tests: a failed gate is a failure, one that cannot be evaluated an error."""
+"""Gates as JUnit XML test cases: a failed gate is a failure, one that cannot be evaluated an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _text(text: str) -> str:
 
 
 def to_junit(results: Sequence[GateResult], *, command: str) -> str:
-    """Return one test suite named `hpuprof COMMAND` with a test case a gate. No times or hosts: same gates, same bytes."""
+    """Return a test suite named `hpuprof COMMAND`, a test case per gate; no times or hosts: same gates, same bytes."""
     failed = sum(r.outcome == "failed" for r in results)
     unknown = sum(r.outcome == "unknown" for r in results)
     counts = {"tests": str(len(results)), "failures": str(failed), "errors": str(unknown), "skipped": "0"}

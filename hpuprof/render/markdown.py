@@ -9,9 +9,9 @@ from hpuprof.render.formats import clean
 from hpuprof.render.sections import could_not_say, sections
 from hpuprof.report.model import Report
 
-# What GitHub makes of text after Markdown: mentions and mail addresses, links of bare addresses, formulas. A backslash does not stop the
-# first two, so a blank of no width stands in them (Renovate does the same to changelogs); for `$`, GitHub's own advice is a span
-# (docs.github.com, "Writing mathematical expressions").
+# What GitHub makes of text after Markdown: mentions and mail addresses, links of bare addresses, formulas. A backslash
+# does not stop the first two, so a blank of no width stands in them (Renovate does the same to changelogs); for `$`,
+# GitHub's own advice is a span (docs.github.com, "Writing mathematical expressions").
 _LIVE = re.compile(r"@|:(?=//)|(?i:\bwww)(?=\.)|\$")
 _NOTHING = "&#8203;"
 

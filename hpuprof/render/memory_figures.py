@@ -21,7 +21,7 @@ _OFF_SCALE = 4
 
 
 def memory(report: Report) -> go.Figure | None:
-    """Peaks of allocated and reserved device memory for each rank (at most 64), or of the host's where only those are known."""
+    """Draw peaks of allocated and reserved device memory per rank (at most 64), or the host's if only it is known."""
     lead = lead_recording(report.data)
     rows = [m for m in report.data.memory if lead and same_recording(m, lead)]
     spaces = [s for s in ("device", "host") if any(m.space == s and m.peak_allocated_bytes for m in rows)]
@@ -50,10 +50,10 @@ def memory(report: Report) -> go.Figure | None:
 
 
 def memory_over_time(report: Report) -> go.Figure | None:
-    """Allocated and reserved memory over time, a curve for each rank, device and host apart; None without known totals.
+    """Draw allocated and reserved memory over time, a curve per rank, device and host apart; None without totals.
 
-    At most 8 ranks, those with the largest peaks. Reserved memory of more than 4 times the largest allocated total (on HPU the
-    device's limit) is hidden at first: a click in the legend shows it.
+    At most 8 ranks, those with the largest peaks. Reserved memory of more than 4 times the largest allocated total (on
+    HPU the device's limit) is hidden at first: a click in the legend shows it.
     """
     curves = _curves(report)
     if not curves:

@@ -39,9 +39,10 @@ def fill_page(name: str, figures: Mapping[str, Any], **values: object) -> str:
 
 
 def script_hashes(*, drawn: bool) -> list[str]:
-    """Return the SHA-256 of the scripts that a page runs, base64, as a content security policy names them. `drawn`: with figures.
+    """Return the base64 SHA-256 of a page's scripts, for its content security policy. `drawn`: with figures.
 
-    They are taken from the scripts themselves and never from a page: a script that came into one by way of a name has none.
+    They are taken from the scripts themselves and never from a page: a script that came into one by way of a name has
+    none.
     """
     return [_digest(script) for script in _scripts(drawn=drawn)]
 

@@ -28,7 +28,7 @@ BEFORE_GRAPH_MODE = (
         "Device idle time",
         "gap_causes",
         "idle_causes gap_operators gaps",
-        lead="What the host did while the device had nothing to do.",
+        lead="What the host was doing while the device was idle.",
     ),
     Outline("operators", "Operators and host", tables="operators actions threads"),
     Outline("kernels", "Kernels, copies and launches", tables="kernels launches"),
@@ -51,20 +51,20 @@ _CHARTS = (
     Chart(
         "timeline",
         "Timeline of steps: host working and blocked, device work by kind, device idle by cause, and the longest gaps.",
-        "Steps and the longest gaps lie where they were in time. In the lanes called summed, the parts of a step "
-        "are its sums in a fixed order (work first, then waiting or idle time, the largest cause first); they do "
-        "not show when in the step something ran (`hpuprof view` does). At most 40 steps of 8 ranks.",
+        "Steps and the longest gaps are drawn at their true times. Lanes marked summed show each step's totals in a "
+        "fixed order (work first, then waiting or idle time, largest cause first), not when something ran "
+        "(`hpuprof view` shows that). At most 40 steps of 8 ranks.",
     ),
     Chart(
         "step_times",
         "Distribution of step times: a point for each step, lines for median and 90th percentile of each rank.",
-        "Hollow points are steps left out of medians (first, last, warm-up, compiling, validation, outliers). At "
+        "Hollow points are steps excluded from medians (first, last, warm-up, compiling, validation, outliers). At "
         "most 32 ranks, 200 steps each.",
     ),
     Chart(
         "engines",
         "Share of the step for which each engine was busy, by rank.",
-        "Busy is the union of an engine's rows: rows at once count once.",
+        "Busy is the union of an engine's rows: overlapping rows count once.",
     ),
     Chart(
         "gap_causes",
@@ -78,9 +78,9 @@ _CHARTS = (
     Chart(
         "waiting_by_steps",
         "Heat map of waiting: a row for each rank, a column for each step.",
-        "Waiting is the time in which a rank computed nothing until the last rank came to the collective "
-        "(`waiting_ns` of `step_waits`); a rank that is dark where the others are bright is the one they wait for. "
-        "Empty where clocks are unrelated. At most 1,024 ranks, 100 steps and 30,000 cells.",
+        "Waiting is the time a rank computes nothing until the last rank reaches the collective (`waiting_ns` of "
+        "`step_waits`); the others wait for a rank that is dark where they are bright. "
+        "Empty where clocks are not aligned. At most 1,024 ranks, 100 steps and 30,000 cells.",
     ),
     Chart(
         "collectives",
@@ -94,9 +94,8 @@ _CHARTS = (
     Chart(
         "memory_over_time",
         "Memory over time: the largest totals allocated (lines) and reserved (dots) in each slice of the steps.",
-        "A slice without a memory row holds the last total. Reserved memory of more than 4 times what was ever "
-        "allocated (on HPU the device's limit) is hidden until it is clicked in the legend. At most 8 ranks, the "
-        "largest peaks first.",
+        "A slice without a memory row repeats the last total. Reserved memory above 4 times the peak allocation "
+        "(on HPU the device's limit) is hidden until clicked in the legend. At most 8 ranks, largest peaks first.",
     ),
     Chart(
         "memory",
@@ -110,7 +109,7 @@ _CHARTS = (
     Chart(
         "graph_options",
         "Predicted step time of each way to use graphs with its 90 % interval, and the step time now.",
-        "Yellow: something must be removed first. `hpuprof advise` prints the same answer.",
+        "Yellow: an obstacle must be removed first. `hpuprof advise` prints the same answer.",
     ),
 )
 CHARTS = {chart.name: chart for chart in _CHARTS}
@@ -120,11 +119,9 @@ OPTION_MEANINGS = {
     "captured": (
         "What is captured: step (forward, backward, optimizer), forward+backward, model, modules, or optimizer."
     ),
-    "with": "What to call.",
-    "speed-up (90 %)": (
-        "Step time now over step time then: the median and the interval that holds 90 % of what is believed."
-    ),
+    "with": "API to use.",
+    "speed-up (90 %)": ("Step time now over predicted step time: median and 90 % interval."),
     "step time": "Predicted step time, the median.",
-    "regret": "How much slower than the best option, as a share of it.",
+    "vs best": "How much slower than the best option, as a share of its step time.",
 }
 """What the columns of the options' table mean."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """A titled table. `align`: one letter a column, `l` or `r`; the first left column may be shortened. `note` stands below.
+    """A titled table. `align`: `l` or `r` per column; the first left column may be shortened. `note` stands below.
 
     `name`: what code calls it, where code does.
     """

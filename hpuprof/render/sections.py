@@ -1,4 +1,4 @@
-"""What a report shows to a person, section by section: chosen rows as text cells. Text and Markdown lay it out."""
+"""The readable sections of a report: chosen rows as text cells, which text and Markdown lay out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TOP = 10
 SMALLEST_SHARE = 0.0005
 """Causes of less idle time than this share of the step would show as 0.0 %."""
 _CLOCK_NOTE = {
-    "collective": "Clocks of hosts estimated from collectives.",
-    "raw": "Stamps of all hosts taken as they are.",
-    "manifest": "Clocks of hosts from the manifest.",
-    "one host": "All on one host's clock.",
+    "collective": "Host clocks estimated from collectives.",
+    "raw": "Timestamps of all hosts used as recorded.",
+    "manifest": "Host clocks from the manifest.",
+    "one host": "All ranks share one host's clock.",
 }
 
 
@@ -79,13 +79,13 @@ def graph_options(graph: GraphMode, top: int | None = None) -> Section:
         )
         for o in graph.options[:top]
     ]
-    base = {"unprofiled": "the step time without the profiler", "given": "the given step time"}.get(
-        graph.base or "", "the recorded step time less what profiling is believed to cost"
+    base = {"unprofiled": "measured without the profiler", "given": "as given"}.get(
+        graph.base or "", "recorded step minus estimated profiling overhead"
     )
-    note = f"Against {base}, {duration(graph.base_step_ns)}; `hpuprof advise` tells more."
+    note = f"Relative to {duration(graph.base_step_ns)} ({base}). Details: `hpuprof advise`."
     return Section(
         "Would graph mode help?",
-        ("captured", "with", "speed-up (90 %)", "step time", "regret"),
+        ("captured", "with", "speed-up (90 %)", "step time", "vs best"),
         tuple(rows),
         "llrrr",
         note,
@@ -98,14 +98,14 @@ def _view(name: str, data: ReportData, lead: RankRow | None, top: int | None) ->
 
 
 def whose(data: ReportData, lead: RankRow | None) -> str:
-    """Return what stands behind titles of tables of one recording: its rank, where the report has several."""
+    """Return the suffix of titles of one recording's tables: its rank, if the report has several."""
     return f", rank {lead.rank}" if lead and len(data.ranks) > 1 else ""
 
 
 def gates(results: Sequence[GateResult]) -> Section:
     """Show how each gate went."""
     rows = tuple((clean(g.gate), g.outcome, clean(g.text)) for g in results)
-    return Section("Gates", ("fails when", "outcome", "because"), rows, "lll", name="gates")
+    return Section("Gates", ("fails when", "outcome", "reason"), rows, "lll", name="gates")
 
 
 def _budget(report: Report) -> Section:
@@ -123,7 +123,7 @@ def causes(report: Report) -> Section:
     metrics = [(cause.name.lower(), report.metrics[name].value) for cause, name in IDLE.items()]
     shown = sorted(((v, n) for n, v in metrics if v), key=lambda pair: (-pair[0], pair[1]))
     rows = tuple((CAUSE[name], percent(value)) for value, name in shown if value >= SMALLEST_SHARE)
-    return Section("Device idle, by what the host did meanwhile", ("cause", "share of step"), rows, "lr")
+    return Section("Device idle time, by what the host was doing", ("cause", "share of step"), rows, "lr")
 
 
 def _ranks(data: ReportData) -> Section | None:
@@ -176,7 +176,7 @@ def _actions(data: ReportData, lead: RankRow, top: int | None) -> Section | None
         ),
         lead,
     )
-    note = "From the synchronous window: an action's span covers its device work." if of is not lead else ""
+    note = "From the synchronous window, where an action's span covers its device work." if of is not lead else ""
     view = VIEWS["actions"]
     return view.section(view.rows(data, of), top=top, whose=whose(data, lead), note=note)
 
@@ -196,23 +196,23 @@ def intel(data: ReportData, lead: RankRow | None) -> Section:
             ("MME/TPC overlap", duration(i.mme_tpc_overlap_ns)),
             ("MME lower precision ratio", percent(i.mme_low_precision_ratio)),
         ]
-    note = "By the formulas of Intel's tool, over all steps; the step budget above is the stricter measure."
-    return Section("As habana_perf_tool counts", ("", "value"), tuple(rows), "lr", note)
+    note = "Computed with the formulas of Intel's tool, over all steps; the step budget above is stricter."
+    return Section("By habana_perf_tool's definitions", ("", "value"), tuple(rows), "lr", note)
 
 
 def whole_step(data: ReportData, lead: RankRow | None) -> ModuleRow | None:
-    """Return the row that speaks of the step as a whole."""
+    """Return the row of the whole step."""
     return next((m for m in data.modules if lead and is_of(m, lead) and m.depth < 0), None)
 
 
 def looked_for(step: ModuleRow | None) -> list[str]:
-    """Return which obstacles were looked for and not seen, and which a recording cannot show."""
+    """Return which obstacles were checked but not seen, and which a recording cannot show."""
     found = []
     if step and step.not_seen:
         codes = ", ".join(step.not_seen)
-        found.append(f"Looked for and not seen in {step.calls} steps, which proves nothing for others: {codes}.")
+        found.append(f"Checked but not seen in {step.calls} steps (other steps may differ): {codes}.")
     if step and step.not_checked:
-        found.append(f"This recording cannot show {', '.join(step.not_checked)}.")
+        found.append(f"Not detectable in this recording: {', '.join(step.not_checked)}.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""How one table is shown: which of its rows and columns text and the page take, and what the columns are called."""
+"""How one table is shown: its rows, columns and column titles, in text and on the page."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ MIN_WIDTH = 72
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
-    """Return the report as text of at most `width` columns (at least 72), tables of names cut to `top` rows (None: all)."""
+    """Return the report as text of at most `width` columns (at least 72), tables cut to `top` rows (None: all)."""
     return printed(lambda console: _print(report, console, top), width=width, color=color)
 
 
 def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
-    """Return what `draw` prints on a console of this width, without blanks at the ends of lines and orders to a CI job."""
+    """Return what `draw` prints at this width, without trailing blanks and without commands to a CI job."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -62,7 +62,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
     lines = unsaid(report)
     if lines:
         console.print()
-        console.print(Text("What the trace could not say", style="bold underline"))
+        console.print(Text("Data quality", style="bold underline"))
         for code, text in lines:
             console.print(Padding(Text(f"{code} {text}"), (0, 0, 0, 2)))
     codes = [*(f.code for f in report.findings), *(code for code, _ in lines)]
@@ -70,7 +70,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
         console.print()
         console.print(
             Text(
-                f"`hpuprof explain {codes[0]}` tells what a code means, how it is computed and what to do.", style="dim"
+                f"`hpuprof explain {codes[0]}` explains a code: its meaning, how it is found, what to do.", style="dim"
             )
         )
 

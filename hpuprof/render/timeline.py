@@ -28,7 +28,7 @@ def merged_text(merged: Merged, *, written: bool = True) -> str:
             f"{number(merged.counters)} counter samples",
         )
     if merged.moved:
-        lines.append(f"{number(merged.moved)} slices that would have crossed others lie on lanes of their own")
+        lines.append(f"{number(merged.moved)} slices that would cross others were moved to separate lanes")
     lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if reason != WRITTEN_ANEW]
     lines += [
         f"{d.code} {clean(d.path)}: {clean(d.text)}" + (f" ({number(d.count)})" if d.count > 1 else "")
@@ -57,7 +57,7 @@ def checked_text(checked: list[Checked]) -> str:
                 word = "note: " if problem.severity == "note" else ""
                 lines.append(_wrapped(f"{word}{number(problem.count)} × {clean(problem.text)}"))
             fixes = dict.fromkeys(p.fix for p in found if p.fix and p.severity != "note")
-            lines += [f"      mend: {clean(fix)}" for fix in fixes]
+            lines += [f"      fix: {clean(fix)}" for fix in fixes]
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 
@@ -66,11 +66,11 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, 78, initial_indent="    - ", subsequent_indent="      ", break_long_words=False)
 
 
-_VERDICTS = {"ok": "shows all of it", "loses": "loads, but not all of it shows rightly", "fails": "does not load it"}
+_VERDICTS = {"ok": "shows all of it", "loses": "loads, but shows some of it incorrectly", "fails": "cannot load it"}
 _CLOCKS = {
-    "raw": "stamps as recorded; ranks of different hosts may be off by their clocks' difference",
-    "collective": "clocks of hosts estimated from collectives",
+    "raw": "timestamps as recorded; hosts are offset by the difference between their clocks",
+    "collective": "host clocks estimated from collectives",
     "manifest": "offsets from the manifest",
     "offsets": "offsets as given",
-    "start of each rank": "none in common; each rank is drawn from its own start",
+    "start of each rank": "none shared; each rank starts at its own zero",
 }

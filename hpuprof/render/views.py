@@ -32,7 +32,7 @@ _VIEWS = (
     ),
     View(
         "overlaps",
-        "Engines at once, per step",
+        "Engine overlap, per step",
         "engines overlap_ns fraction_of_a fraction_of_b",
         page="engine_a engine_b overlap_ns fraction_of_a fraction_of_b",
         id="overlap-table",
@@ -41,7 +41,7 @@ _VIEWS = (
     ),
     View(
         "gap_operators",
-        "By what the host was in",
+        "By host operation",
         "cause host_row within gaps idle_per_step_ns",
         id="gap-operators",
         folded=True,
@@ -98,14 +98,14 @@ _VIEWS = (
     ),
     View(
         "step_waits",
-        "Steps by what they consist of",
+        "Step composition",
         "step compute_ns communication_ns waiting_ns input_ns host_ns clock",
         page_top=STEPS_ON_PAGE,
         folded=True,
     ),
     View(
         "rank_waits",
-        "Waiting for one another",
+        "Waits between ranks",
         "waiter=rank waiting_fraction=waits blame_fraction=blame steps_late_fraction=late_in_steps cause=cause "
         "replayed=step_without_it",
         page="rank host waiting_ns waiting_fraction hidden_waiting_ns blame_ns blame_fraction cause cause_fraction "
@@ -157,10 +157,10 @@ _VIEWS = (
     View("precision", "Compute by data type", "engine dtype busy_ns fraction", top=None),
     View(
         "obstacles",
-        "What stands in the way of graph mode",
+        "Obstacles to graph mode",
         "code severity module per_step event=where",
         page="code severity module where per_step text fix python_line",
-        page_title="What stands in the way",
+        page_title="Obstacles",
         id="obstacle-table",
     ),
     View(
@@ -173,7 +173,7 @@ _VIEWS = (
     ),
     View(
         "shapes",
-        "Input signatures that change",
+        "Varying input signatures",
         "module signature calls fraction device_ns",
         id="shape-table",
         folded=True,

@@ -14,7 +14,7 @@ KEPT = 8
 
 
 class Pages:
-    """Documents by run and suffix. Thread-safe: one is rendered at a time, so that many requests cost no more memory than one."""
+    """Documents by run and suffix. Thread-safe: rendering one at a time bounds the memory of many requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

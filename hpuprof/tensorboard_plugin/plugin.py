@@ -25,7 +25,7 @@ class _NotFoundError(Exception):
 
 
 def _route(function: Callable[[Any, wrappers.Request], wrappers.Response]) -> Callable[..., Any]:
-    """Make a method a WSGI application for GET; what is not there answers 404 with a sentence."""
+    """Make a method a WSGI application for GET; missing things answer 404 with a message."""
 
     @wraps(function)
     def bound(self: Any) -> Any:
@@ -71,17 +71,18 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         return apps
 
     def is_active(self) -> bool:
-        """Tell whether there is a run to show; begins to look for some. Reads names only."""
+        """Whether there is a run to show; starts the search. Reads names only."""
         if self.runs is None:
             return False
         self.runs.start()
         return bool(self.runs.list()) or (not self.runs.looked and self.runs.any_trace())
 
     def frontend_metadata(self) -> Any:
-        """Tell TensorBoard the tab's name and where its script is."""
+        """Return the tab's name and the path of its script."""
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="hpuprof", disable_reload=True)
 
-    # ------------------------------------------------------------------------------------------------------------- routes
+    # -------------------------------------------------------------------------------------------------------------
+    # routes
 
     def _asset(self, path: str, mime: str) -> Any:
         @wrappers.Request.application  # type: ignore[untyped-decorator,unused-ignore]

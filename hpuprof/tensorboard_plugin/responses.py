@@ -1,4 +1,4 @@
-"""What the tab's routes answer: rows of the runs table, the comparison of runs. Numbers come from reports."""
+"""Answers of the tab's routes: rows of the runs table, comparisons of runs. Numbers come from reports."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _graph_mode(report: Report) -> dict[str, Any]:
 def comparison(states: Sequence[RunState], base: RunState) -> dict[str, Any]:
     """Return every headline number of several runs side by side, and how far each is from the base run's.
 
-    `change` is (value - base) / base, for shares of the step value - base in percentage points; None where either is unknown,
-    the base is 0, or it would read as nothing. `better` follows the metric's polarity.
+    `change` is (value - base) / base, for shares of the step value - base in percentage points; None where either is
+    unknown, the base is 0, or it would read as nothing. `better` follows the metric's polarity.
     """
     reports = {s.name: s.report.metrics for s in states if s.report is not None}
     base_metrics = base.report.metrics if base.report is not None else {}

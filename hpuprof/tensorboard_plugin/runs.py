@@ -1,7 +1,7 @@
-"""Finds runs below a log directory and keeps their reports: analyses in the background, again when files come or change.
+"""Finds runs below a log directory and keeps their reports: analyses in the background, again on changes.
 
-A run is a directory that holds traces itself, as in the stock tab. Names of runs are looked up, never joined to a path; links
-that lead out of the log directory are not followed.
+A run is a directory that holds traces itself, as in the stock tab. Names of runs are looked up, never joined to a path;
+links that lead out of the log directory are not followed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FileState:
 
 @dataclass(frozen=True)
 class RunState:
-    """A run and what is known of it. `report` stays while a newer one is made; `version` counts the reports."""
+    """A run and its state. `report` stays while a newer one is made; `version` counts the reports."""
 
     name: str
     files: tuple[FileState, ...]
@@ -76,7 +76,8 @@ class Runs:
         self.problem = ""  # why the latest search for runs was given up
         self.looked = False  # whether the log directory was searched at least once
 
-    # ------------------------------------------------------------------------------------------------------------- asking
+    # -------------------------------------------------------------------------------------------------------------
+    # asking
 
     def list(self) -> list[RunState]:
         """Return the runs, sorted by name."""
@@ -88,7 +89,8 @@ class Runs:
         with self._lock:
             return self._states.get(name)
 
-    # ----------------------------------------------------------------------------------------------------------- watching
+    # -----------------------------------------------------------------------------------------------------------
+    # watching
 
     def start(self) -> None:
         """Watch in the background; further calls only make it look at once."""
@@ -116,7 +118,7 @@ class Runs:
             self._wake.clear()
 
     def any_trace(self, *, within_s: float = 1.0) -> bool:
-        """Tell by names alone whether there is a trace; gives up after `within_s` seconds."""
+        """Whether there is a trace, judged by names alone; gives up after `within_s` seconds."""
         end = time.monotonic() + within_s
         for _, _, names in os.walk(self.logdir):
             if any(is_trace_name(name) for name in names):
@@ -154,13 +156,13 @@ class Runs:
                 if state is not None:
                     files.append(state)
             named = [f for f in files if is_trace_name(Path(f.path).name)]
-            files = named or files  # beside named traces, other files are somebody else's
+            files = named or files  # beside named traces, other files are not traces
             if files:
                 relative = Path(folder).relative_to(self.logdir).as_posix()
                 yield relative, tuple(files)
 
     def _look_at(self, path: Path) -> FileState | None:
-        """Return a regular file's state; None for what leads out of the log directory, vanishes, or would block its reader."""
+        """Return a regular file's state; None if it is outside the log directory, gone, or could block its reader."""
         # `Path.resolve` raises RuntimeError at a loop of links before Python 3.13; `realpath` leaves it to `stat`.
         if not Path(os.path.realpath(path)).is_relative_to(self.logdir):
             return None

@@ -39,7 +39,7 @@ def test_analyze_answers_first(run, samples):
         "Longest device idle gaps",
         "Operators",
         "Kernels",
-        "What the trace could not say",
+        "Data quality",
     ):
         assert f"\n{title}" in out
 

@@ -33,7 +33,7 @@ def pair(samples):
 def test_compare_answers_first(run, pair):
     code, out, err = run("compare", *pair)
     assert (code, err) == (0, "")
-    assert out.startswith("Faster: 1.03 ms a step against 3.33 ms (−2.31 ms, −69.2 %, noise ±")
+    assert out.startswith("Faster: 1.03 ms per step against 3.33 ms (−2.31 ms, −69.2 %, noise ±")
     assert "device idle, operator launch" in out.split("\n\n")[0]
     worse, better = out.index("\nGot worse"), out.index("\nGot better")
     assert worse < better < out.index("\nWhere the step time changed") < out.index("\nMetrics")
@@ -176,7 +176,7 @@ def test_gates_from_settings(run, pair, tmp_path, monkeypatch):
     ("arguments", "code", "message"),
     [
         (["compare", "{a}"], 2, "Missing argument 'B'"),
-        (["compare", "{a}", "{b}", "--threshold", "some"], 2, "is no percentage"),
+        (["compare", "{a}", "{b}", "--threshold", "some"], 2, "is not a percentage"),
         (["compare", "{a}", "{b}", "-o", "c.pdf"], 2, "no format"),
         (["compare", "{a}", "none"], 3, "no such file"),
         (["compare", "{a}", "{test}"], 3, "nothing to compare"),

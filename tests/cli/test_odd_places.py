@@ -92,4 +92,4 @@ def test_json_that_is_too_deep_is_no_bug(command: str, limited: Limited, tmp_pat
 def test_a_clock_that_no_clock_can_be_is_refused(entry: str, limited: Limited, tmp_path: Path, good_trace: Path):
     (tmp_path / "m.json").write_text(f'{{"7": {entry}}}')
     done = limited("merge", good_trace, "-o", tmp_path / "o.json", "--clock", f"manifest:{tmp_path / 'm.json'}")
-    assert (done.exit, "m.json: no clock manifest: '7': offset_ns" in done.stderr) == (2, True)
+    assert (done.exit, "m.json: not a clock manifest: '7': offset_ns" in done.stderr) == (2, True)

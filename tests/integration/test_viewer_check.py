@@ -284,7 +284,7 @@ def test_merged_real_and_sample_traces_pass(samples: Path, tmp_path: Path):
 def test_the_command(files: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path):
     assert main(["check", str(files["half overlap"])]) == 0
     text = capsys.readouterr().out
-    assert "Perfetto         loads, but not all of it shows rightly" in text
+    assert "Perfetto         loads, but shows some of it incorrectly" in text
     assert f"hpuprof merge {files['half overlap']} -o " in text
     assert main(["check", "--json", str(files["plain"]), str(files["cut in a row"])]) == 0
     document = json.loads(capsys.readouterr().out)

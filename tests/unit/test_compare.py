@@ -78,9 +78,9 @@ def test_hand_worked_changes(tmp_path):
         ("operator", "aten::copy_"): ("worse", 200),
     }
     tail = c.change("step_time_p90")  # eight steps have no 90th percentile to judge
-    assert (tail.delta, tail.verdict, tail.note) == (200_000, "unknown", "too few steps to tell noise")
-    assert c.sentence == "Slower: 1.20 ms a step against 1.00 ms (+200.0 µs, +20.0 %, noise ±0 ns)."
-    assert c.explanation == (f"+200.0 µs a step: 200.0 µs is aten::copy_ in {LOADER} (device idle, data loading).")
+    assert (tail.delta, tail.verdict, tail.note) == (200_000, "unknown", "too few steps to estimate noise")
+    assert c.sentence == "Slower: 1.20 ms per step against 1.00 ms (+200.0 µs, +20.0 %, noise ±0 ns)."
+    assert c.explanation == (f"+200.0 µs per step: 200.0 µs is aten::copy_ in {LOADER} (device idle, data loading).")
     step = c.change("wall_ns", group="step")
     assert (step.a, step.b, step.delta, step.relative) == (1e6, 1.2e6, 2e5, 0.2)
 
@@ -99,8 +99,8 @@ def test_injected_copy_is_named_first_among_noise_and_lesser_changes(tmp_path):
 def test_a_faster_run_is_better(tmp_path):
     c = hpuprof.compare(run(tmp_path, compute=300), run(tmp_path))
     assert c.verdict == "better"
-    assert c.sentence.startswith("Faster: 1.00 ms a step against 1.30 ms (−300.0 µs, −23.1 %")
-    assert c.explanation == "−300.0 µs a step: −300.0 µs is gemm (device busy, compute)."
+    assert c.sentence.startswith("Faster: 1.00 ms per step against 1.30 ms (−300.0 µs, −23.1 %")
+    assert c.explanation == "−300.0 µs per step: −300.0 µs is gemm (device busy, compute)."
     assert c.regressions() == [x for x in c.changes if x.verdict == "worse"]
     assert [x.name for x in c.improvements() if x.group == "kernel"] == ["gemm compute"]
 
@@ -229,7 +229,7 @@ def test_reports_of_earlier_versions_are_explained_by_cause_alone(tmp_path):
         msgspec.structs.replace(a.data, gap_operators=[], kernels=tagged(a, total_deviation_ns=None).data.kernels)
     )
     c = hpuprof.compare(old, b)
-    assert c.explanation == "+200.0 µs a step: 200.0 µs is device idle, data loading."
+    assert c.explanation == "+200.0 µs per step: 200.0 µs is device idle, data loading."
     assert sum(p.delta for p in c.parts if p.level == 1) == pytest.approx(200_000)
     assert {(x.a, x.verdict, x.note) for x in c.changes if x.group == "gap_operator"} == {
         (None, "unknown", "unknown in A")
@@ -259,8 +259,8 @@ def test_the_rank_that_others_wait_for_is_named(tmp_path):
     assert own == {"0": (0.0, "no difference"), "1": (200_000.0, "worse")}
     assert "100.0 µs is ncclDevKernel_AllReduce (device busy, exposed communication)" in c.explanation
     assert c.explanation.endswith(
-        "Rank 1 spends 200.0 µs more a step outside of communication, first of all device idle, data loading; "
-        "the median rank spends +0 ns, and waits."
+        "Rank 1 spends 200.0 µs more per step outside communication, mainly device idle, data loading; "
+        "the median rank spends +0 ns and waits."
     )
     back = hpuprof.compare(two_ranks(tmp_path / "a", 0), two_ranks(tmp_path / "a", 0))
     assert (back.verdict, back.explanation) == ("no difference", "")
@@ -275,7 +275,7 @@ def test_untraced_devices_are_explained_by_the_host(tmp_path):
         return b.write(tmp_path / name)
 
     c = hpuprof.compare(cpu("a.json", 0), cpu("b.json", 100))
-    assert c.explanation == "+100.0 µs a step: 100.0 µs is aten::mm (host working)."
+    assert c.explanation == "+100.0 µs per step: 100.0 µs is aten::mm (host working)."
     assert c.change("device_busy_ns", group="step") is None
 
 
@@ -301,8 +301,8 @@ def test_few_steps_get_no_verdict_but_numbers(tmp_path):
     step = c.change("wall_ns", group="step")
     assert (c.verdict, step.verdict, step.low) == ("unknown", "unknown", None)
     assert step.delta == 500_000
-    assert any("A has 2 used steps: noise cannot be told below 3" in w for w in c.cautions)
-    assert "too few steps to tell noise" in c.sentence
+    assert any("A has 2 used steps: noise cannot be estimated below 3" in w for w in c.cautions)
+    assert "too few steps to estimate noise" in c.sentence
 
 
 def test_small_changes_are_no_difference(tmp_path):
@@ -369,7 +369,7 @@ def test_json_round_trip_and_frozen(samples, tmp_path):
     assert hpuprof.save(again, tmp_path / "d.json").read_bytes() == path.read_bytes()
     with pytest.raises(AttributeError):
         c.verdict = "x"
-    for text, reason in (('{"comparison_version": 99}', "newer"), ("[]", "no hpuprof comparison")):
+    for text, reason in (('{"comparison_version": 99}', "newer"), ("[]", "not an hpuprof comparison")):
         path.write_text(text)
         with pytest.raises(hpuprof.InputError, match=reason):
             hpuprof.read_comparison(path)
@@ -418,8 +418,8 @@ def predicting(report: Report, low: float, median: float, high: float, base: str
     ("interval", "verdict", "words"),
     [
         ((1.1, 1.2, 1.3), "inside", "inside the predicted interval"),
-        ((1.4, 1.5, 1.6), "below", "outside the predicted interval, below it"),
-        ((1.0, 1.05, 1.1), "above", "outside the predicted interval, above it"),
+        ((1.4, 1.5, 1.6), "below", "below the predicted interval"),
+        ((1.0, 1.05, 1.1), "above", "above the predicted interval"),
     ],
 )
 def test_graph_mode_predicted_and_achieved(tmp_path, interval, verdict, words):

@@ -41,7 +41,7 @@ def test_a_worker_killed_once_costs_nothing(tmp_path):
     got = results(crashing.die_once_at_3, items, jobs=2, journal=journal)
     assert got == {n: n for n in range(6)}
     assert sum(journal.notes.values()) in (1, 2), "those under way when it died, no more"
-    assert list(journal.notes) == ["a worker process died; what it left was done again"]
+    assert list(journal.notes) == ["a worker process died; its work was repeated"]
 
 
 def test_an_item_that_kills_every_worker_costs_itself(tmp_path):
@@ -77,7 +77,7 @@ def test_lost_work_is_given_out_again():
     flaky, journal = Flaky(2), Journal()
     assert results(crashing.double, [1, 2], executor=flaky, journal=journal) == {0: 2, 1: 4}
     assert flaky.calls == {1: 3, 2: 3}
-    assert journal.notes == {"given out again: its worker failed (BrokenProcessPool: gone)": 2}
+    assert journal.notes == {"submitted again: its worker failed (BrokenProcessPool: gone)": 2}
 
 
 def test_work_that_no_worker_can_do_is_done_here_where_it_can_be_reached():
@@ -99,7 +99,7 @@ def test_an_executor_that_takes_no_work_is_left():
     pool.shutdown()
     journal = Journal()
     assert results(crashing.double, [1, 2], executor=pool, journal=journal) == {0: 2, 1: 4}
-    assert "takes no work" in next(iter(journal.notes))
+    assert "accepts no work" in next(iter(journal.notes))
 
 
 def test_workers_without_hpuprof_are_an_error_of_the_caller():
@@ -148,7 +148,7 @@ def test_a_cluster_that_is_gone_does_not_hold_the_run(monkeypatch, client, reaso
     monkeypatch.setattr(executors, "_LOOK_S", 0.01)
     never, journal = Never(client), Journal()
     assert results(crashing.double, [1, 2], executor=never, journal=journal) == {0: 2, 1: 4}
-    assert journal.notes == {f"{reason}; analysed here instead, where that was possible": 2}
+    assert journal.notes == {f"{reason}; analysed locally where possible": 2}
     assert all(future.cancelled() for future in never.futures)
 
 

@@ -105,7 +105,7 @@ function runView() {
   }
   parts.push(make("h1", {id: "verdict"}, run.sentence), make("p", {class: "dim"}, `${run.population} · ${run.name}`));
   parts.push(graphMode(run), figures(run), findings(run));
-  parts.push(make("p", {}, make("a", {href: query("report", {run: run.key}), target: "_blank", rel: "noopener"}, "report in a window of its own"), " · ",
+  parts.push(make("p", {}, make("a", {href: query("report", {run: run.key}), target: "_blank", rel: "noopener"}, "open report in a new window"), " · ",
     make("a", {href: query("report.json", {run: run.key}), target: "_blank", rel: "noopener"}, "as JSON")));
   return parts.filter(Boolean);
 }
@@ -174,7 +174,7 @@ function runsView() {
 // The comparison is asked for when the reports or the base change, and drawn when it comes.
 function compareView() {
   const runs = done();
-  if (runs.length < 2) return [make("h1", {}, "Compare"), make("p", {}, "Two analysed runs or more can be compared.")];
+  if (runs.length < 2) return [make("h1", {}, "Compare"), make("p", {}, "A comparison needs at least two analysed runs.")];
   const base = runs.find((run) => run.key === state.base) || runs[0];
   const wanted = query("compare", [...runs.map((run) => ["run", run.key]), ["base", base.key]]) + "#" + runs.map((run) => run.version).join();
   if (state.compared !== wanted) {
@@ -184,13 +184,13 @@ function compareView() {
   }
   const choice = make("select", {id: "base", onchange: (event) => { state.base = event.target.value; draw(); }},
     ...runs.map((run) => make("option", {value: run.key, selected: run === base}, run.name)));
-  const parts = [make("h1", {}, "Compare"), make("p", {}, make("label", {}, "differences from ", choice))];
+  const parts = [make("h1", {}, "Compare"), make("p", {}, make("label", {}, "relative to ", choice))];
   const table = state.comparison;
   if (!table) return parts;
   const verdicts = make("tr", {}, make("td", {}, "verdict"), ...runs.map((run) => make("td", {class: "r"}, BOUND[run.bound] || run.bound)));
   const rows = table.rows.map((row) => make("tr", {}, make("td", {title: row.definition}, row.name), ...row.cells.map((found) =>
     make("td", {class: "r"}, found.text, found.change === null ? null : make("span", {class: found.better === null ? "dim" : found.better ? "good" : "bad"}, ` ${found.change}`)))));
-  parts.push(make("div", {class: "scroll"}, make("table", {id: "comparison"}, make("thead", {}, make("tr", {}, make("th", {scope: "col"}, "headline number"), ...table.runs.map((name) => make("th", {scope: "col", class: "r"}, name)))), make("tbody", {}, verdicts, ...rows))));
+  parts.push(make("div", {class: "scroll"}, make("table", {id: "comparison"}, make("thead", {}, make("tr", {}, make("th", {scope: "col"}, "metric"), ...table.runs.map((name) => make("th", {scope: "col", class: "r"}, name)))), make("tbody", {}, verdicts, ...rows))));
   return parts;
 }
 
