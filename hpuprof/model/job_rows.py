@@ -181,7 +181,7 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
     blame_host_ns: Annotated[int | None, Meta(description="blame_ns during anything else on the host [ns].")]
     late_fraction: Annotated[
         float | None,
-        Meta(title="came last", description="Share of its collectives at which it arrived last, by at least 10 µs."),
+        Meta(title="came last", description="Share of its collectives at which it arrived last, by more than 10 µs."),
     ]
     steps_late_fraction: Annotated[
         float | None,
