@@ -1,4 +1,4 @@
-"""Codes of what a trace could not say, and of what was lost while reading: text, cause, remedy. HP1xx."""
+"""Codes for what a trace does not show and what was lost while reading: title, cause, remedy. HP1xx."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 Severity = Literal["info", "warning", "error"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One code with its explanation. `lossy`: rows or files were lost (fails `--strict`)."""
+    """A code and its explanation. `lossy`: rows or files were lost (fails `--strict`)."""
 
     code: str
     severity: Severity
@@ -21,47 +21,329 @@ class Diagnostic:
 
 
 _ALL = (
-    Diagnostic("HP101", "warning", "The file is cut short", "The writer was killed, the disk was full, or the copy is incomplete. Every whole row before the cut was read.", "Record again, or copy the file again; the numbers cover what was there.", lossy=True),
-    Diagnostic("HP102", "warning", "Rows were lost", "Pieces of the file are no JSON and could not be repaired; two ranks writing one file look like this.", "Give every rank a file of its own; report the file if only one process wrote it.", lossy=True),
-    Diagnostic("HP103", "info", "Rows were repaired", "Raw control characters, bad UTF-8, NaN, stray quotes or backslashes in names (PyTorch and Synapse write them at times). Plain fields were kept; arguments may be missing.", "Nothing to do; newer PyTorch escapes its names."),
-    Diagnostic("HP104", "info", "Rows that no rule knows", "A category that hpuprof has not seen. The rows are counted and left out of every number.", "`hpuprof inspect` lists them by category and thread; please report them."),
-    Diagnostic("HP105", "warning", "The device was not traced", "The file holds no device rows: the profiler ran without the device activity, or hardware tracing was off (`hl-prof-config --hw-trace off`, `HABANA_PROFILE=0`). This does not mean an idle device.", "Record with the device activity (CUDA, XPU, HPU) and, on Gaudi, with hardware tracing on."),
-    Diagnostic("HP106", "warning", "Device rows in few of the steps", "The device buffer overflowed or tracing began late; idle time computed from such a trace is false.", "Record fewer steps, or raise the buffer; conclusions about the device are withheld."),
-    Diagnostic("HP107", "warning", "One row holds most of the device time", "A damaged duration, or a graph replay recorded as one row.", "Look at the row; conclusions about the device are withheld."),
-    Diagnostic("HP108", "warning", "Graph replays are under-recorded", "More than half of the graph launches show few or none of their kernels; the missing kernels would read as idle time.", "Record without graphs, or with a newer driver; conclusions about the device are withheld."),
-    Diagnostic("HP109", "info", "Steps were inferred", "The trace has no step markers; steps come from a repeating annotation, from the period of the operator sequence, or the whole trace counts as one.", "Call `profiler.step()` once a batch, or use HPUProfiler."),
-    Diagnostic("HP110", "info", "Few steps", "Fewer than three steps enter the medians; spread and outliers cannot be judged.", "Record five steps or more."),
-    Diagnostic("HP111", "info", "Rows without an end or a beginning", "The window cut them: begin without end, end without begin, or a row without duration. They were left out.", "Nothing to do at the borders of a recording; many of them inside point to a damaged file."),
-    Diagnostic("HP112", "warning", "Rows with impossible times", "Negative durations, durations or distances of more than a day, no time stamp, or (when merging) a phase that is no letter. They were left out.", "Known profiler bugs; update PyTorch or the device's profiler.", lossy=True),
-    Diagnostic("HP113", "warning", "Ranks were guessed", "Neither the files nor their names give a rank, so names were numbered in order.", "Use `--rank-from`, or names such as `host_0.<time>.pt.trace.json`."),
-    Diagnostic("HP114", "error", "A file could not be analysed", "It is no trace, or nothing in it could be read. The other files were analysed.", "Remove it or copy it again.", lossy=True),
-    Diagnostic("HP115", "info", "Operators that outlive their parent", "Rows on one thread overlap without nesting; they were cut at the parent's end for self times.", "Nothing to do."),
-    Diagnostic("HP116", "info", "Device rows without a launch", "The launch lies outside the recording, or the writer gives no correlation and order does not tell it (HP190). Such rows count as device work but belong to no operator.", "Nothing to do; start the recording a step earlier to have fewer."),
-    Diagnostic("HP117", "info", "Several devices in one process", "Device rows of several devices count together: busy means that any of them was.", "Give each device a process of its own to see them apart."),
-    Diagnostic("HP118", "warning", "Ranks are missing", "The traces name more ranks than there are files.", "Collect the traces of all ranks."),
-    Diagnostic("HP119", "warning", "Damaged compression", "The gzip stream is damaged or ends early. What came before was read.", "Copy the file again.", lossy=True),
-    Diagnostic("HP120", "info", "A candidate was left out", "A file in the directory looks like a trace by its name but holds no trace events.", "Nothing to do."),
-    Diagnostic("HP121", "warning", "The device was profiled synchronously", "Every launch call outlives the device row that it launched: CUDA_LAUNCH_BLOCKING or a profiler that drains the device. Overlap of host and device was destroyed by the measurement.", "Record without forced synchronisation to see how much host and device really overlap."),
-    Diagnostic("HP122", "info", "Profiling slows steps down", "The trace does not hold the step time without the profiler; recorded steps are typically 1.4 to 3.6 times slower on the host.", "Record with HPUProfiler, which times steps without the profiler first."),
-    Diagnostic("HP123", "info", "A table was cut", "Only the largest rows of the table (operators, kernels, modules, shapes, obstacles) are kept.", "Nothing to do; totals cover all rows."),
-    Diagnostic("HP124", "info", "No step is typical", "All steps compile, warm up or lie at a border; the numbers come from untypical steps.", "Record more steps after a warm-up."),
-    Diagnostic("HP125", "info", "Recordings differ in kind", "The files belong to different stages or actions; the answer speaks of one of them.", "See the table of files; analyse the others apart."),
-    Diagnostic("HP126", "warning", "The host was not traced", "The file holds device rows only, as the hardware profiler writes them. Engine times are right; why the device idled cannot be told.", "Record with PyTorch's profiler to see host and device together."),
-    Diagnostic("HP127", "warning", "Several runs in one directory", "The recorder wrote the same window of the same rank more than once: a directory was used by several runs. All of them enter the numbers.", "Give each run a directory of its own, or remove the old files."),
-    Diagnostic("HP160", "info", "Long tables cover some of the ranks", "So many ranks that a table would pass its limit (`--table-rows`, 20,000 rows). The lowest rank comes first, then the ranks with the most work of their own in a step (wall time less exposed communication), for which the others wait; of memory curves, those with the largest peaks. Medians, findings, and the tables of files and ranks cover every rank.", "Analyse the files of a rank alone to see its rows, or raise `--table-rows` (0: no limit)."),
-    Diagnostic("HP161", "warning", "A file changed while it was read", "It was still being written. It was read several times, and changed each time; the numbers may mix states of it.", "Analyse it when its writer is done.", lossy=True),
-    Diagnostic("HP162", "info", "Work was done again", "A worker died, or the scheduler went away. What it left was given out again, or analysed on this machine; the numbers are whole.", "If it happens again: fewer jobs (`--jobs`) or more memory for each worker."),
-    Diagnostic("HP128", "warning", "Clocks of ranks are unrelated", "The stamps of the ranks lie more than a day apart: they were recorded at different times, or count from different origins. Nothing can be said about who came first.", "Merge traces of one recording; `hpuprof merge --clock manifest` takes offsets that you know."),
-    Diagnostic("HP140", "warning", "Clocks of some hosts are unrelated", "No collective with ranks on both hosts was matched, or the manifest does not name them. Nothing that compares such ranks is computed.", "Record a window that holds collectives of all ranks, or give `--clock manifest:FILE`."),
-    Diagnostic("HP141", "warning", "Ranks of one host disagree on the time", "By their stamps, ranks of one host left collectives before others had come, in more than 10 % of them. Each was given a clock of its own.", "Were traces edited, or recorded in containers with clocks of their own? Two hosts of one name look like this as well."),
-    Diagnostic("HP142", "info", "Hosts are not named", "The traces do not say on which host they were recorded, so each rank counts as a clock of its own.", "Newer PyTorch and hpuprof's recorder write `host_name` into the file."),
-    Diagnostic("HP143", "info", "Collectives with missing members", "Rows of some ranks were lost or lie outside their recordings. Such collectives do not count as waiting.", "Record whole steps on all ranks."),
-    Diagnostic("HP144", "info", "Process groups are not named", "The traces do not say which ranks take part in a collective; all ranks were assumed to.", "Newer PyTorch writes the group with each collective."),
-    Diagnostic("HP145", "warning", "The replay misses the recorded steps", "Replayed without changes, steps differ by more than 5 % from the recorded ones: what bounds them is not in the model.", "Step times without the straggler are withheld; waiting and blame remain."),
-    Diagnostic("HP170", "warning", "Impossible process groups", "A collective names a group of more than 262,144 ranks, or a rank of ten digits or more. The ranks of such a group count as not told.", "Nothing to do if the file was damaged or edited; report the file if a profiler wrote it so."),
-    Diagnostic("HP175", "info", "Modules nested very deep", "Calls of modules that lie inside 256 others. What they ran counts to the module around them at that depth.", "Nothing to do; a recursion without an end looks like this as well."),
-    Diagnostic("HP180", "error", "A folder could not be searched", "It may not be listed, or the storage refused. The traces in it, and the ranks that they hold, are missing.", "Check who may read it; on a server, that it lists its folders.", lossy=True),
-    Diagnostic("HP190", "info", "Launches matched by order", "The writer gives no correlation (Habana's do not). Launches and device rows were matched first in, first out: recipes, copies in, copies out and collectives each in a queue of their own, and a queue where that leaves many alone, or makes work wait beside an idle device, was left out. This decides the share of linked rows and what `hpuprof convert` draws; operators get no device time from it.", "Nothing to do."),
-)  # fmt: skip
+    Diagnostic(
+        code="HP101",
+        severity="warning",
+        title="The file is cut short",
+        cause="The writer was killed, the disk was full, or the copy is incomplete. Every whole row before the cut was "
+        "read.",
+        remedy="Record again, or copy the file again; the numbers cover the rows before the cut.",
+        lossy=True,
+    ),
+    Diagnostic(
+        code="HP102",
+        severity="warning",
+        title="Rows were lost",
+        cause="Parts of the file are not valid JSON and could not be repaired; two ranks that write to one file cause "
+        "this.",
+        remedy="Give every rank its own file; report the file if only one process wrote it.",
+        lossy=True,
+    ),
+    Diagnostic(
+        code="HP103",
+        severity="info",
+        title="Rows were repaired",
+        cause="They held raw control characters, bad UTF-8, NaN, or stray quotes or backslashes in names (PyTorch and "
+        "Synapse sometimes write these). Plain fields were kept; arguments may be missing.",
+        remedy="Nothing to do; newer PyTorch escapes its names.",
+    ),
+    Diagnostic(
+        code="HP104",
+        severity="info",
+        title="Unknown rows",
+        cause="Their category is new to hpuprof. They are counted, and excluded from every number.",
+        remedy="`hpuprof inspect` lists them by category and thread; please report them.",
+    ),
+    Diagnostic(
+        code="HP105",
+        severity="warning",
+        title="The device was not traced",
+        cause="The file holds no device rows: the profiler ran without the device activity, or hardware tracing was "
+        "off (`hl-prof-config --hw-trace off`, `HABANA_PROFILE=0`). The device was not necessarily idle.",
+        remedy="Record with the device activity (CUDA, XPU, HPU) and, on Gaudi, with hardware tracing on.",
+    ),
+    Diagnostic(
+        code="HP106",
+        severity="warning",
+        title="Few steps have device rows",
+        cause="The device buffer overflowed or tracing began late; idle time computed from such a trace is wrong.",
+        remedy="Record fewer steps, or enlarge the buffer; conclusions about the device are withheld.",
+    ),
+    Diagnostic(
+        code="HP107",
+        severity="warning",
+        title="One row holds most of the device time",
+        cause="Its duration is damaged, or it is a graph replay recorded as one row.",
+        remedy="Check the row; conclusions about the device are withheld.",
+    ),
+    Diagnostic(
+        code="HP108",
+        severity="warning",
+        title="Graph replays are under-recorded",
+        cause="More than half of the graph launches show few or none of their kernels; the missing kernels would read "
+        "as idle time.",
+        remedy="Record without graphs, or with a newer driver; conclusions about the device are withheld.",
+    ),
+    Diagnostic(
+        code="HP109",
+        severity="info",
+        title="Steps were inferred",
+        cause="The trace has no step markers; steps come from a repeating annotation, from the period of the operator "
+        "sequence, or the whole trace counts as one.",
+        remedy="Call `profiler.step()` once per batch, or use HPUProfiler.",
+    ),
+    Diagnostic(
+        code="HP110",
+        severity="info",
+        title="Few steps",
+        cause="Fewer than three steps enter the medians, too few to judge spread and outliers.",
+        remedy="Record at least five steps.",
+    ),
+    Diagnostic(
+        code="HP111",
+        severity="info",
+        title="Rows without a beginning or an end",
+        cause="The recording window cut them: a begin without an end, an end without a begin, or a row without a "
+        "duration. They were excluded.",
+        remedy="Nothing to do at the borders of a recording; many of them inside it point to a damaged file.",
+    ),
+    Diagnostic(
+        code="HP112",
+        severity="warning",
+        title="Rows with impossible times",
+        cause="Negative durations, durations or distances of more than a day, no time stamp, or (when merging) a phase "
+        "that is not a letter. They were excluded.",
+        remedy="These are known profiler bugs; update PyTorch or the device's profiler.",
+        lossy=True,
+    ),
+    Diagnostic(
+        code="HP113",
+        severity="warning",
+        title="Ranks were guessed",
+        cause="Neither the files nor their names give a rank, so ranks were numbered in order of the names.",
+        remedy="Use `--rank-from`, or names such as `host_0.<time>.pt.trace.json`.",
+    ),
+    Diagnostic(
+        code="HP114",
+        severity="error",
+        title="A file could not be analysed",
+        cause="Not a trace file, or nothing in it could be read. The other files were analysed.",
+        remedy="Remove it or copy it again.",
+        lossy=True,
+    ),
+    Diagnostic(
+        code="HP115",
+        severity="info",
+        title="Operators outlive their parent",
+        cause="Rows on one thread overlap without nesting; for self times they were cut at the parent's end.",
+        remedy="Nothing to do.",
+    ),
+    Diagnostic(
+        code="HP116",
+        severity="info",
+        title="Device rows without a launch",
+        cause="The launch lies outside the recording, or the writer gives no correlation and the order does not "
+        "identify it (HP190). Such rows count as device work but belong to no operator.",
+        remedy="Nothing to do; starting the recording a step earlier reduces their number.",
+    ),
+    Diagnostic(
+        code="HP117",
+        severity="info",
+        title="Several devices in one process",
+        cause="Rows of all devices count together: busy means that at least one device was busy.",
+        remedy="Give each device its own process to separate them.",
+    ),
+    Diagnostic(
+        code="HP118",
+        severity="warning",
+        title="Ranks are missing",
+        cause="The traces name more ranks than there are files.",
+        remedy="Collect the traces of all ranks.",
+    ),
+    Diagnostic(
+        code="HP119",
+        severity="warning",
+        title="Compression is damaged",
+        cause="The gzip stream is damaged or ends early. The part before was read.",
+        remedy="Copy the file again.",
+        lossy=True,
+    ),
+    Diagnostic(
+        code="HP120",
+        severity="info",
+        title="A file was skipped",
+        cause="It is named like a trace but holds no trace events.",
+        remedy="Nothing to do.",
+    ),
+    Diagnostic(
+        code="HP121",
+        severity="warning",
+        title="The device was profiled synchronously",
+        cause="Every launch call outlives the device row that it launched: CUDA_LAUNCH_BLOCKING was set, or the "
+        "profiler drains the device. The measurement destroyed the overlap of host and device.",
+        remedy="Record without forced synchronisation to see the real overlap of host and device.",
+    ),
+    Diagnostic(
+        code="HP122",
+        severity="info",
+        title="Profiling slows steps down",
+        cause="The trace does not hold the step time without the profiler; on the host, recorded steps typically take "
+        "1.4 to 3.6 times as long.",
+        remedy="Record with HPUProfiler, which first times steps without the profiler.",
+    ),
+    Diagnostic(
+        code="HP123",
+        severity="info",
+        title="A table was cut",
+        cause="Only the largest rows of the table (operators, kernels, modules, shapes, obstacles) are kept.",
+        remedy="Nothing to do; totals cover all rows.",
+    ),
+    Diagnostic(
+        code="HP124",
+        severity="info",
+        title="No step is typical",
+        cause="All steps compile, warm up or lie at a border, so the numbers come from untypical steps.",
+        remedy="Record more steps after warm-up.",
+    ),
+    Diagnostic(
+        code="HP125",
+        severity="info",
+        title="Recordings differ in kind",
+        cause="The files belong to different stages or actions; the answer covers one of them.",
+        remedy="See the table of files; analyse the others separately.",
+    ),
+    Diagnostic(
+        code="HP126",
+        severity="warning",
+        title="The host was not traced",
+        cause="The file holds only device rows, as the hardware profiler writes them. Engine times are right; the "
+        "causes of idle time are unknown.",
+        remedy="Record with PyTorch's profiler to see host and device together.",
+    ),
+    Diagnostic(
+        code="HP127",
+        severity="warning",
+        title="Several runs in one directory",
+        cause="The recorder wrote the same window of the same rank more than once: several runs used one directory. "
+        "All of them enter the numbers.",
+        remedy="Give each run its own directory, or remove the old files.",
+    ),
+    Diagnostic(
+        code="HP160",
+        severity="info",
+        title="Long tables cover only some ranks",
+        cause="With this many ranks, a table would exceed its limit (`--table-rows`, 20,000 rows). The lowest rank "
+        "comes first, then the ranks with the most work of their own in a step (wall time less exposed "
+        "communication), for which the others wait; for memory curves, the ranks with the largest peaks. Medians, "
+        "findings, and the tables of files and ranks cover every rank.",
+        remedy="Analyse a rank's files alone to see its rows, or raise `--table-rows` (0: no limit).",
+    ),
+    Diagnostic(
+        code="HP161",
+        severity="warning",
+        title="A file changed while it was read",
+        cause="It was still being written: it was read several times and changed each time, so the numbers may mix "
+        "states of it.",
+        remedy="Analyse it once its writer is done.",
+        lossy=True,
+    ),
+    Diagnostic(
+        code="HP162",
+        severity="info",
+        title="Work was repeated",
+        cause="A worker died, or the scheduler went away. The unfinished work was repeated by other workers or on this "
+        "machine; the numbers are complete.",
+        remedy="If it happens again, use fewer jobs (`--jobs`) or more memory per worker.",
+    ),
+    Diagnostic(
+        code="HP128",
+        severity="warning",
+        title="Clocks of ranks are unrelated",
+        cause="The stamps of the ranks lie more than a day apart: the ranks were recorded at different times, or count "
+        "from different origins. The order of events across ranks is unknown.",
+        remedy="Merge traces of one recording, or give known offsets with `hpuprof merge --clock manifest`.",
+    ),
+    Diagnostic(
+        code="HP140",
+        severity="warning",
+        title="Clocks of some hosts are unrelated",
+        cause="No collective with ranks on both hosts was matched, or the manifest does not name them. No comparison "
+        "of such ranks is computed.",
+        remedy="Record a window with collectives of all ranks, or give `--clock manifest:FILE`.",
+    ),
+    Diagnostic(
+        code="HP141",
+        severity="warning",
+        title="Ranks of one host disagree about time",
+        cause="By their stamps, ranks of one host left more than 10 % of the collectives before others had arrived. "
+        "Each rank was given its own clock.",
+        remedy="Check whether traces were edited or recorded in containers with their own clocks; two hosts of one "
+        "name also cause this.",
+    ),
+    Diagnostic(
+        code="HP142",
+        severity="info",
+        title="Hosts are not named",
+        cause="The traces do not name the host that they were recorded on, so each rank gets its own clock.",
+        remedy="Newer PyTorch and hpuprof's recorder write `host_name` into the file.",
+    ),
+    Diagnostic(
+        code="HP143",
+        severity="info",
+        title="Collectives with missing members",
+        cause="Rows of some ranks were lost or lie outside their recordings. Such collectives do not count towards "
+        "waiting.",
+        remedy="Record whole steps on all ranks.",
+    ),
+    Diagnostic(
+        code="HP144",
+        severity="info",
+        title="Process groups are not named",
+        cause="The traces do not say which ranks take part in a collective; all ranks are assumed.",
+        remedy="Newer PyTorch writes the group with each collective.",
+    ),
+    Diagnostic(
+        code="HP145",
+        severity="warning",
+        title="The replay misses the recorded steps",
+        cause="Replayed unchanged, steps differ by more than 5 % from the recorded ones: the model lacks what limits "
+        "them.",
+        remedy="Step times without the straggler are withheld; waiting and blame remain valid.",
+    ),
+    Diagnostic(
+        code="HP170",
+        severity="warning",
+        title="Impossible process groups",
+        cause="A collective names a group of more than 262,144 ranks, or a rank of ten digits or more. The ranks of "
+        "such a group count as unknown.",
+        remedy="Nothing to do if the file was damaged or edited; report it if a profiler wrote it so.",
+    ),
+    Diagnostic(
+        code="HP175",
+        severity="info",
+        title="Modules are nested very deeply",
+        cause="Module calls lie inside 256 others. Their work counts towards the enclosing module at that depth.",
+        remedy="Nothing to do; unbounded recursion also causes this.",
+    ),
+    Diagnostic(
+        code="HP180",
+        severity="error",
+        title="A folder could not be searched",
+        cause="Permission to list it is missing, or the storage refused. The traces in it, and the ranks that they "
+        "hold, are missing.",
+        remedy="Check its permissions; on a server, check that it lists its folders.",
+        lossy=True,
+    ),
+    Diagnostic(
+        code="HP190",
+        severity="info",
+        title="Launches matched by order",
+        cause="The writer gives no correlation (Habana's profilers do not). Launches and device rows were matched "
+        "first in, first out, in separate queues for recipes, copies in, copies out and collectives. A queue was "
+        "excluded where this leaves many rows unmatched, or makes work wait while the device is idle. The matching "
+        "affects the share of linked rows and what `hpuprof convert` draws; operators get no device time from it.",
+        remedy="Nothing to do.",
+    ),
+)
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

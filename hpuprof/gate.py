@@ -1,6 +1,6 @@
-"""Gates: conditions under which a run fails, for CI. Parses them, evaluates them on a report or a comparison.
+"""Gates: conditions that fail a run, for CI. Parses them, evaluates them on a report or a comparison.
 
-Grammar (blanks are free between the pieces)::
+Grammar (blanks between the parts are optional)::
 
     gate   = metric op number [unit]      fails when the metric's value meets the condition
            | metric ":" number "%"        fails when B is worse than A by more than this, beyond noise (compare only)
@@ -8,7 +8,8 @@ Grammar (blanks are free between the pieces)::
     op     = ">" | ">=" | "<" | "<=" | "=="
     unit   = ns us µs ms s min | % | B kB MB GB TB KiB MiB GiB TiB    (none: the metric's own unit)
 
-Values are compared exactly, not as printed. A gate on a value that is unknown cannot be evaluated, which is neither a pass nor a failure.
+Values are compared exactly, not as printed. A gate on an unknown value cannot be evaluated: it neither passes nor
+fails.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Gate:
 
 
 def parse_gate(text: str) -> Gate:
-    """Parse one gate. Raises UsageError naming what is wrong; whether the metric exists is told by `evaluate`."""
+    """Parse one gate. Raises UsageError naming the fault; `evaluate` checks whether the metric exists."""
     shown = text.strip()
     if match := _FINDING.fullmatch(text):
         code = match["code"].upper()
@@ -96,7 +97,9 @@ def parse_gate(text: str) -> Gate:
     if match := _CHANGE.fullmatch(text):
         number = float(match["number"])
         if not 0 <= number < math.inf:
-            raise UsageError(f"gate {shown!r}: {match['number']} % is no limit", hint="give a percentage of 0 or more")
+            raise UsageError(
+                f"gate {shown!r}: {match['number']} % is not a limit", hint="give a percentage of 0 or more"
+            )
         return Gate(shown, "change", match["metric"], number=number / 100)
     if match := _VALUE.fullmatch(text):
         unit = match["unit"]
@@ -110,16 +113,16 @@ def parse_gate(text: str) -> Gate:
         if not math.isfinite(number):
             raise UsageError(f"gate {shown!r}: the number is out of range", hint=_FORMS)
         return Gate(shown, "value", match["metric"], match["op"], number, unit)
-    raise UsageError(f"gate {shown!r} cannot be read", hint=_FORMS)
+    raise UsageError(f"cannot parse gate {shown!r}", hint=_FORMS)
 
 
 def parse_gates(texts: Iterable[str], *, changes: bool) -> list[Gate]:
-    """Parse gates and check metrics' names. `changes`: whether METRIC:N% has a meaning here. Raises UsageError."""
+    """Parse gates and check metrics' names. `changes`: whether METRIC:N% is allowed. Raises UsageError."""
     gates = [parse_gate(text) for text in texts]
     for gate in gates:
         if gate.kind == "change" and not changes:
             raise UsageError(
-                f"gate {gate.text!r} speaks of a change, and there is one run only",
+                f"gate {gate.text!r} needs two runs to compare",
                 hint="use it in `hpuprof compare`, or give a condition on the value, such as 'step_time_p50 > 12ms'",
             )
         if gate.kind != "finding":
@@ -128,7 +131,7 @@ def parse_gates(texts: Iterable[str], *, changes: bool) -> list[Gate]:
 
 
 def _check(gate: Gate, known: Mapping[str, M]) -> M:
-    """Return the metric that a gate speaks of. Raises UsageError when there is none or the gate does not fit it."""
+    """Return a gate's metric. Raises UsageError when there is none or the gate does not fit it."""
     metric = known.get(gate.subject)
     if metric is None:
         raise UsageError(
@@ -143,7 +146,7 @@ def _check(gate: Gate, known: Mapping[str, M]) -> M:
     if gate.kind == "value" and gate.unit and _SCALES[gate.unit][0] != metric.unit:
         fitting = [u for u, (of, _) in _SCALES.items() if of == metric.unit]
         raise UsageError(
-            f"gate {gate.text!r}: {gate.subject} is not counted in {gate.unit}",
+            f"gate {gate.text!r}: {gate.subject} is not measured in {gate.unit}",
             hint=f"its unit is {metric.unit}: {'use ' + ' '.join(fitting) if fitting else 'give a plain number'}",
         )
     return metric
@@ -158,7 +161,7 @@ def evaluate(gates: Sequence[Gate], report: Report) -> list[GateResult]:
 
 
 def evaluate_comparison(gates: Sequence[Gate], comparison: Comparison, b: Report) -> list[GateResult]:
-    """Evaluate gates on a comparison: conditions on values and findings speak of B, METRIC:N% of the change from A to B."""
+    """Evaluate gates on a comparison: on values and findings of B, with METRIC:N% on the change from A to B."""
     results = []
     for gate in gates:
         if gate.kind == "change":
@@ -170,7 +173,7 @@ def evaluate_comparison(gates: Sequence[Gate], comparison: Comparison, b: Report
 
 
 def with_gates(report: Report, results: list[GateResult]) -> Report:
-    """Return the report with the outcome of its gates."""
+    """Return the report with the outcomes of its gates."""
     return Report(msgspec.structs.replace(report.data, gates=results))
 
 
@@ -195,7 +198,7 @@ def _limit(gate: Gate, metric: Metric) -> GateResult:
     if metric.value is None:
         text = f"{metric.name} is unknown in these traces"
         return GateResult(gate=gate.text, outcome=UNKNOWN, value=None, unit=metric.unit, text=text)
-    # Multiplying the value would round; dividing the limit's decimals does not: 30 % is compared as 0.3.
+    # Scaling the value would round it; scaling the limit does not: 30 % is compared as 0.3.
     limit = gate.number * _SCALES[gate.unit][1] if gate.unit else gate.number
     if gate.unit == "%":
         limit = gate.number / 100
@@ -207,7 +210,7 @@ def _limit(gate: Gate, metric: Metric) -> GateResult:
 
 
 def _exact(value: float, unit: str) -> str:
-    """Write a value in the gate's unit with digits enough to see on which side of a limit it lies."""
+    """Write a value in the gate's unit, with enough digits to see on which side of a limit it lies."""
     scale = _SCALES[unit][1] if unit else 1.0
     number = f"{value / scale:.6g}" if not (unit == "" and isinstance(value, int)) else str(value)
     return f"{number} {unit}".strip()
@@ -226,13 +229,15 @@ def _worsening(gate: Gate, change: Change | None, metric: Metric) -> GateResult:
         share = None
     else:
         share = worse / abs(change.a)
-    amount = f"got worse by {100 * share:.4g} %" if share is not None else "got worse, from nothing"
+    amount = f"got worse by {100 * share:.4g} %" if share is not None else "got worse, from zero"
     if share is not None and share <= gate.number:
         text = f"{metric.name} {amount}" if share > 0 else f"{metric.name} did not get worse"
         return result(PASSED, share, text)
     if change.low is None or change.high is None:
-        if change.verdict == "unknown":  # both values are known, so it is the noise that is not
-            return result(UNKNOWN, share, f"{metric.name} {amount}, but there are too few steps to tell it from noise")
+        if change.verdict == "unknown":  # both values are known, the noise is not
+            return result(
+                UNKNOWN, share, f"{metric.name} {amount}, but too few steps were recorded to tell this from noise"
+            )
         return result(FAILED, share, f"{metric.name} {amount} (noise unknown)")
     if change.low <= 0 <= change.high:
         return result(PASSED, share, f"{metric.name} {amount}, within noise")

@@ -1,4 +1,4 @@
-"""What a verdict chooses among: a region captured in one way on all ranks, with samples of what that gives."""
+"""Candidates for a verdict: a region captured in one way on all ranks, with samples of the resulting step time."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class RegionName:
     """A region as tables name it."""
 
     kind: str  # step, forward+backward, model, modules, module or optimizer
-    module: str | None = None  # of a module, its name
+    module: str | None = None  # the name of a single module
 
     @classmethod
     def of(cls, region: str) -> RegionName:
-        """Read the form that tables hold: a kind, or `module:NAME`."""
+        """Parse the form used in tables: a kind, or `module:NAME`."""
         kind, colon, module = region.partition(":")
         return cls(kind, module if colon else None)
 
     @property
     def wraps_modules(self) -> bool:
-        """Tell whether modules are captured, forward and backward by themselves."""
+        """Whether modules are captured, forward and backward separately."""
         return self.kind in ("model", "modules", "module")
 
 
 class OptionKey(NamedTuple):
-    """What makes options of different ranks the same one."""
+    """Identifies the same option on different ranks."""
 
     region: str
     drops_sync: bool
@@ -48,10 +48,10 @@ class OptionKey(NamedTuple):
 class Candidate:
     """An option that every rank has."""
 
-    options: list[Option]  # one a rank, the leading one first
+    options: list[Option]  # one per rank, the leading rank first
     step_ns: Floats  # samples of the step time with it
     speedup: Floats  # samples
-    reach: float = np.inf  # speed-up that it cannot pass
+    reach: float = np.inf  # upper bound of the speed-up
     blocked_by: tuple[str, ...] = ()  # obstacles that must be removed first
 
     @property
@@ -61,7 +61,7 @@ class Candidate:
 
     @cached_property
     def key(self) -> OptionKey:
-        """The option that this is."""
+        """The key of its options."""
         return OptionKey.of(self.lead)
 
     @cached_property
@@ -75,6 +75,6 @@ class Candidate:
         return float(np.median(self.step_ns))
 
     def no_faster(self, reach: float, base_ns: float) -> Candidate:
-        """Return it with no sample of the speed-up beyond `reach`."""
+        """Return it with samples of the speed-up cut at `reach`."""
         speedup = np.minimum(self.speedup, reach)
         return Candidate(self.options, base_ns / speedup, speedup, reach, self.blocked_by)

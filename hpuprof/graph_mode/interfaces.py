@@ -1,8 +1,8 @@
 """Which interface captures which region on which device, and the code to type. Owns the vendors' names for graph mode.
 
-Sources: the HPU Graphs page and `hpu/graphs.py` of bridge 1.19 (lazy mode only; ModuleCacher caches while training with gradients);
-PyTorch's notes on CUDA graphs; `torch.xpu.graphs` of torch 2.13. Lazy mode is the vendor's legacy mode: in eager mode the way to
-graphs is `torch.compile(backend="hpu_backend")`.
+Sources: the HPU Graphs page and `hpu/graphs.py` of bridge 1.19 (lazy mode only; ModuleCacher caches while training with
+gradients); PyTorch's notes on CUDA graphs; `torch.xpu.graphs` of torch 2.13. Lazy mode is the vendor's legacy mode: in
+eager mode, `torch.compile(backend="hpu_backend")` makes graphs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Situation:
-    """What the trace says of the run, as far as the code to type depends on it."""
+    """The facts of the run that the code to type depends on."""
 
     family: str
     mode: str
@@ -40,7 +40,7 @@ _ACCELERATOR = {"cuda": "cuda", "rocm": "cuda", "xpu": "xpu"}
 
 
 def api_name(situation: Situation, region: RegionName) -> str:
-    """Return what to call for a region on this device in this mode."""
+    """Return the interface for a region on this device in this mode."""
     if situation.family == "hpu":
         if not situation.mode.startswith("lazy"):
             return 'torch.compile(backend="hpu_backend")'
@@ -56,10 +56,10 @@ def api_name(situation: Situation, region: RegionName) -> str:
 
 
 def note_for(situation: Situation, region: RegionName, *, drops_sync: bool, asynchronous: bool) -> str:
-    """Return what to know about an option, in one sentence; empty when there is nothing."""
+    """Return a note on an option in one sentence, or an empty text."""
     notes = []
     if drops_sync:
-        notes.append("also reads nothing back inside the step")
+        notes.append("requires that the step reads nothing back")
     if asynchronous:
         notes.append("asynchronous=True")
     if situation.family == "hpu" and not situation.mode.startswith("lazy"):
@@ -70,7 +70,7 @@ def note_for(situation: Situation, region: RegionName, *, drops_sync: bool, asyn
 
 
 def code_for(situation: Situation, region: RegionName, *, asynchronous: bool = False) -> str:
-    """Return the code to type for a region; names of modules, shapes and arguments are those of the trace."""
+    """Return the code to type for a region, with the trace's modules, shapes and arguments."""
     interface = "stream_capture"
     if situation.family == "hpu":
         interface = "hpu_lazy" if situation.mode.startswith("lazy") else "hpu_eager"
@@ -86,7 +86,7 @@ def code_for(situation: Situation, region: RegionName, *, asynchronous: bool = F
 
 @cache
 def _snippet(name: str) -> Template:
-    """Return a template of code to type."""
+    """Load a template of code to type."""
     import jinja2
 
     snippets = jinja2.Environment(
@@ -100,9 +100,9 @@ def _snippet(name: str) -> Template:
 
 
 def _targets(s: Situation, region: RegionName) -> list[tuple[str, str]]:
-    """Return python names of what to wrap, and the lines that find them in the model.
+    """Return Python variables for the modules to wrap, and the lines that find them in the model.
 
-    Traces name an instance as Class_k (k-th of its class by first use), or by its qualified name.
+    Traces name an instance Class_k (the k-th of its class by first use), or by its qualified name.
     """
     names = list(s.modules) if region.module is None else [region.module]
     if region.kind == "model" or not names:

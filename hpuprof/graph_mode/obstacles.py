@@ -1,8 +1,8 @@
-"""What stands in the way of graph mode: occurrences judged by where and how often they occur, as rows of a report.
+"""Obstacles to graph mode: occurrences rated by where and how often they occur, as rows of a report.
 
-Severity: *blocker* inside a module that has nothing smaller to graph (or inside the optimizer); *cut* between modules, so that what
-lies before and after can be graphed; *periodic* in at most half of the steps; *harmless* when nothing needs to change. The trace
-proves presence, never absence.
+Severity: *blocker* inside a module that has nothing smaller to graph (or inside the optimizer); *cut* between modules,
+so that the parts before and after can be graphed; *periodic* in at most half of the steps; *harmless* when nothing
+needs to change. The trace proves presence, never absence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hpuprof.naming import natural
 STEP, OPTIMIZER = "(step)", "(optimizer)"
 SEVERITIES = ("blocker", "cut", "periodic", "harmless")
 MANY_GRAPHS = 32
-"""More graphs than this for one module cost more memory and capture time than they are worth."""
+"""Beyond this many graphs for one module, memory and capture time outweigh the gain."""
 MANY_UNSEEN = 0.2
 _MODULES_NAMED = 100
 _PHASE = {
@@ -51,7 +51,7 @@ _LIBRARY = re.compile(
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A row, and the module codes that it concerns (those around them included)."""
+    """A row, and the codes of the modules that it concerns, enclosing modules included."""
 
     row: ObstacleRow
     phase: Phase
@@ -60,7 +60,7 @@ class Obstacle:
 
 
 class UserFrames:
-    """Innermost python frame of the user's own code around an instant, from frames or from recorded call stacks."""
+    """Finds the innermost Python frame of the user's code at an instant, from frames or recorded call stacks."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -96,7 +96,7 @@ def _own(frame: str) -> bool:
 
 
 def judge(context: Context, seen: list[Occurrence], forks: list[Fork], shapes: list[ModuleShapes]) -> list[Obstacle]:
-    """Turn everything seen into rows, the most severe first."""
+    """Turn all occurrences into rows, the most severe first."""
     frames = UserFrames(context)
     found: list[Obstacle] = []
     for occurrence in seen:
@@ -117,7 +117,7 @@ def judge(context: Context, seen: list[Occurrence], forks: list[Fork], shapes: l
 
 
 def _together(context: Context, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
-    """Merge what is said of several instances of one class; the words are those of the one with most cases."""
+    """Merge rows of several instances of one class; the instance with most cases gives the words."""
     groups: dict[tuple[str, ...], list[Obstacle]] = {}
     for entry in obstacles:
         row = entry.row
@@ -135,7 +135,7 @@ def _together(context: Context, obstacles: Iterable[Obstacle]) -> list[Obstacle]
             rows[0],
             module=f"{kind} ({len(names)} modules)",
             modules=names[:_MODULES_NAMED],
-            text=rows[0].text if alike else f"{rows[0].text}, in {rows[0].module}; the others likewise",
+            text=rows[0].text if alike else f"{rows[0].text}, in {rows[0].module}; likewise in the others",
             count=sum(row.count for row in rows),
             per_step=sum(row.per_step for row in rows),
             steps=max(row.steps for row in rows),
@@ -157,7 +157,7 @@ def _around(context: Context, modules: frozenset[int], calls: Ints) -> frozenset
 
 
 def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> list[Obstacle]:
-    """Group the cases of a occurrence by place; modules of one class count together."""
+    """Group the cases of an occurrence by place; modules of one class count together."""
     calls = context.calls
     places = context.placement.of(occurrence.track, occurrence.when)
     keep = (places.step >= 0) & (places.phase != Phase.LOADER)
@@ -209,7 +209,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _severity(context: Context, occurrence: Occurrence, phase: Phase, *, leaf: bool) -> str:
-    """Judge by place: what lies in a module without smaller ones blocks it; everything else can be cut out."""
+    """Rate by place: inside a module without submodules it blocks; anywhere else it can be cut out."""
     if occurrence.code == "HP315" and "gloo" not in occurrence.label:
         lazy = codes.machine(context.trace.family, context.trace.mode) == codes.HPU_LAZY
         return "cut" if lazy and phase != Phase.BETWEEN else "harmless"
@@ -221,7 +221,7 @@ def _severity(context: Context, occurrence: Occurrence, phase: Phase, *, leaf: b
 
 
 def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, str]:
-    """Return the severity after how often was weighed, and words for it."""
+    """Return the severity adjusted for frequency, and the frequency in words."""
     if total < 3 or len(steps) == total:
         return severity, ""
     if steps[-1] == 0:
@@ -235,7 +235,7 @@ def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, 
     return severity, words
 
 
-# ----------------------------------------------------------------------------------------------------------- control flow
+# --------------------------------------------------------------------------------------------------- control flow
 
 
 _READS = ("item", "_local_scalar_dense", "is_nonzero", "cpu", "to", "_to_copy", "copy_", "tolist")
@@ -249,14 +249,14 @@ def _fork(context: Context, fork: Fork, frames: UserFrames) -> Obstacle | None:
     mine = calls.of(fork.module)
     has_children = bool((calls.nesting.stop[mine] > mine + 1).any()) if fork.module >= 0 else True
     reason = {
-        "data": "a value is read just before: data decides",
-        "periodic": f"every {fork.period} calls the same again: a counter decides",
+        "data": "a value is read just before, so data decides",
+        "periodic": f"it repeats every {fork.period} calls, so a counter decides",
         "first": "only the first call differs",
         "last": "only the last call differs",
-        "unknown": "no value is read before it: the program decides (a random number, a counter, an argument)",
+        "unknown": "no value is read before it, so the program decides (a random number, a counter, an argument)",
     }[fork.cause]
     one, other = fork.one or "nothing more", fork.other or "nothing more"
-    after = f"after {fork.after}: " if fork.after else "at the beginning: "
+    after = f"after {fork.after}: " if fork.after else "at the start: "
     severity = {"first": "harmless", "last": "harmless", "periodic": "periodic"}.get(
         fork.cause, "cut" if has_children else "blocker"
     )
@@ -287,16 +287,16 @@ def _fork(context: Context, fork: Fork, frames: UserFrames) -> Obstacle | None:
     return Obstacle(row, phase, modules, _around(context, modules, mine))
 
 
-# ----------------------------------------------------------------------------------------------------------------- shapes
+# --------------------------------------------------------------------------------------------------------- shapes
 
 
 def most_frequent(keys: list[int]) -> int:
-    """Return the key with most calls, the earliest of several."""
+    """Return the key with most calls; of equals, the earliest."""
     return Counter(keys).most_common(1)[0][0]
 
 
 def is_last_batch(entry: ModuleShapes) -> bool:
-    """Tell whether the only exception among the shapes is a smaller first dimension at the end of the data."""
+    """Whether the only other shape has a smaller first dimension at the end of the data."""
     if entry.keys is None or entry.lengths is None or len(set(entry.keys)) != 2 or len(entry.keys) < 3:
         return False
     usual = most_frequent(entry.keys)
@@ -314,7 +314,7 @@ def is_last_batch(entry: ModuleShapes) -> bool:
 
 
 def topmost_varying(context: Context, shapes: list[ModuleShapes]) -> list[ModuleShapes]:
-    """Return the modules with changing shapes whose surrounding modules have constant ones."""
+    """Return the modules with changing shapes whose enclosing modules have constant ones."""
     varying = {e.module for e in shapes if e.keys and len(set(e.keys)) > 1}
     out = []
     for entry in shapes:
@@ -327,7 +327,7 @@ def topmost_varying(context: Context, shapes: list[ModuleShapes]) -> list[Module
 
 
 def graphs_needed(served: Coverage) -> tuple[int, bool]:
-    """Return how many graphs serve 95 % of the calls, and whether the most frequent keys should be chosen for them."""
+    """Return how many graphs serve 95 % of the calls, and whether they should hold the most frequent keys."""
     lfu = served.prefers_lfu
     return served.smallest(use_lfu=lfu), lfu
 
@@ -355,8 +355,9 @@ def _changing(context: Context, entry: ModuleShapes, keys: list[int], varying: f
     new = unseen(keys) or 0.0
     lengths = sorted(set(entry.lengths.tolist())) if entry.lengths is not None else []
     shown = f" ({', '.join(str(v) for v in lengths[:6])}{' …' if len(lengths) > 6 else ''})" if lengths else ""
-    text = f"{len(set(keys))} signatures in {len(keys)} calls: {entry.varying}{shown}; {graphs} graphs serve {served.at(graphs, use_lfu=lfu):.0%}"
-    text += f", the next call is new with probability {new:.0%}"
+    text = f"{len(set(keys))} signatures in {len(keys)} calls: {entry.varying}{shown}"
+    text += f"; {graphs} graphs serve {served.at(graphs, use_lfu=lfu):.0%}"
+    text += f", the next call needs a new one with probability {new:.0%}"
     hint = f" max_graphs={graphs}{', use_lfu=True' if lfu else ''}."
     if len(lengths) > 3 and entry.lengths is not None and (buckets := suggest_buckets(entry.lengths)):
         hint += f" Buckets {', '.join(str(e) for e in buckets.edges)}."
@@ -376,7 +377,7 @@ class _ShapeCase(NamedTuple):
 def _shape_row(
     context: Context, entry: ModuleShapes, case: _ShapeCase, varying: frozenset[int] = frozenset()
 ) -> Obstacle:
-    """Make a row; it concerns the modules around, and those of `varying` inside."""
+    """Make a row; it concerns enclosing modules, and those of `varying` inside."""
     calls = context.calls
     modules = frozenset({entry.module})
     keys = entry.keys or []

@@ -1,4 +1,4 @@
-"""What stands in the way of capturing a region on any rank, and what capturing it would hold."""
+"""Obstacles to capturing a region on any rank, and the memory that its capture would hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CUTS = ("HP302", "HP303", "HP305", "HP310", "HP315", "HP317")  # cuts that leav
 
 @dataclass(frozen=True)
 class ObstacleStatus:
-    """What stands in the way on one rank: obstacles as (code, severity, modules), and the rows of modules that options name."""
+    """Obstacles on one rank as (code, severity, modules), and the rows of the modules that options name."""
 
     obstacles: list[tuple[str, str, frozenset[str]]]
     rows: dict[str, ModuleRow]
@@ -27,7 +27,7 @@ class ObstacleStatus:
 
     @classmethod
     def of(cls, part: RankPartial, regions: set[str]) -> ObstacleStatus:
-        """Read a rank's tables once: of many ranks they are unpacked only while they are looked at."""
+        """Read a rank's tables once: with many ranks, each access unpacks them again."""
         rows = list(part.modules)
         tops = [m for m in rows if m.depth == 0] or [m for m in rows if m.depth < 0]
         model = max(tops, key=lambda m: m.host_per_step_ns, default=None)
@@ -45,7 +45,7 @@ class ObstacleStatus:
 
 
 def situation_of(file: FileRow, statuses: Sequence[ObstacleStatus], lead: Prediction, region: RegionName) -> Situation:
-    """Gather what the code to type depends on: modules, shapes, the optimizer, gradient accumulation."""
+    """Gather the inputs of the code to type: modules, shapes, the optimizer, gradient accumulation."""
     codes = {code for s in statuses for code, _, _ in s.obstacles}
     model = statuses[0].row(region)
     return Situation(
@@ -64,7 +64,7 @@ def situation_of(file: FileRow, statuses: Sequence[ObstacleStatus], lead: Predic
 
 
 def blockers(statuses: Sequence[ObstacleStatus], region: RegionName) -> list[str]:
-    """Return codes of obstacles that forbid capturing a region as it is.
+    """Return codes of obstacles that prevent capturing a region as it is.
 
     A wait or a read between modules only cuts the region into several graphs, which the prediction accounts for.
     """
@@ -84,7 +84,7 @@ def blockers(statuses: Sequence[ObstacleStatus], region: RegionName) -> list[str
 
 
 def memory_held(statuses: Sequence[ObstacleStatus], region: RegionName) -> int | None:
-    """Return what capture would hold on the rank that holds most: static inputs and the pool; None when not known."""
+    """Return the memory of a capture on the rank that needs most: static inputs and pool; None when unknown."""
     rows = [s.row(region) for s in statuses] if region.kind != "optimizer" else []
     held = [
         m.static_input_bytes + m.pool_bytes

@@ -22,14 +22,14 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, GraphMode, GraphOption, Interval, Prediction
 from hpuprof.model.tables import FileRow
 
-SURE = 0.9  # probability of a gain from which the answer is yes, and of none from which it is no
-STAGES_LIMIT = 0.10  # error beyond which recipes or totals explain no step: more than REPLAY_LIMIT, as both are coarser
-UNEXPLAINED_LIMIT = 0.15  # delay that nothing explains, over the step: beyond, it outweighs what most options gain
-MIN_STEPS = 2  # of one step nobody knows whether it is typical
-KEEP_OPTIONS = 24  # rows of a report that somebody would read
+SURE = 0.9  # yes from this probability of a gain, no from this probability of none
+STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser
+UNEXPLAINED_LIMIT = 0.15  # unexplained delay over the step: beyond, it outweighs the gain of most options
+MIN_STEPS = 2  # a single step may not be typical
+KEEP_OPTIONS = 24  # more rows than this are not read
 DECIDES = 0.3
-"""Change of the probability of a gain between little and much profiling cost from which the missing step time would decide."""
-NEAR = 0.01  # step times this close, relative, are equal: the simpler option wins
+"""If the probability of a gain changes by this between low and high profiling cost, the missing step time decides."""
+NEAR = 0.01  # step times within this, relative, are equal: the simpler option wins
 NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
@@ -69,7 +69,7 @@ def _compiled(first: FileRow, predictions: Sequence[Prediction]) -> GraphMode:
 
 
 def _refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> words.Refusal | None:
-    """Return why nothing can be said; None when something can."""
+    """Return why there is no answer; None when there is one."""
     for prediction in predictions:
         if prediction.method == "none":
             return words.no_prediction(prediction)
@@ -89,7 +89,7 @@ def _refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> 
 
 
 def _cannot(refusal: words.Refusal, first: FileRow | None = None, predictions: Sequence[Prediction] = ()) -> GraphMode:
-    """Refuse: everything that would have to be guessed is unknown."""
+    """Refuse to answer: whatever would be a guess is unknown."""
     p = predictions[0] if predictions else None
     return GraphMode(
         verdict="cannot say",
@@ -124,14 +124,14 @@ def _cannot(refusal: words.Refusal, first: FileRow | None = None, predictions: S
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """The predictions of all ranks, and what holds for every option."""
+    """The predictions of all ranks, and values common to every option."""
 
     first: FileRow
     predictions: Sequence[Prediction]
 
     @property
     def lead(self) -> Prediction:
-        """The prediction that stands for what all ranks share."""
+        """The prediction that represents all ranks."""
         return self.predictions[0]
 
     @cached_property
@@ -141,18 +141,18 @@ class _Job:
 
     @cached_property
     def together_error(self) -> float | None:
-        """By how much all ranks replayed together as recorded miss the recorded step; None where they cannot be."""
+        """Relative error of the recorded step with all ranks replayed together; None where that is impossible."""
         skeletons = [p.skeleton for p in self.predictions if p.skeleton is not None]
         if len(self.predictions) < 2 or len(skeletons) < len(self.predictions):
             return None
         found = self.replayed_together(skeletons)
-        # Ranks that run ahead record shorter steps; how fast the job goes shows on the slowest one.
+        # Ranks that run ahead record shorter steps; the slowest one shows the job's speed.
         recorded = max(p.profiled_step_ns for p in self.predictions)
         return None if found is None or not recorded else abs(found - recorded) / recorded
 
     @property
     def together(self) -> bool:
-        """Whether ranks are replayed with their collectives starting together; else the slowest rank sets the step."""
+        """Whether ranks are replayed with joint collectives; otherwise the slowest rank sets the step."""
         return self.together_error is not None and self.together_error <= REPLAY_LIMIT
 
     @cached_property
@@ -162,17 +162,17 @@ class _Job:
 
     @property
     def longest_ns(self) -> float:
-        """The step time now at the favourable end of what is believed [ns]."""
+        """The step time now, 95th percentile [ns]."""
         return self.base_ns * float(np.exp(NORMAL_95 * self.lead.base_spread))
 
     @property
     def kernel_scale(self) -> float:
-        """How much shorter kernels are in a graph at the favourable end of what is believed."""
+        """How much shorter kernels are in a graph, 5th percentile."""
         return self.constants["kernel_scale"].low
 
     @cached_property
     def critical_ns(self) -> float:
-        """The step time [ns] if host work took no time, kernels as short as is believed."""
+        """The step time [ns] without host work, with kernels scaled by `kernel_scale`."""
         skeletons = [p.critical_skeleton for p in self.predictions if p.critical_skeleton is not None]
         found = None
         if self.together and len(skeletons) == len(self.predictions):
@@ -185,14 +185,14 @@ class _Job:
 
 
 def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> GraphMode:
-    """Choose among the options that all ranks have, and say what the best one gives."""
+    """Choose among the options that all ranks have, and answer for the best one."""
     job = _Job(main[0].file, predictions)
     candidates = _candidates(job)
     if not candidates:
         return _cannot(words.NOTHING_IN_COMMON, job.first)
     statuses = [ObstacleStatus.of(part, {c.key.region for c in candidates}) for part in main]
-    # No prediction may promise what neither the device's critical path nor the host outside the region allows, each of them
-    # at the favourable end of what is believed.
+    # No prediction may be faster than the device's critical path or the host outside the region, each at the favourable
+    # end of its interval.
     ranked = _ranked(
         [
             replace(
@@ -229,7 +229,7 @@ def _outside_ns(candidate: Candidate) -> float:
 
 
 def _ranked(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the candidates, the one to recommend first, then by what blocks them, how simple and how fast they are."""
+    """Return the candidates, the recommended one first, then by blockers, simplicity and speed."""
     fastest = _fastest_ns(candidates)
     ranked = sorted(
         candidates,
@@ -240,15 +240,15 @@ def _ranked(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _fastest_ns(candidates: list[Candidate]) -> float:
-    """Return the shortest step time that can be had as the program is; where none can, the shortest of all [ns]."""
+    """Return the shortest step time without changing the program; where there is none, the shortest of all [ns]."""
     ready = [c.median_ns for c in candidates if not c.key.drops_sync and not c.blocked_by]
     return min(ready or [c.median_ns for c in candidates])
 
 
 def _best(ranked: list[Candidate], fastest: float) -> Candidate:
-    """Return what to recommend: the first that can be captured as it is.
+    """Return what to recommend: the first candidate that can be captured as it is.
 
-    Unless it is not sure to pay, and one about as fast, or a blocked one, is.
+    If that one is not sure to pay, but a candidate about as fast, or a blocked one, is: that one.
     """
 
     def pays(candidate: Candidate) -> bool:
@@ -262,14 +262,14 @@ def _best(ranked: list[Candidate], fastest: float) -> Candidate:
 
 
 def _simplicity(candidate: Candidate, fastest: float) -> int:
-    """Options within a per cent of the fastest come first, the simplest to use of them at the top."""
+    """Rank options within 1 % of the fastest first, the simplest to use at the top."""
     if candidate.median_ns / fastest > 1 + NEAR:
         return len(_SIMPLEST)
     return _SIMPLEST.index(candidate.region.kind)
 
 
 def _answer(job: _Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> GraphMode:
-    """Say what the best candidate gives, what it rests on and how to get it."""
+    """Answer with the best candidate: its gain, its evidence, its code."""
     lead, first, best = job.lead, job.first, ranked[0]
     gain, loss = float(np.mean(best.speedup > words.GAIN)), float(np.mean(best.speedup < words.LOSS))
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
@@ -347,13 +347,13 @@ def _interval(values: Floats) -> Interval:
 
 
 def _would_decide(ratio: Floats) -> bool:
-    """Tell whether knowing the step time without the profiler would settle the answer: samples go from little to much cost."""
+    """Whether the step time without the profiler would settle the answer; samples go from low to high cost."""
     much = Draws.make(len(ratio)).uniform[0] > 0.5
     return abs(float(np.mean(ratio[much] > words.GAIN)) - float(np.mean(ratio[~much] > words.GAIN))) > DECIDES
 
 
 def _verdict(gain: float, *, blocked: bool, open_question: bool) -> str:
-    """Return the verdict from the probability of a gain; `open_question`: the missing step time would settle it."""
+    """Return the verdict for a probability of a gain; `open_question`: the missing step time would settle it."""
     if blocked:
         return "no" if gain <= 1 - SURE else "marginal"
     if gain <= 1 - SURE:
@@ -364,6 +364,6 @@ def _verdict(gain: float, *, blocked: bool, open_question: bool) -> str:
 
 
 def _break_even(family: str, base: float, then: float) -> int | None:
-    """Return after how many steps warm-up and capture have paid; None when nothing is gained."""
+    """Return the steps until warm-up and capture pay off; None without a gain."""
     saved = base - then
     return int(np.ceil(CAPTURE_STEPS.get(family, 5.0) * base / saved)) if saved > 0.01 * base else None

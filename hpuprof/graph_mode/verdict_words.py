@@ -1,4 +1,4 @@
-"""The graph-mode answer in words: sentence, evidence, assumptions, what would sharpen it."""
+"""The graph-mode answer in words: sentence, evidence, assumptions, how to narrow the interval."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphOption, Option, Prediction
 
 GAIN, LOSS = 1.05, 0.99
-"""The dead band: within 5 % no claim is made; a loss is a step more than 1 % slower."""
+"""The dead band: within 5 %, no claim; a loss is a step more than 1 % slower."""
 
-
-COMPILED = "No: the model is compiled for the HPU already, so its regions run as graphs."
+COMPILED = "No: the model is already compiled for the HPU, so its regions run as graphs."
 _RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
 _LONGER = "HPUProfiler(active=10)"
 
 
 class Refusal(NamedTuple):
-    """Why nothing can be said, which measurement would help, and how to make it."""
+    """Why there is no answer, which measurement would help, and how to take it."""
 
     why: str
     need: str
@@ -38,7 +37,7 @@ NO_STEPS = Refusal(
 )
 FEW_STEPS = Refusal("fewer than two typical steps", "a longer recording", _LONGER)
 LATE_ROWS = Refusal(
-    "device rows start late for reasons the trace does not hold",
+    "device rows start late for reasons the trace does not show",
     "a trace with events and synchronisation recorded",
     "torch.profiler with enable_cuda_sync_events",
 )
@@ -50,16 +49,16 @@ UNSOUND = {
     "HP106": "a trace whose device rows cover the steps",
     "HP107": "a trace of ordinary steps, without the one long row",
 }
-"""What each diagnostic that forbids an answer asks for; the first one found is told."""
+"""What each diagnostic that rules out an answer asks for; the first one found is reported."""
 
 
 def unsound(code: str, text: str) -> Refusal:
-    """Refuse for a diagnostic of `UNSOUND`, which is told in its own words."""
+    """Refuse for a diagnostic of `UNSOUND`, in its own words."""
     return Refusal(text, UNSOUND[code], _RECORD)
 
 
 def no_prediction(prediction: Prediction) -> Refusal:
-    """Refuse because a rank has no prediction, for its own reason."""
+    """Refuse because a rank has no prediction, with the reason that it gives."""
     return Refusal(prediction.reason, "a trace with host and device activity", _RECORD)
 
 
@@ -69,8 +68,8 @@ def not_explained(worst: Prediction) -> Refusal:
     if worst.fell_back is not None:
         off = f"{100 * worst.fell_back:.0f} % off, and from stage times {off}"
     return Refusal(
-        f"the recorded step cannot be explained: replayed unchanged it is {off}",
-        "a trace with correlations between launches and device rows, of more steps",
+        f"the recorded step cannot be reproduced: replayed unchanged, it is {off}",
+        "a trace of more steps, with correlations between launches and device rows",
         _LONGER,
     )
 
@@ -81,7 +80,7 @@ def cannot_say(refusal: Refusal) -> str:
 
 
 def out_of_reach(ranked: list[Candidate]) -> list[str]:
-    """Tell what removing obstacles would bring, where that is a tenth more than what can be had now."""
+    """Say what removing obstacles would gain, where that is a tenth more than what is available now."""
     best = ranked[0]
     blocked = [(float(np.median(c.speedup)), c) for c in ranked if c.blocked_by and not c.key.drops_sync]
     speedup, other = max(blocked, key=lambda found: found[0], default=(0.0, best))
@@ -109,117 +108,118 @@ def _times(value: float) -> str:
 def sentence_for(verdict: str, best: GraphOption, lead: Prediction, mode: str, base: float) -> str:
     """Return the answer in one sentence; `base` is the step time now [ns]."""
     s = best.speedup
-    size = f"{_times(s.median)} ({_times(s.low)} to {_times(s.high)})"
-    what = what_is_captured(best.region)
+    interval = f"({_times(s.low)} to {_times(s.high)})"
+    runs = f"the step would run {_times(s.median)} as fast {interval}"
+    with_graphs = f"with graph mode for {what_is_captured(best.region)}, {runs}"
     if verdict == "yes":
-        extra = "; part of the step is replayed from graphs already" if "graphs" in mode else ""
-        return f"Yes: graph mode for {what} would make the step {size} faster, {duration(base)} to {duration(best.step_time_ns.median)}{extra}."
+        extra = "; part of the step already runs as graphs" if "graphs" in mode else ""
+        times = f"from {duration(base)} to {duration(best.step_time_ns.median)}"
+        return f"Yes: {with_graphs}, {times}{extra}."
     if verdict == "no":
         if lead.loader_bound:
-            return "No: the step waits for data-loader workers, and a graph would only wait longer."
+            return "No: the step waits for data-loader workers; with graphs it would only wait longer."
         if s.median < LOSS and s.high < GAIN:
-            return f"No: graph mode would cost time, {size}."
+            return f"No: graph mode would cost time; {runs}."
         if "graphs" in mode:
-            return f"No: graphs are replayed already, and more of them would change little, {size}."
-        return f"No: graph mode would change little, {size}."
+            return f"No: the step already replays graphs, and more of them would change little; {runs}."
+        return f"No: graph mode would change little; {runs}."
     if verdict == "marginal":
         if best.blocked_by:
-            return f"Not as it is: {what} would become {size} faster, but {', '.join(best.blocked_by)} must be removed first."
-        return f"Marginal: graph mode for {what} would make the step {size} faster; that is too close to call."
-    return f"Cannot say: {size} as far as the profiled step shows, and how long a step takes without the profiler decides it."
-
-
-def _launched(option: Option) -> str:
-    return "graph launch" if round(option.graphs) == 1 else "graph launches"
+            return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first."
+        return f"Marginal: {with_graphs}; too close to call."
+    suggests = f"the profiled step suggests {_times(s.median)} {interval}"
+    return f"Cannot say: {suggests}; the answer depends on the unprofiled step time."
 
 
 def facts(lead: Prediction) -> list[str]:
-    """Return what the trace shows whatever is recommended."""
-    out = [f"host work {duration(lead.host_ns)} per step, device busy {duration(lead.busy_ns)}, waiting left out"]
+    """Return what the trace shows, whatever is recommended."""
+    out = [f"host work {duration(lead.host_ns)} per step, device busy {duration(lead.busy_ns)}, waiting excluded"]
     if lead.replays:
         share = f", {100 * lead.covered:.0f} % of device time" if lead.covered is not None else ""
-        rest = f"; {lead.left_out:.1f} launches per step are left out" if lead.left_out is not None else ""
-        out.append(f"{lead.replays:.1f} graph launches per step are there already{share}{rest}")
+        rest = f"; {lead.left_out:.1f} launches per step remain outside them" if lead.left_out is not None else ""
+        out.append(f"the trace already holds {lead.replays:.1f} graph launches per step{share}{rest}")
     if lead.waits:
         out.append(f"the host waits for the device {lead.waits:.1f} times per step{_while(lead)}")
-    out += [f"{what_is_captured(region)}: left out, its work would wait for itself" for region in lead.refused]
+    out += [f"no prediction for {what_is_captured(region)}: its work would wait for itself" for region in lead.refused]
     return out
 
 
 def _while(lead: Prediction) -> str:
-    """Tell in what the waits lie, as far as it is known."""
+    """Say what the waits are for, where that is known."""
     if lead.waits is None or lead.waits_reading is None or lead.waits_uploading is None:
         return ""
     rest = lead.waits - lead.waits_reading - lead.waits_uploading
     parts = (
         (lead.waits_reading, "to read a value"),
         (lead.waits_uploading, "in copies to it"),
-        (rest, "for its own sake"),
+        (rest, "in other synchronisation"),
     )
-    told = [f"{count:.1f} {what}" for count, what in parts if round(count, 1)]
-    return f": {', '.join(told)}" if told else ""
+    shown = [f"{count:.1f} {what}" for count, what in parts if round(count, 1)]
+    return f": {', '.join(shown)}" if shown else ""
 
 
 def evidence(lead: Prediction, best: Option, base: float) -> list[str]:
     """Return what the answer rests on; `base` is the step time now [ns]."""
-    out = [
-        f"{lead.steps} steps replayed unchanged come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time"
-        if lead.method == "replay"
-        else f"{lead.recipes * lead.steps:.0f} recipes of {lead.steps} steps, matched to their launches and replayed unchanged, come within {100 * (lead.replay_error or 0.0):.1f} % of the recorded time{_given_up(lead)}"
-        if lead.recipes
-        else f"stage times explain the recorded step within {100 * (lead.replay_error or 0.0):.1f} %{_given_up(lead)}",
-        f"{best.launches:.0f} launches per step become {best.graphs:.0f} {_launched(best)}; {duration(best.host_outside_ns)} of host work per step stays outside",
-    ]
+    within = f"within {100 * (lead.replay_error or 0.0):.1f} %"
+    if lead.method == "replay":
+        out = [f"replaying {lead.steps} steps unchanged reproduces the recorded time {within}"]
+    elif lead.recipes:
+        recipes = f"{lead.recipes * lead.steps:.0f} recipes of {lead.steps} steps, matched to their launches,"
+        out = [f"replaying {recipes} reproduces the recorded time {within}{_given_up(lead)}"]
+    else:
+        out = [f"stage times explain the recorded step {within}{_given_up(lead)}"]
+    launched = f"{best.graphs:.0f} graph launch{'' if round(best.graphs) == 1 else 'es'}"
+    outside = f"{duration(best.host_outside_ns)} of host work per step stays outside"
+    out.append(f"{best.launches:.0f} launches per step become {launched}; {outside}")
     if best.split:
-        out.append(f"{best.split:.1f} recipes per step lie in the region in part and are split at its border")
+        out.append(f"{best.split:.1f} recipes per step straddle the region's border and are split there")
     if lead.base != "profiled":
-        out.append(f"step time without the profiler {duration(base)}, recorded {duration(lead.profiled_step_ns)}")
+        recorded = duration(lead.profiled_step_ns)
+        out.append(f"step time {duration(base)} without the profiler, {recorded} as recorded")
     return out + facts(lead)
 
 
 def _given_up(lead: Prediction) -> str:
-    return "" if lead.fell_back is None else f"; replayed launch by launch it was {100 * lead.fell_back:.0f} % off"
+    return "" if lead.fell_back is None else f"; replayed launch by launch, it was {100 * lead.fell_back:.0f} % off"
 
 
 def how_joined(predictions: Sequence[Prediction], error: float | None, *, together: bool) -> list[str]:
-    """Tell how ranks were put together."""
+    """Say how the ranks were combined."""
     ranks = len(predictions)
     if ranks < 2 or not any(p.collectives for p in predictions):
         return []
     if error is not None and together:
-        return [
-            f"{ranks} ranks replayed together, each collective starting when its last rank is ready, come within {100 * error:.1f} % of the recorded time"
-        ]
+        together_with = f"replaying {ranks} ranks together, each collective starting when its last rank is ready,"
+        return [f"{together_with} reproduces the recorded time within {100 * error:.1f} %"]
     if error is not None:
-        why = f"replayed together they are {100 * error:.0f} % off"
+        why = f"replayed together, they are {100 * error:.0f} % off"
     elif any(p.method != "replay" for p in predictions):
-        why = "stage times hold no place for collectives"
+        why = "stage times do not show when collectives run"
     else:
-        why = "their collectives do not fit together"
-    return [f"the slowest of {ranks} ranks sets the step: {why}"]
+        why = "their collectives do not match"
+    return [f"the slowest of {ranks} ranks sets the step time: {why}"]
 
 
 def assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
-    """Return what was taken for granted."""
-    out = ["shapes and control flow of the recorded steps are those of the run"]
+    """Return the assumptions."""
+    out = ["the whole run has the shapes and control flow of the recorded steps"]
     if lead.base == "profiled":
-        out.append("what profiling costs per row is taken from other machines; the gain is biased upwards")
+        out.append("the profiler's cost per row comes from other machines; the gain is biased upwards")
     if ranks > 1 or lead.collectives:
         out.append("all ranks use graph mode")
     if not lead.loader_bound:
         out.append("data loading keeps up with the faster step")
     if lead.method == "pipeline":
         out.append(
-            "recipes are matched to their launches first in, first out"
+            "recipes match their launches first in, first out"
             if lead.recipes
-            else "recipes are not matched to launches: the totals of the stages set the step"
+            else "recipes are not matched to launches: stage totals set the step time"
         )
     if lead.other_threads:
-        out.append(
-            f"{100 * lead.other_threads:.0f} % of launches come from further threads, taken to alternate with the main one"
-        )
+        share = f"{100 * lead.other_threads:.0f} % of launches"
+        out.append(f"{share} come from other threads, which alternate with the main one")
     if mode.startswith("lazy"):
-        out.append("replay costs on Gaudi were never measured by this project; their range is wide")
+        out.append("this project never measured replay costs on Gaudi; their range is wide")
     return out
 
 
@@ -233,7 +233,7 @@ def sharpen(lead: Prediction) -> str:
 
 
 def how_to_sharpen(lead: Prediction) -> str:
-    """Return how to make that measurement."""
+    """Return how to take that measurement."""
     if lead.base == "profiled":
         return "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it"
     return "hpuprof calibrate -o machine.json, then hpuprof advise TRACES --constants machine.json"

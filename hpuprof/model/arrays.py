@@ -1,4 +1,4 @@
-"""Types of the arrays that hold a trace, in one place: what a column is, said by its dtype."""
+"""Types of the arrays that hold a trace."""
 
 from __future__ import annotations
 

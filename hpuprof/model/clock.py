@@ -1,4 +1,4 @@
-"""How far one rank's clock is off, the map from its stamps to the common axis, and clocks that the user gives."""
+"""A rank's clock offset, the map from its stamps to the common axis, and clocks given by the user."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hpuprof.model.arrays import Ints
 class ClockOffset:
     """A rank's clock against the reference clock.
 
-    `offset_ns`: what the clock shows more than the reference at `reference_ns` (absolute, on the rank's own clock).
-    `drift_ppm`: how much faster it runs, parts per million.
+    `offset_ns`: how far the clock is ahead of the reference at `reference_ns` (absolute, on the rank's own clock).
+    `drift_ppm`: how much faster it runs, in parts per million.
     """
 
     offset_ns: float = 0.0
@@ -23,7 +23,7 @@ class ClockOffset:
     reference_ns: int = 0
 
     def common(self, stamps: Ints) -> Ints:
-        """Map absolute stamps of the rank (ns) to the common axis (ns). Keeps order, so what nests stays nested."""
+        """Map absolute stamps of the rank (ns) to the common axis (ns). Keeps order, so nesting survives."""
         shifted = stamps - round(self.offset_ns)
         if not self.drift_ppm:
             return shifted
@@ -32,7 +32,7 @@ class ClockOffset:
 
 
 class GivenClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A clock that the user knows: what to add to its stamps [ns], and how that grows [µs per s] from the stamp `reference_ns` on."""
+    """A clock given by the user: a correction of its stamps [ns], growing by `drift_ppm` [µs/s] from `reference_ns`."""
 
     offset_ns: float
     drift_ppm: float = 0.0
@@ -44,9 +44,9 @@ class GivenClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_manifest(text: bytes) -> dict[str, GivenClock]:
-    """Read a clock manifest: `{"host": offset_ns}` or `{"host": {"offset_ns": ..., "drift_ppm": ..., "reference_ns": ...}}`.
+    """Read a clock manifest: `{"host": offset_ns}`, or an object with the fields of `GivenClock` per host.
 
-    Raises ValueError when it is neither, tells a drift without the stamp it counts from, or numbers that no clock can have.
+    Raises ValueError when it is neither, gives a drift without its reference stamp, or has impossible numbers.
     """
     found = msgspec.json.decode(text, type=dict[str, float | GivenClock])
     out = {key: entry if isinstance(entry, GivenClock) else GivenClock(entry) for key, entry in found.items()}

@@ -1,8 +1,8 @@
-"""The collective calls of one rank, compactly: what analyses across ranks need of a trace, and nothing else.
+"""The collective calls of one rank in compact form: all that analyses across ranks need of a trace.
 
-A *call* is one execution of a collective (or point-to-point transfer) on one rank: from when the rank joins to when its part
-is done, so waiting for the others is inside. Columns are int64 arrays of shape `(calls,)`, times in ns since the file's
-first row, sorted by start. In a partial they travel packed (`pack`), a few bytes a value.
+A *call* is one execution of a collective (or point-to-point transfer) on one rank, from joining to the end of the
+rank's part, waiting for others included. Columns are int64 arrays of shape `(calls,)`, times in ns since the file's
+first row, sorted by start. A partial holds them packed (`pack`), at a few bytes a value.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from hpuprof.model.arrays import Ints
 
 ACTIVITIES_BEFORE = ("compute", "input", "copy", "compile", "gc", "host")
-"""What a rank can do between two collectives; host is all that the others are not. See `Calls.activity_before`."""
+"""Activities of a rank between two collectives; `host` is everything else. See `Calls.activity_before`."""
 
 ROUND_ABOVE = 2500
-"""From this many calls on, times are stored in tenths of a microsecond: partials stay below 200 kB, clocks lose nothing."""
+"""Above this many calls, times are stored in units of 100 ns: partials stay below 200 kB, and clocks lose nothing."""
 
 
 class CallGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A process group as one rank's trace names it. Empty `ranks`: the trace does not tell the members."""
+    """A process group as one rank's trace names it. Empty `ranks`: the trace does not name the members."""
 
     name: str = ""
     text: str = ""
@@ -32,7 +32,7 @@ class CallGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallKind(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call is, apart from when: calls of one collective are of one kind on all ranks. -1 and empty: unknown."""
+    """A call without its times: one collective has the same kind on all ranks. -1 and empty: unknown."""
 
     group: int
     op: str
@@ -43,7 +43,7 @@ class CallKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackedCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """`Calls` as it lies in a partial. `timed`: whether start and end are those of the execution, not of its enqueueing."""
+    """`Calls` as stored in a partial. `timed`: start and end are those of the execution, not of its enqueueing."""
 
     groups: list[CallGroup] = []
     kinds: list[CallKind] = []
@@ -62,14 +62,14 @@ class Calls:
     kind: Ints  # into kinds
     lane: Ints  # calls of one lane run one after the other
     step: Ints  # position of the step that issued it, -1 outside steps
-    sequence: Ints  # number in its group as the trace gives it, -1: none
+    sequence: Ints  # number in its group as recorded, -1: none
     start: Ints
     end: Ints
-    ready: Ints  # when it could have started had its lane been free; at most `start`
+    ready: Ints  # earliest start if its lane had been free; at most `start`
     exposed: Ints  # time in [start, end) without compute
-    tail: Ints  # time without compute up to `end`, earlier calls included; 0: compute ran at the end, nobody waited
+    tail: Ints  # time without compute up to `end`, earlier calls included; 0: compute ran at the end
     activity_before: dict[str, Ints]
-    """By ACTIVITIES_BEFORE: time since the previous call's start (or the first row), communication left out."""
+    """By ACTIVITIES_BEFORE: time since the previous call's start (or the first row), communication excluded."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -88,7 +88,7 @@ class Calls:
             **{f"before_{name}": self.activity_before[name] for name in ACTIVITIES_BEFORE},
         }
         if unit > 1:
-            # Ends are rounded, not lengths, so that neighbouring calls keep their order.
+            # Round ends, not lengths, so that neighbouring calls keep their order.
             start, end = self.start // unit, self.end // unit
             times = {name: column // unit for name, column in times.items()} | {"start": start, "length": end - start}
         exact = {name: getattr(self, name) for name in ("kind", "lane", "step", "sequence")}
@@ -126,11 +126,11 @@ def unpack(packed: PackedCalls) -> Calls:
 
 
 def pack_ints(values: Ints) -> bytes:
-    """Store integers small: bytes of equal weight together, where deflate finds more."""
+    """Pack integers: bytes of equal weight side by side, which deflate compresses better."""
     return zlib.compress(values.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes(), 6)
 
 
 def unpack_ints(data: bytes) -> Ints:
     """Return what `pack_ints` stored."""
     planes = np.frombuffer(zlib.decompress(data), dtype=np.uint8).reshape(8, -1)
-    return np.ascontiguousarray(planes.T).view("<i8").ravel().astype(np.int64)  # a copy: what zlib gives is read-only
+    return np.ascontiguousarray(planes.T).view("<i8").ravel().astype(np.int64)  # a copy: zlib returns read-only bytes

@@ -22,7 +22,7 @@ class EngineRow(Row, frozen=True, kw_only=True):
 
 
 class OverlapRow(Row, frozen=True, kw_only=True):
-    """How long two engine classes ran at once, over the used steps."""
+    """Time that two engine classes ran simultaneously, over the used steps."""
 
     engine_a: Annotated[str, Meta(title="first", description="One engine class.")]
     engine_b: Annotated[str, Meta(title="second", description="The other.")]
@@ -34,7 +34,7 @@ class OverlapRow(Row, frozen=True, kw_only=True):
 
 
 class KernelRow(Row, frozen=True, kw_only=True):
-    """One kernel (or copy, or collective) by name and engine. Rows of one HPU kernel on many lanes are one activation."""
+    """One kernel (or copy, or collective) by name and engine. HPU kernel rows on many lanes are one activation."""
 
     name: Annotated[str, Meta(description="Kernel name.")]
     engine: Annotated[str, Meta(description="Engine class.")]
@@ -78,7 +78,8 @@ class LaunchRow(Row, frozen=True, kw_only=True):
         float | None,
         Meta(
             title="rows < call",
-            description="Share of linked device rows that are shorter than the call that launched them (graph launches left out).",
+            description="Share of linked device rows that are shorter than the call that launched them (graph launches "
+            "excluded).",
         ),
     ]
     queue_mean: Annotated[
@@ -106,7 +107,7 @@ class PrecisionRow(Row, frozen=True, kw_only=True):
 
 
 class IntelRow(Row, frozen=True, kw_only=True):
-    """The quantities that Intel's habana_perf_tool prints, by formulas recovered from its published outputs. HPU only."""
+    """The quantities of Intel's habana_perf_tool, by formulas recovered from its published outputs. HPU only."""
 
     wall_ns: Annotated[
         int, Meta(description="W: first step's start to the later of last step's end and last device end [ns].")

@@ -10,22 +10,24 @@ from hpuprof.model.recording_rows import Row
 
 
 class ObstacleRow(Row, frozen=True, kw_only=True):
-    """Something that stands in the way of graph mode, as far as the recorded steps show: a trace proves presence, never absence."""
+    """An obstacle to graph mode in the recorded steps; a trace proves presence, never absence."""
 
-    code: Annotated[str, Meta(description="Obstacle code; `hpuprof explain CODE` tells more.")]
+    code: Annotated[str, Meta(description="Obstacle code; see `hpuprof explain CODE`.")]
     severity: Annotated[
         str,
         Meta(
-            description="blocker (inside a module that has nothing smaller to graph), cut (between modules: graph what lies before and after), periodic (not in every step), harmless (a notice)."
+            description="blocker (inside a module that has nothing smaller to graph), cut (between modules: graph the "
+            "parts before and after), periodic (not in every step), harmless (a notice)."
         ),
     ]
     module: Annotated[
         str,
         Meta(
-            description="Innermost module, `(optimizer)`, or `(step)` for what lies between modules; several instances of one class are counted together."
+            description="Innermost module, `(optimizer)`, or `(step)` between modules; instances of one class are "
+            "counted together."
         ),
     ]
-    modules: Annotated[list[str], Meta(description="Names of all modules that it was seen in, at most 100.")]
+    modules: Annotated[list[str], Meta(description="Names of all modules in which it was seen, at most 100.")]
     where: Annotated[
         str,
         Meta(description="Part of the step (forward, backward, optimizer, between modules) and the operator or call."),
@@ -45,11 +47,11 @@ class ObstacleRow(Row, frozen=True, kw_only=True):
 
 
 class ModuleRow(Row, frozen=True, kw_only=True):
-    """One module, or `(step)`, `(forward)`, `(optimizer)`: whether a graph could hold it, and what it would save and cost. All steps count."""
+    """One module, or `(step)`, `(forward)`, `(optimizer)`: can a graph hold it, with what gain? All steps count."""
 
     module: Annotated[str, Meta(description="Name: python instance (`Block_0`), qualified name, or annotation.")]
     module_path: Annotated[
-        str, Meta(title="module", description="The modules around it where it was called first, joined by `/`.")
+        str, Meta(title="module", description="The modules enclosing its first call, joined by `/`.")
     ]
     type: Annotated[str, Meta(description="Class, where the trace names it.")]
     depth: Annotated[int, Meta(description="0 for outermost modules; -1 for `(step)` and `(optimizer)`.")]
@@ -57,14 +59,14 @@ class ModuleRow(Row, frozen=True, kw_only=True):
         str,
         Meta(description="Where modules came from: python (stacks), range (module ranges), annotation, phase, none."),
     ]
-    calls: Annotated[int, Meta(description="Calls, recomputation in backward left out.")]
+    calls: Annotated[int, Meta(description="Calls, recomputation in backward excluded.")]
     calls_per_step: Annotated[float, Meta(title="calls", description="Calls over all steps.")]
     capturable: Annotated[
         str,
         Meta(description="yes, with changes (it works for most calls), or no (something inside cannot be captured)."),
     ]
     blockers: Annotated[list[str], Meta(description="Codes of blockers and cuts in it, modules inside included.")]
-    changes: Annotated[list[str], Meta(description="Codes of what needs a change but does not block.")]
+    changes: Annotated[list[str], Meta(description="Codes of obstacles that need a change but do not block.")]
     host_per_step_ns: Annotated[
         float,
         Meta(
@@ -118,7 +120,8 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     unseen_fraction: Annotated[
         float | None,
         Meta(
-            description="Probability that the next call has a new signature (Good-Turing: signatures seen once over calls). None for fewer than 3 calls."
+            description="Probability that the next call has a new signature (Good-Turing: signatures seen once over "
+            "calls). None for fewer than 3 calls."
         ),
     ]
     bucket_edges: Annotated[
@@ -130,13 +133,15 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     bucket_padding_fraction: Annotated[
         float | None,
         Meta(
-            description="What padding to these lengths adds to the cost of all calls, by device time where known, else by length."
+            description="Cost that padding to these lengths adds to all calls, by device time where known, else by "
+            "length."
         ),
     ]
     input_bytes: Annotated[
         int | None,
         Meta(
-            description="First tensor input of the first operator, of the largest signature [bytes]: what a graph holds statically, at least."
+            description="First tensor input of the first operator, of the largest signature [bytes]: the least that a "
+            "graph holds statically."
         ),
     ]
     static_input_bytes: Annotated[
@@ -145,12 +150,13 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     pool_bytes: Annotated[
         int | None,
         Meta(
-            description="Peak of allocated memory during a call and its backward less that at its start, largest of the first calls [bytes]: about what a graph's pool holds. None without memory rows."
+            description="Peak of allocated memory during a call and its backward less that at its start, largest of "
+            "the first calls [bytes]: roughly the size of a graph's pool. None without memory rows."
         ),
     ]
     not_seen: Annotated[
         list[str],
-        Meta(description="Codes that were looked for and not seen in these calls; that does not prove their absence."),
+        Meta(description="Codes that were checked and not seen in these calls; that does not prove their absence."),
     ]
     not_checked: Annotated[
         list[str],
@@ -164,15 +170,16 @@ class ShapeRow(Row, frozen=True, kw_only=True):
     """One input signature of a module whose shapes change; the most frequent ones."""
 
     module: Annotated[str, Meta(description="Name of the module.")]
-    signature: Annotated[str, Meta(description="Operator and shape of the tensor that tells it from the others.")]
-    length: Annotated[int | None, Meta(description="Value of the dimension that changes, when there is one alone.")]
+    signature: Annotated[str, Meta(description="Operator and shape of the tensor that distinguishes it.")]
+    length: Annotated[int | None, Meta(description="Value of the dimension that changes, when only one does.")]
     calls: Annotated[int, Meta(description="Calls with it.")]
     fraction: Annotated[float, Meta(title="share", description="Share of the module's calls.")]
-    first_call: Annotated[int, Meta(description="Position among the module's calls when it arrived, from 0.")]
+    first_call: Annotated[int, Meta(description="Position of its first call among the module's calls, from 0.")]
     device_ns: Annotated[
         float | None,
         Meta(
-            description="Device rows launched by a call with it, on average, backward included [ns]. None when no launch is linked."
+            description="Device rows launched by a call with it, on average, backward included [ns]. None when no "
+            "launch is linked."
         ),
     ]
     input_bytes: Annotated[int | None, Meta(description="First tensor input of the first operator [bytes].")]

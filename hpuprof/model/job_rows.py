@@ -1,4 +1,4 @@
-"""Rows about many ranks together: clocks, process groups, collectives, and who waits for whom."""
+"""Rows about many ranks together: clocks, process groups, collectives, waiting."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class ClockRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """The clock of one host, or of one rank where the host is unknown; offsets are relative to `reference`."""
 
     host: Annotated[str, Meta(description="Host, or `rank N` where the trace names none.")]
-    ranks: Annotated[int, Meta(description="Ranks whose stamps run on this clock.")]
-    clock: Annotated[str, Meta(description="How clocks were related: raw, collective or manifest.")]
+    ranks: Annotated[int, Meta(description="Ranks that use this clock.")]
+    clock: Annotated[str, Meta(description="How clocks were aligned: raw, collective or manifest.")]
     reference: Annotated[
         str | None,
-        Meta(description="Host that offset 0 belongs to. None: nothing relates this clock to another one."),
+        Meta(description="Host with offset 0. None: nothing relates this clock to another one."),
     ]
     offset_ns: Annotated[
         float | None, Meta(description="What to add to its stamps in the middle of the recording [ns].")
@@ -51,7 +51,7 @@ class ClockRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class ProcessGroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """One process group: who is in it and what it is for."""
+    """One process group: its members and its role."""
 
     group: Annotated[str, Meta(description="Name in the traces, or empty.")]
     text: Annotated[str, Meta(description="Description in the traces, or empty.")]
@@ -62,7 +62,7 @@ class ProcessGroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=F
     traced: Annotated[int, Meta(description="Members whose traces are here.")]
     known: Annotated[bool, Meta(description="Whether traces name the members; else all ranks are assumed.")]
     role: Annotated[str, Meta(description="data, tensor, pipeline, expert, context or unknown.")]
-    evidence: Annotated[str, Meta(description="What the role was read from.")]
+    evidence: Annotated[str, Meta(description="Evidence for the role.")]
     sharding: Annotated[
         str | None,
         Meta(description="Of data-parallel groups: none, ZeRO-1, ZeRO-1 or 2, ZeRO-3, unknown; by the bytes moved."),
@@ -89,7 +89,8 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
         int | None,
         Meta(
             title="message",
-            description="Message: the output of an all-gather, else the input of one rank (median where ranks differ) [bytes].",
+            description="Message: the output of an all-gather, else the input of one rank (median where ranks differ) "
+            "[bytes].",
         ),
     ]
     dtype: Annotated[str | None, Meta(title="type", description="Element type.")]
@@ -105,7 +106,8 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
     transfer_p50_ns: Annotated[
         int | None,
         Meta(
-            description="Median over collectives whose last member is known (docs/method/ranks.md) of end, the median of members, less latest start [ns]."
+            description="Median over collectives whose last member is known (docs/method/ranks.md) of end, the median "
+            "of members, less latest start [ns]."
         ),
     ]
     transfer_p90_ns: Annotated[int | None, Meta(description="90th percentile of the same [ns].")]
@@ -113,9 +115,9 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
         float | None, Meta(description="Mean over calls of latest start less own start, hidden waiting included [ns].")
     ]
     wait_max_ns: Annotated[int | None, Meta(description="Largest of the same [ns].")]
-    last_rank: Annotated[int | None, Meta(title="mostly last", description="Rank that came last most often.")]
+    last_rank: Annotated[int | None, Meta(title="mostly last", description="Rank that most often arrived last.")]
     last_fraction: Annotated[
-        float | None, Meta(title="last in", description="Share of these collectives to which it came last.")
+        float | None, Meta(title="last in", description="Share of these collectives at which it arrived last.")
     ]
     exposed_fraction: Annotated[
         float | None,
@@ -145,9 +147,7 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
     ]
     waiting_ns: Annotated[
         int | None,
-        Meta(
-            title="waits for others", description="Time it computed nothing and waited for the last rank to come [ns]."
-        ),
+        Meta(title="waits for others", description="Time without compute, waiting for the last rank to arrive [ns]."),
     ]
     waiting_fraction: Annotated[
         float | None, Meta(title="share of steps", description="waiting_ns over the wall time of its used steps.")
@@ -157,7 +157,7 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
         int | None,
         Meta(
             title="others wait for it",
-            description="waiting_ns of others in collectives to which this rank came last [ns].",
+            description="waiting_ns of others in collectives at which this rank arrived last [ns].",
         ),
     ]
     blame_fraction: Annotated[
@@ -181,12 +181,12 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
     blame_host_ns: Annotated[int | None, Meta(description="blame_ns during anything else on the host [ns].")]
     late_fraction: Annotated[
         float | None,
-        Meta(title="came last", description="Share of its collectives to which it came last, noticeably (10 µs)."),
+        Meta(title="came last", description="Share of its collectives at which it arrived last, by more than 10 µs."),
     ]
     steps_late_fraction: Annotated[
         float | None,
         Meta(
-            title="steps held back",
+            title="steps delayed",
             description="Share of the steps with noticeable waiting in which it caused the most.",
         ),
     ]
@@ -202,7 +202,7 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
         float | None,
         Meta(
             title="bubbles",
-            description="Standing still until a peer sends, over wall. None: no point-to-point traffic.",
+            description="Time waiting for a peer to send, over wall. None: no point-to-point traffic.",
         ),
     ]
 
@@ -216,7 +216,7 @@ class StepWaitRow(Row, frozen=True, kw_only=True):
         int | None, Meta(title="exposed comm.", description="Exposed communication less waiting for other ranks [ns].")
     ]
     waiting_ns: Annotated[
-        int | None, Meta(title="waits for others", description="Exposed waiting for the last rank to come [ns].")
+        int | None, Meta(title="waits for others", description="Exposed waiting for the last rank to arrive [ns].")
     ]
     input_ns: Annotated[int | None, Meta(description="Device idle while batches were fetched [ns].")]
     host_ns: Annotated[

@@ -23,7 +23,7 @@ class MemoryRow(Row, frozen=True, kw_only=True):
 
 
 class MemoryPoint(Row, frozen=True, kw_only=True):
-    """Memory over time: the largest totals in each of at most 200 equal slices of the steps' span, or of the file's rows where nothing marks steps."""
+    """Memory over time: the largest totals in at most 200 equal slices of the steps' span, or of the file."""
 
     space: Annotated[str, Meta(description="device or host.")]
     start_ns: Annotated[int, Meta(title="from", description="Start of the slice since the file's first row [ns].")]
@@ -31,7 +31,8 @@ class MemoryPoint(Row, frozen=True, kw_only=True):
         int | None,
         Meta(
             title="largest allocated",
-            description="Largest total allocated in the slice, the total that it begins with included [bytes]. None before the first known total.",
+            description="Largest total allocated in the slice, its initial total included [bytes]. None before the "
+            "first known total.",
         ),
     ]
     reserved_bytes: Annotated[

@@ -1,4 +1,4 @@
-"""Headline metrics: what one is, and the registry of all. Owns names, units, words and where each shows.
+"""Headline metrics: the registry of all. Owns their names, units, words and where each one appears.
 
 Every list of metrics is derived from `METRICS`: the report's numbers and their order, the step budget, the tiles of
 the page, what a comparison compares and which direction is better, the names that gates know, the numbers of the tab,
@@ -26,7 +26,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     value: Annotated[float | int | None, Meta(description="Value, or null when the trace does not support it.")]
     unit: Annotated[str, Meta(description="ns, fraction, ratio, count or bytes.")]
     polarity: Annotated[str, Meta(description="Which direction is better: lower, higher or none.")]
-    population: Annotated[str, Meta(description="What the number was taken over.")]
+    population: Annotated[str, Meta(description="Steps and ranks that the number covers.")]
     definition: Annotated[str, Meta(description="How it is computed.")]
 
 
@@ -45,7 +45,7 @@ class MetricSpec:
     definition: str
     column: str = ""
     mean_polarity: str = ""
-    """Which direction of the column's mean is better, where it differs: busy time is good as a share, not as time."""
+    """The better direction of the column's mean, where it differs: busy time is good as a share, not as time."""
     cause: Cause | None = None
     label: str = ""
     """What text calls it, in the budget and in a comparison; blanks in front: a part of the one above."""
@@ -242,7 +242,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="replay_error_fraction",
         unit="fraction",
-        definition="By how much the mean step replayed without changes differs from the recorded one.",
+        definition="Relative difference between the mean step replayed unchanged and the recorded one.",
     ),
     MetricSpec(
         name="infeasible_match_fraction",
@@ -252,7 +252,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="pipeline_bubble_fraction",
         unit="fraction",
-        definition="Time that ranks stood still until a peer sent, over the sum of wall_ns of the used steps.",
+        definition="Time that ranks waited for a peer to send, over the sum of wall_ns of the used steps.",
         label="pipeline bubbles",
         budget=200,
     ),
@@ -264,7 +264,7 @@ BUDGET = tuple(sorted((spec for spec in METRICS if spec.budget), key=lambda spec
 """The step budget."""
 TILES = tuple(sorted((spec for spec in METRICS if spec.tile), key=lambda spec: spec.tile))
 IDLE = {spec.cause: spec.name for spec in METRICS if spec.cause is not None}
-"""The metric that says for which share of the step the device idled for a cause."""
+"""The metric with the share of the step that the device idled for a cause."""
 
 
 @dataclass(frozen=True)
@@ -289,4 +289,4 @@ STEP_COLUMNS = (
     StepColumn("launches", "launches", unit="count"),
     StepColumn("device_rows", "device rows", unit="count"),
 )
-"""The parts of a step that a comparison compares: every column with a metric, and those that have none of their own."""
+"""The parts of a step that a comparison compares: every column with a metric, and some without."""

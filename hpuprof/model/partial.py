@@ -1,7 +1,7 @@
-"""What one trace file reduces to: tables of kilobytes, independent of how large the file was.
+"""The result of reducing one trace file: tables of kilobytes, whatever the size of the file.
 
-Rows carry no identity yet: rank, stage, action and window are stamped when partials are combined, because what stands
-inside a file may be known only after reading it all.
+Rows have no identity yet: rank, stage, action and window are stamped when partials are combined, because they may be
+known only after reading the whole file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables
 
 
 class RankPartial(FileTables, frozen=True, kw_only=True):
-    """One file's reduced tables. `sound`: whether its device rows allow conclusions; `inside`: identity it names itself."""
+    """One file's tables. `sound`: its device rows allow conclusions; `inside`: the identity that the file gives."""
 
     file: FileRow
     inside: dict[str, int | str]
@@ -25,7 +25,7 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
 
 
 class FailedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that could not be analysed; it costs only itself."""
+    """A file that could not be analysed; the others are."""
 
     path: str
     message: str

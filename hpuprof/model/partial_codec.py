@@ -1,10 +1,10 @@
-"""The compact form of a `RankPartial`: what travels from workers and lies in the cache. Knows no table by name.
+"""The compact form of a `RankPartial`, as workers send it and the cache stores it. Knows no table by name.
 
-Each table (a field that is a list of structs) is a section of its own, msgpack deflated, that is decoded when it is asked
-for: combining a thousand ranks need not build rows that nobody looks at. Everything else is one small section more. Decoding
-gives back equal values of the declared types, to the last bit of a float.
+Each table (a field that is a list of structs) is its own section, deflated msgpack, decoded on demand: combining a
+thousand ranks builds no rows that are not used. Everything else is one more small section. Decoding returns equal
+values of the declared types, to the last bit of a float.
 
-A change of the layout raises `CODEC_VERSION`; other columns than the writer's are noticed by a digest of their names.
+A change of the layout raises `CODEC_VERSION`; a digest of the columns' names detects other columns.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ CODEC_VERSION = 2
 MAGIC = b"hpupart"
 _LEVEL = 6  # of zlib: 9 takes twice as long for 1 % less
 _Count = Annotated[int, msgspec.Meta(ge=0)]
-_MSGPACK, _JSON = b"\0", b"\1"  # what a section holds, as its first byte
+_MSGPACK, _JSON = b"\0", b"\1"  # the first byte of a section: its encoding
 
-# msgspec learns a struct's fields when it is first asked to decode one; threads that ask at once crash the process now
-# and then (seen with 0.22.0 where eight threads look entries up).
+# msgspec learns a struct's fields when it first decodes one; threads that do so simultaneously sometimes crash the
+# process (seen with 0.22.0 when eight threads look up entries).
 _TYPED = threading.Lock()
 
 
 class CodecError(ValueError):
-    """The bytes are no partial, or one of another version."""
+    """The bytes are not a partial, or one of another version."""
 
 
 @lru_cache(maxsize=1)
@@ -52,7 +52,7 @@ def table_types() -> Mapping[str, type[msgspec.Struct]]:
 
 @lru_cache(maxsize=1)
 def _head_type() -> type[msgspec.Struct]:
-    """Return a struct of what is no table, all of it required."""
+    """Return a struct of the fields that are not tables, all required."""
     fields = [(f.name, f.type) for f in msgspec.structs.fields(RankPartial) if f.name not in table_types()]
     return msgspec.defstruct("Head", fields, frozen=True, kw_only=True)
 
@@ -79,7 +79,7 @@ def _packed(value: Any) -> bytes:
 
 
 def _unpacked(text: bytes, kind: Any) -> Any:
-    """Decode a section. Raises CodecError for whatever is wrong with it."""
+    """Decode a section. Raises CodecError if it is damaged."""
     with _explained(), _TYPED:
         text = zlib.decompress(text)
         if text[:1] == _JSON:
@@ -88,10 +88,10 @@ def _unpacked(text: bytes, kind: Any) -> Any:
 
 
 class PackedPartial:
-    """A `RankPartial` in its compact form; tables are decoded when asked for.
+    """A `RankPartial` in its compact form; tables are decoded on demand.
 
-    `file`, `inside` and `sound` are those of the partial; `foreign`: whether it comes from a place where others write, so
-    that it may hold values that no analysis gives. Pickles as its bytes.
+    `file`, `inside` and `sound` are those of the partial; `foreign`: it comes from a place where others write, so it
+    may hold values that no analysis produces. Pickles as its bytes.
     """
 
     __slots__ = ("_head", "_rest", "_tables", "foreign")
@@ -121,7 +121,7 @@ class PackedPartial:
 
     @classmethod
     def from_bytes(cls, text: bytes, *, foreign: bool = False) -> PackedPartial:
-        """Read what `to_bytes` wrote. Raises CodecError when it is nothing of the kind, or of another version."""
+        """Read the bytes of `to_bytes`. Raises CodecError for anything else, and for another version."""
         if not text.startswith(MAGIC):
             raise CodecError("no packed partial")
         try:
@@ -137,7 +137,7 @@ class PackedPartial:
         return cls(rest, tables, foreign=foreign)
 
     def refuse_larger(self, *, most_bytes: int, most_rows: int) -> None:
-        """Raise CodecError where decoding would need more than that, before it does; `most_bytes`: all sections, inflated."""
+        """Raise CodecError, before decoding, if it would exceed a limit; `most_bytes`: all sections, inflated."""
         if sum(count for count, _ in self._tables.values()) > most_rows:
             raise CodecError(f"a packed partial of more than {most_rows:,} rows")
         left = most_bytes
@@ -168,7 +168,7 @@ class PackedPartial:
         return rows
 
     def unpack(self, *, lazy: Iterable[str] = ()) -> RankPartial:
-        """Return the partial. Tables named in `lazy` are decoded anew at each look instead of being held."""
+        """Return the partial. Tables named in `lazy` are decoded at each access instead of kept in memory."""
         late = frozenset(lazy)
         tables = {n: Rows(self, n) if n in late else self.table(n) for n in self._tables}
         rest = {name: getattr(self, name) for name in _head_type().__struct_fields__}
@@ -176,7 +176,7 @@ class PackedPartial:
 
 
 def _inflated_bytes(text: bytes, most: int) -> int:
-    """Return how long a deflated text is, at most `most`. Raises CodecError for a longer one, before it is inflated."""
+    """Return the inflated size. Raises CodecError for more than `most` bytes, before inflating them."""
     with _explained():
         inflate = zlib.decompressobj()
         size = len(inflate.decompress(text, most + 1)) if most >= 0 else 1
@@ -192,7 +192,7 @@ def _from_bytes(text: bytes, foreign: bool) -> PackedPartial:  # noqa: FBT001 pi
 
 
 class Rows(Sequence[Any]):
-    """A table that is decoded at each look: costs time instead of memory."""
+    """A table that is decoded at each access: costs time instead of memory."""
 
     __slots__ = ("_name", "_packed")
 
@@ -214,7 +214,7 @@ class Rows(Sequence[Any]):
 
 
 class _explained:  # noqa: N801 reads as a word where it is used
-    """Turn whatever damaged bytes raise into a CodecError."""
+    """Turn any error that damaged bytes raise into a CodecError."""
 
     def __enter__(self) -> None:
         return None

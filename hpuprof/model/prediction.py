@@ -1,6 +1,6 @@
 """The graph-mode prediction: what one trace contributes, and the answer of a report. Owns meaning only.
 
-Times are ns. An interval holds the 5th percentile, the median and the 95th percentile of what is believed.
+Times are ns. An interval holds the 5th percentile, the median and the 95th percentile.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from msgspec import Meta
 
 
 class Constant(msgspec.Struct, frozen=True, kw_only=True):
-    """One model constant and where it comes from."""
+    """One model constant and its source."""
 
     name: Annotated[str, Meta(description="What it is.")]
     value: Annotated[float, Meta(description="Central value.")]
-    low: Annotated[float, Meta(description="5th percentile of what is believed.")]
-    high: Annotated[float, Meta(description="95th percentile of what is believed.")]
+    low: Annotated[float, Meta(description="5th percentile.")]
+    high: Annotated[float, Meta(description="95th percentile.")]
     unit: Annotated[str, Meta(description="ns, ns per launch, or ratio.")]
-    source: Annotated[str, Meta(description="Where value and range come from.")]
+    source: Annotated[str, Meta(description="Source of value and range.")]
 
 
 class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What `hpuprof calibrate` measured on one machine."""
+    """Measurements of `hpuprof calibrate` on one machine."""
 
     hpuprof_profile: Annotated[int, Meta(description="Version of this form.")]
     device: Annotated[str, Meta(description="Name of the device.")]
@@ -34,77 +34,90 @@ class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CollectiveSkeleton(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of one rank seen from its collectives, for replaying ranks together. Arrays are little-endian bytes, times 32-bit floats [ns]."""
+    """The collectives of one step of one rank, for replaying ranks together.
+
+    Arrays are little-endian bytes, times 32-bit floats [ns].
+    """
 
     free: Annotated[
         bytes,
-        Meta(description="When each collective, and last the step's end, would come if no collective took time [ns]."),
+        Meta(description="Time of each collective, and last of the step's end, if no collective took time [ns]."),
     ]
-    later: Annotated[bytes, Meta(description="Collective that waits, 16-bit; their number stands for the step's end.")]
+    later: Annotated[bytes, Meta(description="Collective that waits, 16-bit; their number means the step's end.")]
     earlier: Annotated[bytes, Meta(description="Collective that it waits for, 16-bit.")]
-    after: Annotated[bytes, Meta(description="How long after that one's end at the earliest [ns].")]
-    alone: Annotated[bytes, Meta(description="Duration of each collective when this rank is replayed by itself [ns].")]
+    after: Annotated[bytes, Meta(description="Shortest delay after the end of that one [ns].")]
+    alone: Annotated[bytes, Meta(description="Duration of each collective when this rank is replayed alone [ns].")]
     transfer: Annotated[bytes, Meta(description="Shortest duration of each collective over the steps [ns].")]
-    order: Annotated[bytes, Meta(description="Place of each collective in the recorded step, 16-bit.")]
+    order: Annotated[bytes, Meta(description="Position of each collective in the recorded step, 16-bit.")]
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate: a region captured, with or without the waits inside the step. Samples are aligned across ranks and options."""
+    """One candidate: a captured region, with or without the waits inside the step.
+
+    Samples are aligned across ranks and options.
+    """
 
     region: Annotated[str, Meta(description="step, forward+backward, model, modules, module:NAME or optimizer.")]
-    drops_sync: Annotated[bool, Meta(description="Also without waiting for the device inside the step.")] = False
-    asynchronous: Annotated[bool, Meta(description="Replays run beside the main thread (HPU lazy mode).")] = False
+    drops_sync: Annotated[bool, Meta(description="Whether waits for the device inside the step are removed too.")] = (
+        False
+    )
+    asynchronous: Annotated[
+        bool, Meta(description="Replays run asynchronously to the main thread (HPU lazy mode).")
+    ] = False
     launches: Annotated[float, Meta(description="Launches captured per step.")]
     graphs: Annotated[float, Meta(description="Graphs launched per step.")]
     split: Annotated[
-        float, Meta(description="Recipes per step that the region covers in part; graph mode splits them.")
+        float, Meta(description="Recipes per step that the region covers partly; graph mode splits them.")
     ] = 0.0
     inputs: Annotated[float, Meta(description="Copies into static inputs per step.")]
     ratio: Annotated[bytes, Meta(description="Samples of eager over captured step time, 32-bit floats, little-endian.")]
-    uncorrected_ns: Annotated[float, Meta(description="Captured step time when profiling cost is left in [ns].")]
+    uncorrected_ns: Annotated[float, Meta(description="Captured step time with profiling cost included [ns].")]
     host_outside_ns: Annotated[float, Meta(description="Host time per step outside the region, corrected [ns].")]
-    host_outside_low_ns: Annotated[float, Meta(description="5th percentile of what is believed of it [ns].")] = 0.0
+    host_outside_low_ns: Annotated[float, Meta(description="5th percentile of host_outside_ns [ns].")] = 0.0
     skeleton: Annotated[CollectiveSkeleton | None, Meta(description="Its collectives; None without collectives.")] = (
         None
     )
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What one trace says about graph mode."""
+    """The graph-mode prediction of one trace."""
 
     method: Annotated[str, Meta(description="replay, pipeline or none.")]
     steps: Annotated[int, Meta(description="Steps that were replayed.")] = 0
-    base: Annotated[str, Meta(description="unprofiled, given or profiled: which step time speed-ups relate to.")] = (
+    base: Annotated[str, Meta(description="Step time that speed-ups relate to: unprofiled, given or profiled.")] = (
         "profiled"
     )
     base_step_ns: Annotated[float, Meta(description="That step time [ns].")] = 0.0
     base_spread: Annotated[float, Meta(description="Its relative standard deviation.")] = 0.0
     profiled_step_ns: Annotated[float, Meta(description="Mean step time as recorded [ns].")] = 0.0
-    replay_error: Annotated[float | None, Meta(description="Replayed unchanged against recorded.")] = None
-    unexplained: Annotated[float, Meta(description="Delay of device rows that nothing explains, over step time.")] = 0.0
+    replay_error: Annotated[float | None, Meta(description="Relative error of the step replayed unchanged.")] = None
+    unexplained: Annotated[float, Meta(description="Unexplained delay of device rows, over step time.")] = 0.0
     overhead: Annotated[
         float | None, Meta(description="Fitted cost of profiling, in multiples of the nominal one.")
     ] = None
     busy_ns: Annotated[float, Meta(description="Device busy per step [ns].")] = 0.0
     critical_ns: Annotated[float, Meta(description="Step time if host work took no time [ns].")] = 0.0
-    host_ns: Annotated[float, Meta(description="Host work per step, waiting left out, corrected [ns].")] = 0.0
+    host_ns: Annotated[float, Meta(description="Host work per step, waiting excluded, corrected [ns].")] = 0.0
     waits: Annotated[
         float | None,
         Meta(
-            description="How often per step the host waits for the device; a copy and the synchronisation behind it in one operator count once."
+            description="Waits of the host for the device per step; a copy and the synchronisation after it in one "
+            "operator count once."
         ),
     ] = None
-    waits_reading: Annotated[float | None, Meta(description="Of these, how often to read something back.")] = None
-    waits_uploading: Annotated[float | None, Meta(description="Of these, how often in copies to the device.")] = None
-    other_threads: Annotated[float, Meta(description="Share of launches from further threads.")] = 0.0
+    waits_reading: Annotated[float | None, Meta(description="Those to read a value back.")] = None
+    waits_uploading: Annotated[float | None, Meta(description="Those in copies to the device.")] = None
+    other_threads: Annotated[float, Meta(description="Share of launches from other threads.")] = 0.0
     recipes: Annotated[float, Meta(description="Recipes per step whose launch and device work were matched.")] = 0.0
     linked: Annotated[
         float | None, Meta(description="Share of device rows with a known launch, or of launches whose rows are there.")
     ] = None
     loader_bound: Annotated[bool, Meta(description="The host waited for data-loader workers.")] = False
     replays: Annotated[float, Meta(description="Graph launches per step already in the trace.")] = 0.0
-    covered: Annotated[float | None, Meta(description="Share of device time that graph launches carry already.")] = None
-    left_out: Annotated[float | None, Meta(description="Launches per step beside the graphs that are there.")] = None
+    covered: Annotated[float | None, Meta(description="Share of device time in the graph launches of the trace.")] = (
+        None
+    )
+    left_out: Annotated[float | None, Meta(description="Launches per step outside the graphs of the trace.")] = None
     modules: Annotated[list[str], Meta(description="Modules of the region `modules`, by name.")] = []
     optimizer: Annotated[str, Meta(description="Class of the optimizer, or empty.")] = ""
     accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps.")] = False
@@ -113,12 +126,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     critical_skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The same with host work at zero.")] = None
     groups: Annotated[list[str], Meta(description="Group of each collective of that step; empty text: unknown.")] = []
     fell_back: Annotated[
-        float | None, Meta(description="Error of the replay that was given up for stage times; None: none was.")
+        float | None, Meta(description="Error of the replay that stage times replaced; None: there was none.")
     ] = None
     measured: Annotated[list[Constant], Meta(description="Constants that came from a machine profile.")] = []
     options: Annotated[list[Option], Meta(description="Candidates.")] = []
     refused: Annotated[
-        list[str], Meta(description="Regions for which nothing is predicted: what they hold would wait for itself.")
+        list[str], Meta(description="Regions without a prediction: their work would wait for itself.")
     ] = []
     reason: Annotated[str, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
 
@@ -132,28 +145,27 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphOption(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to use graphs, with what it would give."""
+    """One way to use graphs, with its predicted gain."""
 
     region: Annotated[
         str,
         Meta(
-            description="What is captured: step (forward, backward, optimizer), forward+backward, model (forward and backward as graphs of their own), modules, module:NAME, optimizer."
+            description="What is captured: step (forward, backward, optimizer), forward+backward, model (forward and "
+            "backward as separate graphs), modules, module:NAME, optimizer."
         ),
     ]
-    api: Annotated[str, Meta(description="What to call.")]
+    api: Annotated[str, Meta(description="Interface to call.")]
     speedup: Annotated[Interval, Meta(description="Step time now over step time then.")]
     step_time_ns: Annotated[Interval, Meta(description="Predicted step time [ns].")]
     regret: Annotated[float, Meta(description="How much slower than the best option, as a share of it.")]
-    drops_sync: Annotated[bool, Meta(description="Also without waiting for the device inside the step.")]
-    asynchronous: Annotated[bool, Meta(description="Replays run beside the main thread (HPU lazy mode).")]
+    drops_sync: Annotated[bool, Meta(description="Whether waits for the device inside the step are removed too.")]
+    asynchronous: Annotated[bool, Meta(description="Replays run asynchronously to the main thread (HPU lazy mode).")]
     launches: Annotated[float, Meta(description="Launches captured per step.")]
     graphs: Annotated[float, Meta(description="Graphs launched per step.")]
-    memory_bytes: Annotated[
-        int | None, Meta(description="Memory that capture would hold, static inputs and pools [bytes].")
-    ]
-    break_even_steps: Annotated[int | None, Meta(description="Steps after which capturing has paid for itself.")]
+    memory_bytes: Annotated[int | None, Meta(description="Memory of the capture, static inputs and pools [bytes].")]
+    break_even_steps: Annotated[int | None, Meta(description="Steps until capturing pays off.")]
     blocked_by: Annotated[list[str], Meta(description="Codes of obstacles that must be removed first.")]
-    note: Annotated[str, Meta(description="What to know about it.")]
+    note: Annotated[str, Meta(description="Remark.")]
 
 
 class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,40 +184,38 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     base: Annotated[
         str | None,
         Meta(
-            description="Which step time speed-ups relate to: unprofiled (timed by the recorder), given (--step-time), profiled (as recorded, profiling cost estimated)."
+            description="Step time that speed-ups relate to: unprofiled (timed by the recorder), given (--step-time), "
+            "profiled (as recorded, profiling cost estimated)."
         ),
     ]
     base_step_ns: Annotated[float | None, Meta(description="That step time [ns].")]
     profiled_step_ns: Annotated[float | None, Meta(description="Mean step time as recorded [ns].")]
     uncorrected_step_ns: Annotated[
-        float | None, Meta(description="Recommended option replayed with the profiler's cost left in [ns].")
+        float | None, Meta(description="Recommended option replayed with the profiler's cost included [ns].")
     ]
     ceiling: Annotated[
         float | None,
-        Meta(
-            description="Speed-up that no graph can pass: base over max(device critical path, host outside the region)."
-        ),
+        Meta(description="Upper bound of the speed-up: base over max(device critical path, host outside the region)."),
     ]
     unreachable: Annotated[
-        float | None, Meta(description="Base over device busy time: out of reach, as some host work always stays.")
+        float | None, Meta(description="Base over device busy time: unreachable, as some host work always remains.")
     ]
     method: Annotated[str, Meta(description="replay, pipeline or none.")]
-    replay_error: Annotated[float | None, Meta(description="Step replayed unchanged against the recorded one.")]
-    unexplained: Annotated[
-        float | None, Meta(description="Delay of device rows that nothing explains, over step time.")
-    ]
+    replay_error: Annotated[float | None, Meta(description="Relative error of the step replayed unchanged.")]
+    unexplained: Annotated[float | None, Meta(description="Unexplained delay of device rows, over step time.")]
     together_error: Annotated[
         float | None,
         Meta(
-            description="All ranks replayed together as recorded, each collective starting when its last rank is ready, against the recorded step. Unknown: ranks were joined by the slowest one."
+            description="Relative error of the step with all ranks replayed together, each collective starting when "
+            "its last rank is ready. Unknown: the slowest rank set the step."
         ),
     ]
     region: Annotated[str | None, Meta(description="Of the recommended option.")]
     api: Annotated[str | None, Meta(description="Of the recommended option.")]
     options: Annotated[list[GraphOption], Meta(description="Candidates, best first.")]
-    evidence: Annotated[list[str], Meta(description="What the answer rests on.")]
-    assumptions: Annotated[list[str], Meta(description="What was taken for granted.")]
-    next_measurement: Annotated[str, Meta(description="What would sharpen the answer most.")]
+    evidence: Annotated[list[str], Meta(description="Evidence for the answer.")]
+    assumptions: Annotated[list[str], Meta(description="Assumptions.")]
+    next_measurement: Annotated[str, Meta(description="Measurement that would narrow the interval most.")]
     command: Annotated[str, Meta(description="How to measure it.")]
     code: Annotated[str, Meta(description="Code to type; empty when there is nothing to recommend.")]
     constants: Annotated[list[Constant], Meta(description="Model constants used.")]

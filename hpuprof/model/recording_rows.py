@@ -1,4 +1,4 @@
-"""Rows about what was recorded and what it came to: files, ranks, diagnostics; and `Row`, the base of rows of one recording."""
+"""Rows about recordings: files, ranks, diagnostics; and `Row`, the base of rows of one recording."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from msgspec import Meta
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """Base of all table rows: who the row speaks of."""
+    """Base of all table rows: the recording that the row belongs to."""
 
     rank: Annotated[int, Meta(description="Global rank of the process that wrote the trace.")] = -1
     stage: Annotated[str, Meta(description="Stage named by the trace: fit, validate, test, predict, or empty.")] = ""
     action: Annotated[str, Meta(description="Lightning action that the file was named after, or empty.")] = ""
     window: Annotated[
-        str, Meta(description="Which recording of this rank, stage and action: a number or a window's name.")
+        str, Meta(description="Recording of this rank, stage and action: a number or a window's name.")
     ] = "0"
 
 
@@ -59,7 +59,8 @@ class FileRow(Row, frozen=True, kw_only=True):
     window_kind: Annotated[
         str | None,
         Meta(
-            description="async (host and device overlap as they do) or sync (the device is drained at the borders of actions), as hpuprof's recorder wrote it."
+            description="async (host and device overlap as usual) or sync (the device is drained at the borders of "
+            "actions), as hpuprof's recorder wrote it."
         ),
     ]
     unprofiled_step_ns: Annotated[
@@ -69,10 +70,8 @@ class FileRow(Row, frozen=True, kw_only=True):
     unprofiled_spread_ns: Annotated[
         int | None, Meta(description="Largest less smallest of the timed blocks' step times [ns].")
     ]
-    ignored: Annotated[dict[str, int], Meta(description="Rows understood and left out, by category.")]
-    unknown: Annotated[
-        list[tuple[str, str, int]], Meta(description="Rows no rule knows: category, thread name, count.")
-    ]
+    ignored: Annotated[dict[str, int], Meta(description="Known rows that were ignored, by category.")]
+    unknown: Annotated[list[tuple[str, str, int]], Meta(description="Unknown rows: category, thread name, count.")]
     categories: Annotated[dict[str, int], Meta(description="Slices by category as written.")]
 
 
@@ -102,11 +101,11 @@ class RankRow(Row, frozen=True, kw_only=True):
 
 
 class DiagnosticRow(Row, frozen=True, kw_only=True):
-    """Something that the trace could not say, or that was lost while reading."""
+    """Something that the trace does not show, or that was lost while reading."""
 
-    code: Annotated[str, Meta(description="Diagnostic code; `hpuprof explain CODE` tells more.")]
+    code: Annotated[str, Meta(description="Diagnostic code; see `hpuprof explain CODE`.")]
     severity: Annotated[str, Meta(description="info, warning or error.")]
-    path: Annotated[str, Meta(description="File it concerns, or empty.")]
+    path: Annotated[str, Meta(description="File that it concerns, or empty.")]
     count: Annotated[int, Meta(description="How often.")]
     text: Annotated[str, Meta(description="What, in words.")]
     offset: Annotated[int | None, Meta(description="Byte offset of the first case in the decompressed file.")] = None

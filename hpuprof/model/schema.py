@@ -1,4 +1,4 @@
-"""The vocabulary of a trace: row kinds, activities, engines, columns. Owns words and their meaning, no behaviour."""
+"""The vocabulary of a trace: row kinds, activities, roles, causes. Owns words and their meaning, no behaviour."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class HostKind(IntEnum):
-    """What sort of row a host slice is."""
+    """Kind of a host slice."""
 
     OP = 1  # a framework operator (aten::*, autograd nodes, bridge accumulation)
     PYTHON = 2  # a python frame (with_stack=True)
@@ -15,7 +15,7 @@ class HostKind(IntEnum):
 
 
 class Activity(IntEnum):
-    """What a host slice does, where its name tells. One slice has one activity."""
+    """What a host slice does, by its name. One slice has one activity."""
 
     NONE = 0
     LAUNCH = 1  # enqueues device work (kernel, recipe)
@@ -40,7 +40,7 @@ class Activity(IntEnum):
 
 
 class DeviceKind(IntEnum):
-    """What a device slice is. Markers are points of interest that occupy no engine."""
+    """Kind of a device slice. Markers are points of interest that occupy no engine."""
 
     COMPUTE = 1
     COMMUNICATION = 2
@@ -49,7 +49,7 @@ class DeviceKind(IntEnum):
 
 
 class Role(IntEnum):
-    """What a host thread is for."""
+    """Role of a host thread."""
 
     MAIN = 1
     AUTOGRAD = 2
@@ -59,9 +59,9 @@ class Role(IntEnum):
 
 
 class Cause(IntEnum):
-    """What the host was doing while the device had nothing to do. Lower value wins where several hold at once.
+    """What the host was doing while the device idled. The lowest value wins where several apply.
 
-    The order goes from the specific to the general: a blocking read inside the optimizer is a blocking read, an operator
+    The order goes from specific to general: a blocking read inside the optimizer is a blocking read, an operator
     launched inside the data loader belongs to the data loader, Python counts only where nothing else ran.
     """
 
@@ -95,6 +95,22 @@ CAUSE_TEXT = {
     Cause.PYTHON: "Python",
     Cause.UNKNOWN: "unknown",
 }
+CAUSE_CLAUSE = {
+    Cause.DEVICE_LATENCY: "between queued kernels",
+    Cause.COMPILATION: "while graphs were compiled",
+    Cause.BLOCKING_READ: "while the host read values back",
+    Cause.COLLECTIVE: "while the host was in collectives",
+    Cause.H2D_COPY: "while the host copied to the device",
+    Cause.ALLOCATION: "while the host allocated or freed memory",
+    Cause.SYNCHRONISE: "while the host synchronised",
+    Cause.DATA_LOADER: "while the host loaded data",
+    Cause.OPTIMIZER: "while the host ran the optimizer step",
+    Cause.CALLBACK: "while the host ran callbacks and logging",
+    Cause.OPERATOR_LAUNCH: "while the host launched operators",
+    Cause.PYTHON: "while the host ran Python",
+    Cause.UNKNOWN: "with nothing traced on the host",
+}
+"""When the device idled, to follow "the device sat idle"."""
 
 BLOCKED_KINDS = ("sync", "queue", "alloc", "join", "copy", "loader")
 """Kinds of waiting on the host path: sync calls, launches into a full queue, allocation and free, launch-thread join,

@@ -1,4 +1,4 @@
-"""The table of slices: every row of a normalised trace, host and device alike, with its unit and meaning. Exported, in no report."""
+"""The table of slices: every host and device row of a normalised trace. Exported, not part of a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpuprof.model.tables import Row
 
 
 class SliceRow(Row, frozen=True, kw_only=True):
-    """One slice of a trace, as hpuprof understood it. Host slices come first, then device slices, each in order of start."""
+    """One slice of a trace, as hpuprof reads it. Host slices come first, then device slices, each by start."""
 
     path: Annotated[str, Meta(description="File, relative to what was exported.")]
     side: Annotated[str, Meta(description="host or device.")]

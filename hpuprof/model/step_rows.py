@@ -20,14 +20,15 @@ class StepRow(Row, frozen=True, kw_only=True):
     excluded: Annotated[
         str,
         Meta(
-            title="left out as",
-            description="Why not: first, last, warm-up, compiling, validation, outlier; empty when used.",
+            title="excluded as",
+            description="Reason: first, last, warm-up, compiling, validation, outlier; empty when used.",
         ),
     ]
     host_working_ns: Annotated[
         int | None,
         Meta(
-            description="Wall minus host_blocked_ns, and minus no_operator_ns where that is known [ns]. None without host rows."
+            description="Wall minus host_blocked_ns, and minus no_operator_ns where that is known [ns]. None without "
+            "host rows."
         ),
     ]
     host_blocked_ns: Annotated[
@@ -45,7 +46,8 @@ class StepRow(Row, frozen=True, kw_only=True):
     host_traced_ns: Annotated[
         int | None,
         Meta(
-            description="Union of operators and calls on the host path, waiting left out [ns]; the rest of host_working_ns is untraced host code, mostly Python."
+            description="Union of operators and calls on the host path, waiting excluded [ns]; the rest of "
+            "host_working_ns is untraced host code, mostly Python."
         ),
     ]
     device_busy_ns: Annotated[
@@ -70,37 +72,38 @@ class StepRow(Row, frozen=True, kw_only=True):
     ]
     input_ns: Annotated[int | None, Meta(description="Time the main thread spent fetching the next batch [ns].")]
     compile_ns: Annotated[int, Meta(description="Union of compilation rows on any thread [ns].")]
-    launches: Annotated[
-        int, Meta(description="Launch calls, graph launches included; a launch drawn inside another one counts once.")
-    ]
+    launches: Annotated[int, Meta(description="Launch calls, graph launches included; nested launches count once.")]
     device_rows: Annotated[int | None, Meta(description="Device rows that start inside the step, markers excluded.")]
     backward_ns: Annotated[
         int | None,
-        Meta(description="Autograd's rows on the host path, loading left out [ns]. Unknown where a device was traced."),
+        Meta(description="Autograd rows on the host path, loading excluded [ns]. Unknown where a device was traced."),
     ] = None
     optimizer_ns: Annotated[
         int | None,
         Meta(
-            description="Optimizer step and zero_grad, loading and backward left out [ns]. Unknown where a device was traced."
+            description="Optimizer step and zero_grad, loading and backward excluded [ns]. Unknown where a device was "
+            "traced."
         ),
     ] = None
     operators_ns: Annotated[
         int | None,
         Meta(
             title="forward and other",
-            description="Other operators and calls on the host path, mostly the forward pass [ns]. Unknown where a device was traced.",
+            description="Other operators and calls on the host path, mostly the forward pass [ns]. Unknown where a "
+            "device was traced.",
         ),
     ] = None
     no_operator_ns: Annotated[
         int | None,
         Meta(
-            description="What input_ns, backward_ns, optimizer_ns and operators_ns leave of the step: Python, or a thread that slept [ns]. Unknown where a device was traced."
+            description="The step less input_ns, backward_ns, optimizer_ns and operators_ns: Python, or a sleeping "
+            "thread [ns]. Unknown where a device was traced."
         ),
     ] = None
 
 
 class GapCauseRow(Row, frozen=True, kw_only=True):
-    """Device idle time of one step by what the host did meanwhile; the rows of a step sum to device_idle_ns."""
+    """Device idle time of one step by what the host was doing; the rows of a step sum to device_idle_ns."""
 
     step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
     cause: Annotated[str, Meta(description="Slug of the cause; see docs/method/definitions.md.")]
@@ -121,7 +124,7 @@ class GapRow(Row, frozen=True, kw_only=True):
 
 
 class GapOperatorRow(Row, frozen=True, kw_only=True):
-    """Device idle time of the used steps by cause and by what the host path was in; the rows of a cause sum to its idle time."""
+    """Device idle time of the used steps by cause and host operator; the rows of a cause sum to its idle time."""
 
     cause: Annotated[str, Meta(description="Slug of the cause; see docs/method/definitions.md.")]
     host_row: Annotated[
@@ -131,7 +134,7 @@ class GapOperatorRow(Row, frozen=True, kw_only=True):
             description="Innermost operator, of the main thread or else of an autograd thread; empty for none.",
         ),
     ]
-    within: Annotated[str, Meta(description="Innermost annotation of the main thread, steps left out; empty for none.")]
+    within: Annotated[str, Meta(description="Innermost annotation of the main thread, steps excluded; empty for none.")]
     gaps: Annotated[int, Meta(title="pieces", description="Idle pieces that it covers, wholly or in part.")]
     idle_ns: Annotated[int, Meta(description="Idle time [ns].")]
     idle_per_step_ns: Annotated[float, Meta(description="idle_ns over used steps [ns].")]
@@ -150,7 +153,7 @@ class ThreadRow(Row, frozen=True, kw_only=True):
         int,
         Meta(
             title="traced work",
-            description="Median over used steps of the union of its operators and calls, waiting left out [ns].",
+            description="Median over used steps of the union of its operators and calls, waiting excluded [ns].",
         ),
     ]
     blocked_ns: Annotated[
@@ -159,7 +162,7 @@ class ThreadRow(Row, frozen=True, kw_only=True):
 
 
 class ActionRow(Row, frozen=True, kw_only=True):
-    """One named part of a step: a Lightning action, a user's annotation, or a module. Parts nest, so rows do not add up."""
+    """A named part of a step: a Lightning action, a user's annotation, or a module. Parts nest: rows do not add up."""
 
     name: Annotated[str, Meta(description="Name as recorded.")]
     kind: Annotated[str, Meta(description="action (Lightning), annotation, or module.")]
@@ -172,7 +175,8 @@ class ActionRow(Row, frozen=True, kw_only=True):
     device_busy_ns: Annotated[
         int | None,
         Meta(
-            description="Device busy time inside the spans [ns]: the part's own work in a synchronous window, whatever ran meanwhile otherwise."
+            description="Device busy time inside the spans [ns]: in a synchronous window the part's own work, "
+            "otherwise whatever ran at that time."
         ),
     ]
     device_busy_per_step_ns: Annotated[

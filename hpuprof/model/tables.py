@@ -2,14 +2,13 @@
 
 To add a table, write the struct of its rows beside those of its subject (`step_rows`, `device_rows`, ...), name it in
 a field below, and fill it: in `pipeline.reduce_trace` if each file has its own rows, in `report.combine` if they are
-made across files. Frames, JSON and its schema, `hpuprof export` and `docs/reference/columns.md` then have it; an entry in
-`render.views` shows it. A new field needs `= []`, so that reports saved before it stay readable.
+made across files. Frames, JSON and its schema, `hpuprof export` and `docs/reference/columns.md` then have it; an entry
+in `render.views` shows it. A new field needs `= []`, so that older reports stay readable.
 
-The JSON schema and `docs/reference/columns.md` are generated from the rows. `None` always means: the trace does not support this
-number.
-Times are int64 ns; fractions lie in [0, 1]. *Used steps* are the steps left after first, last, warm-up, compiling and
-outlying ones are set aside; unless a column says otherwise, rows count when they start inside a used step. A column's
-`title` is what views call it where its name without the unit does not do.
+The JSON schema and `docs/reference/columns.md` are generated from the rows. `None` always means: the trace does not
+support this number. Times are int64 ns; fractions lie in [0, 1]. *Used steps* are all but the first, last, warm-up,
+compiling and outlying ones; unless a column says otherwise, rows count when they start inside a used step. A column's
+`title` is its heading in views where its name without the unit does not suffice.
 """
 
 from __future__ import annotations
@@ -109,4 +108,4 @@ TABLES: tuple[str, ...] = tuple(sorted(ROWS, key=lambda name: name in FILE_TABLE
 
 _HELD = ("steps", "threads", "launches", "memory", "precision", "intel")
 LATE_TABLES: tuple[str, ...] = tuple(name for name in FILE_TABLES if name not in _HELD)
-"""Tables of which nothing but the report's rows is needed across ranks; they are not held while ranks are combined."""
+"""Tables needed across ranks only as rows of the report; they are not kept in memory while ranks are combined."""

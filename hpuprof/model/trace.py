@@ -1,7 +1,7 @@
 """The normalised trace of one file: host rows, device rows, tracks, memory samples and the file's health.
 
-All times are int64 nanoseconds since the trace's first row; `origin_ns` is that row's absolute stamp. Rows are sorted by
-start (ties: longer first). Every array of a table has shape `(rows,)`.
+All times are int64 nanoseconds since the trace's first row; `origin_ns` is that row's absolute stamp. Rows are sorted
+by start (ties: longer first). Every array of a table has shape `(rows,)`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Bytes8: TypeAlias = npt.NDArray[np.int8]
 
 
 class Detail(NamedTuple):
-    """What operators were called with besides shapes, as JSON text; empty where not recorded. See `HostRows.detail`."""
+    """Arguments of operators besides shapes, as JSON text; empty where not recorded. See `HostRows.detail`."""
 
     types: bytes  # list of a type name per input
     strides: bytes  # list of strides per input
@@ -42,12 +42,10 @@ class HostRows:
     external: Ints  # -1: none
     shape: Codes  # into Trace.shapes, -1: not recorded
     detail: Codes  # into Trace.details, -1: not recorded
-    sequence: (
-        Ints  # autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none
-    )
-    forward_thread: (
-        Ints  # profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none
-    )
+    sequence: Ints
+    """Autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none."""
+    forward_thread: Ints
+    """Profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none."""
     comm: Codes  # into Trace.comms, -1: no row of a collective
 
     def __len__(self) -> int:
@@ -116,13 +114,13 @@ class Track:
 
     @property
     def runs_on(self) -> str:
-        """Return the OS thread that the rows ran on, as far as it is known."""
+        """Return the OS thread that the rows ran on, where known."""
         return self.caller or self.os_thread
 
 
 @dataclass(frozen=True)
 class CommNote:
-    """What one row tells of the collective it belongs to; -1 and empty where it tells nothing."""
+    """What one row records about its collective; -1 and empty where it records nothing."""
 
     op: str = ""  # all_reduce, all_gather, ... ; empty: the row does not say
     in_bytes: int = -1
@@ -140,7 +138,7 @@ class CommNote:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that went wrong or was left out while reading: a diagnostic code, how often, where first, in words."""
+    """A problem or omission while reading: diagnostic code, count, words, offset of the first case."""
 
     code: str
     count: int
@@ -150,13 +148,13 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Health:
-    """What was read and what was not."""
+    """Rows read, ignored and unknown."""
 
     rows: int = 0
     host_rows: int = 0
     device_rows: int = 0
-    ignored: dict[str, int] = field(default_factory=dict)  # by rule: understood and left out
-    unknown: tuple[tuple[str, str, int], ...] = ()  # category, thread name, rows that no rule knows
+    ignored: dict[str, int] = field(default_factory=dict)  # by rule: known and ignored
+    unknown: tuple[tuple[str, str, int], ...] = ()  # category, thread name, number of rows
     troubles: tuple[Trouble, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""From reduced ranks to a report: chooses what the answer speaks of, sums over ranks. Cheap and serial."""
+"""From reduced ranks to a report: chooses the recordings to answer for, sums over ranks. Cheap and serial."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def combine(
     again: Mapping[str, int] | None = None,
     clock: str | Mapping[str, GivenClock] = "collective",
 ) -> ReportData:
-    """Combine reduced files into a report; `identities` and `results` go together. Order of files changes nothing.
+    """Combine reduced files into a report; `identities` and `results` are parallel. Order of files changes nothing.
 
-    `table_rows`: how long a table with rows of many files may get, 0 for any length. `again`: work that had to be done
-    again, reason to number of files. `clock`: how clocks of hosts are related: collective, raw, or the clock of each.
+    `table_rows`: most rows of a table over many files, 0 for no limit. `again`: repeated work, from reason to number of
+    files. `clock`: how host clocks are aligned: collective, raw, or the clock of each host.
     """
     parts = list(opened(results))
     done = sorted(
@@ -105,15 +105,15 @@ def _order(who: Identity) -> tuple[Any, ...]:
 
 
 def _natural(window: str) -> tuple[int, int, str]:
-    """Put numbered windows in the order of their numbers, before those with names."""
+    """Sort numbered windows by number, before named ones."""
     number = window.isdecimal() and len(window) <= _DIGITS
     return (0, int(window), "") if number else (1, 0, window)
 
 
 def _choose(done: Sequence[tuple[Identity, RankPartial]], kind: RecordingKind) -> list[int]:
-    """Return which files the answer speaks of: those of a kind, synchronous windows only where there are no others.
+    """Return the files to answer for: those of a kind, with synchronous windows only where there are no others.
 
-    A synchronous window tells what each action costs; how host and device overlap, only the asynchronous one.
+    A synchronous window shows what each action costs; only an asynchronous one shows how host and device overlap.
     """
     mine = [i for i, (who, _) in enumerate(done) if kind_of(who) == kind]
     if any(done[i][1].file.window_kind == "async" for i in mine):
@@ -192,7 +192,7 @@ def _diagnostic(code: str, text: str, count: int = 1, *, path: str = "", offset:
 
 
 def _file_diagnostics(failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:
-    """Tell which files could not be read or were left out."""
+    """Report files that could not be read or were skipped."""
     return [
         *(_diagnostic("HP114", f.message, path=f.path, offset=f.offset) for f in failed),
         *(_diagnostic(s.code, s.reason, path=s.path) for s in skipped),
@@ -200,21 +200,21 @@ def _file_diagnostics(failed: Sequence[FailedFile], skipped: Sequence[Skipped]) 
 
 
 def _run_diagnostics(done: Sequence[tuple[Identity, RankPartial]], kind: RecordingKind) -> list[DiagnosticRow]:
-    """Tell what the recordings together lack, and what was assumed of them."""
+    """Report what the recordings together lack, and what was assumed of them."""
     found = []
     guessed = sum("rank: order of names" in who.provenance for who, _ in done)
     if guessed:
-        found.append(_diagnostic("HP113", f"{guessed} files were given ranks in order of their names", guessed))
+        found.append(_diagnostic("HP113", f"{guessed} files got ranks in the order of their names", guessed))
     found += _missing_ranks(done)
     if done and all(part.file.unprofiled_step_ns is None for _, part in done):
-        found.append(_diagnostic("HP122", "how long a step takes without the profiler is not in the traces"))
+        found.append(_diagnostic("HP122", "the traces do not hold the step time without the profiler"))
     again = sum(AGAIN in who.window for who, _ in done)
     if again:
         found.append(_diagnostic("HP127", f"{again} files repeat a window of their rank", again))
     kinds = {kind_of(who) for who, _ in done}
     if len(kinds) > 1:
         of = str(kind) or "the unnamed files"
-        found.append(_diagnostic("HP125", f"the answer speaks of {of}", len(kinds) - 1))
+        found.append(_diagnostic("HP125", f"the answer covers {of}", len(kinds) - 1))
     return found
 
 
@@ -224,14 +224,14 @@ def _missing_ranks(done: Sequence[tuple[Identity, RankPartial]]) -> list[Diagnos
     missing = world - sum(rank < world for rank in ranks)
     if missing <= 0:
         return []
-    # A file may name any number of ranks: no list of them is made.
+    # A file may claim any number of ranks, so never make a list of them.
     first = ", ".join(str(r) for r in islice((r for r in range(world) if r not in ranks), 8))
     shown = first + (", …" if missing > 8 else "")
     return [_diagnostic("HP118", f"{len(ranks)} of {world} ranks are here; missing: {shown}", missing)]
 
 
 def _scale_diagnostics(cut: Mapping[str, tuple[int, int]], again: Mapping[str, int]) -> list[DiagnosticRow]:
-    """Tell which tables were cut to some of the files, and what had to be done again."""
+    """Report tables that were cut to some of the files, and work that was repeated."""
     found = [_diagnostic("HP162", reason, count) for reason, count in sorted(again.items())]
     if cut:
         tables = "; ".join(

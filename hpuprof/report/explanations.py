@@ -1,4 +1,4 @@
-"""Explains codes: one entry for each finding, diagnostic and obstacle, the same in the command line and the documents."""
+"""Explains codes: one entry per finding, diagnostic and obstacle, for the command line and the documentation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Findings: what is worth acting on, each with a code, evidence and advice. HP2xx.
+"""Findings worth acting on, each with a code, evidence and advice. HP2xx.
 
-A new finding is an entry of `RULES` and its test, both in this file; all lists of findings are derived from it.
+To add a finding, add its test and an entry of `RULES`; all lists of findings derive from `RULES`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hpuprof.analysis.device_time import is_low_precision
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.metrics import Value
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.schema import Cause
+from hpuprof.model.schema import CAUSE_CLAUSE, Cause
 from hpuprof.model.tables import RankRow
 from hpuprof.ranks.rank_tables import MAX_INFEASIBLE, AcrossRanks
 from hpuprof.ranks.stragglers import PERSISTENT_SHARE, WAIT_SHARE
@@ -23,7 +23,7 @@ from hpuprof.report.model import Finding
 
 @dataclass(frozen=True)
 class Context:
-    """What a rule may look at: rows and reduced files of the chosen recordings, headline values, idle shares."""
+    """What a rule sees: rows and reduced files of the chosen recordings, headline values, idle shares."""
 
     main: Sequence[tuple[RankRow, RankPartial]]
     values: Mapping[str, Value]
@@ -42,7 +42,7 @@ class Context:
 
 
 class Found(NamedTuple):
-    """What a rule found: the numbers behind it, the share of the step it concerns, the ranks if not all."""
+    """A hit: the numbers behind it, the share of the step it concerns, the ranks if not all."""
 
     evidence: str
     weight: float
@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A finding: its code and words, and the test that finds it. `{limit}` in `found_when` stands for the limit."""
+    """A finding: its code, its words, its test. `{limit}` in `found_when` stands for the limit."""
 
     code: str
     title: str
@@ -60,12 +60,12 @@ class Rule:
     found_when: str
     limit: float = 0.0
     needs_sound_device: bool = False
-    """Whether device rows that allow no conclusion (see `RankPartial.sound`) allow none here."""
+    """Skip the rule where device rows are not sound (see `RankPartial.sound`)."""
     test: Callable[[Context, float], Found | None] = field(repr=False)
 
     @property
     def threshold(self) -> str:
-        """When it is found, in words."""
+        """The condition in words."""
         return self.found_when.format(limit=f"{100 * self.limit:g} %")
 
 
@@ -76,7 +76,8 @@ def _pct(value: float) -> str:
 def _idle(cause: Cause) -> Callable[[Context, float], Found | None]:
     def test(context: Context, limit: float) -> Found | None:
         share = context.idle.get(cause, 0.0)
-        return Found(f"the device idled {_pct(share)} of the step during it", share) if share >= limit else None
+        evidence = f"the device sat idle {_pct(share)} of the step {CAUSE_CLAUSE[cause]}"
+        return Found(evidence, share) if share >= limit else None
 
     return test
 
@@ -87,7 +88,7 @@ def _input(context: Context, limit: float) -> Found | None:
     if not context.idle:
         return Found(evidence, share) if share > limit else None
     idle = context.idle.get(Cause.DATA_LOADER, 0.0)
-    return Found(f"{evidence}; the device idled {_pct(idle)} of it meanwhile", idle) if idle > limit else None
+    return Found(f"{evidence}; the device sat idle {_pct(idle)} of it meanwhile", idle) if idle > limit else None
 
 
 def _blocked_copy(context: Context, limit: float) -> Found | None:
@@ -96,7 +97,8 @@ def _blocked_copy(context: Context, limit: float) -> Found | None:
     evidence = f"the host waited {_pct(share)} of the step in blocking copies and reads"
     if not context.idle:
         return Found(evidence, share) if share >= limit else None
-    return Found(f"{evidence}; the device idled {_pct(read)} of the step during reads", read) if read >= limit else None
+    during = f"the device sat idle {_pct(read)} of the step during reads"
+    return Found(f"{evidence}; {during}", read) if read >= limit else None
 
 
 def _compile(context: Context, _: float) -> Found | None:
@@ -105,13 +107,14 @@ def _compile(context: Context, _: float) -> Found | None:
     if not late:
         return None
     spent = sum(s.compile_ns for s in late)
-    evidence = f"{len(late)} of {len(steps)} steps compile after the first one, {spent / 1e6:.2f} ms in all"
+    evidence = f"{len(late)} of {len(steps)} steps compile after the first one, {spent / 1e6:.2f} ms in total"
     return Found(evidence, spent / max(1, sum(s.wall_ns for s in steps)))
 
 
 def _exposed(context: Context, limit: float) -> Found | None:
     share = context.value("exposed_communication_fraction")
-    return Found(f"{_pct(share)} of the step is communication that no compute hides", share) if share >= limit else None
+    evidence = f"for {_pct(share)} of the step, communication ran without compute"
+    return Found(evidence, share) if share >= limit else None
 
 
 def _short(context: Context, limit: float) -> Found | None:
@@ -119,18 +122,20 @@ def _short(context: Context, limit: float) -> Found | None:
     if share < limit:
         return None
     weight = max(context.idle.get(Cause.OPERATOR_LAUNCH, 0.0), SMALL)
-    return Found(f"{_pct(share)} of the launched rows are shorter than their launch call", weight)
+    return Found(f"{_pct(share)} of the launched rows are shorter than the call that launched them", weight)
 
 
 def _alloc(context: Context, limit: float) -> Found | None:
     share = context.share("blocked_alloc_ns")
-    evidence = f"the host path spent {_pct(share)} of the step in device allocation and free"
+    evidence = f"the host path spent {_pct(share)} of the step allocating and freeing device memory"
     return Found(evidence, share) if share >= limit else None
 
 
 def _unstable(context: Context, limit: float) -> Found | None:
     spread = context.value("step_time_spread")
-    return Found(f"step times spread by {_pct(spread)} around their median", spread) if spread > limit else None
+    return (
+        Found(f"the median absolute deviation is {_pct(spread)} of the median step", spread) if spread > limit else None
+    )
 
 
 def _imbalance(context: Context, limit: float) -> Found | None:
@@ -146,7 +151,7 @@ def _imbalance(context: Context, limit: float) -> Found | None:
     if slow:
         worst = max(slow, key=lambda r: walls[r])
         over = walls[worst] / middle - 1
-        return Found(f"rank {worst} takes {over:.1%} longer than the median rank", over, slow)
+        return Found(f"rank {worst} takes {_pct(over)} longer than the median rank", over, slow)
     if loading:
         worst = max(loading, key=lambda r: loads[r])
         evidence = f"rank {worst} fetches data for {_pct(loads[worst])} of its step, the median rank for {_pct(usual)}"
@@ -161,7 +166,7 @@ def _precision(context: Context, limit: float) -> Found | None:
         return None
     low = sum(r.busy_ns for r in rows if is_low_precision(r.dtype)) / total
     weight = context.value("compute_fraction") * (1 - low)
-    evidence = f"{_pct(low)} of the matrix engine's time is in 16 bits or fewer"
+    evidence = f"{_pct(low)} of the matrix engine's time uses 16 bits or fewer"
     return Found(evidence, weight) if low < limit else None
 
 
@@ -174,7 +179,7 @@ def _memory(context: Context, limit: float) -> Found | None:
     return None
 
 
-_MEANWHILE = {
+_DOING = {
     "compute": "computing",
     "input": "fetching data",
     "copy": "copying",
@@ -188,10 +193,10 @@ def _straggler(context: Context, _: float) -> Found | None:
     row = context.across.straggler
     if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
         return None
-    cause = f", {_MEANWHILE[row.cause]} meanwhile" if row.cause else ""
+    cause = f", because it is {_DOING[row.cause]}" if row.cause else ""
     cost = context.value("straggler_cost_fraction")
-    saved = f"; without it a step would take {_pct(cost)} less" if context.across.replay else ""
-    evidence = f"rank {row.rank} comes last in {_pct(row.steps_late_fraction)} of the steps{cause}{saved}"
+    saved = f"; if it kept pace, a step would take {_pct(cost)} less" if context.across.replay else ""
+    evidence = f"rank {row.rank} is last in {_pct(row.steps_late_fraction)} of the steps{cause}{saved}"
     return Found(evidence, max(cost, context.value("collective_wait_fraction")), [row.rank])
 
 
@@ -202,9 +207,10 @@ def _rotating(context: Context, _: float) -> Found | None:
     replay, even = context.across.replay, ""
     if replay:
         saved = max(0.0, 1 - replay.even_ns / replay.replayed_ns)
-        even = f"; with even ranks a step would take {_pct(saved)} less"
+        even = f"; with equally fast ranks, a step would take {_pct(saved)} less"
     ranks = [r.rank for r in context.across.waits if (r.blame_fraction or 0) >= BLAMED]
-    return Found(f"ranks wait for one another for {_pct(share)} of their time, for changing ranks{even}", share, ranks)
+    evidence = f"ranks wait for one another {_pct(share)} of the time, and not always for the same rank{even}"
+    return Found(evidence, share, ranks)
 
 
 def _mismatch(context: Context, _: float) -> Found | None:
@@ -222,8 +228,8 @@ def _stopped_early(context: Context, _: float) -> Found | None:
     if not stopped:
         return None
     worst = max(stopped, key=lambda s: s.behind)
-    after = f", its last one is a {worst.last}" if worst.last else ""
-    evidence = f"rank {worst.rank} ends {worst.behind} collectives before the others{after}"
+    after = f"; its last one is {worst.last}" if worst.last else ""
+    evidence = f"rank {worst.rank} stops {worst.behind} collectives before the others{after}"
     return Found(evidence, 0.5, [s.rank for s in stopped])  # a hang, or only an early end of the recording
 
 
@@ -239,25 +245,25 @@ def _pipeline(context: Context, limit: float) -> Found | None:
     if bubble is None or bubble < limit:
         return None
     stages = f"; the busiest rank computes {_pct(uneven)} more than the mean" if uneven is not None else ""
-    return Found(f"ranks stand still for {_pct(bubble)} of the step until a peer sends{stages}", bubble)
+    return Found(f"ranks wait {_pct(bubble)} of the step for a peer to send{stages}", bubble)
 
 
 SMALL = 0.01
-"""Weight of what says nothing of the time that it costs, by judgement: below whatever does."""
+"""Weight of a finding without a known cost in time, by judgement: below those that have one."""
 UNEVEN_INPUT = 0.1
-"""A rank's input share is uneven from here over the median rank's, by judgement."""
+"""From this far above the median rank's, a rank's input share counts as uneven, by judgement."""
 BLAMED = 0.1
 """Ranks that cause at least this share of the waiting are named, by judgement."""
 
-# Limits are by judgement, not measured, unless a comment says more: what a line or two of the script mends counts from
-# 1 to 5 % of the step, what takes more work from 10 %. HP230, HP231 and HP234 take theirs from ranks/.
+# Limits are by judgement, not measured, unless a comment says otherwise: 1 to 5 % of the step where a line or two of
+# the script fixes it, 10 % where the fix takes more work. HP230, HP231 and HP234 take theirs from ranks/.
 RULES: tuple[Rule, ...] = (
     Rule(
         code="HP201",
-        title="Operators cannot be launched fast enough",
+        title="The host launches work too slowly",
         meaning="The device waits while the host accumulates, dispatches or launches operators.",
-        advice="Launch less: larger batches, fused optimizers, torch.compile, or graph replay (HPU Graphs in lazy "
-        "mode, CUDA graphs).",
+        advice="Launch less: use larger batches, fused optimizers, torch.compile, or graph replay (HPU Graphs in "
+        "lazy mode, CUDA graphs).",
         found_when="device idle during operator accumulation and launch >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,
@@ -265,9 +271,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="HP202",
-        title="Data loading holds the step back",
-        meaning="The main thread spends the step fetching batches.",
-        advice="More data-loader workers, persistent_workers, prefetching; on Gaudi the media data loader.",
+        title="Data loading slows the step down",
+        meaning="The main thread spends much of the step fetching batches.",
+        advice="Use more data-loader workers, persistent_workers and prefetching; on Gaudi, the media data loader.",
         found_when="device idle during data loading > {limit} of the step; without device rows, input_fraction > "
         "{limit} (the threshold of torch-tb-profiler, consistent with Intel's published outputs)",
         # The limit of torch-tb-profiler, consistent with Intel's published outputs.
@@ -276,9 +282,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="HP203",
-        title="Values are read back in the step",
-        meaning="`.item()`, `.cpu()` or a device-to-host copy makes the host wait until the device is done; nothing "
-        "can be launched meanwhile.",
+        title="Values are read back inside the step",
+        meaning="`.item()`, `.cpu()` or a device-to-host copy makes the host wait until the device is done; it can "
+        "launch nothing meanwhile.",
         advice="Read losses and metrics every n steps, keep them on the device, or copy with non_blocking=True into "
         "pinned memory.",
         found_when="device idle during blocking reads >= {limit} of the step; without device rows, waiting in blocking "
@@ -290,8 +296,8 @@ RULES: tuple[Rule, ...] = (
         code="HP204",
         title="Input copies stall the device",
         meaning="The device waits for host-to-device copies.",
-        advice="pin_memory=True in the data loader and non_blocking=True in `.to()`; copy the next batch while this "
-        "one computes.",
+        advice="Use pin_memory=True in the data loader and non_blocking=True in `.to()`; copy the next batch while "
+        "this one computes.",
         found_when="device idle during host-to-device copies >= {limit} of the step",
         limit=0.03,
         needs_sound_device=True,
@@ -308,9 +314,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="HP206",
         title="Communication is exposed",
-        meaning="Collectives run while no compute hides them.",
-        advice="Overlap gradients' all-reduce with backward (DDP buckets), enlarge the batch per rank, or look for the "
-        "rank that arrives last.",
+        meaning="Collectives run without compute that overlaps them.",
+        advice="Overlap the gradient all-reduce with backward (DDP buckets), increase the batch per rank, or look for "
+        "the rank that arrives last.",
         found_when="exposed communication >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,
@@ -320,7 +326,7 @@ RULES: tuple[Rule, ...] = (
         code="HP207",
         title="Most kernels are shorter than their launch",
         meaning="Launching takes longer than running, so the device starves as soon as the queue runs dry.",
-        advice="Fuse operators (torch.compile, foreach or fused optimizers), enlarge the batch, or replay graphs.",
+        advice="Fuse operators (torch.compile, foreach or fused optimizers), increase the batch, or replay graphs.",
         found_when="short_launch_fraction >= {limit}",
         # Half: what the title says.
         limit=0.5,
@@ -341,7 +347,7 @@ RULES: tuple[Rule, ...] = (
         code="HP209",
         title="Callbacks and logging stall the step",
         meaning="The device waits for callbacks, loggers or checkpoints.",
-        advice="Log every n steps, write checkpoints asynchronously.",
+        advice="Log every n steps, and write checkpoints asynchronously.",
         found_when="device idle during callbacks and logging >= {limit} of the step",
         limit=0.03,
         needs_sound_device=True,
@@ -361,7 +367,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="HP211",
         title="Memory is allocated inside steps",
-        meaning="Device allocation and free synchronise the device.",
+        meaning="Allocating and freeing device memory synchronises the device.",
         advice="Let the caching allocator warm up; avoid empty_cache() and changing shapes.",
         found_when="host path in allocation and free >= {limit} of the step",
         limit=0.01,
@@ -370,7 +376,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="HP212",
         title="Step times vary",
-        meaning="Medians hide what the slow steps do.",
+        meaning="Medians hide the slow steps.",
         advice="Look at the table of steps; log, evaluate and collect garbage at fixed steps.",
         found_when="median absolute deviation > {limit} of the median step",
         limit=0.1,
@@ -378,9 +384,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="HP213",
-        title="Host code that is no operator holds the device back",
+        title="Python outside operators stalls the device",
         meaning="The device waits for Python between operators.",
-        advice="Record with stacks (with_stack=True) to see which; move work off the training thread.",
+        advice="Record with stacks (with_stack=True) to see which code; move work off the training thread.",
         found_when="device idle during Python >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,
@@ -390,7 +396,7 @@ RULES: tuple[Rule, ...] = (
         code="HP214",
         title="Ranks are uneven",
         meaning="One rank takes longer, or fetches data longer, than the others, and collectives make all wait for it.",
-        advice="Look at that rank's table: its input, its host, its compute.",
+        advice="Compare that rank's data loading, host and compute with the other ranks'.",
         found_when="a rank's median step > {limit} over the median rank, or its input share > 10 points over",
         limit=0.05,
         test=_imbalance,
@@ -408,31 +414,31 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="HP216",
         title="Device memory is nearly full",
-        meaning="Little room is left for larger batches or captured graphs.",
-        advice="Activation checkpointing, a smaller batch, or sharding.",
+        meaning="Little memory is left for larger batches or captured graphs.",
+        advice="Use activation checkpointing, a smaller batch, or sharding.",
         found_when="peak allocation > {limit} of the device's memory",
         limit=0.9,
         test=_memory,
     ),
     Rule(
         code="HP230",
-        title="One rank holds the others back",
-        meaning="The same rank comes last to collectives in most steps, and the others stand still until it does.",
-        advice="Look at what that rank does longer than the others: its data, its host, its device's clocks and "
-        "neighbours.",
-        found_when="waiting >= {limit} of all ranks' time, and one rank causes the most of it in > "
+        title="One rank delays the others",
+        meaning="The same rank reaches collectives last in most steps, and the others wait for it.",
+        advice="Find what that rank does longer than the others: check its data loading, its host, and its device's "
+        "clocks and neighbours.",
+        found_when="waiting >= {limit} of all ranks' time, and one rank causes the largest share of it in > "
         f"{100 * PERSISTENT_SHARE:g} % of the steps",
         limit=WAIT_SHARE,
         test=_straggler,
     ),
     Rule(
         code="HP231",
-        title="Ranks take turns at holding the others back",
-        meaning="Every collective waits for the slowest rank of that moment: garbage collection, uneven batches, a "
-        "shared machine.",
-        advice="Collect garbage on all ranks at the same step, balance batches by length, leave cores to the data "
-        "loader.",
-        found_when="waiting >= {limit} of all ranks' time, and no rank causes the most of it in > "
+        title="A different rank is late each time",
+        meaning="Each collective waits for whichever rank is slowest at that moment: garbage collection, uneven "
+        "batches, a shared machine.",
+        advice="Collect garbage on all ranks at the same step, balance batches by length, and leave cores for the "
+        "data loader.",
+        found_when="waiting >= {limit} of all ranks' time, and no rank causes the largest share of it in > "
         f"{100 * PERSISTENT_SHARE:g} % of the steps",
         limit=WAIT_SHARE,
         test=_rotating,
@@ -440,9 +446,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="HP232",
         title="Ranks run different collectives",
-        meaning="Members of one process group disagree on operation, size or type at the same place: a hang, or a "
-        "crash soon.",
-        advice="Look for branches that depend on the rank or on data around collectives.",
+        meaning="Members of one process group disagree on operation, size or type at the same position: the job "
+        "hangs, or soon crashes.",
+        advice="Look for branches around collectives that depend on the rank or on data.",
         found_when="members of one group run different collectives at one position",
         test=_mismatch,
     ),
@@ -457,9 +463,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="HP234",
-        title="Clocks of hosts contradict the collectives",
-        meaning="No offset and drift per host fit: collectives were matched wrongly, or a clock was stepped during the "
-        "recording.",
+        title="Host clocks contradict the collectives",
+        meaning="No offset and drift per host fits them: collectives were matched wrongly, or a clock was stepped "
+        "during the recording.",
         advice="Do not trust comparisons of ranks; record a shorter window with whole steps, or give `--clock "
         "manifest:FILE`.",
         found_when="infeasible_match_fraction > {limit}",
@@ -469,8 +475,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="HP235",
         title="The pipeline has bubbles",
-        meaning="Stages stand still until their neighbours send.",
-        advice="More micro-batches per step, an interleaved schedule, or layers moved from the busiest stage.",
+        meaning="Stages wait for their neighbours to send.",
+        advice="Use more micro-batches per step or an interleaved schedule, or move layers off the busiest stage.",
         found_when="pipeline_bubble_fraction >= {limit}",
         limit=0.1,
         test=_pipeline,
@@ -487,7 +493,7 @@ def find(
     wall_ns: int,
     across: AcrossRanks,
 ) -> list[Finding]:
-    """Apply every rule, those on device time only where device rows are sound; the weightiest finding comes first."""
+    """Apply every rule (those on device time only where device rows are sound), the largest weight first."""
     sound = bool(main) and all(part.sound for _, part in main)
     shares = {c: ns / wall_ns for c, ns in idle.items()} if wall_ns and sound else {}
     context = Context(main, values, shares, across)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
 from hpuprof.model.metrics import IDLE, Value
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.schema import CAUSE_TEXT, Cause
+from hpuprof.model.schema import CAUSE_CLAUSE, Cause
 from hpuprof.model.tables import RankRow, Row
 from hpuprof.report.model import Headline
 
@@ -20,7 +20,7 @@ _WORDS = {
     "unknown": "Cannot say what bounds the step",
 }
 _UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107")
-"""Why no conclusion is drawn, the plainest reason first."""
+"""Reasons to draw no conclusion, the plainest first."""
 _PHASES = {
     "operators_fraction": "in forward and other operators",
     "backward_fraction": "in backward",
@@ -28,15 +28,15 @@ _PHASES = {
     "input_fraction": "fetching data",
     "no_operator_fraction": "with no operator running",
 }
-"""What the host was in, where no device was traced."""
+"""The host's phases, where no device was traced."""
 SMALLEST_SHARE = 0.0005
-"""Phases of less than this share of the step would show as 0.0 %."""
+"""Phases below this share of the step would show as 0.0 %."""
 
 
 def headline(
     bound: Bound, values: Mapping[str, Value], main: Sequence[tuple[RankRow, RankPartial]], population: str
 ) -> Headline:
-    """Say what bounds the step of the chosen recordings (`main`)."""
+    """Say what limits the step time of the chosen recordings (`main`)."""
     sentence, deciding = _answer(bound, values, [part for _, part in main])
     lead = main[0][0] if main else None
     return Headline(
@@ -57,20 +57,22 @@ def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankParti
     cause = bound.top_cause
     if bound.kind == "communication" and (values["exposed_communication_fraction"] or 0) >= EXPOSED_COMMUNICATION:
         exposed = _percent(values["exposed_communication_fraction"])
-        sentence = f"{said}{exposed} of the step is communication that no compute hides; {busy}"
+        sentence = f"{said}for {exposed} of the step, communication ran without compute; {busy}"
         return sentence, ["device_busy_fraction", "exposed_communication_fraction"]
     if bound.kind == "device":
-        rest = f"; most of its idle time fell into {CAUSE_TEXT[cause]}" if cause not in (None, Cause.UNKNOWN) else ""
+        rest = "" if cause in (None, Cause.UNKNOWN) else f"; it was idle mostly {CAUSE_CLAUSE[cause]}"
         return f"{said}{busy} of the step{rest}", ["device_busy_fraction", "device_idle_fraction"]
     if cause is None:
         return f"{said}{busy} of the step", ["device_busy_fraction", "device_idle_fraction"]
-    doing = "with nothing traced on the host" if cause == Cause.UNKNOWN else f"during {CAUSE_TEXT[cause]}"
-    why = f"for {_percent(bound.top_cause_fraction)} of the step it idled {doing}"
-    return f"{said}{busy} of the step; {why}", ["device_busy_fraction", IDLE[cause]]
+    idle = f"the device sat idle {_percent(bound.top_cause_fraction)} of the step {CAUSE_CLAUSE[cause]}"
+    return f"{said}{idle}; it was busy {_percent(values['device_busy_fraction'])}", [
+        "device_busy_fraction",
+        IDLE[cause],
+    ]
 
 
 def _unknown(values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple[str, list[str]]:
-    """Answer without sound device rows: without a device, what the host was in is the whole answer."""
+    """Answer without sound device rows; without a device, the phases of the host are the whole answer."""
     busy, blocked = values["device_busy_fraction"], values["host_blocked_fraction"]
     phases = {name: share for name in _PHASES if (share := values[name]) is not None}
     if busy is None and "operators_fraction" in phases:

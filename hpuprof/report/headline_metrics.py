@@ -1,4 +1,4 @@
-"""Computes the headline metrics; their registry is `hpuprof.model.metrics`. Unknown values are None, never 0."""
+"""Computes the headline metrics of `hpuprof.model.metrics`. Unknown values are None, never 0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpuprof.ranks.rank_tables import AcrossRanks, rank_metrics
 
 @dataclass(frozen=True)
 class UsedSteps:
-    """What metrics are taken over: the chosen recordings, their used steps, their idle time by cause [ns]."""
+    """The population of a metric: the chosen recordings, their used steps, their idle time by cause [ns]."""
 
     steps: Sequence[StepRow]
     parts: Sequence[RankPartial]
@@ -70,7 +70,7 @@ def _value(spec: MetricSpec, used: UsedSteps) -> Value:
 
 
 def share(steps: Sequence[StepRow], column: str) -> float | None:
-    """Return the sum of a column over the sum of step times; None when a step does not know it."""
+    """Return the sum of a column over the sum of step times; None when any step lacks it."""
     values = [getattr(s, column) for s in steps]
     wall = sum(s.wall_ns for s in steps)
     return float(sum(values) / wall) if values and all(v is not None for v in values) and wall else None
@@ -124,4 +124,4 @@ _COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
     "short_launch_fraction": _short_launches,
     "peak_device_memory": _peak_memory,
 }
-"""The metrics that are neither a column over the step time nor idle time of a cause."""
+"""Metrics that are neither a column over the step time nor the idle time of a cause."""

@@ -1,4 +1,4 @@
-"""The report's wire form and its face for users. Values arrive ready; nothing here computes."""
+"""The report as JSON and as an object for users. Values arrive ready; nothing here computes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-"""Rises when a field changes its meaning or goes away; new fields do not raise it."""
+"""Raised when a field changes its meaning or goes away, not for new fields."""
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,19 +25,20 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     bound: Annotated[str, Meta(description="host, device, input, communication, mixed or unknown.")]
     sentence: Annotated[str, Meta(description="The answer in words.")]
     deciding: Annotated[list[str], Meta(description="Names of the metrics that decide it.")]
-    population: Annotated[str, Meta(description="Which steps, ranks and files the answer speaks of.")]
+    population: Annotated[str, Meta(description="Steps, ranks and files that the answer covers.")]
     lead: Annotated[
         Row | None,
         Meta(
-            description="First of the recordings that the answer speaks of, the one whose detail tables are shown; null without any, and in reports of versions before it."
+            description="First recording that the answer covers, whose detail tables are shown; null without any, "
+            "and in reports of earlier versions."
         ),
     ] = None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something worth acting on, with its evidence."""
+    """A problem worth acting on, with its evidence."""
 
-    code: Annotated[str, Meta(description="Code; `hpuprof explain CODE` tells more.")]
+    code: Annotated[str, Meta(description="Code; see `hpuprof explain CODE`.")]
     title: Annotated[str, Meta(description="What was found.")]
     evidence: Annotated[str, Meta(description="The numbers behind it.")]
     advice: Annotated[str, Meta(description="What to do.")]
@@ -46,17 +47,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One gate (`--fail-on`) and how it went."""
+    """One gate (`--fail-on`) and its outcome."""
 
     gate: Annotated[str, Meta(description="The condition that fails the run, as given.")]
-    outcome: Annotated[str, Meta(description="passed, failed, or unknown: it could not be evaluated.")]
-    value: Annotated[float | int | None, Meta(description="The value that was judged; for METRIC:N%, the worsening.")]
+    outcome: Annotated[str, Meta(description="passed, failed, or unknown (it could not be evaluated).")]
+    value: Annotated[
+        float | int | None, Meta(description="The value that was tested; for METRIC:N%, by how much it got worse.")
+    ]
     unit: Annotated[str, Meta(description="Unit of the value.")]
-    text: Annotated[str, Meta(description="Why, in words.")]
+    text: Annotated[str, Meta(description="Reason in words.")]
 
 
 class ReportData(Tables, frozen=True, kw_only=True):
-    """Everything that hpuprof knows of a run: what `--json` prints and `read_report` reads."""
+    """All results for a run: what `--json` prints and `read_report` reads."""
 
     schema_version: Annotated[int, Meta(description="Version of this schema.")]
     hpuprof_version: Annotated[str, Meta(description="Version that wrote the report.")]
@@ -70,9 +73,10 @@ class ReportData(Tables, frozen=True, kw_only=True):
 
 
 class Report:
-    """A frozen report. Tables come as pandas frames with the columns of `docs/reference/columns.md`, for example `report.steps`.
+    """A frozen report. Tables are pandas frames, for example `report.steps`.
 
-    `report.data` is the plain form; `report.metrics` maps names to `Metric`.
+    Columns are those of `docs/reference/columns.md`. `report.data` is the plain form; `report.metrics` maps names to
+    `Metric`.
     """
 
     __slots__ = ("_frames", "data")
@@ -104,18 +108,18 @@ class Report:
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """Headline numbers by name. Those that a report of an earlier version lacks are unknown."""
+        """Headline numbers by name; unknown where a report of an earlier version lacks them."""
         own = {m.name: m for m in self.data.metrics}
         return own | {spec.name: spec.metric(None, "") for spec in METRICS if spec.name not in own}
 
     @property
     def findings(self) -> list[Finding]:
-        """What is worth acting on, the weightiest first."""
+        """Problems worth acting on, the largest weight first."""
         return self.data.findings
 
     @property
     def graph_mode(self) -> GraphMode:
-        """Would graph mode help: the verdict, the predicted gain, what it rests on."""
+        """Would graph mode help: the verdict, the predicted gain, the evidence."""
         return self.data.graph_mode
 
     def table(self, name: str) -> pd.DataFrame:
@@ -129,7 +133,7 @@ class Report:
             columns = list(ROWS[name].__struct_fields__)
             frame = pd.DataFrame([[getattr(r, c) for c in columns] for r in rows], columns=columns)
             for column in columns:
-                # Integers with unknowns stay integers: float would turn ns into guesses.
+                # Integers with unknowns stay integers: floats would round ns.
                 values = frame[column].dropna()
                 if len(values) and all(type(v) is int for v in values):
                     frame[column] = frame[column].astype("Int64" if len(values) < len(frame) else "int64")

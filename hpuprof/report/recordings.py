@@ -1,4 +1,4 @@
-"""Which recordings an answer speaks of: of one kind, the windows that show how host and device overlap."""
+"""Kinds of recordings, and the recording that leads an answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STAGES = ("fit", "", "validate", "test", "predict")
 
 
 class RecordingKind(NamedTuple):
-    """What a recording is of; either may be empty."""
+    """The subject of a recording; either part may be empty."""
 
     stage: str
     action: str
@@ -23,7 +23,7 @@ class RecordingKind(NamedTuple):
 
 
 class Recorded(Protocol):
-    """Whatever knows its stage and action: an identity, or a row of a table."""
+    """Anything with a stage and an action: an identity, or a row of a table."""
 
     @property
     def stage(self) -> str:
@@ -35,7 +35,7 @@ class Recorded(Protocol):
 
 
 def kind_of(row: Recorded) -> RecordingKind:
-    """Return of which kind the recording is that a row speaks of."""
+    """Return the kind of a row's recording."""
     return RecordingKind(row.stage, row.action)
 
 
@@ -53,7 +53,7 @@ def recording_kinds(rows: Iterable[Recorded]) -> list[RecordingKind]:
 
 
 def lead_recording(data: ReportData) -> RankRow | None:
-    """Return the first of the recordings that the headline speaks of: its stage and action, its kind of window."""
+    """Return the first recording that the headline covers."""
     lead = data.headline.lead
     if lead is None:  # a report of an earlier version
         first = next(iter(recording_kinds(data.ranks)), None)

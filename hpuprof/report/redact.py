@@ -1,8 +1,8 @@
-"""Reports that leave the house: hosts, paths, command lines and user names become tokens; nothing else changes.
+"""Reports to share: hosts, paths, command lines and user names become tokens; nothing else changes.
 
-A secret has the same token wherever it stands, in every table and in both reports of a comparison; tokens are numbered in the order of
-the sorted secrets, so the same input gives the same output. Names of operators, kernels, annotations and data types stay: they are
-what a report is about. What inside them is a path, an address or a command line goes.
+A secret has one token everywhere, in every table and in both reports of a comparison. Tokens are numbered in the order
+of the sorted secrets, so the same input gives the same output. Names of operators, kernels, annotations and data types
+stay, except for paths, addresses and command lines inside them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from hpuprof.naming import parse_name
 from hpuprof.report.model import Report
 from hpuprof.report.secrets import hosts, keys
 
-# A leading slash, ~, ./ or ../ and at least two parts; a drive; or a scheme. C++ puts paths between parentheses and colons. Each part
-# begins only where the character before is none of its own, so that a long name is read once and not once from each of its characters.
+# A leading slash, ~, ./ or ../ and at least two parts; a drive; or a scheme. C++ puts paths between parentheses and
+# colons. Each part begins only after a character that cannot belong to it, so that a long name is read once and not
+# once from each of its characters.
 _STOP = r"\s'\"(),:;|<>*?\[\]{}`"
 _PATHS = re.compile(
     rf"(?:(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]+://[^{_STOP}]+(?::\d+)?[^{_STOP}]*"
     rf"|[A-Za-z]:\\[^{_STOP}]+|\\\\[^{_STOP}]+\\[^{_STOP}]+"
     rf"|(?<![\w/<>.)\]-])(?:~[\w.-]*|\.{{1,2}})?/(?:[^/{_STOP}]+/)+[^/{_STOP}]*"
     rf"|(?<![\w/<>.)\]-])~[\w.-]*/[^/{_STOP}]+"
-    r"|(?<![\w/\\.+-])[\w.+-]+(?:[/\\][\w.+-]+)*\.(?:py|pyc|ipynb|sh|bash|cu|cuh|cc|cpp|cxx|hpp|so(?:\.\d+)*|ya?ml|toml|json|jsonl|csv|txt|log|ckpt|pth?|safetensors|gz|zip|tar|parquet|conf|cfg|ini|env|pem|key)(?:(?=_\d+(?!\w))|(?![\w/])))"
+    r"|(?<![\w/\\.+-])[\w.+-]+(?:[/\\][\w.+-]+)*\.(?:py|pyc|ipynb|sh|bash|cu|cuh|cc|cpp|cxx|hpp"
+    r"|so(?:\.\d+)*|ya?ml|toml|json|jsonl|csv|txt|log|ckpt|pth?|safetensors|gz|zip|tar|parquet|conf|cfg|ini|env|pem|key)"
+    r"(?:(?=_\d+(?!\w))|(?![\w/])))"
 )
 _AT = re.compile(r"(?<![\w.@-])(?P<user>[A-Za-z][\w.-]*)@(?P<host>[A-Za-z][\w.-]*)")
 _HOME = re.compile(
@@ -115,11 +118,11 @@ _OWN = frozenset(
 )
 """Fields that hold hpuprof's own words."""
 _PROSE = frozenset({"sentence", "population", "evidence", "text", "gate"})
-"""Fields of rows whose words are hpuprof's and may quote names: no command line begins in them."""
+"""Fields of rows in hpuprof's words, which may quote names: no command line begins in them."""
 
 
 class Redactor:
-    """Replaces what it has learned, and what looks like a path, an address or a command line."""
+    """Replaces secrets that it has learned, and whatever looks like a path, an address or a command line."""
 
     def __init__(self) -> None:
         self._secrets: dict[str, set[str]] = {
@@ -203,7 +206,7 @@ class Redactor:
         return self._known
 
     def text(self, text: str, *, name: bool = True) -> str:
-        """Return a text without secrets. `name`: the text is a name that a trace gave, which may be a command line."""
+        """Return a text without secrets. `name`: the text is a name from a trace, which may be a command line."""
         key = (text, name)
         if key not in self._done:
             if name and _COMMAND.search(text):
@@ -216,7 +219,7 @@ class Redactor:
         return self._done[key]
 
     def _without(self, kind: str, spans: Iterable[tuple[int, int]], text: str) -> str:
-        """Return a text with tokens where secrets stood."""
+        """Return a text with tokens in place of secrets."""
         pieces, end = [], 0
         for low, high in spans:
             pieces += [text[end:low], self._token(kind, text[low:high])]
@@ -227,12 +230,12 @@ class Redactor:
         return path if re.fullmatch(r"file-\d+\S*", path) else self._token("path", path)
 
     def whole(self, kind: str, text: str) -> str:
-        """Return the token of a value that is a secret as a whole."""
+        """Return the token of a value that is a secret entirely."""
         self._add(kind, text)
         return self._token(kind, text)
 
     def device(self, text: str) -> str:
-        """Return a device's name without words that no maker calls a device by; one of them may be a host."""
+        """Return a device's name with words that no maker uses as tokens: one of them may be a host."""
         return _DEVICE_WORD.sub(lambda m: m[0] if _of_makers(m[0]) else self._token("device", m[0]), self.text(text))
 
     def window(self, text: str) -> str:
@@ -248,24 +251,24 @@ class Redactor:
 
 
 def _usual(name: str) -> bool:
-    """Tell whether the name of a thread consists of usual words and numbers."""
+    """Whether the name of a thread consists of usual words and numbers."""
     return all(word.lower() in THREAD_WORDS for word in _WORD.findall(name))
 
 
 def _of_makers(word: str) -> bool:
-    """Tell whether a word is one of those of devices' names: Tesla, SXM4, 80GB, MI250X."""
+    """Whether a word occurs in names of devices: Tesla, SXM4, 80GB, MI250X."""
     if _MODEL.fullmatch(word) or re.fullmatch(r"(?:host|key|user|path|file|device|thread|command|window)|\d+", word):
         return True
     return word.lower().rstrip("0123456789") in _MAKERS
 
 
 def redact(report: Report) -> Report:
-    """Return the report without hosts, paths, command lines and user names, which become tokens; nothing else changes."""
+    """Return the report with hosts, paths, command lines and user names replaced by tokens; nothing else changes."""
     return redact_reports([report])[0]
 
 
 def redact_reports(reports: Sequence[Report]) -> list[Report]:
-    """Return the reports without hosts, paths, command lines and user names; equal secrets have equal tokens in all of them."""
+    """Return the reports redacted as by `redact`; equal secrets have equal tokens in all of them."""
     redactor = Redactor()
     plain = [msgspec.to_builtins(report.data) for report in reports]
     for document in plain:
@@ -291,7 +294,7 @@ def _learn(redactor: Redactor, document: dict[str, Any]) -> None:
 
 
 def _is_row(value: dict[str, Any]) -> bool:
-    """Tell whether an object is a row of a table, whose texts are names that a trace gave; elsewhere the words are hpuprof's."""
+    """Whether an object is a row of a table: its texts are names from a trace; elsewhere the words are hpuprof's."""
     return "rank" in value and "window" in value
 
 

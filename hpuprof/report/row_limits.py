@@ -1,4 +1,4 @@
-"""How long a report's tables may get: whose rows a long table shows, and which tables are decoded only when they are written."""
+"""Limits the length of a report's tables: whose rows a long table shows, which tables are decoded only when written."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ _R = TypeVar("_R", bound=Row)
 
 
 def opened(results: Iterable[PackedPartial | FailedFile | RankPartial]) -> Iterator[RankPartial | FailedFile]:
-    """Yield partials whose long tables are decoded at each look instead of being held."""
+    """Yield partials whose long tables are decoded at each access instead of kept in memory."""
     for result in results:
         yield result.unpack(lazy=LATE_TABLES) if isinstance(result, PackedPartial) else result
 
 
 def own_work_ns(part: RankPartial) -> int:
-    """Return the median over used steps of wall less exposed communication: what a rank needs itself, and others wait for [ns]."""
+    """Return a rank's own work, for which others wait: the median of wall less exposed communication [ns]."""
     work = [s.wall_ns - (s.exposed_communication_ns or 0) for s in part.steps if s.used]
     return int(np.median(np.array(work, dtype=np.int64))) if work else 0
 
 
 def peak_bytes(part: RankPartial) -> int:
-    """Return the largest total allocated that a file shows, of the device where it is known, else of the host [bytes]; 0 for unknown."""
+    """Return a file's largest total allocated, of the device if known, else of the host [bytes]; 0: unknown."""
     peaks = {m.space: m.peak_allocated_bytes for m in part.memory}
     return peaks.get("device") or peaks.get("host") or 0
 
 
 _FIRST = {"memory_points": peak_bytes}
-"""What puts files first in a table that is cut; their own work in every other table."""
+"""The order of files in a table that is cut; every other table goes by own work."""
 
 
 def shown_rows(
     done: Sequence[tuple[Identity, RankPartial]], names: Sequence[str], limit: int
 ) -> tuple[dict[str, set[int]], dict[str, tuple[int, int]]]:
-    """Choose whose rows each table shows, so that none gets longer than `limit` rows (0: any length) and one file's.
+    """Choose whose rows each table shows, so that none exceeds `limit` rows (0: no limit) by more than one file.
 
-    Returns the places in `done` by table, and for tables that were cut how many files are shown of how many. The lowest rank
-    comes first, then the files with the most own work (memory curves: the largest peak). A file's rows are shown whole or not at all.
+    Returns positions in `done` by table, and for tables that were cut, how many files are shown of how many. The lowest
+    rank comes first, then the files with the most own work (memory curves: the largest peak). A file's rows are shown
+    all or not at all.
     """
     everyone = set(range(len(done)))
     if not limit:
@@ -76,7 +77,7 @@ def shown_rows(
 def cut_to_ranks(
     rows: Sequence[_R], done: Sequence[tuple[Identity, RankPartial]], limit: int
 ) -> tuple[list[_R], tuple[int, int] | None]:
-    """Cut a table that was made across ranks, one recording for each rank, as `shown_rows` cuts those of the files."""
+    """Cut a table made across ranks, one recording per rank, as `shown_rows` cuts the tables of files."""
     lengths = Counter(row.rank for row in rows)
     if not limit or len(rows) <= limit:
         return list(rows), None
@@ -89,7 +90,7 @@ def cut_to_ranks(
 
 
 def _ordered(done: Sequence[tuple[Identity, RankPartial]], first: Callable[[RankPartial], int]) -> list[int]:
-    """Return places in `done`: the lowest rank, then the others, the largest `first` first."""
+    """Return positions in `done`: the lowest rank, then the others by `first`, the largest first."""
     lowest = min((who.rank for who, _ in done), default=0)
     keys = [(who.rank != lowest, -first(part), who.rank, part.file.path) for who, part in done]
     return sorted(range(len(done)), key=keys.__getitem__)

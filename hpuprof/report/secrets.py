@@ -1,4 +1,4 @@
-"""What in a text looks like an address of a host or like a key. Finds, in linear time; replacing is `hpuprof.report.redact`'s."""
+"""Finds host addresses and access keys in a text, in linear time; `hpuprof.report.redact` replaces them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
-# Wide patterns; `ip_address` judges what they find. Underscores are no part of an address and may stand on either side.
+# Wide patterns; `ip_address` decides on their matches. Underscores are not part of an address and may adjoin it.
 _V4 = r"\d{1,3}(?:\.\d{1,3}){3}"
 _CANDIDATE = re.compile(
     r"(?<![0-9A-Za-z:])(?P<mac>[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5,19})(?![0-9A-Za-z:])"
     rf"|(?<![0-9A-Za-z:.])(?P<v6>(?:[0-9A-Fa-f]{{0,4}}:){{2,7}}(?:{_V4}|[0-9A-Fa-f]{{1,4}}|(?<=::))(?:%[0-9A-Za-z]+)?)"
     r"(?![0-9A-Za-z]|:[0-9A-Fa-f:]|\.\d)"
     rf"|(?<![\d.])(?P<v4>{_V4})(?!\.?\d)"
-    r"|(?<![0-9A-Za-z])(?P<name>ip-\d{1,3}(?:-\d{1,3}){3})(?!\d)"  # as AWS calls its hosts
+    r"|(?<![0-9A-Za-z])(?P<name>ip-\d{1,3}(?:-\d{1,3}){3})(?!\d)"  # AWS host names
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
 _VERSIONED = re.compile(
@@ -26,23 +26,23 @@ _KEYS = re.compile(
     r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}"  # GitHub
     r"|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}"  # GitLab, Slack
     r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}"  # AWS, Google
-    r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{16,}|sk-[\w-]{20,}"  # Hugging Face, npm, PyPI, OpenAI and others
+    r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{16,}|sk-[\w-]{20,}"  # Hugging Face, npm, PyPI, OpenAI
     r"|eyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)*"  # JSON web tokens (RFC 7519): a header that begins with {"
     r")"
 )
 
 
 def keys(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where access keys and tokens stand, by the forms that those who issue them document."""
+    """Yield the spans of access keys and tokens, in the forms that their issuers document."""
     for match in _KEYS.finditer(text):
         yield match.span()
 
 
 def hosts(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where addresses of hosts stand: IPv4, IPv6, hardware.
+    """Yield the spans of host addresses: IPv4, IPv6, hardware.
 
-    Four small numbers after the name of a library or the word version are a version, unless they are private or followed by a port.
-    Names of C++ such as `c10::add` lie in parts of IPv6 that are reserved, and are none.
+    Four small numbers after a library's name or the word version are a version, unless they are private or followed by
+    a port. C++ names such as `c10::add` fall into reserved parts of IPv6 and are skipped.
     """
     for match in _CANDIDATE.finditer(text):
         if match["v4"] is not None:

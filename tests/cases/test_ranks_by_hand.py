@@ -81,7 +81,7 @@ def test_counterfactual(report):
 def test_the_straggler_is_a_finding(report):
     (finding,) = [f for f in report.findings if f.code == "HP230"]
     assert finding.ranks == [3]
-    assert "rank 3 comes last in 66.7 % of the steps, computing meanwhile" in finding.evidence
+    assert "rank 3 is last in 66.7 % of the steps, because it is computing" in finding.evidence
     assert "16.0 % less" in finding.evidence
 
 

@@ -124,7 +124,7 @@ def test_saved_reports_are_compared_like_traces(run, pair, tmp_path):
         (["unprofiled_step_time > 1ms"], 3, "gate cannot be evaluated: unprofiled_step_time > 1ms"),
         (["unprofiled_step_time > 1ms", "device_idle_fraction > 30%"], 1, "cannot be evaluated"),
         (["device_idel_fraction > 30%"], 2, "did you mean device_idle_fraction"),
-        (["step_time_p50:5%"], 2, "there is one run only"),
+        (["step_time_p50:5%"], 2, "needs two runs to compare"),
     ],
 )
 def test_gates_of_analyze(run, samples, gates, code, message):

@@ -70,7 +70,7 @@ def test_change_gates(metric, percent, blank):
             parse_gates([text], changes=True)
     else:
         assert parse_gates([text], changes=True)[0].number == pytest.approx(percent / 100)
-    with pytest.raises(hpuprof.UsageError, match="there is one run only"):
+    with pytest.raises(hpuprof.UsageError, match="needs two runs to compare"):
         parse_gates([text], changes=False)
 
 
@@ -89,14 +89,14 @@ def test_any_other_text_is_refused_with_a_hint(text):
         ("step_time_p51 > 3ms", "no metric 'step_time_p51'", "did you mean step_time_p50"),
         ("step_time_p50 > 3 parsec", "no unit 'parsec'", "one of ns us"),
         ("step_time_p50 > 3MS", "no unit 'MS'", "did you mean ms?"),
-        ("step_time_p50 > 30%", "not counted in %", "use ns us"),
-        ("device_idle_fraction > 3ms", "not counted in ms", "use %"),
-        ("launches_per_step > 3ms", "not counted in ms", "give a plain number"),
+        ("step_time_p50 > 30%", "not measured in %", "use ns us"),
+        ("device_idle_fraction > 3ms", "not measured in ms", "use %"),
+        ("launches_per_step > 3ms", "not measured in ms", "give a plain number"),
         ("finding:HP999", "no finding 'HP999'", "did you mean"),
-        ("step_time_p50:-5%", "is no limit", "0 or more"),
-        ("step_time_p50 => 3ms", "cannot be read", "METRIC OP VALUE"),
+        ("step_time_p50:-5%", "is not a limit", "0 or more"),
+        ("step_time_p50 => 3ms", "cannot parse gate", "METRIC OP VALUE"),
         ("step_time_p50 > 1e999 ms", "out of range", "METRIC OP VALUE"),
-        ("", "cannot be read", "METRIC OP VALUE"),
+        ("", "cannot parse gate", "METRIC OP VALUE"),
     ],
 )
 def test_mistakes_are_explained(text, message, hint):

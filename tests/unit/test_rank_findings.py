@@ -59,7 +59,7 @@ def test_a_rank_that_stops_early(tmp_path):
     report = hpuprof.analyze(write(tmp_path, [even(r, 10 if r != 1 else 4) for r in range(4)]), jobs=1)
     (finding,) = [f for f in report.findings if f.code == "HP233"]
     assert finding.ranks == [1]
-    assert "rank 1 ends 6 collectives before the others" in finding.evidence
+    assert "rank 1 stops 6 collectives before the others" in finding.evidence
     assert "all_reduce" in finding.evidence
 
 

@@ -127,7 +127,7 @@ def test_ranks_that_wait_for_each_other_in_turn_stop_waiting_in_graphs(tmp_path)
     parts = [b.reduce(tmp_path / str(i)) for i, b in enumerate(job([[60, 10], [10, 60]]))]
     graph = decide_graph_mode(parts)
     assert graph.together_error == pytest.approx(0, abs=0.01)
-    assert any("replayed together" in line for line in graph.evidence)
+    assert any("replaying 2 ranks together" in line for line in graph.evidence)
     step = next(o for o in graph.options if o.region == "step")
     # In a graph: two phases of six kernels and two transfers on either rank, and no wait for the other's host. A rank by itself
     # would carry the 300 µs that it waited in eager mode.
@@ -141,4 +141,4 @@ def test_ranks_that_cannot_be_joined_say_so(tmp_path):
     graph = decide_graph_mode([b.reduce(tmp_path / str(i)) for i, b in enumerate((one, two))])
     assert graph.verdict == "yes"
     assert graph.together_error is None
-    assert "the slowest of 2 ranks sets the step: their collectives do not fit together" in graph.evidence
+    assert "the slowest of 2 ranks sets the step time: their collectives do not match" in graph.evidence

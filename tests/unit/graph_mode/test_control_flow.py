@@ -77,7 +77,7 @@ def test_where_two_paths_part(tmp_path: Path):
 def test_a_read_just_before_it_decides(tmp_path: Path):
     plain, other = (["aten::mm", "aten::is_nonzero", *path[1:]] for path in (PLAIN, OTHER))
     part = program([plain, plain, other, plain, plain, other, other, plain]).reduce(tmp_path)
-    assert forks(part)[0][3].endswith("a value is read just before: data decides")
+    assert forks(part)[0][3].endswith("a value is read just before, so data decides")
 
 
 def test_a_branch_between_modules_can_be_cut(tmp_path: Path):

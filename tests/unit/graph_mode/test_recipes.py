@@ -242,7 +242,7 @@ def test_modules_are_candidates_with_replays_of_their_own(tmp_path):
     assert found[("modules", False)] == (4, 2)
     split = {o.region: o for o in prediction.options}
     assert (split["step"].split, split["module:Net_0"].split, split["module:Block_0"].split) == (0, 0, 1)
-    assert "1.0 recipes per step lie in the region in part and are split at its border" in evidence(
+    assert "1.0 recipes per step straddle the region's border and are split there" in evidence(
         prediction, split["module:Block_0"], 1.0
     )
     assert found[("module:Block_0", False)] == (2, 1)
@@ -333,5 +333,8 @@ def test_graphs_that_are_there_tell_what_they_carry(tmp_path):
 def test_the_sample_with_graphs_says_what_is_left_out():
     sample = Path(__file__).parents[3] / "sample_traces" / "hpu_g1_lazy_graph_replay"
     graph = hpuprof.analyze(sample, jobs=1, cache="off").graph_mode
-    there = "2.0 graph launches per step are there already, 93 % of device time; 2.0 launches per step are left out"
+    there = (
+        "the trace already holds 2.0 graph launches per step, 93 % of device time; "
+        "2.0 launches per step remain outside them"
+    )
     assert there in graph.evidence

@@ -375,7 +375,7 @@ def test_waits_are_counted_by_what_they_are_for(tmp_path):
     prediction = predicted(builder, tmp_path)
     assert (prediction.waits, prediction.waits_reading, prediction.waits_uploading) == (3, 1, 1)
     assert facts(prediction)[1] == (
-        "the host waits for the device 3.0 times per step: 1.0 to read a value, 1.0 in copies to it, 1.0 for its own sake"
+        "the host waits for the device 3.0 times per step: 1.0 to read a value, 1.0 in copies to it, 1.0 in other synchronisation"
     )
 
 
