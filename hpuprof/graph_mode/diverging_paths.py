@@ -1,8 +1,8 @@
-"""Calls that took different paths though they were given the same: where they part, and what decides.
+"""Calls that took different paths with the same inputs: where they fork, and the cause.
 
-Sequences are those of a call's own operators, with calls of other modules inside it as one token each; so a path is reported
-where it forks, not in every module around it. The same is done for whole steps, whose tokens are module calls and what lies
-between them (data loading, backward and optimizer left out).
+A sequence holds a call's own operators, and one token for each call of another module inside it; so a path is reported
+where it forks, not in every enclosing module. Whole steps are compared likewise: their tokens are module calls and the
+operators between them (data loading, backward and optimizer left out).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from hpuprof.model.schema import Role
 from hpuprof.model.trace import Trace
 
 MAX_PERIOD = 20
-_NEAR = 8  # tokens before a fork in which a read of a value counts as its reason
-_LONGEST = 500  # tokens compared where sequences differ
+_NEAR = 8  # tokens before a fork in which reading a value counts as its cause
+_LONGEST = 500  # tokens compared in sequences that differ
 
 Cause = Literal["data", "periodic", "first", "last", "unknown"]
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Own operators and inner calls of every call and step, in order of time; slices of one array per owner.
+    """Operators and inner calls of every call and step, by time; one slice of the arrays per owner.
 
-    `token`: name code of an operator, or -1 - module code of an inner call; `position`: the operator in links.nesting, -1 for
-    calls; `reads`: whether the operator hands a value to Python. Owners: calls by position, then steps.
+    `token`: name code of an operator, or -1 - module code of an inner call; `position`: the operator in links.nesting,
+    -1 for calls; `reads`: whether the operator hands a value to Python. Owners: calls by position, then steps.
     """
 
     first: Ints
@@ -47,23 +47,23 @@ class Tokens:
     reads: Mask
 
     def of(self, owner: int) -> slice:
-        """Return where the tokens of an owner stand."""
+        """Return the slice of an owner's tokens."""
         return slice(int(self.first[owner]), int(self.stop[owner]))
 
 
 @dataclass(frozen=True)
 class Fork:
-    """Calls of one module (or steps: module -1) that part under one signature.
+    """Calls of one module (or steps: module -1) that diverge under one signature.
 
-    `calls`: how many took each path, the most frequent first; `position`: the operator before the fork (in links.nesting, -1 for
-    none); `after`, `one`, `other`: names of what stands before the fork and on the two sides.
+    `calls`: the number on each path, most frequent first; `position`: the operator before the fork (in links.nesting,
+    -1 for none); `after`, `one`, `other`: names of the token before the fork and of those on the two sides.
     """
 
     module: int
     calls: tuple[int, ...]
     cause: Cause
     period: int | None
-    steps: tuple[int, ...]  # steps whose calls left the most frequent path
+    steps: tuple[int, ...]  # steps with calls off the most frequent path
     total_steps: int
     position: int
     after: str
@@ -105,7 +105,7 @@ def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placemen
 
 
 def _reads(trace: Trace, links: Links) -> Mask:
-    """Tell which operators are, or hold, a read of a value."""
+    """Mark the operators that are, or hold, a read of a value."""
     nesting = links.nesting
     if not len(nesting.rows):
         return np.empty(0, dtype=bool)
@@ -116,7 +116,7 @@ def _reads(trace: Trace, links: Links) -> Mask:
 
 
 def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], stream: Tokens) -> list[Fork]:
-    """Find the modules, and the steps, whose calls part under one signature."""
+    """Find the modules, and the steps, whose calls diverge under one signature."""
     trace, steps = view.trace, view.steps
     found = []
     for entry in shapes:
@@ -124,7 +124,9 @@ def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], s
             continue
         groups: dict[int, list[int]] = {}
         above = calls.parent[entry.calls]
-        itself = (above >= 0) & (calls.module[above] == entry.module)  # a module that calls itself ends somewhere
+        itself = (above >= 0) & (
+            calls.module[above] == entry.module
+        )  # the recursion of a module that calls itself ends somewhere
         for call, key, inner in zip(
             entry.calls.tolist(), entry.keys or [0] * len(entry.calls), itself.tolist(), strict=True
         ):
@@ -137,7 +139,7 @@ def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], s
             if fork:
                 found.append(fork)
                 break
-    # The window cuts its first and last step.
+    # The recording may cut its first and last step.
     whole = [len(calls) + i for i, reason in enumerate(steps.excluded[:MAX_CALLS]) if reason not in ("first", "last")]
     if len(whole) >= 3:
         fork = _fork(trace, calls, stream, -1, whole, [o - len(calls) for o in whole], len(steps))
@@ -189,7 +191,7 @@ def _fork(
 
 
 def _difference(a: Ints, b: Ints) -> tuple[int, Ints, Ints]:
-    """Return where two sequences part (in b), and what stands only in a and only in b at the first place where they do."""
+    """Return where two sequences first diverge (in b), and the tokens there that are only in a and only in b."""
     shared = min(len(a), len(b))
     differ = np.flatnonzero(a[:shared] != b[:shared])
     at = int(differ[0]) if len(differ) else shared
@@ -201,7 +203,7 @@ def _difference(a: Ints, b: Ints) -> tuple[int, Ints, Ints]:
 
 
 def _cause(series: list[int], stream: Tokens, owner: int, at: int) -> tuple[Cause, int | None]:
-    """Tell what decides between two paths. `series`: per call 0 for the most frequent path, 1 for another."""
+    """Return the cause of the fork. `series`: per call 0 for the most frequent path, 1 for another."""
     if sum(series) == series[0] == 1 and len(series) > 2:
         return "first", None
     period = find_period(series)
@@ -216,9 +218,9 @@ def _cause(series: list[int], stream: Tokens, owner: int, at: int) -> tuple[Caus
 
 
 def find_period(series: list[int]) -> int | None:
-    """Return the shortest period from 2 to 20 with which a series of paths repeats, None without one.
+    """Return the shortest period from 2 to 20 of a series of paths, None without one.
 
-    Two full periods must have been seen and five comparisons must hold: by chance that happens once in 32 times.
+    It takes two full periods and five comparisons that hold: by chance once in 32 times.
     """
     values = np.array(series)
     if not (values != values[0]).any():

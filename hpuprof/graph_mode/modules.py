@@ -1,8 +1,9 @@
-"""Which module each operator, launch and autograd node belongs to. Owns the module tree of a trace; judges nothing.
+"""The module tree of a trace: the module of each operator, launch and autograd node. Judges nothing.
 
-Modules come from the best evidence that the trace holds: python frames `nn.Module: Name_k` (with_stack=True), the ranges
-`[pl][module]Class: name` of Lightning and hpuprof's recorder (record_module_names=True), a user's own annotations inside steps,
-else one pseudo-module per step, `(forward)`: from the first to the last operator that autograd went back to.
+Modules come from the best evidence in the trace: python frames `nn.Module: Name_k` (with_stack=True), the ranges
+`[pl][module]Class: name` of Lightning and hpuprof's recorder (record_module_names=True), a user's own annotations
+inside steps, else one pseudo-module per step, `(forward)`: from the first to the last operator that has an autograd
+node.
 """
 
 from __future__ import annotations
@@ -32,28 +33,28 @@ _NODE = re.compile(
 )
 _BACKWARD_NODE = re.compile(r"Backward\d*$")
 _NO_MODULE = re.compile(
-    r"^(?:ProfilerStep#|\[pl\]\[profile\]|enumerate\(DataLoader\)|Optimizer\.|PyTorch Profiler|Torch-Compiled|CompiledFunction|"
-    r"TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed|"
+    r"^(?:ProfilerStep#|\[pl\]\[profile\]|enumerate\(DataLoader\)|Optimizer\.|PyTorch Profiler|Torch-Compiled|"
+    r"CompiledFunction|TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed|"
     r"\bbackward\b"
 )
 LOADING = re.compile(
     r"data.?load|load.?(?:batch|data)|(?:copy|move|fetch|next|wait.?for).?batch|batch.?to.?(?:device|gpu|hpu)",
     re.IGNORECASE,
 )
-"""Annotations of users around fetching a batch and handing it to the device."""
+"""User annotations around fetching a batch and moving it to the device."""
 OPTIMIZING = re.compile(r"optimi[sz]er|zero.?grad", re.IGNORECASE)
-"""Annotations of users around the optimizer."""
+"""User annotations around the optimizer."""
 FORWARD = "(forward)"
-"""Name of the pseudo-module where the trace names none."""
-_TRIES = 1 << 25  # nodes times tracks that are compared to tell which track a node goes back to
+"""The pseudo-module of traces without module names."""
+_TRIES = 1 << 25  # nodes times tracks to compare when assigning nodes to tracks
 MAX_DEPTH = 256
-"""Levels of modules inside each other that are told apart. Each level repeats what lies below it, and Python itself ends a recursion
-of module calls (several frames each) at its limit of 1,000 frames."""
+"""Maximum nesting of modules. Each level repeats everything below it, and Python itself ends a recursion of module
+calls (several frames each) at its limit of 1,000 frames."""
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Instants on threads, sorted by thread, then time, so that what lies in a window is a range of positions.
+    """Instants on threads, sorted by thread, then time, so that each window is a range of positions.
 
     `order` maps positions to the caller's rows; `thread` and `when` are given per position.
     """
@@ -75,7 +76,7 @@ class Timeline:
         return keys
 
     def ranges(self, thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Return first and stop position of what starts in each window `[start, end)` of each thread."""
+        """Return the first and stop positions of the instants in each window `[start, end)` of each thread."""
         base = thread.astype(np.int64) * self.span
         first = np.searchsorted(self._keys, base + np.minimum(start, self.span - 1))
         return first, np.searchsorted(self._keys, base + np.minimum(end, self.span - 1))
@@ -83,19 +84,19 @@ class Timeline:
 
 @dataclass(frozen=True, eq=False)
 class AutogradNodes:
-    """Outermost rows of the autograd engine: positions in links.nesting, and the forward operator each goes back to."""
+    """Outermost rows of the autograd engine: positions in links.nesting, and the forward operator of each."""
 
     position: Ints
-    forward: Ints  # position in links.nesting, -1 when unknown
+    forward: Ints  # position in links.nesting, -1 if unknown
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleCalls:
-    """Calls of modules: columns of shape `(calls,)`, sorted by track, then start; a call stands before the calls inside it.
+    """Calls of modules: columns of shape `(calls,)`, sorted by track, then start; callers precede callees.
 
     `names` and `types` belong to module codes: the name is the python instance (`Block_0`), the qualified name
-    (`encoder.layer.3`), or the annotation. `paths` spell out where the instance was called first (`Net_0/Block_0`).
-    Times are ns since the trace's first row; a call is the forward only, see `backward_windows` for the rest.
+    (`encoder.layer.3`), or the annotation. `paths` show where the instance was first called (`Net_0/Block_0`). Times
+    are ns since the trace's first row; a call covers only the forward, see `backward_windows` for the rest.
     """
 
     source: str  # python, range, annotation, phase, none
@@ -108,9 +109,9 @@ class ModuleCalls:
     end: Ints
     step: Ints  # position in Steps, -1 outside
     depth: Ints  # 0 for outermost calls
-    parent: Ints  # position of the call around it, -1 for outermost calls
+    parent: Ints  # position of the enclosing call, -1 for outermost calls
     recompute: Mask  # runs inside backward: activation checkpointing
-    op_first: Ints  # operators inside are positions [op_first, op_stop) of links.nesting
+    op_first: Ints  # its operators are positions [op_first, op_stop) of links.nesting
     op_stop: Ints
     nesting: Nesting
     nodes: AutogradNodes
@@ -120,7 +121,7 @@ class ModuleCalls:
         return len(self.start)
 
     def innermost(self, track: Codes, when: Ints) -> Ints:
-        """Return the deepest call of each track around each instant, -1 for none."""
+        """Return the deepest call around each instant on its track, -1 for none."""
         return self.nesting.innermost(track, when)
 
     @cached_property
@@ -133,16 +134,16 @@ class ModuleCalls:
 
     @cached_property
     def outermost(self) -> Mask:
-        """Which calls lie in no other call of their module (a module that calls itself counts once)."""
+        """Calls that lie in no other call of their module (a module that calls itself counts once)."""
         return self.nesting.outermost(self.module)
 
     @cached_property
     def parents(self) -> frozenset[int]:
-        """Modules that called others."""
+        """Modules that call others."""
         return frozenset(self.module[self.parent[self.parent >= 0]].tolist())
 
     def inside(self, module: int) -> set[int]:
-        """Return a module and those called inside its calls."""
+        """Return a module and those called inside it."""
         calls = self.of(module)
         outer = calls[self.outermost[calls]]
         return {
@@ -154,7 +155,7 @@ class ModuleCalls:
 
 @dataclass(frozen=True, eq=False)
 class BackwardWindows:
-    """Runs of autograd nodes that go back through one call (the calls inside it included); a call may have several runs.
+    """Runs of autograd nodes of one call, calls inside it included; a call may have several runs.
 
     Columns of shape `(windows,)`: position in ModuleCalls, track, start and end ns, number of nodes, step (-1 outside).
     """
@@ -168,20 +169,20 @@ class BackwardWindows:
 
 
 def thread_codes(trace: Trace) -> Ints:
-    """Return for each track the code of its OS thread (tracks of one thread share it), shape `(tracks,)`."""
+    """Return the code of each track's OS thread (tracks of one thread share it), shape `(tracks,)`."""
     codes: dict[str, int] = {}
     return np.array([codes.setdefault(t.runs_on, len(codes)) for t in trace.tracks], dtype=np.int64)
 
 
 def module_calls(view: RankView) -> ModuleCalls:
-    """Find the module calls of a trace by the best evidence it holds; empty (source `none`) without any."""
+    """Find the module calls by the best evidence in the trace; empty (source `none`) without any."""
     trace, host = view.trace, view.trace.host
     nodes = autograd_nodes(view)
     frames = np.array([n.startswith(_FRAME) for n in trace.names] or [False], dtype=bool)
     ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
     if not len(host):
         return _calls(view, nodes, "none", np.empty(0, dtype=np.int64))
-    # Transforms of a data loader may be modules, too; they are no part of the model.
+    # Transforms of a data loader may be modules too, but not of the model.
     model = ~contains(loading(view), host.start)
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name] & model)
     if len(rows):
@@ -196,7 +197,7 @@ def module_calls(view: RankView) -> ModuleCalls:
 
 
 def loading(view: RankView) -> Intervals:
-    """Return when the main thread fetched a batch or handed it to the device, by rows of frameworks or names of users."""
+    """Return when the main thread fetched a batch or moved it to the device, by framework rows or user annotations."""
     trace, host = view.trace, view.trace.host
     main = (view.host_roles == Role.MAIN) & (host.kind != HostKind.RUNTIME) if len(host) else np.empty(0, dtype=bool)
     names = np.array([bool(LOADING.search(n)) and not n.startswith("[pl]") for n in trace.names] or [False], dtype=bool)
@@ -207,7 +208,7 @@ def loading(view: RankView) -> Intervals:
 
 
 def _annotations(view: RankView) -> Ints:
-    """Return the user's own annotations on the main thread that hold operators and lie inside a step."""
+    """Return the user's annotations on the main thread that hold operators and lie inside a step."""
     trace, host, steps = view.trace, view.trace.host, view.steps
     own = np.array(
         [
@@ -283,7 +284,7 @@ def _name(text: str, source: str) -> tuple[str, str]:
 
 
 def _phase_calls(view: RankView, nodes: AutogradNodes) -> ModuleCalls:
-    """Take from each step the stretch of operators that autograd goes back to as one call of `(forward)`."""
+    """Make one call of `(forward)` from each step's stretch of operators with autograd nodes."""
     nesting = view.links.nesting
     used = np.unique(nodes.forward[nodes.forward >= 0])
     step = step_of(view.steps, nesting.start[used]) if len(used) else used
@@ -358,7 +359,8 @@ def _inside_backward(view: RankView, autograd: AutogradNodes, calls: Nesting) ->
     return inside
 
 
-# --------------------------------------------------------------------------------------------------------------- backward
+# ---------------------------------------------------------------------------------------------------------------
+# backward
 
 
 def _outermost_nodes(trace: Trace, links: Links) -> Ints:
@@ -376,11 +378,11 @@ def _outermost_nodes(trace: Trace, links: Links) -> Ints:
 
 
 def autograd_nodes(view: RankView) -> AutogradNodes:
-    """Join each outermost autograd row to the forward operator that made its node: same sequence number, latest operator.
+    """Join each outermost autograd row to its forward operator: the latest one with the same sequence number.
 
-    Sequence numbers are counted per thread, and the profiler numbers threads in its own way; where several threads ran
-    forward operators, each number is given to the thread whose operators it matches best. Rows without a number
-    (AccumulateGrad) follow the row before them.
+    Sequence numbers are counted per thread, and the profiler numbers threads in its own way; if several threads ran
+    forward operators, each number goes to the thread whose operators match best. Rows without a number (AccumulateGrad)
+    follow the row before them.
     """
     host, nesting = view.trace.host, view.links.nesting
     nodes = _outermost_nodes(view.trace, view.links)
@@ -406,10 +408,10 @@ def autograd_nodes(view: RankView) -> AutogradNodes:
 def _made_by(
     nesting: Nesting, made: Ints, sequence: Ints, nodes: Ints, wanted: Ints, thread: npt.NDArray[np.integer]
 ) -> Ints:
-    """Return the operator that made each node, -1 for none; all nodes of a thread's number go back to one track.
+    """Return the operator that made each node, -1 for none; all nodes of a thread number get one track.
 
-    `made`: positions of the operators that made nodes; the other columns have shape `(nodes,)`. Where there are very many tracks,
-    those with most operators are tried.
+    `made`: positions of the operators that made nodes; the other columns have shape `(nodes,)`. If there are very many
+    tracks, those with most operators are tried.
     """
     numbers, number = np.unique(thread, return_inverse=True)
     tracks = [made[places] for _, places in members(nesting.track[made])]
@@ -432,7 +434,7 @@ def _made_by(
 
 
 def backward_windows(view: RankView, calls: ModuleCalls) -> BackwardWindows:
-    """Return for each call the stretches in which autograd ran its nodes, those of calls inside it included."""
+    """Return the stretches in which autograd ran each call's nodes, those of calls inside it included."""
     nesting, nodes = view.links.nesting, calls.nodes
     around = np.full(len(nodes.position), -1, dtype=np.int64)
     known = nodes.forward >= 0

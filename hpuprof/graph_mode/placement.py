@@ -1,4 +1,4 @@
-"""Where in the step something happened: in which module call, and in forward, backward, optimizer, data loading or between."""
+"""Where in the step something happened: its module call and phase (forward, backward, optimizer, loading, between)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpuprof.model.schema import Activity, HostKind, Role
 class Phase(IntEnum):
     """Part of a training step."""
 
-    BETWEEN = 0  # in the step, outside of everything below
+    BETWEEN = 0  # in the step, in none of the phases below
     FORWARD = 1  # inside a module call
     BACKWARD = 2  # inside an autograd node
     OPTIMIZER = 3  # inside an optimizer's step or zero_grad
@@ -28,7 +28,7 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """For each of a number of host instants: step (-1 outside), phase, innermost module call (-1 for none)."""
+    """Step (-1 outside), phase and innermost module call (-1 for none) of each of a number of host instants."""
 
     step: Ints
     phase: npt.NDArray[np.int8]
@@ -36,7 +36,7 @@ class Places:
 
 
 class Placement:
-    """Knows the windows of one trace; `of` places instants on host threads."""
+    """Phase windows of one trace; `of` places instants on host threads."""
 
     def __init__(self, view: RankView, calls: ModuleCalls) -> None:
         trace, host, nesting = view.trace, view.trace.host, view.links.nesting
@@ -56,7 +56,7 @@ class Placement:
         closure = when(Activity.CLOSURE)
         self.optimizer = subtract(union_of(when(Activity.OPTIMIZER), called(OPTIMIZING)), closure)
         self.loader = loading(view)
-        # Rows of one OS thread lie on several tracks (bridge rows); modules and operators lie on one of them.
+        # Rows of one OS thread may lie on several tracks (bridge rows); modules and operators are on one of them.
         carriers = np.unique(nesting.track) if len(nesting.rows) else np.empty(0, dtype=np.int32)
         by_thread = {trace.tracks[t].runs_on: t for t in carriers.tolist()}
         self.lane = np.array([by_thread.get(t.runs_on, i) for i, t in enumerate(trace.tracks)] or [0], dtype=np.int32)
@@ -82,7 +82,7 @@ class Placement:
             near = np.maximum(at, 0)
             inside = (at >= 0) & (self._node_track[near] == lane) & (when < self._node_end[near])
             phase[inside] = Phase.BACKWARD
-            # A call inside a node is recomputation: it stays with its own module.
+            # A call inside a node is recomputation and stays with its own module.
             take = inside & (call < 0)
             call = np.where(take, self._node_call[near], call)
         phase[contains(self.optimizer, when) & (call < 0)] = Phase.OPTIMIZER
