@@ -91,9 +91,7 @@ def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> 
     line = Timeline.of(threads[host.track[every]], host.start[every], trace.end_ns + 2)
     count = np.concatenate([[0], np.cumsum(launching[every[line.order]])])
     busy = np.concatenate([[0], np.cumsum(device[every[line.order]])])
-    known = bool(
-        np.isin(threads[host.track[rows]], threads[calls.track]).any()
-    )  # else another thread launches for them
+    known = bool(np.isin(threads[host.track[rows]], threads[calls.track]).any())  # else another thread launches
     launches = np.zeros(len(calls), dtype=np.int64)
     spent = np.zeros(len(calls), dtype=np.int64)
     backward = np.zeros(len(calls), dtype=np.int64)

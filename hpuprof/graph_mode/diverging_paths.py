@@ -75,16 +75,14 @@ def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placemen
     """Collect the tokens of every call and step."""
     trace, nesting = view.trace, view.links.nesting
     name = trace.host.name[nesting.rows].astype(np.int64)
-    quiet = named(trace, NOISE)[name] if len(name) else np.empty(0, dtype=bool)
-    base = np.full(len(calls) + 1, 0, dtype=np.int64)
+    quiet = named(trace, NOISE)[name]
+    base = np.zeros(len(calls) + 1, dtype=np.int64)
     has = np.flatnonzero(calls.op_stop > calls.op_first)
     base[has] = roots.depth[calls.op_first[has]]
     places = placement.of(nesting.track, nesting.start)
     owner = roots.owner.copy()
-    loose = owner < 0
     main = view.roles[nesting.track] == Role.MAIN
-    step_level = loose & main & (places.phase == Phase.BETWEEN) & (places.step >= 0)
-    owner[loose] = -1
+    step_level = (owner < 0) & main & (places.phase == Phase.BETWEEN) & (places.step >= 0)
     owner[step_level] = len(calls) + places.step[step_level]
     keep = np.flatnonzero((owner >= 0) & ~quiet & (roots.depth == base[np.minimum(owner, len(calls))]))
     reads = _reads(trace, view.links)
@@ -106,12 +104,8 @@ def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placemen
 
 def _reads(trace: Trace, links: Links) -> Mask:
     """Mark the operators that are, or hold, a read of a value."""
-    nesting = links.nesting
-    if not len(nesting.rows):
-        return np.empty(0, dtype=bool)
-    read = named(trace, COMMON_READS)[trace.host.name[nesting.rows]]
-    count = np.concatenate([[0], np.cumsum(read)])
-    holds: Mask = count[nesting.stop] > count[:-1]
+    read = named(trace, COMMON_READS)[trace.host.name[links.nesting.rows]]
+    holds: Mask = links.nesting.sums(read.astype(np.int64)) > 0
     return holds
 
 
@@ -124,15 +118,12 @@ def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], s
             continue
         groups: dict[int, list[int]] = {}
         above = calls.parent[entry.calls]
-        itself = (above >= 0) & (
-            calls.module[above] == entry.module
-        )  # the recursion of a module that calls itself ends somewhere
-        for call, key, inner in zip(
-            entry.calls.tolist(), entry.keys or [0] * len(entry.calls), itself.tolist(), strict=True
-        ):
-            if inner:
-                continue
-            groups.setdefault(key, []).append(call)
+        # A module that calls itself diverges where the recursion ends.
+        itself = (above >= 0) & (calls.module[above] == entry.module)
+        keys = entry.keys or [0] * len(entry.calls)
+        for call, key, inner in zip(entry.calls.tolist(), keys, itself.tolist(), strict=True):
+            if not inner:
+                groups.setdefault(key, []).append(call)
         for members in sorted(groups.values(), key=len, reverse=True):
             where = calls.step[np.array(members, dtype=np.int64)].tolist()
             fork = _fork(trace, calls, stream, entry.module, members, where, len(steps))

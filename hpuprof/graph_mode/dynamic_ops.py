@@ -149,22 +149,15 @@ class OpHits:
 def find_operators(view: RankView) -> OpHits:
     """Find operators that match one of `SHAPE_AND_READ_RULES`; of nested hits only the outermost remains."""
     trace, nesting = view.trace, view.links.nesting
-    none = np.empty(0, dtype=np.int64)
-    if not len(nesting.rows):
-        return OpHits(none, none)
     name = trace.host.name[nesting.rows]
-    stop = nesting.stop
     found = np.full(len(name), -1, dtype=np.int64)
     for index in range(len(SHAPE_AND_READ_RULES) - 1, -1, -1):
         rule = SHAPE_AND_READ_RULES[index]
         fits = np.flatnonzero(named(trace, rule.names)[name])
         if rule.inside and len(fits):
             below = np.concatenate([[0], np.cumsum(named(trace, rule.inside)[name])])
-            fits = fits[below[stop[fits]] > below[fits + 1]]
+            fits = fits[below[nesting.stop[fits]] > below[fits + 1]]
         found[fits] = index
-    hits = np.flatnonzero(found >= 0)
-    if not len(hits):
-        return OpHits(none, none)
-    reach = np.maximum.accumulate(stop[hits])
-    outer = np.append([True], hits[1:] >= reach[:-1])
-    return OpHits(hits[outer], found[hits[outer]])
+    hit = found >= 0
+    hits = np.flatnonzero(hit & (nesting.around(hit) == 0))
+    return OpHits(hits, found[hits])

@@ -120,10 +120,6 @@ class ModuleCalls:
     def __len__(self) -> int:
         return len(self.start)
 
-    def innermost(self, track: Codes, when: Ints) -> Ints:
-        """Return the deepest call around each instant on its track, -1 for none."""
-        return self.nesting.innermost(track, when)
-
     @cached_property
     def _by_module(self) -> dict[int, Ints]:
         return dict(members(self.module))
@@ -198,13 +194,19 @@ def module_calls(view: RankView) -> ModuleCalls:
 
 def loading(view: RankView) -> Intervals:
     """Return when the main thread fetched a batch or moved it to the device, by framework rows or user annotations."""
-    trace, host = view.trace, view.trace.host
-    main = (view.host_roles == Role.MAIN) & (host.kind != HostKind.RUNTIME) if len(host) else np.empty(0, dtype=bool)
-    names = np.array([bool(LOADING.search(n)) and not n.startswith("[pl]") for n in trace.names] or [False], dtype=bool)
-    annotated = main & (host.kind == HostKind.ANNOTATION)
-    rows = main & np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT))
-    rows |= annotated & ((host.activity == Activity.COPY_H2D) | (names[host.name] if len(host) else False))
+    host = view.trace.host
+    rows = np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT)) & (host.kind != HostKind.RUNTIME)
+    rows |= (host.activity == Activity.COPY_H2D) & (host.kind == HostKind.ANNOTATION)
+    rows = rows & (view.host_roles == Role.MAIN) | annotated(view, LOADING)
     return union(host.start[rows], host.end[rows])
+
+
+def annotated(view: RankView, pattern: re.Pattern[str]) -> Mask:
+    """Mark the user annotations on the main thread whose names match."""
+    names, host = view.trace.names, view.trace.host
+    own = np.array([bool(pattern.search(n)) and not n.startswith("[pl]") for n in names] or [False], dtype=bool)
+    matching: Mask = own[host.name] & (host.kind == HostKind.ANNOTATION) & (view.host_roles == Role.MAIN)
+    return matching
 
 
 def _annotations(view: RankView) -> Ints:
@@ -339,7 +341,7 @@ def _finish(
         step=step_of(view.steps, nesting.start),
         depth=nesting.depth,
         parent=parent,
-        recompute=_inside_backward(view, nodes, nesting),
+        recompute=running_node(view, nodes.position, nesting.track, nesting.start) >= 0,
         op_first=first,
         op_stop=stop,
         nesting=nesting,
@@ -347,16 +349,15 @@ def _finish(
     )
 
 
-def _inside_backward(view: RankView, autograd: AutogradNodes, calls: Nesting) -> Mask:
-    nodes, links = autograd.position, view.links
-    if not len(nodes) or not len(calls.start):
-        return np.zeros(len(calls.start), dtype=bool)
-    span = view.trace.end_ns + 2
-    keys = links.nesting.track[nodes].astype(np.int64) * span + links.nesting.start[nodes]
-    at = np.searchsorted(keys, calls.track.astype(np.int64) * span + calls.start, side="right") - 1
+def running_node(view: RankView, nodes: Ints, track: Codes, when: Ints) -> Ints:
+    """Return which of the autograd nodes runs at each instant of each track, -1 for none."""
+    if not len(nodes):
+        return np.full(len(when), -1, dtype=np.int64)
+    nesting, span = view.links.nesting, view.trace.end_ns + 2
+    keys = nesting.track[nodes].astype(np.int64) * span + nesting.start[nodes]
+    at = np.searchsorted(keys, track.astype(np.int64) * span + when, side="right") - 1
     near = nodes[np.maximum(at, 0)]
-    inside: Mask = (at >= 0) & (links.nesting.track[near] == calls.track) & (calls.start < links.nesting.end[near])
-    return inside
+    return np.where((at >= 0) & (nesting.track[near] == track) & (when < nesting.end[near]), at, -1)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -366,8 +367,6 @@ def _inside_backward(view: RankView, autograd: AutogradNodes, calls: Nesting) ->
 def _outermost_nodes(trace: Trace, links: Links) -> Ints:
     """Return positions of autograd's rows that lie in no other one."""
     host, nesting = trace.host, links.nesting
-    if not len(nesting.rows):
-        return np.empty(0, dtype=np.int64)
     engine = np.array([bool(_NODE.match(n)) for n in trace.names], dtype=bool)
     old = np.array([bool(_BACKWARD_NODE.search(n)) for n in trace.names], dtype=bool)
     rows = nesting.rows
@@ -387,8 +386,6 @@ def autograd_nodes(view: RankView) -> AutogradNodes:
     host, nesting = view.trace.host, view.links.nesting
     nodes = _outermost_nodes(view.trace, view.links)
     forward = np.full(len(nodes), -1, dtype=np.int64)
-    if not len(nodes):
-        return AutogradNodes(nodes, forward)
     sequence = host.sequence[nesting.rows].astype(np.int64)
     source = host.forward_thread[nesting.rows]
     made = np.flatnonzero((sequence >= 0) & (source == 0))
@@ -440,7 +437,7 @@ def backward_windows(view: RankView, calls: ModuleCalls) -> BackwardWindows:
     known = nodes.forward >= 0
     if len(calls) and known.any():
         ops = nodes.forward[known]
-        around[known] = calls.innermost(nesting.track[ops], nesting.start[ops])
+        around[known] = calls.nesting.innermost(nesting.track[ops], nesting.start[ops])
     track, start, end = (column[nodes.position] for column in (nesting.track, nesting.start, nesting.end))
     found: list[tuple[npt.NDArray[Any], ...]] = []
     depth = np.where(around >= 0, calls.depth[np.maximum(around, 0)] if len(calls) else -1, -1)

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.analysis.links import forest
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.placement import Phase, Placement
-from hpuprof.graph_mode.signatures import flat_dims, parse
+from hpuprof.graph_mode.program import rows_named
+from hpuprof.graph_mode.signatures import detail_codes, flat_dims, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
@@ -64,8 +66,6 @@ class Context:
         self.threads = thread_codes(view.trace)
         self.path = view.on_path
         self.op_name = host.name[links.nesting.rows]
-        self.stop = links.nesting.stop
-        self.linked = bool((links.launch >= 0).any())
 
     def operators(self, code: str, label: str, text: str, positions: Ints, severity: str = "") -> Occurrence:
         """Make an occurrence of operators."""
@@ -201,6 +201,7 @@ def _calls(context: Context) -> Iterator[Occurrence]:
 
 def _named_rows(context: Context) -> Iterator[Occurrence]:
     trace, host = context.trace, context.trace.host
+    native = host.kind != HostKind.PYTHON
 
     def outermost(mask: Mask) -> Ints:
         rows = np.flatnonzero(mask)
@@ -211,11 +212,6 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
         keep = np.append([True], begin[1:] >= reach[:-1]) if len(order) else np.empty(0, dtype=bool)
         return np.sort(order[keep])
 
-    def matching(pattern: re.Pattern[str]) -> Mask:
-        mask: Mask = np.array([bool(pattern.search(n)) for n in trace.names])[host.name]
-        mask &= host.kind != HostKind.PYTHON
-        return mask
-
     def each(code: str, rows: Ints, text: str, severity: str = "") -> Iterator[Occurrence]:
         for name, places in members(host.name[rows]):
             label = trace.names[name]
@@ -224,12 +220,18 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
     alloc = outermost(context.path & (host.activity == Activity.ALLOC) & (host.kind == HostKind.RUNTIME))
     yield from each("HP305", alloc, "{} inside a step", "harmless")
     if trace.family == "hpu":
-        yield from each("HP310", outermost(context.path & matching(_MARK_STEP)), "{}: the accumulated graph ends here")
-        yield from each("HP312", outermost(matching(_FALLBACK)), "{}: the device has no kernel for it")
+        yield from each(
+            "HP310",
+            outermost(context.path & native & rows_named(trace, _MARK_STEP)),
+            "{}: the accumulated graph ends here",
+        )
+        yield from each(
+            "HP312", outermost(native & rows_named(trace, _FALLBACK)), "{}: the device has no kernel for it"
+        )
     collective = context.path & (host.activity == Activity.COLLECTIVE)
     yield from each("HP315", outermost(collective), "{}")
     yield from each("HP311", outermost(host.activity == Activity.COMPILE), "{} inside a step", "periodic")
-    yield from each("HP318", outermost(matching(_SCALER)), "{}: a GradScaler is in use", "cut")
+    yield from each("HP318", outermost(native & rows_named(trace, _SCALER)), "{}: a GradScaler is in use", "cut")
     again = context.calls.nesting.rows[context.calls.recompute]
     if len(again):
         names = sorted({context.calls.names[int(m)] for m in context.calls.module[context.calls.recompute]})
@@ -238,15 +240,10 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
 
 
 def _random(context: Context) -> Iterator[Occurrence]:
-    found = (
-        np.flatnonzero(named(context.trace, RANDOM)[context.op_name])
-        if len(context.op_name)
-        else np.empty(0, dtype=np.int64)
-    )
-    if len(found):
-        reach = np.maximum.accumulate(context.stop[found])
-        found = found[np.append([True], found[1:] >= reach[:-1])]
-    places = context.placement.of(context.links.nesting.track[found], context.links.nesting.start[found])
+    nesting = context.links.nesting
+    draws = named(context.trace, RANDOM)[context.op_name]
+    found = np.flatnonzero(draws & (nesting.around(draws) == 0))
+    places = context.placement.of(nesting.track[found], nesting.start[found])
     found = found[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
     for name, positions in _by_name(context, found):
         yield context.operators("HP314", name, f"`{name}` draws random numbers", positions, "harmless")
@@ -256,9 +253,9 @@ def _cpu_operators(context: Context) -> Iterator[Occurrence]:
     """Yield compute operators that launched nothing although nearly all others did."""
     trace, links = context.trace, context.links
     nesting = links.nesting
-    if trace.family not in ("cuda", "rocm", "xpu") or not context.linked or not trace.shapes:
+    if trace.family not in ("cuda", "rocm", "xpu") or not trace.shapes:
         return
-    if np.mean(links.launch >= 0) < 0.8:
+    if not len(links.launch) or np.mean(links.launch >= 0) < 0.8:
         return
     launches = context.holding(
         np.isin(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.COPY))
@@ -290,8 +287,7 @@ def _steps(context: Context) -> Iterator[Occurrence]:
     trace, steps, host = context.trace, context.steps, context.trace.host
     if not len(host) or len(steps) < 2:
         return
-    optimizer = np.array([bool(_OPTIMIZER_STEP.match(n)) for n in trace.names])[host.name]
-    optimizer &= (host.kind == HostKind.ANNOTATION) & context.path
+    optimizer = rows_named(trace, _OPTIMIZER_STEP) & (host.kind == HostKind.ANNOTATION) & context.path
     nesting = context.links.nesting
     nodes = context.calls.nodes.position
     at = context.placement.of(host.track[optimizer], host.start[optimizer]).step
@@ -316,8 +312,7 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
     if not any(d.values for d in trace.details):
         return
     detail = trace.host.detail[links.nesting.rows].astype(np.int64)
-    values: dict[bytes, int] = {}
-    code = np.array([*(values.setdefault(d.values, len(values)) for d in trace.details), -1], dtype=np.int64)[detail]
+    code = detail_codes(trace.details, "values")[detail]
     groups: dict[tuple[int | str, bytes], list[Ints]] = {}
     for owner in range(len(stream.first)):
         here = stream.of(owner)
@@ -394,18 +389,12 @@ def _short(value: str) -> str:
 def _hooks(context: Context) -> Iterator[Occurrence]:
     """Yield functions other than forward that a module's call ran, if python frames were recorded."""
     trace, host = context.trace, context.trace.host
-    frames = (
-        np.flatnonzero(host.kind == HostKind.PYTHON)
-        if context.calls.source == "python"
-        else np.empty(0, dtype=np.int64)
-    )
-    if not len(frames):
+    if context.calls.source != "python":
         return
-    from hpuprof.analysis.links import forest
-
+    frames = np.flatnonzero(host.kind == HostKind.PYTHON)
     frames = frames[np.argsort(host.track[frames], kind="stable")]
     tree = forest(frames, host.track[frames], host.start[frames], host.end[frames])
-    calls = np.array([bool(_CALL_FRAME.search(n)) for n in trace.names])[host.name[frames]]
+    calls = rows_named(trace, _CALL_FRAME)[frames]
     other = np.array([not _NO_HOOK.search(n) and "): " in n for n in trace.names])[host.name[frames]]
     hooks = np.flatnonzero((tree.parent >= 0) & calls[np.maximum(tree.parent, 0)] & other)
     rows = frames[hooks]

@@ -79,10 +79,7 @@ def find_roots(view: RankView, calls: ModuleCalls) -> Roots:
     first, stop = np.searchsorted(keys, base + calls.op_first[has]), np.searchsorted(keys, base + calls.op_stop[has])
     for call, a, b in zip(has.tolist(), first.tolist(), stop.tolist(), strict=True):
         position[call] = order[a:b]
-    owner = (
-        calls.innermost(nesting.track, nesting.start) if len(calls) else np.full(len(nesting.rows), -1, dtype=np.int64)
-    )
-    return Roots(position, owner, depth)
+    return Roots(position, calls.nesting.innermost(nesting.track, nesting.start), depth)
 
 
 def parse(text: bytes | str) -> Any:
@@ -93,7 +90,7 @@ def parse(text: bytes | str) -> Any:
         return []
 
 
-def _codes(details: list[Detail], column: str) -> Ints:
+def detail_codes(details: list[Detail], column: str) -> Ints:
     """Return the code of one column for each detail; the last entry stands for -1."""
     codes: dict[bytes, int] = {}
     return np.array([*(codes.setdefault(getattr(d, column), len(codes)) for d in details), -1], dtype=np.int64)
@@ -117,9 +114,9 @@ def module_shapes(view: RankView, calls: ModuleCalls, roots: Roots, hits: OpHits
     shape = host.shape[rows].astype(np.int64)
     detail = host.detail[rows].astype(np.int64)
     # One number per combination of shapes and strides, one more with data types.
-    laid = shape * (len(trace.details) + 2) + _codes(trace.details, "strides")[detail]
-    typed = laid * (len(trace.details) + 2) + _codes(trace.details, "types")[detail]
-    quiet = named(trace, NOISE)[name] if len(rows) else np.empty(0, dtype=bool)
+    laid = shape * (len(trace.details) + 2) + detail_codes(trace.details, "strides")[detail]
+    typed = laid * (len(trace.details) + 2) + detail_codes(trace.details, "types")[detail]
+    quiet = named(trace, NOISE)[name]
     dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
     columns = _Columns(trace, rows, shape, laid, typed)
     out = []
