@@ -100,10 +100,9 @@ def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> 
         (everyone, calls.track, calls.start, calls.end),
         (windows.call, windows.track, windows.start, windows.end),
     ):
-        if len(owner):
-            first, stop = line.ranges(threads[track], start, end)
-            np.add.at(launches, owner, count[stop] - count[first])
-            np.add.at(spent, owner, busy[stop] - busy[first])
+        first, stop = line.ranges(threads[track], start, end)
+        np.add.at(launches, owner, count[stop] - count[first])
+        np.add.at(spent, owner, busy[stop] - busy[first])
     np.add.at(backward, windows.call, windows.end - windows.start)
     return CallCosts(calls.end - calls.start, backward, launches, spent, known, bool(linked.any()))
 

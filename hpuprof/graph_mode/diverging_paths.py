@@ -43,7 +43,6 @@ class Tokens:
     stop: Ints
     token: Ints
     position: Ints
-    start: Ints
     reads: Mask
 
     def of(self, owner: int) -> slice:
@@ -64,7 +63,6 @@ class Fork:
     cause: Cause
     period: int | None
     steps: tuple[int, ...]  # steps with calls off the most frequent path
-    total_steps: int
     position: int
     after: str
     one: str
@@ -99,7 +97,7 @@ def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placemen
     order = np.lexsort((start, owners))
     every = np.arange(len(calls) + len(view.steps))
     first, stop = np.searchsorted(owners[order], every), np.searchsorted(owners[order], every, side="right")
-    return Tokens(first, stop, token[order], position[order], start[order], read[order])
+    return Tokens(first, stop, token[order], position[order], read[order])
 
 
 def _reads(trace: Trace, links: Links) -> Mask:
@@ -126,14 +124,14 @@ def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], s
                 groups.setdefault(key, []).append(call)
         for members in sorted(groups.values(), key=len, reverse=True):
             where = calls.step[np.array(members, dtype=np.int64)].tolist()
-            fork = _fork(trace, calls, stream, entry.module, members, where, len(steps))
+            fork = _fork(trace, calls, stream, entry.module, members, where)
             if fork:
                 found.append(fork)
                 break
     # The recording may cut its first and last step.
     whole = [len(calls) + i for i, reason in enumerate(steps.excluded[:MAX_CALLS]) if reason not in ("first", "last")]
     if len(whole) >= 3:
-        fork = _fork(trace, calls, stream, -1, whole, [o - len(calls) for o in whole], len(steps))
+        fork = _fork(trace, calls, stream, -1, whole, [o - len(calls) for o in whole])
         if fork:
             found.append(fork)
     return found
@@ -146,7 +144,6 @@ def _fork(
     module: int,
     owners: list[int],
     where: list[int],
-    total_steps: int,
 ) -> Fork | None:
     paths: dict[bytes, list[int]] = {}
     labels = []
@@ -173,7 +170,6 @@ def _fork(
         cause=cause,
         period=period,
         steps=tuple(named_steps),
-        total_steps=total_steps,
         position=int(known[-1]) if len(known) else int(next((p for p in stream.position[here].tolist() if p >= 0), -1)),
         after=_names(trace, calls, before),
         one=_names(trace, calls, one),

@@ -56,30 +56,24 @@ calls (several frames each) at its limit of 1,000 frames."""
 class Timeline:
     """Instants on threads, sorted by thread, then time, so that each window is a range of positions.
 
-    `order` maps positions to the caller's rows; `thread` and `when` are given per position.
+    `order` maps positions to the caller's rows; `keys` are `thread * span + when` of each position.
     """
 
     order: Ints
-    thread: Ints
-    when: Ints
+    keys: Ints
     span: int
 
     @classmethod
     def of(cls, thread: npt.NDArray[np.integer], when: Ints, span: int) -> Timeline:
         """Sort instants. `span`: larger than any instant or window end, ns."""
         order = np.lexsort((when, thread))
-        return cls(order, thread[order].astype(np.int64), when[order], span)
-
-    @cached_property
-    def _keys(self) -> Ints:
-        keys: Ints = self.thread * self.span + self.when
-        return keys
+        return cls(order, thread[order].astype(np.int64) * span + when[order], span)
 
     def ranges(self, thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return the first and stop positions of the instants in each window `[start, end)` of each thread."""
         base = thread.astype(np.int64) * self.span
-        first = np.searchsorted(self._keys, base + np.minimum(start, self.span - 1))
-        return first, np.searchsorted(self._keys, base + np.minimum(end, self.span - 1))
+        first = np.searchsorted(self.keys, base + np.minimum(start, self.span - 1))
+        return first, np.searchsorted(self.keys, base + np.minimum(end, self.span - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +114,14 @@ class ModuleCalls:
     def __len__(self) -> int:
         return len(self.start)
 
+    def of_nodes(self, operators: Nesting) -> Ints:
+        """Return the deepest call around the forward operator of each autograd node, -1 for none."""
+        known = self.nodes.forward >= 0
+        forward = self.nodes.forward[known]
+        found = np.full(len(known), -1, dtype=np.int64)
+        found[known] = self.nesting.innermost(operators.track[forward], operators.start[forward])
+        return found
+
     @cached_property
     def _by_module(self) -> dict[int, Ints]:
         return dict(members(self.module))
@@ -153,15 +155,13 @@ class ModuleCalls:
 class BackwardWindows:
     """Runs of autograd nodes of one call, calls inside it included; a call may have several runs.
 
-    Columns of shape `(windows,)`: position in ModuleCalls, track, start and end ns, number of nodes, step (-1 outside).
+    Columns of shape `(windows,)`: position in ModuleCalls, track, start and end ns.
     """
 
     call: Ints
     track: Codes
     start: Ints
     end: Ints
-    nodes: Ints
-    step: Ints
 
 
 def thread_codes(trace: Trace) -> Ints:
@@ -433,28 +433,19 @@ def _made_by(
 def backward_windows(view: RankView, calls: ModuleCalls) -> BackwardWindows:
     """Return the stretches in which autograd ran each call's nodes, those of calls inside it included."""
     nesting, nodes = view.links.nesting, calls.nodes
-    around = np.full(len(nodes.position), -1, dtype=np.int64)
-    known = nodes.forward >= 0
-    if len(calls) and known.any():
-        ops = nodes.forward[known]
-        around[known] = calls.nesting.innermost(nesting.track[ops], nesting.start[ops])
+    around = calls.of_nodes(nesting)
     track, start, end = (column[nodes.position] for column in (nesting.track, nesting.start, nesting.end))
     found: list[tuple[npt.NDArray[Any], ...]] = []
     depth = np.where(around >= 0, calls.depth[np.maximum(around, 0)] if len(calls) else -1, -1)
     for level in range(int(depth.max(initial=-1)), -1, -1):
         here = np.where(depth >= level, around, -1)
-        border = np.append([True], (here[1:] != here[:-1]) | (track[1:] != track[:-1])) if len(here) else here
-        first = np.flatnonzero(border)
+        first = np.flatnonzero(np.append([True], (here[1:] != here[:-1]) | (track[1:] != track[:-1])))
         stop = np.append(first[1:], len(here))
         keep = here[first] >= 0
         first, stop = first[keep], stop[keep]
-        found.append((here[first], track[first], start[first], end[stop - 1], stop - first))
-        at_level = around >= 0
-        at_level &= depth >= level
-        around = np.where(at_level, calls.parent[np.maximum(around, 0)], around)
-    columns = [np.concatenate(c) if found else np.empty(0, dtype=np.int64) for c in zip(*found, strict=True)]
-    if not columns:
-        columns = [np.empty(0, dtype=np.int64)] * 5
+        found.append((here[first], track[first], start[first], end[stop - 1]))
+        around = np.where((around >= 0) & (depth >= level), calls.parent[np.maximum(around, 0)], around)
+    columns = [np.concatenate(c) for c in zip(*found, strict=True)] or [np.empty(0, dtype=np.int64)] * 4
     order = np.lexsort((columns[2], columns[0]))
-    call, lane, begin, stop_ns, count = (c[order] for c in columns)
-    return BackwardWindows(call, lane.astype(np.int32), begin, stop_ns, count, step_of(view.steps, begin))
+    call, lane, begin, stop_ns = (c[order] for c in columns)
+    return BackwardWindows(call, lane.astype(np.int32), begin, stop_ns)

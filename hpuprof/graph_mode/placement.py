@@ -54,10 +54,7 @@ class Placement:
         carriers = np.unique(nesting.track) if len(nesting.rows) else np.empty(0, dtype=np.int32)
         by_thread = {trace.tracks[t].runs_on: t for t in carriers.tolist()}
         self.lane = np.array([by_thread.get(t.runs_on, i) for i, t in enumerate(trace.tracks)] or [0], dtype=np.int32)
-        ops = calls.nodes.forward
-        self._node_call = np.full(len(ops), -1, dtype=np.int64)
-        known = ops >= 0
-        self._node_call[known] = calls.nesting.innermost(nesting.track[ops[known]], nesting.start[ops[known]])
+        self._node_call = calls.of_nodes(nesting)
 
     def of(self, track: Codes, when: Ints) -> Places:
         """Place instants of host tracks."""

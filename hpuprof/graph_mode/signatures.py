@@ -56,7 +56,6 @@ class ModuleShapes:
     module: int
     calls: Ints  # positions in ModuleCalls
     keys: list[int] | None  # shapes and strides; equal numbers mean equal signatures
-    typed: list[int] | None  # as `keys`, data types included
     texts: list[str]  # per distinct key
     lengths: Ints | None  # per call, the one varying dimension; None if none or several vary
     varying: str  # the varying dimension, in words
@@ -134,9 +133,7 @@ def module_shapes(view: RankView, calls: ModuleCalls, roots: Roots, hits: OpHits
         used = [p[: max(prefix, 1)] for p in operators]
         recorded = any((shape[p] >= 0).any() for p in used)
         out.append(
-            _one(columns, module, mine, used)
-            if recorded
-            else ModuleShapes(module, mine, None, None, [], None, "", [], "")
+            _one(columns, module, mine, used) if recorded else ModuleShapes(module, mine, None, [], None, "", [], "")
         )
     return out
 
@@ -189,18 +186,8 @@ def _one(columns: _Columns, module: int, calls: Ints, used: list[Ints]) -> Modul
         lengths = np.array([by_key[k] for k in keys], dtype=np.int64)
     texts = [_text(d, column) for d in dims]
     sizes = [_input_bytes(trace, s, rows, shape) for s in samples]
-    mixed = len(set(typed)) > len(set(keys))
-    return ModuleShapes(
-        module,
-        calls,
-        keys,
-        typed,
-        texts,
-        lengths,
-        varying,
-        sizes,
-        _types_text(trace, used, rows, keys) if mixed else "",
-    )
+    types = _types_text(trace, used, rows, keys) if len(set(typed)) > len(set(keys)) else ""
+    return ModuleShapes(module, calls, keys, texts, lengths, varying, sizes, types)
 
 
 def _keys(used: list[Ints], column: Ints) -> list[int]:
@@ -229,7 +216,7 @@ def _varying(dims: list[list[tuple[str, list[list[int]]]]]) -> tuple[int | None,
     if len({len(v) for v in vectors}) > 1:
         return None, "the number of dimensions changes"
     table = np.array(vectors, dtype=np.int64)
-    changing = np.flatnonzero((table != table[0]).any(axis=0)) if table.size else np.empty(0, dtype=np.int64)
+    changing = np.flatnonzero((table != table[0]).any(axis=0))
     if not len(changing):
         return None, "strides change"
     first = int(changing[0])
