@@ -1,13 +1,13 @@
-"""The bottleneck law: the step time from the stages' totals, where recipes cannot be matched to their launches.
+"""The bottleneck law: the step time from stage totals, if recipes cannot be matched to their launches.
 
-Free-running, the slowest stage decides; with a wait in every step, host work that nothing hides is added:
+Free-running, the slowest stage decides; with a wait in every step, exposed host work is added:
 
     free     T = max(A, F, D)
     waiting  T = max(A, D + E)
 
-A: host work of the main and autograd threads, waiting left out; F: busy time of launch threads; D: device busy; E: the part of the
-recorded step in which the device did nothing. A graph removes the region's part of A; each recipe in it costs one replay,
-on the caller's thread or, with `asynchronous=True`, on the launch thread.
+A: host work of the main and autograd threads, waiting left out; F: busy time of launch threads; D: device busy; E:
+device idle time in the recorded step. A graph removes the region's part of A; each recipe in it costs one replay, on
+the caller's thread or, with `asynchronous=True`, on the launch thread.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
 WAIT_SHARE = 0.03
-"""Share of the step spent waiting for the device from which a step counts as synchronised."""
+"""Share of the step spent waiting for the device above which a step counts as synchronised."""
 
 
 @dataclass(frozen=True, eq=False)
 class StageTotals:
-    """The stages' totals of each used step, columns of shape `(steps,)`, ns; see `StepModel`."""
+    """Stage totals of each used step, columns of shape `(steps,)`, ns; see `StepModel`."""
 
     view: RankView
     working: Intervals  # of the main and autograd threads
@@ -89,13 +89,13 @@ class StageTotals:
         return times
 
     def eager(self, drawn: Drawn) -> Floats:
-        """Return step times as the program is, shape `(samples, steps)`, ns."""
+        """Return step times of the unchanged program, shape `(samples, steps)`, ns."""
         return self.nominal(drawn.overhead)
 
     def observed(self, drawn: Drawn) -> Prediction:
-        """Return what is seen whatever is captured.
+        """Return facts that hold whatever is captured.
 
-        Totals tell neither how often the host waits nor which launch made which device work, and know no collectives.
+        Totals do not show how often the host waits or which launch made which device work, and ignore collectives.
         """
         recorded = float((self.high - self.low).mean())
         return msgspec.structs.replace(
@@ -127,7 +127,7 @@ class StageTotals:
 
 @dataclass(frozen=True, eq=False)
 class CapturedTotals:
-    """A step with a region captured. Totals do not tell which recipes it covers in part."""
+    """A step with a region captured. Totals do not show which recipes it covers in part."""
 
     split = 0.0
     totals: StageTotals
@@ -151,10 +151,10 @@ class CapturedTotals:
         return times
 
     def skeleton(self, overhead: Floats, costs: Costs) -> None:
-        """Totals hold no place for collectives."""
+        """Return None: totals do not place collectives."""
 
     def host_ns(self, overhead: Floats, _outside: Floats, percentile: float = 50) -> float:
-        """Return the host work that stays per step, a percentile of the samples."""
+        """Return the remaining host work per step, a percentile of the samples."""
         totals = self.totals
         host = totals.host(overhead)
         left = (host * (1.0 - np.minimum(1.0, self.removed / np.maximum(totals.a, 1.0)))).mean(axis=1)
@@ -162,7 +162,7 @@ class CapturedTotals:
 
 
 def _profiling(view: RankView, working: Intervals, constants: Mapping[str, Constant], low: Ints, high: Ints) -> Floats:
-    """Return the nominal cost of the profiler's rows on the host path of each step, ns."""
+    """Return the nominal profiling cost on the host path of each step, ns."""
     host = view.trace.host
     total = np.zeros(len(low))
     inside = view.on_path & contains(working, host.start)
@@ -173,7 +173,7 @@ def _profiling(view: RankView, working: Intervals, constants: Mapping[str, Const
 
 
 def _recipes(trace: Trace, windows: Intervals, steps: int) -> float:
-    """Return recipes per step that the region's mark_steps build; each is replayed by itself."""
+    """Return recipes per step built by the region's mark_steps; each is replayed by itself."""
     host = trace.host
     marks = np.flatnonzero(host.activity == Activity.GRAPH_BUILD)
     outer = (

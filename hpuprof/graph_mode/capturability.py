@@ -1,4 +1,4 @@
-"""Could a graph hold it? Joins module tree, signatures, paths and occurrences into the tables that a report shows."""
+"""Can a graph hold the step? Joins module tree, signatures, paths and occurrences into the report's tables."""
 
 from __future__ import annotations
 
@@ -11,20 +11,8 @@ from hpuprof.analysis.links import launch_calls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
-from hpuprof.graph_mode.modules import (
-    BackwardWindows,
-    ModuleCalls,
-    Timeline,
-    thread_codes,
-)
-from hpuprof.graph_mode.obstacles import (
-    OPTIMIZER,
-    STEP,
-    Obstacle,
-    graphs_needed,
-    judge,
-    topmost_varying,
-)
+from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls, Timeline, thread_codes
+from hpuprof.graph_mode.obstacles import OPTIMIZER, STEP, Obstacle, graphs_needed, judge, topmost_varying
 from hpuprof.graph_mode.occurrences import Context, find_occurrences
 from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
@@ -35,8 +23,8 @@ from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
 
 MAX_OBSTACLES, MAX_MODULES, MAX_SHAPES = 200, 200, 200
 _SHAPES_PER_MODULE = 20
-_FEW_CALLS = 3  # of fewer calls nothing is said about the next one
-_MEMORY_CALLS = 5  # calls of a module whose memory is looked at
+_FEW_CALLS = 3  # fewer calls say nothing about the next one
+_MEMORY_CALLS = 5  # calls of each module to measure memory on
 _LOOKED_FOR = ("HP301", "HP302", "HP309", "HP313", "HP314", "HP315", "HP317")
 _WITH_DEVICE = ("HP303", "HP304", "HP306")
 _WITH_SHAPES = ("HP307", "HP308", "HP313", "HP321")
@@ -44,7 +32,7 @@ _WITH_SHAPES = ("HP307", "HP308", "HP313", "HP321")
 
 @dataclass(frozen=True)
 class Capturability:
-    """Rows for the report; `found` counts all of them before tables were cut."""
+    """Rows for the report; `found` counts them before tables are cut."""
 
     obstacles: list[ObstacleRow]
     modules: list[ModuleRow]
@@ -54,7 +42,7 @@ class Capturability:
 
 @dataclass(frozen=True, eq=False)
 class CallCosts:
-    """What each module call cost, backward included; columns of shape `(calls,)`. ns and counts."""
+    """Costs of each module call, backward included; columns of shape `(calls,)`. ns and counts."""
 
     forward: Ints
     backward: Ints
@@ -65,7 +53,7 @@ class CallCosts:
 
 
 def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> Capturability:
-    """Find what stands in the way of graph mode, and describe each module."""
+    """Find the obstacles to graph mode, and describe each module."""
     if not len(view.links.nesting.rows):
         return Capturability([], [], [], {"obstacles": 0, "modules": 0, "shapes": 0})
     hits = find_operators(view)
@@ -87,13 +75,13 @@ def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) 
 
 
 def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
-    """Measure each call: host span, backward stretches, launches in both, and the device rows that these launched."""
+    """Measure each call: host span, backward stretches, launches in both, and the device rows they launched."""
     trace, links, host = view.trace, view.links, view.trace.host
     rows = launch_calls(trace)
     linked = links.launch >= 0
     device = np.zeros(len(host), dtype=np.int64)
     np.add.at(device, links.launch[linked], trace.device.dur[linked])
-    # A copy is no launch call, but its device time belongs to whoever made it.
+    # A copy is not a launch call, but its device time belongs to its caller.
     launching = np.zeros(len(host), dtype=bool)
     launching[rows] = True
     owning = launching.copy()
@@ -103,9 +91,7 @@ def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> 
     line = Timeline.of(threads[host.track[every]], host.start[every], trace.end_ns + 2)
     count = np.concatenate([[0], np.cumsum(launching[every[line.order]])])
     busy = np.concatenate([[0], np.cumsum(device[every[line.order]])])
-    known = bool(
-        np.isin(threads[host.track[rows]], threads[calls.track]).any()
-    )  # else another thread launches for them
+    known = bool(np.isin(threads[host.track[rows]], threads[calls.track]).any())  # else another thread launches
     launches = np.zeros(len(calls), dtype=np.int64)
     spent = np.zeros(len(calls), dtype=np.int64)
     backward = np.zeros(len(calls), dtype=np.int64)
@@ -114,10 +100,9 @@ def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> 
         (everyone, calls.track, calls.start, calls.end),
         (windows.call, windows.track, windows.start, windows.end),
     ):
-        if len(owner):
-            first, stop = line.ranges(threads[track], start, end)
-            np.add.at(launches, owner, count[stop] - count[first])
-            np.add.at(spent, owner, busy[stop] - busy[first])
+        first, stop = line.ranges(threads[track], start, end)
+        np.add.at(launches, owner, count[stop] - count[first])
+        np.add.at(spent, owner, busy[stop] - busy[first])
     np.add.at(backward, windows.call, windows.end - windows.start)
     return CallCosts(calls.end - calls.start, backward, launches, spent, known, bool(linked.any()))
 
@@ -125,7 +110,7 @@ def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> 
 def _module_rows(
     context: Context, windows: BackwardWindows, shapes: list[ModuleShapes], costs: CallCosts, obstacles: list[Obstacle]
 ) -> tuple[list[ModuleRow], int]:
-    """Return the rows of the costliest modules, and how many there are."""
+    """Return the rows of the costliest modules, and the number of all."""
     calls = context.calls
     outer = [entry.calls[calls.outermost[entry.calls]] for entry in shapes]
     host = costs.forward + costs.backward
@@ -151,7 +136,7 @@ def _verdict(rows: list[ObstacleRow]) -> tuple[str, list[str], list[str]]:
 
 
 def _unknowns(context: Context, rows: list[ObstacleRow]) -> tuple[list[str], list[str]]:
-    """Return which codes were looked for in vain, and which the recording could not show."""
+    """Return the codes looked for without a hit, and those that the recording could not show."""
     trace = context.trace
     seen = {r.code for r in rows}
     looked, blind = set(_LOOKED_FOR), set[str]()
@@ -177,7 +162,7 @@ def _module_row(
     costs: CallCosts,
     rows: list[ObstacleRow],
 ) -> ModuleRow:
-    """Describe a module; `mine`: its calls that lie in no other call of it."""
+    """Describe a module; `mine`: its calls outside all of its other calls."""
     calls, total = context.calls, max(1, len(context.steps))
     capturable, blockers, changes = _verdict(rows)
     not_seen, not_checked = _unknowns(context, rows)
@@ -224,7 +209,7 @@ def _module_row(
 
 
 def _pool(context: Context, windows: BackwardWindows, mine: Ints) -> int | None:
-    """Return how far allocated memory rose during a call and its backward, the largest of the first calls."""
+    """Return the rise of allocated memory during a call and its backward, the largest of the first calls."""
     trace = context.trace
     memory = trace.memory
     device = memory.device if memory.device.any() or trace.family != "cpu" else ~memory.device
@@ -261,19 +246,41 @@ def _regions(context: Context, obstacles: list[Obstacle]) -> list[ModuleRow]:
         not_seen, not_checked = _unknowns(context, rows)
         out.append(
             ModuleRow(
-                module=name, module_path=name, type="", depth=-1, source=context.calls.source, calls=count, calls_per_step=count / total,
-                capturable=capturable, blockers=blockers, changes=changes, host_per_step_ns=host / total,
-                backward_per_step_ns=None, device_per_step_ns=None, launches_per_step=None, signatures=None, varying="",
-                max_graphs=None, max_graphs_lfu=None, coverage_10=None, use_lfu=None, unseen_fraction=None, bucket_edges=[],
-                bucket_padding_fraction=None, input_bytes=None, static_input_bytes=None, pool_bytes=None,
-                not_seen=not_seen, not_checked=not_checked,
+                module=name,
+                module_path=name,
+                type="",
+                depth=-1,
+                source=context.calls.source,
+                calls=count,
+                calls_per_step=count / total,
+                capturable=capturable,
+                blockers=blockers,
+                changes=changes,
+                host_per_step_ns=host / total,
+                backward_per_step_ns=None,
+                device_per_step_ns=None,
+                launches_per_step=None,
+                signatures=None,
+                varying="",
+                max_graphs=None,
+                max_graphs_lfu=None,
+                coverage_10=None,
+                use_lfu=None,
+                unseen_fraction=None,
+                bucket_edges=[],
+                bucket_padding_fraction=None,
+                input_bytes=None,
+                static_input_bytes=None,
+                pool_bytes=None,
+                not_seen=not_seen,
+                not_checked=not_checked,
             )
-        )  # fmt: skip
+        )
     return out
 
 
 def _inside_too(obstacles: list[Obstacle], codes: set[str]) -> bool:
-    """Tell whether a code that lies between modules also lies inside one."""
+    """Tell whether a code found between modules also occurs inside one."""
     return any(
         o.row.code in codes and o.phase != Phase.BETWEEN and o.row.severity in ("blocker", "cut") for o in obstacles
     )

@@ -1,9 +1,10 @@
-"""All ranks together: a step reduced to its collectives, and replayed with each collective starting when its last rank is ready.
+"""All ranks together: replays each collective when its last rank is ready, on steps reduced to their collectives.
 
-Replay only adds and takes maxima. So a step of one rank, seen from outside, is a table of longest paths: when collective k could
-start if no collective took time (`free`), and how long after the end of collective j it can start at the earliest (`after`). The
-table is read off the simulation: with the duration of collective j far beyond all others, whatever depends on j shows by how much.
-Tables of all ranks are kilobytes, and give back exactly what replaying the ranks side by side would give.
+Replay only adds and takes maxima. So seen from outside, a step of one rank is a table of longest paths: when collective
+k could start if no collective took time (`free`), and how long after the end of collective j it can start at the
+earliest (`after`). The table is read off the simulation: with collective j far longer than all others, whatever depends
+on j shows by how much. Tables of all ranks take kilobytes, and give exactly the result of replaying the ranks side by
+side.
 
 A step begins when its predecessor was complete on the same rank.
 """
@@ -23,9 +24,9 @@ from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import CommNote
 
 MAX_COLLECTIVES = 128
-"""Collectives of a step beyond which ranks are not replayed together."""
+"""Collectives per step above which ranks are not replayed together."""
 MAX_MEETINGS = 40_000
-"""Ranks times collectives beyond which only jobs whose ranks all take part in every collective are replayed together."""
+"""Ranks times collectives above which ranks must all take part in every collective to be replayed together."""
 STEPS = 8
 _FAR = 1e13  # ns: longer than any step
 _NEVER = -1e18
@@ -33,7 +34,7 @@ _ELEMENTS = 1 << 20  # of an array: collectives lengthened at a time, times rows
 
 
 def collective_groups(program: Program, notes: Sequence[CommNote]) -> list[str]:
-    """Return the group of each collective of the chosen step, as text that is the same on all its ranks; empty: unknown."""
+    """Return the group of each collective of the chosen step, as text that all its ranks share; empty: unknown."""
     _, rows = _chosen(program)
     found = [notes[c] if c >= 0 else CommNote() for c in program.comm[rows].tolist()]
     return [",".join(map(str, n.ranks)) or n.group_text or n.group for n in found]
@@ -42,10 +43,10 @@ def collective_groups(program: Program, notes: Sequence[CommNote]) -> list[str]:
 def find_skeleton(
     schedule: Schedule, program: Program, sample: Sample, shortest: Floats, *, host: bool = True
 ) -> CollectiveSkeleton | None:
-    """Reduce one step of a schedule to its collectives; None when it has none or too many.
+    """Reduce one step of a schedule to its collectives; None if it has none or too many.
 
-    `sample` holds one sample; `shortest` the least duration of each of the program's rows over steps, shape `(rows,)`, ns; `host=False`
-    leaves out all host time.
+    `sample` holds one sample; `shortest` the shortest duration of each of the program's rows over steps, shape
+    `(rows,)`, ns; `host=False` leaves out all host time.
     """
     step, rows = _chosen(program)
     if not len(rows):
@@ -54,7 +55,7 @@ def find_skeleton(
     identity = schedule.identity
     place = np.empty(len(identity), dtype=np.int64)
     place[identity] = np.arange(len(identity))
-    # In order of play, so that what a collective depends on comes before it.
+    # In order of play, so that a collective follows those it depends on.
     chosen = np.sort(place[rows])
     nodes = identity[chosen]
 
@@ -80,14 +81,14 @@ def find_skeleton(
 
 
 Play = Callable[[Floats], tuple[Floats, Floats, Floats]]
-"""Plays a step with collectives of these durations, shape `(samples, collectives)`, ns: when the step before was complete, shape
-`(samples,)`, when each collective ended, and when the step was complete."""
+"""Plays a step with these durations of its collectives, shape `(samples, collectives)`, ns. Returns when the step
+before was complete, shape `(samples,)`, when each collective ended, and when the step was complete."""
 
 
 def reduce_step(play: Play, alone: Floats, transfer: Floats, order: Ints, rows: int) -> CollectiveSkeleton:
     """Read the longest paths of a step off its replay.
 
-    `alone` and `transfer`: durations of its collectives, in order of play, ns; `rows`: how many rows a replay plays.
+    `alone` and `transfer`: durations of its collectives, in order of play, ns; `rows`: number of rows in a replay.
     """
     count = len(alone)
     block = max(16, _ELEMENTS // max(1, rows))
@@ -120,13 +121,16 @@ def reduce_step(play: Play, alone: Floats, transfer: Floats, order: Ints, rows: 
 
 
 def _chosen(program: Program) -> tuple[int, Ints]:
-    """Return the last of the steps with the usual number of collectives, and its collectives."""
+    """Return the last step with the usual number of collectives, and its collectives."""
     rows = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
     return choose_step(rows, program.step[program.call[rows]], program.steps)
 
 
 def choose_step(collectives: Ints, step: Ints, steps: int) -> tuple[int, Ints]:
-    """Return the last step with the usual number of collectives, and those; none when there are too many. `step`: of each of them."""
+    """Return the last step with the usual number of collectives, and those; none if there are too many.
+
+    `step`: of each collective.
+    """
     counts = np.bincount(step, minlength=steps)
     usual = int(np.median(counts)) if len(counts) else 0
     fits = np.flatnonzero(counts == usual)
@@ -136,7 +140,10 @@ def choose_step(collectives: Ints, step: Ints, steps: int) -> tuple[int, Ints]:
 
 
 def shortest_over_steps(durations: Floats, step: Ints, steps: int) -> Floats:
-    """Return for each collective the shortest duration over the steps at the same place of the step. `step` ascends; all of one shape."""
+    """Return the shortest duration of each collective over the steps, at the same place of the step.
+
+    `step` ascends; all arguments have one shape.
+    """
     first = np.searchsorted(step, np.arange(steps))
     place = np.arange(len(step)) - first[step]
     least = np.full(int(place.max(initial=0)) + 1, np.inf)
@@ -187,10 +194,10 @@ def alone_ns(skeleton: CollectiveSkeleton) -> float:
 
 
 def together_ns(skeletons: Sequence[CollectiveSkeleton], groups: Sequence[Sequence[str]]) -> float | None:
-    """Return the step time [ns] of all ranks, each collective starting when the last rank of its group is ready for it.
+    """Return the step time [ns] of all ranks; each collective starts when the last rank of its group is ready.
 
-    A collective takes the shortest time that any of its ranks saw. `groups`: per rank the group of each collective. None when the
-    ranks' collectives do not fit together, or when there are too many to try.
+    A collective takes the shortest time that any of its ranks saw. `groups`: per rank the group of each collective.
+    None if the ranks' collectives do not match, or if there are too many to try.
     """
     tables = [_table(r) for r in skeletons]
     if len({len(t.alone) for t in tables}) == 1 and all(not any(g) or len(set(g)) == 1 for g in groups):
@@ -220,7 +227,7 @@ def _in_step(tables: Sequence[_Table]) -> float:
 
 
 def _meeting(tables: Sequence[_Table], groups: Sequence[Sequence[str]]) -> float | None:
-    """Collectives are met by the ranks that name the same group, in the order in which each rank names it."""
+    """Ranks that name the same group meet in its collectives, in the order in which each rank names it."""
     keys: list[list[tuple[str, int]]] = []
     members: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for rank, (table, names) in enumerate(zip(tables, groups, strict=True)):

@@ -1,7 +1,7 @@
-"""What a machine costs per launch, replay and copy: ranges with their sources, or a profile that `hpuprof calibrate` measured.
+"""Machine costs per launch, replay and copy: ranges with sources, or a profile measured by `hpuprof calibrate`.
 
-A constant is a central value with a 90 % range. Samples are drawn triangular on a logarithmic scale over a range widened so that
-`low` and `high` are its 5th and 95th percentiles.
+A constant is a central value with a 90 % range. Samples are triangular on a logarithmic scale, over a range widened so
+that `low` and `high` are its 5th and 95th percentiles.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROFILER_ROWS = {
     HostKind.ANNOTATION: "profiler_annotation",
     HostKind.RUNTIME: "profiler_call",
 }
-"""The constant that says what profiling costs per row of each kind; the order of every count of rows by kind."""
+"""The constant with the profiling cost of each kind of row; counts of rows by kind have this order."""
 
 _CUDA = (
     _constant(
@@ -102,7 +102,7 @@ MODEL_ERROR = _constant(
     0.02,
     0.08,
     "ratio",
-    "what is left between prediction and measurement; see docs/evidence/accuracy.md",
+    "residual of prediction against measurement; see docs/evidence/accuracy.md",
 )
 OUTSIDE_ERROR = _constant(
     "outside_error",
@@ -110,12 +110,12 @@ OUTSIDE_ERROR = _constant(
     0.05,
     0.25,
     "ratio",
-    "relative error of the host work that stays outside when little of it stays; see docs/evidence/accuracy.md",
+    "relative error of the remaining host work when little remains; see docs/evidence/accuracy.md",
 )
 
 
 def constants_for(family: str, mode: str, measured: Mapping[str, Constant] | None = None) -> dict[str, Constant]:
-    """Return the constants for a device family and mode; a measured profile replaces what it holds."""
+    """Return the constants for a device family and mode; measured ones replace the defaults."""
     if family == "hpu":
         table = _HPU_LAZY if mode.startswith("lazy") else _HPU_EAGER
     else:
@@ -140,21 +140,21 @@ PROFILE_VERSION = 1
 
 
 def read_profile(text: str) -> dict[str, Constant]:
-    """Return the constants of a machine profile by name; none for no text. Raises ConfigError."""
+    """Return the constants of a machine profile by name; none for empty text. Raises ConfigError."""
     if not text:
         return {}
     try:
         profile = msgspec.json.decode(text, type=MachineProfile)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(
-            f"not a machine profile: {error}", hint="a file that `hpuprof calibrate -o FILE` wrote"
+            f"not a machine profile: {error}", hint="give a file written by `hpuprof calibrate -o FILE`"
         ) from None
     if profile.hpuprof_profile != PROFILE_VERSION:
         raise ConfigError(
-            f"a machine profile of version {profile.hpuprof_profile}, this is {PROFILE_VERSION}",
+            f"machine profile of version {profile.hpuprof_profile}; this hpuprof reads version {PROFILE_VERSION}",
             hint="measure again with `hpuprof calibrate`",
         )
     bad = [c.name for c in profile.constants if not 0 < c.low <= c.value <= c.high]
     if bad:
-        raise ConfigError(f"machine profile: {bad[0]} has no sound range", hint="0 < low <= value <= high")
+        raise ConfigError(f"machine profile: {bad[0]} has an invalid range", hint="0 < low <= value <= high")
     return {c.name: c for c in profile.constants}

@@ -1,8 +1,8 @@
-"""Calls that took different paths though they were given the same: where they part, and what decides.
+"""Calls that took different paths with the same inputs: where they fork, and the cause.
 
-Sequences are those of a call's own operators, with calls of other modules inside it as one token each; so a path is reported
-where it forks, not in every module around it. The same is done for whole steps, whose tokens are module calls and what lies
-between them (data loading, backward and optimizer left out).
+A sequence holds a call's own operators, and one token for each call of another module inside it; so a path is reported
+where it forks, not in every enclosing module. Whole steps are compared likewise: their tokens are module calls and the
+operators between them (data loading, backward and optimizer left out).
 """
 
 from __future__ import annotations
@@ -25,46 +25,44 @@ from hpuprof.model.schema import Role
 from hpuprof.model.trace import Trace
 
 MAX_PERIOD = 20
-_NEAR = 8  # tokens before a fork in which a read of a value counts as its reason
-_LONGEST = 500  # tokens compared where sequences differ
+_NEAR = 8  # tokens before a fork in which reading a value counts as its cause
+_LONGEST = 500  # tokens compared in sequences that differ
 
 Cause = Literal["data", "periodic", "first", "last", "unknown"]
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Own operators and inner calls of every call and step, in order of time; slices of one array per owner.
+    """Operators and inner calls of every call and step, by time; one slice of the arrays per owner.
 
-    `token`: name code of an operator, or -1 - module code of an inner call; `position`: the operator in links.nesting, -1 for
-    calls; `reads`: whether the operator hands a value to Python. Owners: calls by position, then steps.
+    `token`: name code of an operator, or -1 - module code of an inner call; `position`: the operator in links.nesting,
+    -1 for calls; `reads`: whether the operator hands a value to Python. Owners: calls by position, then steps.
     """
 
     first: Ints
     stop: Ints
     token: Ints
     position: Ints
-    start: Ints
     reads: Mask
 
     def of(self, owner: int) -> slice:
-        """Return where the tokens of an owner stand."""
+        """Return the slice of an owner's tokens."""
         return slice(int(self.first[owner]), int(self.stop[owner]))
 
 
 @dataclass(frozen=True)
 class Fork:
-    """Calls of one module (or steps: module -1) that part under one signature.
+    """Calls of one module (or steps: module -1) that diverge under one signature.
 
-    `calls`: how many took each path, the most frequent first; `position`: the operator before the fork (in links.nesting, -1 for
-    none); `after`, `one`, `other`: names of what stands before the fork and on the two sides.
+    `calls`: the number on each path, most frequent first; `position`: the operator before the fork (in links.nesting,
+    -1 for none); `after`, `one`, `other`: names of the token before the fork and of those on the two sides.
     """
 
     module: int
     calls: tuple[int, ...]
     cause: Cause
     period: int | None
-    steps: tuple[int, ...]  # steps whose calls left the most frequent path
-    total_steps: int
+    steps: tuple[int, ...]  # steps with calls off the most frequent path
     position: int
     after: str
     one: str
@@ -75,16 +73,14 @@ def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placemen
     """Collect the tokens of every call and step."""
     trace, nesting = view.trace, view.links.nesting
     name = trace.host.name[nesting.rows].astype(np.int64)
-    quiet = named(trace, NOISE)[name] if len(name) else np.empty(0, dtype=bool)
-    base = np.full(len(calls) + 1, 0, dtype=np.int64)
+    quiet = named(trace, NOISE)[name]
+    base = np.zeros(len(calls) + 1, dtype=np.int64)
     has = np.flatnonzero(calls.op_stop > calls.op_first)
     base[has] = roots.depth[calls.op_first[has]]
     places = placement.of(nesting.track, nesting.start)
     owner = roots.owner.copy()
-    loose = owner < 0
     main = view.roles[nesting.track] == Role.MAIN
-    step_level = loose & main & (places.phase == Phase.BETWEEN) & (places.step >= 0)
-    owner[loose] = -1
+    step_level = (owner < 0) & main & (places.phase == Phase.BETWEEN) & (places.step >= 0)
     owner[step_level] = len(calls) + places.step[step_level]
     keep = np.flatnonzero((owner >= 0) & ~quiet & (roots.depth == base[np.minimum(owner, len(calls))]))
     reads = _reads(trace, view.links)
@@ -101,22 +97,18 @@ def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placemen
     order = np.lexsort((start, owners))
     every = np.arange(len(calls) + len(view.steps))
     first, stop = np.searchsorted(owners[order], every), np.searchsorted(owners[order], every, side="right")
-    return Tokens(first, stop, token[order], position[order], start[order], read[order])
+    return Tokens(first, stop, token[order], position[order], read[order])
 
 
 def _reads(trace: Trace, links: Links) -> Mask:
-    """Tell which operators are, or hold, a read of a value."""
-    nesting = links.nesting
-    if not len(nesting.rows):
-        return np.empty(0, dtype=bool)
-    read = named(trace, COMMON_READS)[trace.host.name[nesting.rows]]
-    count = np.concatenate([[0], np.cumsum(read)])
-    holds: Mask = count[nesting.stop] > count[:-1]
+    """Mark the operators that are, or hold, a read of a value."""
+    read = named(trace, COMMON_READS)[trace.host.name[links.nesting.rows]]
+    holds: Mask = links.nesting.sums(read.astype(np.int64)) > 0
     return holds
 
 
 def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], stream: Tokens) -> list[Fork]:
-    """Find the modules, and the steps, whose calls part under one signature."""
+    """Find the modules, and the steps, whose calls diverge under one signature."""
     trace, steps = view.trace, view.steps
     found = []
     for entry in shapes:
@@ -124,23 +116,22 @@ def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], s
             continue
         groups: dict[int, list[int]] = {}
         above = calls.parent[entry.calls]
-        itself = (above >= 0) & (calls.module[above] == entry.module)  # a module that calls itself ends somewhere
-        for call, key, inner in zip(
-            entry.calls.tolist(), entry.keys or [0] * len(entry.calls), itself.tolist(), strict=True
-        ):
-            if inner:
-                continue
-            groups.setdefault(key, []).append(call)
+        # A module that calls itself diverges where the recursion ends.
+        itself = (above >= 0) & (calls.module[above] == entry.module)
+        keys = entry.keys or [0] * len(entry.calls)
+        for call, key, inner in zip(entry.calls.tolist(), keys, itself.tolist(), strict=True):
+            if not inner:
+                groups.setdefault(key, []).append(call)
         for members in sorted(groups.values(), key=len, reverse=True):
             where = calls.step[np.array(members, dtype=np.int64)].tolist()
-            fork = _fork(trace, calls, stream, entry.module, members, where, len(steps))
+            fork = _fork(trace, calls, stream, entry.module, members, where)
             if fork:
                 found.append(fork)
                 break
-    # The window cuts its first and last step.
+    # The recording may cut its first and last step.
     whole = [len(calls) + i for i, reason in enumerate(steps.excluded[:MAX_CALLS]) if reason not in ("first", "last")]
     if len(whole) >= 3:
-        fork = _fork(trace, calls, stream, -1, whole, [o - len(calls) for o in whole], len(steps))
+        fork = _fork(trace, calls, stream, -1, whole, [o - len(calls) for o in whole])
         if fork:
             found.append(fork)
     return found
@@ -153,7 +144,6 @@ def _fork(
     module: int,
     owners: list[int],
     where: list[int],
-    total_steps: int,
 ) -> Fork | None:
     paths: dict[bytes, list[int]] = {}
     labels = []
@@ -180,7 +170,6 @@ def _fork(
         cause=cause,
         period=period,
         steps=tuple(named_steps),
-        total_steps=total_steps,
         position=int(known[-1]) if len(known) else int(next((p for p in stream.position[here].tolist() if p >= 0), -1)),
         after=_names(trace, calls, before),
         one=_names(trace, calls, one),
@@ -189,7 +178,7 @@ def _fork(
 
 
 def _difference(a: Ints, b: Ints) -> tuple[int, Ints, Ints]:
-    """Return where two sequences part (in b), and what stands only in a and only in b at the first place where they do."""
+    """Return where two sequences first diverge (in b), and the tokens there that are only in a and only in b."""
     shared = min(len(a), len(b))
     differ = np.flatnonzero(a[:shared] != b[:shared])
     at = int(differ[0]) if len(differ) else shared
@@ -201,7 +190,7 @@ def _difference(a: Ints, b: Ints) -> tuple[int, Ints, Ints]:
 
 
 def _cause(series: list[int], stream: Tokens, owner: int, at: int) -> tuple[Cause, int | None]:
-    """Tell what decides between two paths. `series`: per call 0 for the most frequent path, 1 for another."""
+    """Return the cause of the fork. `series`: per call 0 for the most frequent path, 1 for another."""
     if sum(series) == series[0] == 1 and len(series) > 2:
         return "first", None
     period = find_period(series)
@@ -216,9 +205,9 @@ def _cause(series: list[int], stream: Tokens, owner: int, at: int) -> tuple[Caus
 
 
 def find_period(series: list[int]) -> int | None:
-    """Return the shortest period from 2 to 20 with which a series of paths repeats, None without one.
+    """Return the shortest period from 2 to 20 of a series of paths, None without one.
 
-    Two full periods must have been seen and five comparisons must hold: by chance that happens once in 32 times.
+    It takes two full periods and five comparisons that hold: by chance once in 32 times.
     """
     values = np.array(series)
     if not (values != values[0]).any():

@@ -1,11 +1,11 @@
-"""Which operators a captured graph cannot hold: rules as data, and the search for operators that fit one.
+"""Operators that a captured graph cannot hold: rules as data, and the search for matches.
 
-An operator's name is rarely enough: `aten::index` gathers by integers (harmless) or by a boolean mask (a new shape every time),
-and what tells them apart in a trace is the `aten::nonzero` inside. Each rule says which operators inside make it apply.
+An operator's name is rarely enough: `aten::index` gathers by integers (harmless) or by a boolean mask (a new shape
+every time), and only the latter has an `aten::nonzero` inside. Each rule lists the inner operators that make it apply.
 
 Sources: *tags* are PyTorch's own operator tags (`torch.Tag.dynamic_output_shape`, `data_dependent_output`,
-`nondeterministic_seeded`, torch 2.13); *inductor* is `torch/_inductor/utils.py`, FORBIDDEN_CUDAGRAPH_OPS; *trace* means seen in
-recordings of torch 2.13 (the tests record each again); *vendor* is Habana's "HPU Graphs for Training".
+`nondeterministic_seeded`, torch 2.13); *inductor* is `torch/_inductor/utils.py`, FORBIDDEN_CUDAGRAPH_OPS; *trace* means
+seen in recordings of torch 2.13 (the tests record each one again); *vendor* is Habana's "HPU Graphs for Training".
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def _aten(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class OpRule:
-    """Operators that fit: one of `names`, with an operator of `inside` somewhere below it (empty: no condition).
+    """Matching operators: one of `names`, with an operator of `inside` somewhere below it (empty: no condition).
 
-    `what` completes "`aten::index` …"; `code` is the obstacle (see `codes`).
+    `what` completes "`aten::index` …"; `code` is the obstacle (see `obstacle_codes`).
     """
 
     id: str
@@ -46,8 +46,8 @@ SHAPE_AND_READ_RULES: tuple[OpRule, ...] = (
         "mask-index",
         "HP301",
         _aten("index _unsafe_index index_put index_put_ _index_put_impl_ _unsafe_index_put"),
-        "by a boolean mask: how many elements it takes depends on data",
-        "tags (index) with trace: an integer index has no nonzero inside; a mask filled with one value becomes masked_fill_",
+        "by a boolean mask: the number of elements depends on data",
+        "tags (index) with trace: an integer index has no nonzero inside; a mask with one value becomes masked_fill_",
         _NONZERO,
     ),
     OpRule(
@@ -109,62 +109,55 @@ SHAPE_AND_READ_RULES: tuple[OpRule, ...] = (
         "value-read",
         "HP302",
         _aten("item _local_scalar_dense is_nonzero equal allclose"),
-        "hands a value to Python",
+        "returns a value to Python",
         "tags (data_dependent_output); bool(tensor) runs is_nonzero, float(tensor) item",
     ),
 )
 
 RANDOM = _aten(
-    "bernoulli bernoulli_ native_dropout _fused_dropout rand rand_like randn randn_like randint randint_like randperm random_ "
-    "normal normal_ uniform_ exponential_ geometric_ cauchy_ log_normal_ multinomial poisson _standard_gamma binomial "
-    "_sample_dirichlet rrelu_with_noise rrelu_with_noise_ rrelu_with_noise_functional"
+    "bernoulli bernoulli_ native_dropout _fused_dropout rand rand_like randn randn_like randint randint_like randperm "
+    "random_ normal normal_ uniform_ exponential_ geometric_ cauchy_ log_normal_ multinomial poisson _standard_gamma "
+    "binomial _sample_dirichlet rrelu_with_noise rrelu_with_noise_ rrelu_with_noise_functional"
 )
 """Operators that draw random numbers. Source: tags (nondeterministic_seeded) without those that draw only on request
 (attention, recurrent layers, and `dropout`, which draws through one of these when training)."""
 
 NOISE = _aten(
-    "empty empty_like empty_strided new_empty resize_ as_strided as_strided_ detach detach_ alias lift_fresh resolve_conj "
-    "resolve_neg set_ view_as_real contiguous zero_ fill_ to _to_copy copy_ record_stream is_pinned"
+    "empty empty_like empty_strided new_empty resize_ as_strided as_strided_ detach detach_ alias lift_fresh "
+    "resolve_conj resolve_neg set_ view_as_real contiguous zero_ fill_ to _to_copy copy_ record_stream is_pinned"
 ) | frozenset({"detach", "detach_", "record_param_comms"})
-"""Operators whose presence depends on layouts, types and allocation, not on the path that the program took. (Stamps rounded to
-µs also move the `zero_` inside a short `zeros` out of it at times.)"""
+"""Operators whose presence depends on layouts, types and allocation, not on the program's path. (Rounding to µs
+sometimes also moves the `zero_` inside a short `zeros` out of it.)"""
 
 COMMON_READS = _READS | _aten("is_nonzero equal allclose")
 """Operators that hand a value to Python, after which the program may branch on it."""
 
 
 def named(trace: Trace, names: frozenset[str]) -> Mask:
-    """Return for each name code whether it is one of `names`."""
+    """Mark the name codes that are in `names`."""
     return np.array([n in names for n in trace.names] or [False], dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
 class OpHits:
-    """Operators that fit a rule: positions in links.nesting, ascending, and the index of the rule. No hit lies inside another."""
+    """Operators that match a rule: positions in links.nesting, ascending, and the rule's index; none inside another."""
 
     position: Ints
     rule: Ints
 
 
 def find_operators(view: RankView) -> OpHits:
-    """Find operators that fit one of `SHAPE_AND_READ_RULES`; of hits inside each other the outermost stays."""
+    """Find operators that match one of `SHAPE_AND_READ_RULES`; of nested hits only the outermost remains."""
     trace, nesting = view.trace, view.links.nesting
-    none = np.empty(0, dtype=np.int64)
-    if not len(nesting.rows):
-        return OpHits(none, none)
     name = trace.host.name[nesting.rows]
-    stop = nesting.stop
     found = np.full(len(name), -1, dtype=np.int64)
     for index in range(len(SHAPE_AND_READ_RULES) - 1, -1, -1):
         rule = SHAPE_AND_READ_RULES[index]
         fits = np.flatnonzero(named(trace, rule.names)[name])
         if rule.inside and len(fits):
             below = np.concatenate([[0], np.cumsum(named(trace, rule.inside)[name])])
-            fits = fits[below[stop[fits]] > below[fits + 1]]
+            fits = fits[below[nesting.stop[fits]] > below[fits + 1]]
         found[fits] = index
-    hits = np.flatnonzero(found >= 0)
-    if not len(hits):
-        return OpHits(none, none)
-    reach = np.maximum.accumulate(stop[hits])
-    outer = np.append([True], hits[1:] >= reach[:-1])
-    return OpHits(hits[outer], found[hits[outer]])
+    hit = found >= 0
+    hits = np.flatnonzero(hit & (nesting.around(hit) == 0))
+    return OpHits(hits, found[hits])

@@ -33,7 +33,7 @@ class LaunchModel:
 
     @classmethod
     def of(cls, view: RankView, constants: Mapping[str, Constant]) -> LaunchModel | None:
-        """Return the model; None where launches are not linked."""
+        """Return the model; None if launches are not linked to device rows."""
         program = build_program(view)
         return None if program is None else cls(view, constants, program)
 
@@ -49,7 +49,7 @@ class LaunchModel:
 
     @cached_property
     def error(self) -> float:
-        """By how much the program replayed unchanged misses the recorded time, as a share of it."""
+        """Error of replaying the unchanged program, as a share of the recorded time."""
         program = self.program
         shift = program.step_low - np.append([0], np.cumsum(program.step_high - program.step_low)[:-1])
         ends = program.start + program.dur - shift[program.step[program.call]]
@@ -68,12 +68,12 @@ class LaunchModel:
         return step_times(simulate(self._schedule, grid, repeats=2), self.program.steps)
 
     def eager(self, drawn: Drawn) -> Floats:
-        """Return step times as the program is, shape `(samples, steps)`, ns."""
+        """Return step times of the unchanged program, shape `(samples, steps)`, ns."""
         done = simulate(self._schedule, self._sample(drawn), repeats=2, backlog=self.program.backlog)
         return step_times(done, self.program.steps)
 
     def observed(self, drawn: Drawn) -> Prediction:
-        """Return what is seen whatever is captured."""
+        """Return facts that hold whatever is captured."""
         program, trace = self.program, self.view.trace
         waits, reading, uploading = self._count_waits()
         replays, covered, left_out = self._graphs_there()
@@ -108,20 +108,20 @@ class LaunchModel:
         return [*found, *module_regions(self.program, calls, backward, self._phases)]
 
     def waits_in(self, region: Region) -> bool:
-        """Tell whether the region is also worth a look without its waits."""
+        """Tell whether to try the region without its waits, too."""
         waits = self.program.waits & ~self.program.marker
         return bool(waits.any()) and region.name in ("step", "forward+backward")
 
     def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
-        """Yield the step with the region captured, if it holds enough to capture."""
+        """Yield the step with the region captured, if it holds enough launches."""
         program = self.program
         lazy = self.view.trace.mode.startswith("lazy")
         done = capture(program, self._phases, region, drop_waits=drop_waits, recipes=lazy)
         if not done.graphs:
             return
         schedule = _all_ranks(done.schedule, self._shortest)
-        # Host work that stays was measured between the work that goes; alone it runs otherwise, and the less stays,
-        # the less is known of it.
+        # The remaining host work was measured next to the work that goes away; the less remains, the less certain its
+        # cost.
         stays = min(1.0, _recorded_work(schedule) / max(1.0, _recorded_work(self._schedule)))
         sample = self._sample(drawn)
         sample = replace(sample, host_scale=sample.host_scale * np.exp(drawn.outside * (1.0 - stays)))
@@ -156,7 +156,7 @@ class LaunchModel:
 
     @cached_property
     def _shortest(self) -> Floats:
-        """Durations of rows, of collectives the shortest over the steps at the same place of the step, ns."""
+        """Durations of rows [ns]; of collectives, the shortest over steps at the same place in the step."""
         program = self.program
         shortest: Floats = program.dur.copy()
         rows = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
@@ -166,7 +166,7 @@ class LaunchModel:
 
     @cached_property
     def _nominal_cost(self) -> Floats:
-        """What profiling is believed to cost per row by kind; operators cost more when their shapes were recorded."""
+        """Nominal profiling cost per row by kind [ns]; operators cost more when shapes were recorded."""
         cost = np.array([self.constants[name].value for name in PROFILER_ROWS.values()])
         if (self.view.trace.host.shape >= 0).any():
             cost[0] *= self.constants["profiler_shapes"].value
@@ -174,7 +174,7 @@ class LaunchModel:
 
     def _sample(self, drawn: Drawn) -> Sample:
         schedule, nominal = self._schedule, self._nominal_cost
-        # How the profiler's cost is shared out among kinds of rows is not known; the fit holds for the sum: it is kept.
+        # The split of the profiler's cost among kinds of rows is unknown; the fit holds for their sum, so keep that.
         rows = (schedule.segment_rows.sum(axis=0) + schedule.cost_rows.sum(axis=0)).astype(np.float64)
         costs = np.stack(
             [
@@ -199,9 +199,9 @@ class LaunchModel:
         )
 
     def _count_waits(self) -> tuple[float, float, float]:
-        """Return how often per step the host waits for the device, of that inside reads, and inside copies to it.
+        """Return waits for the device per step, and how many of them are inside reads and inside copies to the device.
 
-        A copy and the synchronisation behind it, in one operator, are one wait, as they are one obstacle.
+        A copy and the synchronisation after it in the same operator count as one wait, as they are one obstacle.
         """
         program, host = self.program, self.view.trace.host
         calls = np.flatnonzero((program.waits | program.read | program.upload) & ~program.marker)
@@ -219,7 +219,7 @@ class LaunchModel:
         return each, reading, uploading
 
     def _graphs_there(self) -> tuple[float, float | None, float | None]:
-        """Return graph launches per step already there, their share of device time, and other launches per step."""
+        """Return graph launches per step already there, their share of device time, and the other launches per step."""
         program = self.program
         safe = np.maximum(program.row, 0)
         graph = (program.row >= 0) & (self.view.trace.host.activity[safe] == Activity.GRAPH_LAUNCH)
@@ -236,16 +236,16 @@ def _recorded_work(schedule: Schedule) -> float:
 
 
 def _host_ns(work: tuple[Floats, Floats], steps: int, percentile: float = 50) -> float:
-    """Return host work per step without the profiler's cost, the median or another percentile over samples, ns."""
+    """Return host work per step without profiling, a percentile over samples, ns."""
     segments, costs = work
     return float(np.percentile(segments.sum(axis=1) + costs.sum(axis=1), percentile)) / steps
 
 
 def _all_ranks(schedule: Schedule, shortest: Floats) -> Schedule:
-    """Shorten collectives: when all ranks use graphs, a rank waits less inside a collective for the slowest host.
+    """Shorten collectives: if all ranks use graphs, a rank waits less inside a collective for the slowest host.
 
-    The transfer lies between the shortest duration over steps at the same place of the step and the observed one;
-    the middle is taken.
+    The transfer time lies between the shortest duration over steps at the same place and the observed one; take the
+    middle.
     """
     least = np.minimum(schedule.dur, shortest[schedule.identity])  # copies that no longer happen take no time
     return replace(schedule, dur=0.5 * (schedule.dur + least))
@@ -254,7 +254,7 @@ def _all_ranks(schedule: Schedule, shortest: Floats) -> Schedule:
 def _critical(schedule: Schedule, program: Program, shortest: Floats) -> Schedule:
     """Return the schedule whose replay without host time is the device's critical path.
 
-    Rows of a lane are a typical gap apart at most.
+    Gaps between rows of a lane are at most typical ones.
     """
     return replace(
         _all_ranks(schedule, shortest),

@@ -1,4 +1,4 @@
-"""Which modules are worth a graph of their own: outermost ones, all their children together, their largest children."""
+"""Modules worth their own graph: outermost ones, all their children together, their largest children."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, subtract, union
 
 CHILD_SHARE = 0.1
-"""Share of a module's launches from which a child is looked at by itself."""
+"""Minimum share of a module's launches for a child to be considered by itself."""
 MAX_CHILDREN = 4
 MAX_TOPS = 3
 
 
 def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindows, phases: Phases) -> list[Region]:
-    """Return the modules worth a graph of their own, by the launches of their calls; see `module_candidates`."""
+    """Return the modules worth their own graph, by the launches of their calls; see `module_candidates`."""
     captured = launched_work(program) & ~contains(phases.outside, program.begin)
     low, high = int(program.step_low[0]), int(program.step_high[-1])
     return module_candidates(
@@ -30,10 +30,10 @@ def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindo
 def module_candidates(
     calls: ModuleCalls, backward: BackwardWindows, when: Ints, low: int, high: int, steps: int, outside: Intervals
 ) -> list[Region]:
-    """Return the modules worth a graph of their own: each outermost one, all its children together, its largest children.
+    """Return the modules worth their own graph: each outermost one, all its children together, its largest children.
 
-    One graph for each call's forward and one for its backward, as `make_graphed_callables` makes them. `when`: sorted instants of the
-    launches, or of the accumulated operators, of `steps` steps in [low, high) ns; `outside` is never captured.
+    One graph for each call's forward and one for its backward, as in `make_graphed_callables`. `when`: sorted instants
+    of the launches, or of the accumulated operators, of `steps` steps in [low, high) ns; `outside` is never captured.
     """
     if calls.source not in ("python", "range") or not len(calls):
         return []
@@ -76,7 +76,7 @@ def module_candidates(
         for code in worth[:MAX_CHILDREN]:
             mine = children & (calls.module == code)
             out.append(Region(f"module:{calls.names[code]}", windows(mine), split=True, borders=borders(mine)))
-    # Several outermost modules may hold children of one kind; a name stands for one candidate.
+    # Several outermost modules may hold children of the same name; a name is one candidate.
     out = list({region.name: region for region in reversed(out)}.values())
     return [replace(r, windows=subtract(r.windows, outside)) for r in out]
 
@@ -87,12 +87,12 @@ def _codes(calls: ModuleCalls, inside: Mask, depth: int) -> list[int]:
 
 
 def _largest(sizes: dict[int, int], least: float, count: int) -> list[int]:
-    """Return the keys with sizes of `least` or more, the largest first, at most `count`."""
+    """Return at most `count` keys with sizes of at least `least`, largest first."""
     return [key for key, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])) if size >= least][:count]
 
 
 def _hulls(backward: BackwardWindows, count: int) -> tuple[Ints, Ints]:
-    """Return from where to where autograd went back through each call; an empty span for calls without backward."""
+    """Return the span of autograd's work on each call; empty for calls without backward."""
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(low, backward.call, backward.start)
     np.maximum.at(high, backward.call, backward.end)

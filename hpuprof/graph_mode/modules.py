@@ -1,8 +1,9 @@
-"""Which module each operator, launch and autograd node belongs to. Owns the module tree of a trace; judges nothing.
+"""The module tree of a trace: the module of each operator, launch and autograd node. Judges nothing.
 
-Modules come from the best evidence that the trace holds: python frames `nn.Module: Name_k` (with_stack=True), the ranges
-`[pl][module]Class: name` of Lightning and hpuprof's recorder (record_module_names=True), a user's own annotations inside steps,
-else one pseudo-module per step, `(forward)`: from the first to the last operator that autograd went back to.
+Modules come from the best evidence in the trace: python frames `nn.Module: Name_k` (with_stack=True), the ranges
+`[pl][module]Class: name` of Lightning and hpuprof's recorder (record_module_names=True), a user's own annotations
+inside steps, else one pseudo-module per step, `(forward)`: from the first to the last operator that has an autograd
+node.
 """
 
 from __future__ import annotations
@@ -32,70 +33,64 @@ _NODE = re.compile(
 )
 _BACKWARD_NODE = re.compile(r"Backward\d*$")
 _NO_MODULE = re.compile(
-    r"^(?:ProfilerStep#|\[pl\]\[profile\]|enumerate\(DataLoader\)|Optimizer\.|PyTorch Profiler|Torch-Compiled|CompiledFunction|"
-    r"TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed|"
+    r"^(?:ProfilerStep#|\[pl\]\[profile\]|enumerate\(DataLoader\)|Optimizer\.|PyTorch Profiler|Torch-Compiled|"
+    r"CompiledFunction|TorchDynamo|AOTDispatcher|Pregraph|## Call CompiledFxGraph|Iteration)|dynamo_timed|"
     r"\bbackward\b"
 )
 LOADING = re.compile(
     r"data.?load|load.?(?:batch|data)|(?:copy|move|fetch|next|wait.?for).?batch|batch.?to.?(?:device|gpu|hpu)",
     re.IGNORECASE,
 )
-"""Annotations of users around fetching a batch and handing it to the device."""
+"""User annotations around fetching a batch and moving it to the device."""
 OPTIMIZING = re.compile(r"optimi[sz]er|zero.?grad", re.IGNORECASE)
-"""Annotations of users around the optimizer."""
+"""User annotations around the optimizer."""
 FORWARD = "(forward)"
-"""Name of the pseudo-module where the trace names none."""
-_TRIES = 1 << 25  # nodes times tracks that are compared to tell which track a node goes back to
+"""The pseudo-module of traces without module names."""
+_TRIES = 1 << 25  # nodes times tracks to compare when assigning nodes to tracks
 MAX_DEPTH = 256
-"""Levels of modules inside each other that are told apart. Each level repeats what lies below it, and Python itself ends a recursion
-of module calls (several frames each) at its limit of 1,000 frames."""
+"""Maximum nesting of modules. Each level repeats everything below it, and Python itself ends a recursion of module
+calls (several frames each) at its limit of 1,000 frames."""
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Instants on threads, sorted by thread, then time, so that what lies in a window is a range of positions.
+    """Instants on threads, sorted by thread, then time, so that each window is a range of positions.
 
-    `order` maps positions to the caller's rows; `thread` and `when` are given per position.
+    `order` maps positions to the caller's rows; `keys` are `thread * span + when` of each position.
     """
 
     order: Ints
-    thread: Ints
-    when: Ints
+    keys: Ints
     span: int
 
     @classmethod
     def of(cls, thread: npt.NDArray[np.integer], when: Ints, span: int) -> Timeline:
         """Sort instants. `span`: larger than any instant or window end, ns."""
         order = np.lexsort((when, thread))
-        return cls(order, thread[order].astype(np.int64), when[order], span)
-
-    @cached_property
-    def _keys(self) -> Ints:
-        keys: Ints = self.thread * self.span + self.when
-        return keys
+        return cls(order, thread[order].astype(np.int64) * span + when[order], span)
 
     def ranges(self, thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Return first and stop position of what starts in each window `[start, end)` of each thread."""
+        """Return the first and stop positions of the instants in each window `[start, end)` of each thread."""
         base = thread.astype(np.int64) * self.span
-        first = np.searchsorted(self._keys, base + np.minimum(start, self.span - 1))
-        return first, np.searchsorted(self._keys, base + np.minimum(end, self.span - 1))
+        first = np.searchsorted(self.keys, base + np.minimum(start, self.span - 1))
+        return first, np.searchsorted(self.keys, base + np.minimum(end, self.span - 1))
 
 
 @dataclass(frozen=True, eq=False)
 class AutogradNodes:
-    """Outermost rows of the autograd engine: positions in links.nesting, and the forward operator each goes back to."""
+    """Outermost rows of the autograd engine: positions in links.nesting, and the forward operator of each."""
 
     position: Ints
-    forward: Ints  # position in links.nesting, -1 when unknown
+    forward: Ints  # position in links.nesting, -1 if unknown
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleCalls:
-    """Calls of modules: columns of shape `(calls,)`, sorted by track, then start; a call stands before the calls inside it.
+    """Calls of modules: columns of shape `(calls,)`, sorted by track, then start; callers precede callees.
 
     `names` and `types` belong to module codes: the name is the python instance (`Block_0`), the qualified name
-    (`encoder.layer.3`), or the annotation. `paths` spell out where the instance was called first (`Net_0/Block_0`).
-    Times are ns since the trace's first row; a call is the forward only, see `backward_windows` for the rest.
+    (`encoder.layer.3`), or the annotation. `paths` show where the instance was first called (`Net_0/Block_0`). Times
+    are ns since the trace's first row; a call covers only the forward, see `backward_windows` for the rest.
     """
 
     source: str  # python, range, annotation, phase, none
@@ -108,9 +103,9 @@ class ModuleCalls:
     end: Ints
     step: Ints  # position in Steps, -1 outside
     depth: Ints  # 0 for outermost calls
-    parent: Ints  # position of the call around it, -1 for outermost calls
+    parent: Ints  # position of the enclosing call, -1 for outermost calls
     recompute: Mask  # runs inside backward: activation checkpointing
-    op_first: Ints  # operators inside are positions [op_first, op_stop) of links.nesting
+    op_first: Ints  # its operators are positions [op_first, op_stop) of links.nesting
     op_stop: Ints
     nesting: Nesting
     nodes: AutogradNodes
@@ -119,9 +114,13 @@ class ModuleCalls:
     def __len__(self) -> int:
         return len(self.start)
 
-    def innermost(self, track: Codes, when: Ints) -> Ints:
-        """Return the deepest call of each track around each instant, -1 for none."""
-        return self.nesting.innermost(track, when)
+    def of_nodes(self, operators: Nesting) -> Ints:
+        """Return the deepest call around the forward operator of each autograd node, -1 for none."""
+        known = self.nodes.forward >= 0
+        forward = self.nodes.forward[known]
+        found = np.full(len(known), -1, dtype=np.int64)
+        found[known] = self.nesting.innermost(operators.track[forward], operators.start[forward])
+        return found
 
     @cached_property
     def _by_module(self) -> dict[int, Ints]:
@@ -133,16 +132,16 @@ class ModuleCalls:
 
     @cached_property
     def outermost(self) -> Mask:
-        """Which calls lie in no other call of their module (a module that calls itself counts once)."""
+        """Calls that lie in no other call of their module (a module that calls itself counts once)."""
         return self.nesting.outermost(self.module)
 
     @cached_property
     def parents(self) -> frozenset[int]:
-        """Modules that called others."""
+        """Modules that call others."""
         return frozenset(self.module[self.parent[self.parent >= 0]].tolist())
 
     def inside(self, module: int) -> set[int]:
-        """Return a module and those called inside its calls."""
+        """Return a module and those called inside it."""
         calls = self.of(module)
         outer = calls[self.outermost[calls]]
         return {
@@ -154,34 +153,32 @@ class ModuleCalls:
 
 @dataclass(frozen=True, eq=False)
 class BackwardWindows:
-    """Runs of autograd nodes that go back through one call (the calls inside it included); a call may have several runs.
+    """Runs of autograd nodes of one call, calls inside it included; a call may have several runs.
 
-    Columns of shape `(windows,)`: position in ModuleCalls, track, start and end ns, number of nodes, step (-1 outside).
+    Columns of shape `(windows,)`: position in ModuleCalls, track, start and end ns.
     """
 
     call: Ints
     track: Codes
     start: Ints
     end: Ints
-    nodes: Ints
-    step: Ints
 
 
 def thread_codes(trace: Trace) -> Ints:
-    """Return for each track the code of its OS thread (tracks of one thread share it), shape `(tracks,)`."""
+    """Return the code of each track's OS thread (tracks of one thread share it), shape `(tracks,)`."""
     codes: dict[str, int] = {}
     return np.array([codes.setdefault(t.runs_on, len(codes)) for t in trace.tracks], dtype=np.int64)
 
 
 def module_calls(view: RankView) -> ModuleCalls:
-    """Find the module calls of a trace by the best evidence it holds; empty (source `none`) without any."""
+    """Find the module calls by the best evidence in the trace; empty (source `none`) without any."""
     trace, host = view.trace, view.trace.host
     nodes = autograd_nodes(view)
     frames = np.array([n.startswith(_FRAME) for n in trace.names] or [False], dtype=bool)
     ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
     if not len(host):
         return _calls(view, nodes, "none", np.empty(0, dtype=np.int64))
-    # Transforms of a data loader may be modules, too; they are no part of the model.
+    # Transforms of a data loader may be modules too, but not of the model.
     model = ~contains(loading(view), host.start)
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name] & model)
     if len(rows):
@@ -196,18 +193,24 @@ def module_calls(view: RankView) -> ModuleCalls:
 
 
 def loading(view: RankView) -> Intervals:
-    """Return when the main thread fetched a batch or handed it to the device, by rows of frameworks or names of users."""
-    trace, host = view.trace, view.trace.host
-    main = (view.host_roles == Role.MAIN) & (host.kind != HostKind.RUNTIME) if len(host) else np.empty(0, dtype=bool)
-    names = np.array([bool(LOADING.search(n)) and not n.startswith("[pl]") for n in trace.names] or [False], dtype=bool)
-    annotated = main & (host.kind == HostKind.ANNOTATION)
-    rows = main & np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT))
-    rows |= annotated & ((host.activity == Activity.COPY_H2D) | (names[host.name] if len(host) else False))
+    """Return when the main thread fetched a batch or moved it to the device, by framework rows or user annotations."""
+    host = view.trace.host
+    rows = np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT)) & (host.kind != HostKind.RUNTIME)
+    rows |= (host.activity == Activity.COPY_H2D) & (host.kind == HostKind.ANNOTATION)
+    rows = rows & (view.host_roles == Role.MAIN) | annotated(view, LOADING)
     return union(host.start[rows], host.end[rows])
 
 
+def annotated(view: RankView, pattern: re.Pattern[str]) -> Mask:
+    """Mark the user annotations on the main thread whose names match."""
+    names, host = view.trace.names, view.trace.host
+    own = np.array([bool(pattern.search(n)) and not n.startswith("[pl]") for n in names] or [False], dtype=bool)
+    matching: Mask = own[host.name] & (host.kind == HostKind.ANNOTATION) & (view.host_roles == Role.MAIN)
+    return matching
+
+
 def _annotations(view: RankView) -> Ints:
-    """Return the user's own annotations on the main thread that hold operators and lie inside a step."""
+    """Return the user's annotations on the main thread that hold operators and lie inside a step."""
     trace, host, steps = view.trace, view.trace.host, view.steps
     own = np.array(
         [
@@ -283,7 +286,7 @@ def _name(text: str, source: str) -> tuple[str, str]:
 
 
 def _phase_calls(view: RankView, nodes: AutogradNodes) -> ModuleCalls:
-    """Take from each step the stretch of operators that autograd goes back to as one call of `(forward)`."""
+    """Make one call of `(forward)` from each step's stretch of operators with autograd nodes."""
     nesting = view.links.nesting
     used = np.unique(nodes.forward[nodes.forward >= 0])
     step = step_of(view.steps, nesting.start[used]) if len(used) else used
@@ -338,7 +341,7 @@ def _finish(
         step=step_of(view.steps, nesting.start),
         depth=nesting.depth,
         parent=parent,
-        recompute=_inside_backward(view, nodes, nesting),
+        recompute=running_node(view, nodes.position, nesting.track, nesting.start) >= 0,
         op_first=first,
         op_stop=stop,
         nesting=nesting,
@@ -346,26 +349,24 @@ def _finish(
     )
 
 
-def _inside_backward(view: RankView, autograd: AutogradNodes, calls: Nesting) -> Mask:
-    nodes, links = autograd.position, view.links
-    if not len(nodes) or not len(calls.start):
-        return np.zeros(len(calls.start), dtype=bool)
-    span = view.trace.end_ns + 2
-    keys = links.nesting.track[nodes].astype(np.int64) * span + links.nesting.start[nodes]
-    at = np.searchsorted(keys, calls.track.astype(np.int64) * span + calls.start, side="right") - 1
+def running_node(view: RankView, nodes: Ints, track: Codes, when: Ints) -> Ints:
+    """Return which of the autograd nodes runs at each instant of each track, -1 for none."""
+    if not len(nodes):
+        return np.full(len(when), -1, dtype=np.int64)
+    nesting, span = view.links.nesting, view.trace.end_ns + 2
+    keys = nesting.track[nodes].astype(np.int64) * span + nesting.start[nodes]
+    at = np.searchsorted(keys, track.astype(np.int64) * span + when, side="right") - 1
     near = nodes[np.maximum(at, 0)]
-    inside: Mask = (at >= 0) & (links.nesting.track[near] == calls.track) & (calls.start < links.nesting.end[near])
-    return inside
+    return np.where((at >= 0) & (nesting.track[near] == track) & (when < nesting.end[near]), at, -1)
 
 
-# --------------------------------------------------------------------------------------------------------------- backward
+# ---------------------------------------------------------------------------------------------------------------
+# backward
 
 
 def _outermost_nodes(trace: Trace, links: Links) -> Ints:
     """Return positions of autograd's rows that lie in no other one."""
     host, nesting = trace.host, links.nesting
-    if not len(nesting.rows):
-        return np.empty(0, dtype=np.int64)
     engine = np.array([bool(_NODE.match(n)) for n in trace.names], dtype=bool)
     old = np.array([bool(_BACKWARD_NODE.search(n)) for n in trace.names], dtype=bool)
     rows = nesting.rows
@@ -376,17 +377,15 @@ def _outermost_nodes(trace: Trace, links: Links) -> Ints:
 
 
 def autograd_nodes(view: RankView) -> AutogradNodes:
-    """Join each outermost autograd row to the forward operator that made its node: same sequence number, latest operator.
+    """Join each outermost autograd row to its forward operator: the latest one with the same sequence number.
 
-    Sequence numbers are counted per thread, and the profiler numbers threads in its own way; where several threads ran
-    forward operators, each number is given to the thread whose operators it matches best. Rows without a number
-    (AccumulateGrad) follow the row before them.
+    Sequence numbers are counted per thread, and the profiler numbers threads in its own way; if several threads ran
+    forward operators, each number goes to the thread whose operators match best. Rows without a number (AccumulateGrad)
+    follow the row before them.
     """
     host, nesting = view.trace.host, view.links.nesting
     nodes = _outermost_nodes(view.trace, view.links)
     forward = np.full(len(nodes), -1, dtype=np.int64)
-    if not len(nodes):
-        return AutogradNodes(nodes, forward)
     sequence = host.sequence[nesting.rows].astype(np.int64)
     source = host.forward_thread[nesting.rows]
     made = np.flatnonzero((sequence >= 0) & (source == 0))
@@ -406,10 +405,10 @@ def autograd_nodes(view: RankView) -> AutogradNodes:
 def _made_by(
     nesting: Nesting, made: Ints, sequence: Ints, nodes: Ints, wanted: Ints, thread: npt.NDArray[np.integer]
 ) -> Ints:
-    """Return the operator that made each node, -1 for none; all nodes of a thread's number go back to one track.
+    """Return the operator that made each node, -1 for none; all nodes of a thread number get one track.
 
-    `made`: positions of the operators that made nodes; the other columns have shape `(nodes,)`. Where there are very many tracks,
-    those with most operators are tried.
+    `made`: positions of the operators that made nodes; the other columns have shape `(nodes,)`. If there are very many
+    tracks, those with most operators are tried.
     """
     numbers, number = np.unique(thread, return_inverse=True)
     tracks = [made[places] for _, places in members(nesting.track[made])]
@@ -432,30 +431,21 @@ def _made_by(
 
 
 def backward_windows(view: RankView, calls: ModuleCalls) -> BackwardWindows:
-    """Return for each call the stretches in which autograd ran its nodes, those of calls inside it included."""
+    """Return the stretches in which autograd ran each call's nodes, those of calls inside it included."""
     nesting, nodes = view.links.nesting, calls.nodes
-    around = np.full(len(nodes.position), -1, dtype=np.int64)
-    known = nodes.forward >= 0
-    if len(calls) and known.any():
-        ops = nodes.forward[known]
-        around[known] = calls.innermost(nesting.track[ops], nesting.start[ops])
+    around = calls.of_nodes(nesting)
     track, start, end = (column[nodes.position] for column in (nesting.track, nesting.start, nesting.end))
     found: list[tuple[npt.NDArray[Any], ...]] = []
     depth = np.where(around >= 0, calls.depth[np.maximum(around, 0)] if len(calls) else -1, -1)
     for level in range(int(depth.max(initial=-1)), -1, -1):
         here = np.where(depth >= level, around, -1)
-        border = np.append([True], (here[1:] != here[:-1]) | (track[1:] != track[:-1])) if len(here) else here
-        first = np.flatnonzero(border)
+        first = np.flatnonzero(np.append([True], (here[1:] != here[:-1]) | (track[1:] != track[:-1])))
         stop = np.append(first[1:], len(here))
         keep = here[first] >= 0
         first, stop = first[keep], stop[keep]
-        found.append((here[first], track[first], start[first], end[stop - 1], stop - first))
-        at_level = around >= 0
-        at_level &= depth >= level
-        around = np.where(at_level, calls.parent[np.maximum(around, 0)], around)
-    columns = [np.concatenate(c) if found else np.empty(0, dtype=np.int64) for c in zip(*found, strict=True)]
-    if not columns:
-        columns = [np.empty(0, dtype=np.int64)] * 5
+        found.append((here[first], track[first], start[first], end[stop - 1]))
+        around = np.where((around >= 0) & (depth >= level), calls.parent[np.maximum(around, 0)], around)
+    columns = [np.concatenate(c) for c in zip(*found, strict=True)] or [np.empty(0, dtype=np.int64)] * 4
     order = np.lexsort((columns[2], columns[0]))
-    call, lane, begin, stop_ns, count = (c[order] for c in columns)
-    return BackwardWindows(call, lane.astype(np.int32), begin, stop_ns, count, step_of(view.steps, begin))
+    call, lane, begin, stop_ns = (c[order] for c in columns)
+    return BackwardWindows(call, lane.astype(np.int32), begin, stop_ns)

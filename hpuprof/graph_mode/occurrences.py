@@ -1,4 +1,4 @@
-"""What was seen in a trace that graphs cannot hold, each with its instants. Judges neither severity nor place."""
+"""Occurrences of things that graphs cannot hold, with their instants. Judges neither severity nor place."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.analysis.links import forest
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.placement import Phase, Placement
-from hpuprof.graph_mode.signatures import flat_dims, parse
+from hpuprof.graph_mode.program import rows_named
+from hpuprof.graph_mode.signatures import detail_codes, flat_dims, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
 
 CPU_OP_NS = 20_000
-"""A CPU operator on a device's path counts when it took this long; bookkeeping on small CPU tensors does not."""
+"""Minimum duration for a CPU operator on a device's path to count; bookkeeping on small CPU tensors is shorter."""
 _COMPUTE = re.compile(
     r"^aten::(?:mm|addmm|bmm|baddbmm|matmul|convolution|_convolution|add|add_|sub|sub_|mul|mul_|div|div_|sum|mean|cat|stack|"
     r"index_select|gather|scatter_add_|exp|log|sqrt|pow|softmax|_softmax|_log_softmax|sigmoid|tanh|relu|gelu|clamp|clamp_min|"
@@ -33,8 +35,8 @@ _SCALER = re.compile(r"^aten::_amp_(?:foreach_non_finite_check_and_unscale_|upda
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 _CALL_FRAME = re.compile(r"torch/nn/modules/module\.py\(\d+\): (?:_call_impl|inner)$")
 _NO_HOOK = re.compile(
-    r": (?:forward|_call_impl|_wrapped_call_impl|_slow_forward|inner|_lazy_forward|<\w+>)$|^<|^nn\.Module: |(?:^|/)torch/|"
-    r"lightning/pytorch/profilers|hpuprof/recorder"
+    r": (?:forward|_call_impl|_wrapped_call_impl|_slow_forward|inner|_lazy_forward|<\w+>)$|^<|^nn\.Module: |"
+    r"(?:^|/)torch/|lightning/pytorch/profilers|hpuprof/recorder"
 )
 
 
@@ -42,7 +44,7 @@ _NO_HOOK = re.compile(
 class Occurrence:
     """One kind of obstacle with all its cases: track and instant of each (same shape), ns.
 
-    `position`: operators in links.nesting, -1 where it is no operator. `severity` empty: decided by the place.
+    `position`: operators in links.nesting, -1 if it is not an operator. `severity` empty: the place decides.
     """
 
     code: str
@@ -64,23 +66,21 @@ class Context:
         self.threads = thread_codes(view.trace)
         self.path = view.on_path
         self.op_name = host.name[links.nesting.rows]
-        self.stop = links.nesting.stop
-        self.linked = bool((links.launch >= 0).any())
 
     def operators(self, code: str, label: str, text: str, positions: Ints, severity: str = "") -> Occurrence:
-        """Make a occurrence of operators."""
+        """Make an occurrence of operators."""
         nesting = self.links.nesting
         return Occurrence(code, label, text, nesting.track[positions], nesting.start[positions], positions, severity)
 
     def rows(self, code: str, label: str, text: str, rows: Ints, severity: str = "") -> Occurrence:
-        """Make a occurrence of host rows."""
+        """Make an occurrence of host rows."""
         host = self.trace.host
         track = host.track[rows]
         inner = self.links.nesting.innermost(self.placement.lane[track], host.start[rows])
         return Occurrence(code, label, text, track, host.start[rows], inner, severity)
 
     def holding(self, rows: Mask) -> Mask:
-        """Tell for each operator whether one of the host rows marked starts inside it, on its thread."""
+        """Mark the operators in which one of the marked host rows starts, on the same thread."""
         host, nesting = self.trace.host, self.links.nesting
         chosen = np.flatnonzero(rows)
         if not len(chosen) or not len(nesting.rows):
@@ -92,7 +92,7 @@ class Context:
 
 
 def find_occurrences(context: Context, stream: Tokens) -> list[Occurrence]:
-    """Return everything that was seen."""
+    """Return all occurrences."""
     found: list[Occurrence] = []
     for search in (_operators, _calls, _random, _cpu_operators, _steps, _hooks):
         found += [s for s in search(context) if len(s.when)]
@@ -106,7 +106,7 @@ def _by_name(context: Context, positions: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def _operators(context: Context) -> Iterator[Occurrence]:
-    """Yield operators that fit a rule; reads are told apart by whether they touched the device."""
+    """Yield operators that match a rule; reads are split by whether they touched the device."""
     trace, host, hits = context.trace, context.trace.host, context.hits
     for index, rule in enumerate(SHAPE_AND_READ_RULES):
         mine = hits.position[hits.rule == index]
@@ -116,14 +116,16 @@ def _operators(context: Context) -> Iterator[Occurrence]:
             for name, positions in _by_name(context, mine):
                 yield context.operators(rule.code, name, f"`{name}` {rule.what}", positions)
             continue
-        # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python, unless the device is asked.
+        # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python unless the device is
+        # read.
         above = context.links.nesting.parent[mine]
         aten = np.array([n.startswith("aten::") for n in trace.names])
         unpacks = (above >= 0) & aten[context.op_name[np.maximum(above, 0)]]
         touches = context.holding(
-            (host.activity == Activity.SYNC) | context.hosts.copy_to_host
+            (host.activity == Activity.SYNC)
+            | context.hosts.copy_to_host
             | ((host.kind == HostKind.RUNTIME) & (host.activity == Activity.COPY_D2H))
-        )  # fmt: skip
+        )
         runtime = bool(((host.kind == HostKind.RUNTIME) & context.path).any())
         device = trace.family in ("cuda", "rocm", "xpu") and runtime and len(trace.device) > 0
         known = device or (trace.family == "hpu" and bool(touches[mine].any()))
@@ -132,9 +134,7 @@ def _operators(context: Context) -> Iterator[Occurrence]:
         in_optimizer = phase == Phase.OPTIMIZER
         local = ~touches[mine] if known else in_optimizer
         for name, positions in _by_name(context, mine[~local]):
-            waits = (
-                "the host waits for the device" if known else "the host waits for it where the tensor lies on a device"
-            )
+            waits = "the host waits for the device" if known else "the host waits if the tensor is on a device"
             yield context.operators("HP302", name, f"`{name}` {rule.what}: {waits}", positions)
         for name, positions in _by_name(context, mine[local & in_optimizer]):
             yield context.operators("HP320", name, f"`{name}` reads a counter of the optimizer on the CPU", positions)
@@ -145,7 +145,7 @@ def _operators(context: Context) -> Iterator[Occurrence]:
 
 
 def _covered(context: Context, rows: Ints) -> Mask:
-    """Tell which host rows start inside an operator that a rule has reported."""
+    """Mark the host rows that start inside an operator matched by a rule."""
     nesting, hits = context.links.nesting, context.hits.position
     if not len(hits) or not len(rows):
         return np.zeros(len(rows), dtype=bool)
@@ -162,7 +162,7 @@ def _covered(context: Context, rows: Ints) -> Mask:
 
 
 def _calls(context: Context) -> Iterator[Occurrence]:
-    """Yield runtime calls: reads and uploads by the operator around them, other waits, allocations, marks, collectives and their like."""
+    """Yield runtime calls, reads and uploads under their operator's name, and rows found by name."""
     trace, host, hosts = context.trace, context.trace.host, context.hosts
     if not len(host):
         return
@@ -176,7 +176,7 @@ def _calls(context: Context) -> Iterator[Occurrence]:
     rows = rows[~_covered(context, rows)]
     lane = context.placement.lane[host.track[rows]]
     inner = context.links.nesting.innermost(lane, host.start[rows])
-    # A copy and the wait behind it lie in one operator and are one obstacle: the copy says more.
+    # A copy and the wait after it are in one operator and are one obstacle, reported as the copy.
     kinds = np.where(back[rows], 0, np.where(up[rows], 1, 2))
     order = np.lexsort((kinds, inner))
     again = np.append([False], (inner[order][1:] == inner[order][:-1]) & (inner[order][1:] >= 0))[: len(rows)]
@@ -201,6 +201,7 @@ def _calls(context: Context) -> Iterator[Occurrence]:
 
 def _named_rows(context: Context) -> Iterator[Occurrence]:
     trace, host = context.trace, context.trace.host
+    native = host.kind != HostKind.PYTHON
 
     def outermost(mask: Mask) -> Ints:
         rows = np.flatnonzero(mask)
@@ -211,11 +212,6 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
         keep = np.append([True], begin[1:] >= reach[:-1]) if len(order) else np.empty(0, dtype=bool)
         return np.sort(order[keep])
 
-    def matching(pattern: re.Pattern[str]) -> Mask:
-        mask: Mask = np.array([bool(pattern.search(n)) for n in trace.names])[host.name]
-        mask &= host.kind != HostKind.PYTHON
-        return mask
-
     def each(code: str, rows: Ints, text: str, severity: str = "") -> Iterator[Occurrence]:
         for name, places in members(host.name[rows]):
             label = trace.names[name]
@@ -224,12 +220,18 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
     alloc = outermost(context.path & (host.activity == Activity.ALLOC) & (host.kind == HostKind.RUNTIME))
     yield from each("HP305", alloc, "{} inside a step", "harmless")
     if trace.family == "hpu":
-        yield from each("HP310", outermost(context.path & matching(_MARK_STEP)), "{}: the accumulated graph ends here")
-        yield from each("HP312", outermost(matching(_FALLBACK)), "{}: the device has no kernel for it")
+        yield from each(
+            "HP310",
+            outermost(context.path & native & rows_named(trace, _MARK_STEP)),
+            "{}: the accumulated graph ends here",
+        )
+        yield from each(
+            "HP312", outermost(native & rows_named(trace, _FALLBACK)), "{}: the device has no kernel for it"
+        )
     collective = context.path & (host.activity == Activity.COLLECTIVE)
     yield from each("HP315", outermost(collective), "{}")
     yield from each("HP311", outermost(host.activity == Activity.COMPILE), "{} inside a step", "periodic")
-    yield from each("HP318", outermost(matching(_SCALER)), "{}: a GradScaler is in use", "cut")
+    yield from each("HP318", outermost(native & rows_named(trace, _SCALER)), "{}: a GradScaler is in use", "cut")
     again = context.calls.nesting.rows[context.calls.recompute]
     if len(again):
         names = sorted({context.calls.names[int(m)] for m in context.calls.module[context.calls.recompute]})
@@ -238,27 +240,22 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
 
 
 def _random(context: Context) -> Iterator[Occurrence]:
-    found = (
-        np.flatnonzero(named(context.trace, RANDOM)[context.op_name])
-        if len(context.op_name)
-        else np.empty(0, dtype=np.int64)
-    )
-    if len(found):
-        reach = np.maximum.accumulate(context.stop[found])
-        found = found[np.append([True], found[1:] >= reach[:-1])]
-    places = context.placement.of(context.links.nesting.track[found], context.links.nesting.start[found])
+    nesting = context.links.nesting
+    draws = named(context.trace, RANDOM)[context.op_name]
+    found = np.flatnonzero(draws & (nesting.around(draws) == 0))
+    places = context.placement.of(nesting.track[found], nesting.start[found])
     found = found[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
     for name, positions in _by_name(context, found):
         yield context.operators("HP314", name, f"`{name}` draws random numbers", positions, "harmless")
 
 
 def _cpu_operators(context: Context) -> Iterator[Occurrence]:
-    """Yield compute operators that launched nothing though nearly everything else in the trace did."""
+    """Yield compute operators that launched nothing although nearly all others did."""
     trace, links = context.trace, context.links
     nesting = links.nesting
-    if trace.family not in ("cuda", "rocm", "xpu") or not context.linked or not trace.shapes:
+    if trace.family not in ("cuda", "rocm", "xpu") or not trace.shapes:
         return
-    if np.mean(links.launch >= 0) < 0.8:
+    if not len(links.launch) or np.mean(links.launch >= 0) < 0.8:
         return
     launches = context.holding(
         np.isin(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.COPY))
@@ -269,7 +266,7 @@ def _cpu_operators(context: Context) -> Iterator[Occurrence]:
     inner = compute & (nesting.parent >= 0)
     leaf[nesting.parent[inner]] = False
     shape = trace.host.shape[nesting.rows]
-    # An operator that launches by itself may do so for the ones inside it.
+    # An outer operator that launches by itself may do so for those inside it.
     above = nesting.parent
     served = (above >= 0) & compute[np.maximum(above, 0)] & launches[np.maximum(above, 0)]
     long = nesting.end - nesting.start >= CPU_OP_NS
@@ -286,12 +283,11 @@ def _cpu_operators(context: Context) -> Iterator[Occurrence]:
 
 
 def _steps(context: Context) -> Iterator[Occurrence]:
-    """Yield gradient accumulation: steps that went backward and left the optimizer out, or several backwards in one step."""
+    """Yield gradient accumulation: steps that ran backward without an optimizer step."""
     trace, steps, host = context.trace, context.steps, context.trace.host
     if not len(host) or len(steps) < 2:
         return
-    optimizer = np.array([bool(_OPTIMIZER_STEP.match(n)) for n in trace.names])[host.name]
-    optimizer &= (host.kind == HostKind.ANNOTATION) & context.path
+    optimizer = rows_named(trace, _OPTIMIZER_STEP) & (host.kind == HostKind.ANNOTATION) & context.path
     nesting = context.links.nesting
     nodes = context.calls.nodes.position
     at = context.placement.of(host.track[optimizer], host.start[optimizer]).step
@@ -303,7 +299,7 @@ def _steps(context: Context) -> Iterator[Occurrence]:
         return
     inside = without[(without > 0) & (without < len(steps) - 1)]
     if not len(inside):
-        return  # the window cuts its first and last step
+        return  # the recording cuts its first and last step
     begun, first = np.unique(back, return_index=True)
     each = nodes[first[np.searchsorted(begun, without)]]
     text = f"{len(without)} of {int(went.sum())} steps went backward without an optimizer step"
@@ -316,8 +312,7 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
     if not any(d.values for d in trace.details):
         return
     detail = trace.host.detail[links.nesting.rows].astype(np.int64)
-    values: dict[bytes, int] = {}
-    code = np.array([*(values.setdefault(d.values, len(values)) for d in trace.details), -1], dtype=np.int64)[detail]
+    code = detail_codes(trace.details, "values")[detail]
     groups: dict[tuple[int | str, bytes], list[Ints]] = {}
     for owner in range(len(stream.first)):
         here = stream.of(owner)
@@ -331,7 +326,7 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
     for positions in _optimizer_steps(context):
         groups.setdefault(("optimizer", context.op_name[positions].tobytes()), []).append(positions)
     dynamic = context.hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in context.hits.rule.tolist()]]
-    # Taking the next batch out of a tensor happens before the graph: its index may change.
+    # Slicing the next batch out of a tensor happens before the graph, so its index may change.
     batching = named(trace, _BATCHING)
     found: dict[tuple[str, str], list[int]] = {}
     shape = trace.host.shape[links.nesting.rows].astype(np.int64)
@@ -355,7 +350,7 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
     for (name, told), rows in found.items():
         merged.setdefault(name, (told, []))[1].extend(rows)
     for name, (told, rows) in sorted(merged.items()):
-        text = f"`{name}` got another number in other steps ({told})"
+        text = f"`{name}` takes a different number in other steps ({told})"
         yield context.operators("HP313", name, text, np.array(sorted(rows), dtype=np.int64))
 
 
@@ -371,7 +366,7 @@ def _optimizer_steps(context: Context) -> Iterator[Ints]:
 
 
 def _changing_scalar(trace: Trace, details: Ints) -> str:
-    """Return two of the values of an argument that is a number and changes; empty when only lists (sizes) change."""
+    """Return two values of a changing number argument; empty if only lists (sizes) change."""
     sample = [trace.details[d] for d in dict.fromkeys(details.tolist())][:8]
     kinds = [parse(d.types) for d in sample]
     given = [parse(d.values) for d in sample]
@@ -392,20 +387,14 @@ def _short(value: str) -> str:
 
 
 def _hooks(context: Context) -> Iterator[Occurrence]:
-    """Yield functions that a module's call ran besides its forward, where python frames were recorded."""
+    """Yield functions other than forward that a module's call ran, if python frames were recorded."""
     trace, host = context.trace, context.trace.host
-    frames = (
-        np.flatnonzero(host.kind == HostKind.PYTHON)
-        if context.calls.source == "python"
-        else np.empty(0, dtype=np.int64)
-    )
-    if not len(frames):
+    if context.calls.source != "python":
         return
-    from hpuprof.analysis.links import forest
-
+    frames = np.flatnonzero(host.kind == HostKind.PYTHON)
     frames = frames[np.argsort(host.track[frames], kind="stable")]
     tree = forest(frames, host.track[frames], host.start[frames], host.end[frames])
-    calls = np.array([bool(_CALL_FRAME.search(n)) for n in trace.names])[host.name[frames]]
+    calls = rows_named(trace, _CALL_FRAME)[frames]
     other = np.array([not _NO_HOOK.search(n) and "): " in n for n in trace.names])[host.name[frames]]
     hooks = np.flatnonzero((tree.parent >= 0) & calls[np.maximum(tree.parent, 0)] & other)
     rows = frames[hooks]

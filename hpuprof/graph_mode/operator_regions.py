@@ -1,7 +1,7 @@
-"""Regions that operators, annotations and mark_steps support, where launches are not linked to device rows, as on HPU.
+"""Regions from operators, annotations and mark_steps, for traces without links to device rows, as on HPU.
 
 Lazy mode works in three stages: the main thread accumulates operators, the launch thread builds and enqueues recipes,
-the device runs them. Where recipes can be matched to their launches, `recipe_model.py` replays them; elsewhere totals
+the device runs them. If recipes can be matched to their launches, `recipe_model.py` replays them; otherwise totals
 decide (`bottleneck.py`).
 """
 
@@ -17,22 +17,14 @@ from hpuprof.graph_mode.program import rows_named
 from hpuprof.graph_mode.recipes import accumulated
 from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, accumulates, loop_parts
 from hpuprof.model.arrays import Ints, Mask
-from hpuprof.model.intervals import (
-    Intervals,
-    contains,
-    intersect,
-    measure,
-    subtract,
-    union,
-    union_of,
-)
+from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import HostRows, Trace
 
 
 def facts_without_links(view: RankView, low: Ints, high: Ints) -> Prediction:
-    """Return what the steps [low, high) show whatever the model: graphs already there, collectives, accumulation."""
+    """Return facts of the steps [low, high) for every model: existing graphs, collectives, accumulation."""
     trace, host = view.trace, view.trace.host
     launched = np.sort(host.start[outermost(trace, np.flatnonzero(host.activity == Activity.GRAPH_LAUNCH))])
     return Prediction(
@@ -41,7 +33,7 @@ def facts_without_links(view: RankView, low: Ints, high: Ints) -> Prediction:
         replays=float((np.searchsorted(launched, high) - np.searchsorted(launched, low)).sum() / len(low)),
         accumulates=accumulates(loop_parts(view).optimizer, low, high),
         collectives=bool((trace.device.kind == DeviceKind.COMMUNICATION).any()),
-        reason="no part of the step that a graph could replace was found",
+        reason="no part of the step can be replaced by a graph",
     )
 
 
@@ -56,7 +48,7 @@ def regions_without_links(
 
 
 def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> list[Region]:
-    """Return the parts of the loop that the rows support: step, forward+backward, model, optimizer."""
+    """Return the parts of the loop that the rows show: step, forward+backward, model, optimizer."""
     trace, host, nesting = view.trace, view.trace.host, view.links.nesting
     path = view.on_path
     kept = union_of(parts.outside, _copying(trace, path))
@@ -95,7 +87,7 @@ def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> li
 
 
 def _closing(host: HostRows, marks: Ints, top: Ints, optimizer: Intervals) -> Intervals:
-    """Return the mark_steps that flush the optimizer: no other operator runs between its end and them."""
+    """Return the mark_steps that flush the optimizer: no other operator runs between its end and theirs."""
     other = np.sort(host.start[top][~contains(optimizer, host.start[top])])
     at = np.searchsorted(optimizer.end, host.start[marks], side="right") - 1
     since = optimizer.end[np.maximum(at, 0)]
@@ -106,7 +98,8 @@ def _closing(host: HostRows, marks: Ints, top: Ints, optimizer: Intervals) -> In
 def _copying(trace: Trace, path: Mask) -> Intervals:
     """Return the operators around copies between host and device and around waits.
 
-    Where the trace draws the copies, a copying operator without one inside moves nothing between them: a cast, a clone.
+    If the trace draws copies, a copying operator without one inside moves nothing between host and device: a cast, a
+    clone.
     """
     host = trace.host
     moving = path & np.isin(host.activity, [Activity.COPY_H2D, Activity.COPY_D2H, Activity.SYNC])

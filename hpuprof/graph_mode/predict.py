@@ -1,9 +1,8 @@
-"""Predicts the step time of each candidate region from one trace, as samples: what is not known is drawn, not assumed.
+"""Predicts the step time of each candidate region from one trace, as samples over everything unknown.
 
-Two things are unknown: how much the profiler slowed the host (fitted to the step time without profiler where that is
-known), and what the machine costs per replay, gap and copy (`constants.py`). A sample fixes both, replays the eager
-step and the captured one, and gives a speed-up; steps are resampled, and the noise of the measured step time and of the
-model is added.
+Two things are unknown: how much the profiler slowed the host (fitted to the unprofiled step time if known), and the
+machine's cost per replay, gap and copy (`constants.py`). A sample fixes both, replays the eager and the captured step,
+and gives a speed-up; steps are resampled, and the noise of the measured step time and of the model is added.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ from hpuprof.model.prediction import Constant, Option, Prediction
 from hpuprof.model.trace import Trace
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)\.step$")
-LOADER_SHARE = 0.02  # of the step spent waiting for data-loader workers, from which data bounds the step
+LOADER_SHARE = 0.02  # share of the step spent waiting for data-loader workers above which data bounds the step
 MODULES_NAMED = 16
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is known besides the trace."""
+    """What is known apart from the trace."""
 
-    unprofiled_ns: float | None = None  # step time without profiler
+    unprofiled_ns: float | None = None  # unprofiled step time
     spread_ns: float | None = None  # range of its repetitions
-    given: bool = False  # it came from the user
+    given: bool = False  # by the user
     measured: Mapping[str, Constant] | None = None  # constants from a machine profile
 
     @property
     def base(self) -> str:
-        """Return which step time speed-ups relate to."""
+        """Return the step time that speed-ups relate to."""
         return "given" if self.given else "unprofiled" if self.unprofiled_ns else "profiled"
 
 
@@ -65,7 +64,7 @@ NOTHING_KNOWN = Settings()
 def predict(
     view: RankView, calls: ModuleCalls, backward: BackwardWindows, settings: Settings = NOTHING_KNOWN
 ) -> Prediction:
-    """Predict the step time of each candidate region by the finest model that gives the recorded steps."""
+    """Predict the step time of each candidate region with the finest model that reproduces the recorded steps."""
     used = view.steps.used
     if not view.device_traced:
         return Prediction(method="none", reason="the trace holds no device rows")
@@ -128,12 +127,12 @@ def _predict_with(
 
 @dataclass(frozen=True, eq=False)
 class _Eager:
-    """The step as it is, which captured ones are compared with. Arrays have shape `(samples,)`."""
+    """The unchanged step, the baseline of captured ones. Arrays have shape `(samples,)`."""
 
     times: Floats  # means of resampled steps [ns]
     weights: Floats  # of the steps, shape (samples, steps)
-    noise: Floats  # factor on each ratio: the measured step time's and the model's
-    loader_bound: bool  # data loading sets the step, whatever is captured
+    noise: Floats  # factor on each ratio, from the measured step time and the model
+    loader_bound: bool  # data loading bounds the step whatever is captured
 
     def over(self, times: Floats) -> Floats:
         """Return samples of the speed-up over captured steps, shape `(samples, steps)`."""
@@ -142,7 +141,7 @@ class _Eager:
 
 
 def _options(model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eager) -> tuple[list[Option], list[str]]:
-    """Return what each region gives, and the regions whose work would wait for itself."""
+    """Return the options of each region, and the regions whose work would wait for itself."""
     options: list[Option] = []
     refused: dict[str, None] = {}
     for region in regions:
@@ -171,6 +170,6 @@ def _options(model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eage
 
 
 def _optimizer_name(trace: Trace) -> str:
-    """Return the class of the optimizer as torch's annotation names it, or nothing."""
+    """Return the class of the optimizer as torch annotates it, or an empty string."""
     names = {m.group(1) for n in trace.names if (m := _OPTIMIZER.match(n))}
     return min(names, default="")

@@ -1,12 +1,12 @@
-"""The execution graph of the used steps, compacted: host calls in program order, host work between them, device rows they launch.
+"""The execution graph of the used steps: host calls in program order, host work between them, device rows.
 
-The main and autograd threads take turns (the GIL, `backward()` waits), so their calls form one program, ordered by time. What lies
-between two calls is one *segment* of host work. A device row starts when it was launched and its lane is free:
+The main and autograd threads take turns (the GIL, `backward()` waits), so their calls form one program, ordered by
+time. Host work between two calls is one *segment*. A device row starts when it was launched and its lane is free:
 
     start = max(call begin + latency, end of the lane's previous row + gap, end of the row it waits for on another lane)
 
-Whichever of the three held in the trace is taken from the trace, the others get the trace's typical value; so replaying the program
-unchanged gives the recorded times, and what no term explains stays where it was seen.
+The deciding term gets its value from the row, the others get the trace's typical value; so replaying the unchanged
+program gives the recorded times, and unexplained delays stay where they were seen.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from hpuprof.model.trace import Trace
 
 MAX_CALLS = 5_000
 MAX_ROWS = 8_000
-OTHER_THREAD_SHARE = 0.05  # of launches, from which a thread beside main and autograd counts as part of the program
+OTHER_THREAD_SHARE = 0.05  # of launches, above which a thread beside main and autograd is part of the program
 DEFAULT_LATENCY = 5_000.0
 DEFAULT_GAP = 1_000.0
-UNEXPLAINED = 10_000.0  # ns of delay from which another lane's row is looked for
-FOLLOWS = 10_000.0  # ns after the end of another lane's row within which a start is put down to it
+UNEXPLAINED = 10_000.0  # ns of delay above which another lane's row is looked for
+FOLLOWS = 10_000.0  # ns after the end of another lane's row within which it explains a start
 WAITED = 30_000.0  # ns before the end of a synchronising call within which a row's end explains it
 MAX_WAITED = 1 << 20
-"""Waits times lanes that one wait after the other is compared with; beyond, stage times are used instead."""
-MAX_LOOKED_BACK = 64  # lanes that a stream wait may mean, the ones launched into last
+"""Waits times lanes to compare waits with one by one; beyond it, stage times are used instead."""
+MAX_LOOKED_BACK = 64  # lanes that a stream wait may mean, most recently launched into first
 MAX_LANES = 16
-SIMILAR = 0.25  # of the usual host work, within which a step that waited is like the others; and of a step, the pause between neighbours
+SIMILAR = 0.25  # share by which a waiting step's host work, or the pause between steps, may deviate
 _STREAM_WAIT = re.compile(r"StreamWaitEvent|streamWaitEvent|EnqueueEventsWait")
 
 
@@ -51,7 +51,7 @@ _STREAM_WAIT = re.compile(r"StreamWaitEvent|streamWaitEvent|EnqueueEventsWait")
 class Program:
     """Calls and rows of the used steps; times in ns on the trace's clock, calls shape `(calls,)`, rows shape `(rows,)`.
 
-    The last call of each step is a marker at the step's end that costs nothing.
+    Each step's last call is a marker at its end, free of cost.
     """
 
     step: Ints
@@ -64,9 +64,9 @@ class Program:
     read: Mask  # reads back to the host
     upload: Mask  # copies to the device
     useful: Floats  # cost of the call without waiting
-    tail: Floats  # from the end of what was waited for to the call's return
+    tail: Floats  # from the end of the awaited row to the call's return
     targets: dict[int, list[int]]  # call -> rows it waits for
-    queued: dict[int, int]  # launch into a full queue -> row whose end made room for it
+    queued: dict[int, int]  # launch into a full queue -> row whose end made room
     # device rows, in order of calls
     call: Ints
     lane: Ints
@@ -74,11 +74,11 @@ class Program:
     dur: Floats
     latency: Floats
     gap: Floats
-    edge: Ints  # row on another lane that is waited for, -1 for none
+    edge: Ints  # row on another lane that it waits for, -1 for none
     edge_gap: Floats
     kind: npt.NDArray[np.int8]  # DeviceKind
-    comm: Codes  # into Trace.comms, -1: no note of a collective
-    backlog: Floats  # by lane: how long launched work lasted beyond the first step's start
+    comm: Codes  # into Trace.comms, -1: no collective's note
+    backlog: Floats  # by lane: how long earlier launches lasted beyond the first step's start
     typical_latency: float
     typical_gap: float
     steps: int
@@ -88,15 +88,15 @@ class Program:
     linked_fraction: float
     other_threads: float  # share of launches from threads beside main and autograd
     blocking: bool = False  # launches waited for what they launched
-    unexplained: float = 0.0  # delay that no term explains, over the steps' time
+    unexplained: float = 0.0  # unexplained delay over the steps' time
 
     @property
     def lanes(self) -> int:
-        """How many device lanes carry rows."""
+        """Number of device lanes with rows."""
         return len(self.backlog)
 
     def host_work(self, removed: Intervals = EMPTY) -> tuple[Ints, Ints]:
-        """Return what is left of each segment, and the profiler rows in it by kind, shape `(calls, 4)`.
+        """Return the rest of each segment, and the profiler rows in it by kind, shape `(calls, 4)`.
 
         `removed`: host time that no longer happens.
         """
@@ -116,7 +116,7 @@ class Program:
 
 
 def build_program(view: RankView) -> Program | None:
-    """Compact the used steps of a trace; None when no device row of them is linked to a launch."""
+    """Compact the used steps of a trace; None if none of their device rows is linked to a launch."""
     trace, steps, links, hosts = view.trace, view.steps, view.links, view.hosts
     host, device = trace.host, trace.device
     real = device.kind != DeviceKind.MARKER
@@ -201,7 +201,7 @@ def build_program(view: RankView) -> Program | None:
 def _found(trace: Trace, links: Links, steps: Steps, linked: Mask) -> float:
     """Return the share of launches in used steps whose device rows are in the trace.
 
-    A host that runs ahead leaves the window full of rows launched before it; what it launched inside comes later.
+    If the host runs ahead, the window is full of rows launched before it, and its own launches run later.
     """
     host, used = trace.host, np.flatnonzero(steps.used)
     calls = np.flatnonzero((host.activity == Activity.LAUNCH) & (host.kind == HostKind.RUNTIME))
@@ -213,7 +213,7 @@ def _found(trace: Trace, links: Links, steps: Steps, linked: Mask) -> float:
 
 
 def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask, float]:
-    """Return which tracks carry the program: main, autograd, and any other thread that launches its share."""
+    """Return which tracks carry the program: main, autograd, and any other thread with its share of launches."""
     path = on_host_path(roles)
     launches = np.bincount(trace.host.track[links.launch[links.launch >= 0]], minlength=len(roles))
     total = max(1, int(launches.sum()))
@@ -223,7 +223,7 @@ def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask
 
 
 def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:
-    """Return the steps to simulate: a run of neighbours, or as many from its middle as the limits allow (one at least)."""
+    """Return the steps to simulate: a run of neighbours, cut to the limits around its middle (at least one)."""
     used = neighbours(steps, hosts.blocked)
     if not len(used):
         return used
@@ -240,10 +240,10 @@ def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -
 
 
 def neighbours(steps: Steps, waiting: Intervals) -> Ints:
-    """Return the longest run of steps that follow each other and are used, or left out only because they waited for the device.
+    """Return the longest run of consecutive steps that are used, or unused only because they waited for the device.
 
-    What the device did during a step that is missing in the middle would be missing too. Where the host waits every k-th
-    step, a run of whole periods is taken. `waiting`: when it does.
+    A step missing in the middle would take its device work with it. If the host waits every k-th step, take a run of
+    whole periods. `waiting`: when it does.
     """
     used = steps.used
     if not used.any():
@@ -262,7 +262,7 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
 
 
 def _calls(trace: Trace, path: Mask, links: Links, hosts: HostTime, low: int, high: int) -> Ints:
-    """Return the calls of the program: outermost calls on the host path that launch, copy, allocate or wait, by time."""
+    """Return outermost calls on the host path that launch, copy, allocate or wait, by time."""
     host = trace.host
     wanted = np.isin(
         host.activity,
@@ -296,7 +296,7 @@ class _Rows:
 
 
 def _device_rows(trace: Trace, links: Links, real: Mask, begin: Ints, row: Ints, low: Ints, high: Ints) -> _Rows:
-    """Return the device rows that the program's calls launched; a row without a link joins its lane's previous linked one."""
+    """Return the device rows of the program's calls; an unlinked row joins its lane's previous linked one."""
     device, host = trace.device, trace.host
     rows = np.flatnonzero(real)
     tracks, lane = np.unique(device.track[rows], return_inverse=True)
@@ -310,7 +310,7 @@ def _device_rows(trace: Trace, links: Links, real: Mask, begin: Ints, row: Ints,
     launch = np.where(position >= 0, launch[np.maximum(position, 0)], -1)
     launched = np.where(launch >= 0, host.start[np.maximum(launch, 0)], -1)
     at = np.searchsorted(begin, launched, side="right") - 1
-    # Clipping may move a call's begin behind its own start; the call itself is then the next one.
+    # Clipping may move a call's begin past its own start; the call itself is then the next one.
     calls_row = {int(r): i for i, r in enumerate(row.tolist()) if r >= 0}
     exact = np.array([calls_row.get(int(x), -1) for x in launch.tolist()], dtype=np.int64)
     at = np.where(exact >= 0, exact, at)
@@ -348,23 +348,23 @@ class _Pins:
 
 
 def rows_named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
-    """Tell which host rows have a name that matches."""
+    """Mark the host rows whose names match."""
     found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
     rows: Mask = found[trace.host.name]
     return rows
 
 
 def _stream_waits(trace: Trace, path: Mask) -> Ints:
-    """Return when a lane was told to wait for another one, sorted."""
+    """Return the instants of stream waits, sorted."""
     host = trace.host
     return np.sort(host.start[rows_named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track]])
 
 
 def _told_edges(rows: _Rows, begin: Ints, told: Ints) -> tuple[Ints, Ints]:
-    """Return rows whose launch follows a stream wait, and the row of another lane that they wait for.
+    """Return rows whose launch follows a stream wait, and the row of another lane that each waits for.
 
-    Which event is meant is not in the trace: it is taken to be the last one of the other lane that was launched into most recently,
-    if that row was over when the waiting one started.
+    The trace does not name the event: it is assumed to be the last one of the lane most recently launched into, if that
+    row was over when the waiting one started.
     """
     if not len(told) or len(rows.all_start) < 2:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -385,13 +385,13 @@ def _told_edges(rows: _Rows, begin: Ints, told: Ints) -> tuple[Ints, Ints]:
                     source.append(j)
                     break
         previous = call
-        latest.pop(lane, None)  # the latest one stands last
+        latest.pop(lane, None)  # move the latest one to the end
         latest[lane] = i
     return np.array(waiting, dtype=np.int64), np.array(source, dtype=np.int64)
 
 
 def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
-    """Find for each row which term decided its start, and take that term from the trace."""
+    """Find the term that decided each row's start, and take its value from the trace."""
     count = len(rows.device_row)
     start, called, returned = rows.start, begin[rows.call], end[rows.call]
     previous = np.empty(count, dtype=np.int64)
@@ -401,7 +401,8 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
         reach = np.maximum.accumulate(ends) if len(ends) else ends
         at = np.searchsorted(starts, start[mine], side="left") - 1
         previous[mine] = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
-    # Only a launch shows its latency that finds nothing running and nothing queued: on an idle lane a row may wait for another lane's.
+    # Only a launch that finds nothing running and nothing queued shows its latency: on an idle lane a row may wait for
+    # another lane's.
     queued = np.maximum.accumulate(np.append([np.iinfo(np.int64).min], (start + rows.dur)[:-1]))
     idle = (_busy_until(rows, called) <= called) & (queued <= called) & rows.own
     waits = (start - called)[idle]
@@ -421,7 +422,7 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
     if len(rows.all_start) > 1 and len(rows.all_start) <= MAX_LANES and len(late):
         source, distance = _other_lanes(rows, late, start)
         found = (source >= 0) & (distance <= FOLLOWS) & (rows.start[source] + rows.dur[source] > expected[late])
-        # A row can only wait for what the program launched before it.
+        # A row can only wait for rows that the program launched before it.
         found &= source < late
         hit = late[found]
         edge[hit], edge_gap[hit] = source[found], distance[found]
@@ -444,7 +445,7 @@ def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
 
 
 def _busy_until(rows: _Rows, when: Ints) -> Ints:
-    """Return for each instant when the last of the rows that had started by then, on any lane, ends."""
+    """Return for each instant the last end, on any lane, of the rows started by then."""
     starts, ends = np.concatenate(rows.all_start), np.concatenate(rows.all_end)
     order = np.argsort(starts, kind="stable")
     reach = np.maximum.accumulate(ends[order])
@@ -454,7 +455,7 @@ def _busy_until(rows: _Rows, when: Ints) -> Ints:
 
 
 def _other_lanes(rows: _Rows, late: Ints, start: Ints) -> tuple[Ints, Floats]:
-    """Return for each late row the row of another lane that ended last before it started, and how long before."""
+    """Return for each late row the other lane's row that ended last before it started, and how long before."""
     ends = rows.start + rows.dur
     best = np.full(len(late), -1, dtype=np.int64)
     best_end = np.full(len(late), np.iinfo(np.int64).min // 4)
@@ -552,13 +553,14 @@ def _waits(
 
 
 def _room(ends: Ints, first: Ints, begin: Ints, end: Ints, calls: Ints) -> dict[int, int]:
-    """Return for launches into a full queue the row that ended last while they waited, of those launched before: it made room.
+    """Return the rows whose ends made room for launches into a full queue.
 
-    Of launches in a row that found it full the last one alone is told: it returned last, and the device had work all the while.
+    It is the last to end meanwhile of the rows launched before. Of consecutive launches that found it full only the
+    last counts: it returned last, and the device was busy throughout.
     """
     found = {}
     for i in calls[np.append(np.diff(calls) > 1, [True])[: len(calls)]].tolist():
-        before = ends[: first[i]]  # MAX_ROWS at most
+        before = ends[: first[i]]  # at most MAX_ROWS
         rows = np.flatnonzero((before > begin[i]) & (before <= end[i]))
         if len(rows):
             found[i] = int(rows[np.argmax(before[rows])])
@@ -566,7 +568,7 @@ def _room(ends: Ints, first: Ints, begin: Ints, end: Ints, calls: Ints) -> dict[
 
 
 def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:
-    """Return the starts of the rows that the profiler paid for on the host path, by kind; ascending, as host rows are."""
+    """Return the starts of the profiler's rows on the host path, by kind; ascending, as host rows are."""
     host = trace.host
     on_path = path[host.track]
     return tuple(host.start[on_path & (host.kind == kind)] for kind in PROFILER_ROWS)

@@ -1,4 +1,4 @@
-"""The step recipe by recipe: the model for lazy traces whose launches can be matched to their recipes."""
+"""The step recipe by recipe: the model for lazy traces whose recipes can be matched to their launches."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
 
 MAX_UNEXPLAINED = 0.15
-"""Delay that no stage explains, over the step, beyond which matched recipes are not trusted."""
+"""Unexplained delay, as a share of the step, above which matched recipes are not trusted."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecipeModel:
-    """Recipes, each matched to its launch, in a queue of three stages; see `StepModel`."""
+    """Recipes matched to their launches, in a queue of three stages; see `StepModel`."""
 
     view: RankView
     program: RecipeProgram
     recorded: RecipeSchedule
-    launch_cost: float  # what profiling adds to one launch [ns]
-    error: float  # replayed unchanged against recorded
+    launch_cost: float  # profiling cost of one launch [ns]
+    error: float  # of replaying the unchanged program
 
     @classmethod
     def of(cls, view: RankView, constants: Mapping[str, Constant]) -> RecipeModel | None:
-        """Return the model; None when replayed unchanged it does not give the recorded steps."""
+        """Return the model; None if replaying it unchanged misses the recorded steps."""
         program = build_recipes(view, {kind: constants[name].value for kind, name in PROFILER_ROWS.items()})
         if program is None:
             return None
@@ -79,11 +79,11 @@ class RecipeModel:
         return step_times(play(self.program, actions, work_of(actions, overhead), repeats=2), self.program.steps)
 
     def eager(self, drawn: Drawn) -> Floats:
-        """Return step times as the program is, shape `(samples, steps)`, ns."""
+        """Return step times of the unchanged program, shape `(samples, steps)`, ns."""
         return self.nominal(drawn.overhead)
 
     def observed(self, drawn: Drawn) -> Prediction:
-        """Return what is seen whatever is captured."""
+        """Return facts that hold whatever is captured."""
         program = self.program
         seen = facts_without_links(self.view, program.low, program.high)
         total = float(program.dur.sum())
@@ -108,11 +108,11 @@ class RecipeModel:
         return regions_without_links(self.view, calls, backward, self.low, self.high)
 
     def waits_in(self, region: Region) -> bool:
-        """Tell whether the region is also worth a look without its waits."""
+        """Tell whether to try the region without its waits, too."""
         return self._waits > 0 and region.name == "step"
 
     def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
-        """Yield the step with the region captured, if it holds enough to capture."""
+        """Yield the step with the region captured, if it holds enough launches."""
         done = schedule_recipes(
             self.program,
             region.windows,
@@ -122,7 +122,7 @@ class RecipeModel:
             launch_cost=self.launch_cost,
         )
         if done.graphs:
-            # The less host work stays outside, the less is known of how it runs alone.
+            # The less host work remains, the less certain its cost.
             stays = min(1.0, _work_ns(done) / max(1.0, _work_ns(self.recorded)))
             yield from captured_steps(_CapturedRecipes(self.program, done, stays), region, drawn, lazy=True)
 
@@ -131,7 +131,7 @@ class RecipeModel:
 class _CapturedRecipes:
     program: RecipeProgram
     schedule: RecipeSchedule
-    stays: float  # share of host work that stays outside
+    stays: float  # share of host work that remains outside
 
     @property
     def launches(self) -> float:

@@ -1,7 +1,7 @@
-"""Plays recipes through main path, launch thread and device, as recorded or with a region captured; vectorised over samples.
+"""Plays recipes through main path, launch thread and device, as recorded or captured; vectorised over samples.
 
-Recipe i is handed over at a_i, launched at f_i = max(a_i, f_(i-1)) + F_i, and done at d_i = max(f_i + latency, d_(i-1) + gap) + D_i.
-The main path waits where the trace shows it waiting, and before each flush for the launch thread.
+Recipe i is handed over at a_i, launched at f_i = max(a_i, f_(i-1)) + F_i, and done at d_i = max(f_i + latency, d_(i-1)
++ gap) + D_i. The main path waits where it does in the trace, and before each flush for the launch thread.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ class Job:
     dur: float
     latency: float
     gap: float
-    collectives_ns: float = 0.0  # collectives behind it, which no graph changes
+    collectives_ns: float = 0.0  # collectives after it, which no graph changes
     captured: bool = False
 
 
 @dataclass(frozen=True)
 class Action:
-    """One action of the main path; see `recipes.Kind`. `before`: host work until it begins, `after`: what it works itself [ns]."""
+    """One action of the main path; see `recipes.Kind`. `before`, `after`: host work before and in it [ns]."""
 
     kind: Kind
     before: float
-    before_cost: float  # nominal cost of the profiler's rows in it
+    before_cost: float  # nominal profiling cost of it
     after: float = 0.0
     after_cost: float = 0.0
     tail: float = 0.0
     target: int = -1
     jobs: tuple[Job, ...] = ()
-    launch: float = 0.0  # what the launch thread takes
+    launch: float = 0.0  # on the launch thread
     launch_cost: float = 0.0
     replays: tuple[Job, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class RecipeSchedule:
-    """The main path's actions over all steps, and what a region captured in them, per step."""
+    """The main path's actions over all steps, and per-step counts of what a region captured."""
 
     actions: list[Action]
     launches: float = 0.0
@@ -63,7 +63,7 @@ class RecipeSchedule:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What a sample draws; shape `(samples,)`, ns."""
+    """Drawn constants; shape `(samples,)`, ns."""
 
     replay: Floats
     flush: Floats
@@ -72,7 +72,7 @@ class Costs:
 
     @classmethod
     def of(cls, drawn: Drawn) -> Costs:
-        """Take the constants that recipes know of what was drawn."""
+        """Take the constants of recipes from the draws."""
         return cls(drawn.constant("replay", 1), drawn.constant("input_copy", 5), drawn.constant("kernel_scale", 4))
 
     def median(self) -> Costs:
@@ -90,20 +90,20 @@ class Captured(Protocol):
 
     @property
     def graphs(self) -> float:
-        """Return how many graphs it launches."""
+        """Return the number of graphs launched."""
 
     @property
     def split(self) -> float:
-        """Return the recipes that it covers in part."""
+        """Return the number of recipes covered in part."""
 
     def times(self, overhead: Floats, costs: Costs, outside: Floats) -> Floats:
         """Return step times, shape `(samples, steps)`, ns."""
 
     def skeleton(self, overhead: Floats, costs: Costs) -> CollectiveSkeleton | None:
-        """Return the step reduced to its collectives, where it knows them."""
+        """Return the step reduced to its collectives, if they are known."""
 
     def host_ns(self, overhead: Floats, outside: Floats, percentile: float = 50) -> float:
-        """Return the host work that stays, a percentile of the samples [ns]."""
+        """Return the remaining host work, a percentile of the samples [ns]."""
 
 
 def captured_steps(done: Captured, region: Region, drawn: Drawn, *, lazy: bool) -> Iterator[CapturedStep]:
@@ -135,18 +135,19 @@ def schedule_recipes(
     inputs: bool = True,
     launch_cost: float = 0.0,
 ) -> RecipeSchedule:
-    """Return the steps with the host windows captured; none: as recorded.
+    """Return the steps with the host windows captured; no windows: as recorded.
 
-    Operators that accumulate inside belong to a graph: one for each run of them that no other operator and no wait interrupts, and no
-    border (`borders`, ns). A graph replays all its recipes where its first operator was: a
-    recipe that it covers in part is split, as graph mode flushes at the border; what accumulated before is flushed first. A flush inside the windows no
-    longer happens. `drop`: the main path no longer waits for the device. `inputs`: each graph's inputs are copied. `launch_cost`: what profiling adds to one launch [ns].
+    Each run of accumulated operators that no other operator, wait or border (`borders`, ns) interrupts is one graph. A
+    graph replays all its recipes where its first operator was: a recipe covered in part is split, as graph mode flushes
+    at the border; earlier operators are flushed first. Flushes inside the windows disappear. `drop`: the main path no
+    longer waits for the device. `inputs`: each graph's inputs are copied. `launch_cost`: profiling cost of one launch
+    [ns].
     """
     acts = program.actions
     piece, starts = _pieces(program, windows, borders, drop=drop)
     parts = _parts(program, piece)
     work = _Work(program, windows)
-    # A step's end comes before what begins the next one at the same instant.
+    # A step's end precedes the next step's beginning at the same instant.
     events = [(int(acts.begin[i]), -1 if acts.kind[i] == Kind.MARK else 2, i) for i in range(len(acts))]
     events += [(int(t), 1, p) for p, t in enumerate(starts.tolist())]
     events += [(int(program.op_start[first]), 0, k) for k, (label, first, *_) in enumerate(parts) if label < 0]
@@ -235,7 +236,7 @@ def schedule_recipes(
 
 
 def _pieces(program: RecipeProgram, windows: Intervals, borders: Ints | None, *, drop: bool) -> tuple[Ints, Ints]:
-    """Return for each operator the graph that it belongs to (-1 for none), and where each graph begins."""
+    """Return the graph of each operator (-1 for none), and where each graph begins."""
     acts = program.actions
     when = program.op_start
     inside = contains(windows, when) & (program.op_action >= 0)
@@ -249,7 +250,8 @@ def _pieces(program: RecipeProgram, windows: Intervals, borders: Ints | None, *,
 
 
 _Part = tuple[int, int, int, float, float]
-"""Graph or -1, first operator, action that hands it over, and which share of the action's operators it spans, from and to."""
+"""Graph or -1, first operator, action that hands it over, and the share of the action's operators it spans, from and
+to."""
 
 
 def _parts(program: RecipeProgram, piece: Ints) -> list[_Part]:
@@ -262,7 +264,7 @@ def _parts(program: RecipeProgram, piece: Ints) -> list[_Part]:
     first = np.flatnonzero(np.append([True], (a[1:] != a[:-1]) | (p[1:] != p[:-1])))
     stop = np.append(first[1:], len(known))
     count = np.bincount(a)[a]
-    # A replay between an operator and its flush has an operator of its own: those of one action need not stand together.
+    # A replay between an operator and its flush has its own operator, so those of one action need not be adjacent.
     order = np.argsort(a, kind="stable")
     place = np.empty(len(a), dtype=np.int64)
     place[order] = np.arange(len(a)) - np.searchsorted(a[order], a[order], side="left")
@@ -273,7 +275,7 @@ def _parts(program: RecipeProgram, piece: Ints) -> list[_Part]:
 
 
 def _jobs(program: RecipeProgram, part: _Part, *, captured: bool = False) -> list[Job]:
-    """Return the device work of a run of operators: the recipe's rows at the same places, as rows follow operators in order."""
+    """Return the device work of a run of operators: the recipe's rows at the same places, as rows follow operators."""
     _, _, action, low, high = part
     out = []
     for recipe in range(int(program.actions.first[action]), int(program.actions.stop[action])):
@@ -298,7 +300,7 @@ def _jobs(program: RecipeProgram, part: _Part, *, captured: bool = False) -> lis
 
 
 class _Work:
-    """Host work between two instants, without the windows and the waiting that actions stand for."""
+    """Host work between two instants, without windows and without the waits that actions represent."""
 
     def __init__(self, program: RecipeProgram, windows: Intervals) -> None:
         when, cost = program.rows
@@ -315,7 +317,7 @@ class _Work:
 
 
 def _flush_law(program: RecipeProgram) -> tuple[float, float]:
-    """Return what a flush costs the main path by itself and per accumulated operator: a line through the recorded ones."""
+    """Return a flush's cost on the main path, fixed and per accumulated operator: a line through the recorded ones."""
     acts = program.actions
     flushes = np.flatnonzero(acts.kind == Kind.FLUSH)
     count = np.bincount(program.op_action[program.op_action >= 0], minlength=len(acts))[flushes].astype(np.float64)
@@ -329,9 +331,9 @@ def _flush_law(program: RecipeProgram) -> tuple[float, float]:
 
 
 def work_of(actions: list[Action], overhead: Floats, extra: Floats | None = None) -> tuple[Floats, Floats, Floats]:
-    """Return host work before and inside each action, and what the launch thread takes, without the profiler's cost.
+    """Return host work before and inside each action, and on the launch thread, without profiling.
 
-    Shapes `(samples, actions)`, ns; `overhead`: see `uncertainty.GRID`, `extra` a factor on the main path's work.
+    Shapes `(samples, actions)`, ns; `overhead`: see `uncertainty.GRID`, `extra`: factor on the main path's work.
     """
 
     def corrected(work: list[float], cost: list[float]) -> Floats:
@@ -353,10 +355,10 @@ def play(
     collectives_ns: Mapping[int, Floats] | None = None,
     ends: dict[int, Floats] | None = None,
 ) -> Floats:
-    """Return when each step was complete, shape `(samples, repeats * steps)`, ns: host at its end, recipes handed over done.
+    """Return when each step was complete: host at its end, recipes done; shape `(samples, repeats * steps)`, ns.
 
-    `collectives_ns`: in the last repetition, how long the collectives behind some recipes take, shape `(samples,)`
-    each; `ends`: filled with when each recipe ended in that repetition, its collectives included.
+    `collectives_ns`: in the last repetition, durations of the collectives after some recipes, shape `(samples,)` each;
+    `ends`: filled with each recipe's end in that repetition, its collectives included.
     """
     before, after, launch = work
     count = len(before)
@@ -390,7 +392,7 @@ def play(
                 run(action.jobs, now)
             elif action.kind == Kind.REPLAY and costs is not None:
                 now = np.maximum(now + costs.flush, thread)
-                # Input copies are a recipe of their own, and with them goes what accumulated before.
+                # Input copies are a recipe of their own, which takes earlier accumulated operators with it.
                 sent = np.maximum(now, thread) + launch[:, i]
                 run(action.jobs, sent)
                 for job in action.replays:
@@ -412,7 +414,7 @@ def play(
 def find_skeleton(
     program: RecipeProgram, of: RecipeSchedule, overhead: Floats, costs: Costs | None = None, *, host: bool = True
 ) -> CollectiveSkeleton | None:
-    """Reduce one step to its collectives, those between two recipes taken as one; None when it has none or too many.
+    """Reduce one step to its collectives, those between two recipes taken as one; None if it has none or too many.
 
     `overhead` and `costs` hold one sample; `host=False` leaves out all host work.
     """

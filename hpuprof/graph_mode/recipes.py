@@ -1,9 +1,10 @@
-"""The used steps of a trace whose recipes can be matched: what the main path did, which recipes it handed over, what they took.
+"""The used steps of a trace with matched recipes: the main path's actions, the recipes handed over, their durations.
 
 Lazy mode is a queue of three stages in a row. The main path accumulates operators and flushes them (`mark_step`), the
-launch thread enqueues the recipe, the device runs it; each stage is first in, first out. Device rows carry a recipe's id and host rows do not, so
-the k-th launch is matched to the k-th activation (`activations.py`), and a launch to the last flush that ended before it
-began: the bridge keeps one launch pending at most (`JoinPendingLaunchThread`, bridge 1.19), so no other flush lies between.
+launch thread enqueues the recipe, the device runs it; each stage is first in, first out. Device rows carry a recipe's
+id and host rows do not, so the k-th launch is matched to the k-th activation (`activations.py`), and a launch to the
+last flush that ended before it began: the bridge keeps one launch pending at most (`JoinPendingLaunchThread`, bridge
+1.19), so no other flush lies between.
 """
 
 from __future__ import annotations
@@ -29,38 +30,41 @@ COARSE = 2_000
 WAITED = 30_000
 """ns before the end of a wait within which a recipe's end explains it."""
 FULL_RATIO = 1.5
-"""How much longer than the shortest one a launch takes when it may have waited for a full queue."""
+"""Ratio to the shortest launch above which a launch may have waited for a full queue."""
 UNEXPLAINED = 10_000.0
-"""ns of delay from which a late recipe counts as unexplained."""
+"""ns of delay above which a late recipe counts as unexplained."""
 MAX_MIXED = 0.1
-"""Share of recipes with other operators than usual from which the match counts as wrong."""
+"""Share of recipes with unusual operators above which the match counts as wrong."""
 MAX_ACTIONS = 3_000
-"""Flushes and launches that enter; as many steps from the middle as hold no more."""
+"""Maximum flushes and launches to replay; more are cut to steps around the middle."""
 DEFAULT_LATENCY, DEFAULT_GAP = 5_000.0, 1_000.0
 
 
 class Kind(IntEnum):
-    """What an action of the main path does to the pipeline."""
+    """Effect of a main-path action on the pipeline."""
 
     FLUSH = 1  # waits for the launch thread, then hands over what has accumulated
     CALL = 2  # launches a recipe itself
     WAIT = 3  # waits for a recipe to end
     JOIN = 4  # waits for the launch thread
     MARK = 5  # the step's end
-    REPLAY = 6  # replays captured recipes; no recorded action, regions put it in
+    REPLAY = 6  # replays captured recipes; never recorded, inserted by regions
 
 
 @dataclass(frozen=True, eq=False)
 class Actions:
-    """What the main path did in the used steps, in order. Columns of shape `(actions,)`; times in ns on the trace's clock."""
+    """The main path's actions in the used steps, in order.
+
+    Columns of shape `(actions,)`; times in ns on the trace's clock.
+    """
 
     step: Ints
     kind: Ints
     begin: Ints
     end: Ints
     resume: Ints  # FLUSH: when the launch thread was free, within [begin, end]
-    tail: Floats  # WAIT, JOIN: from the end of what was waited for to the return; all of it where that is not known
-    target: Ints  # WAIT: recipe that it waits for, -1 for none
+    tail: Floats  # WAIT, JOIN: from the end of the awaited work to the return; all of it if that end is unknown
+    target: Ints  # WAIT: recipe it waits for, -1 for none
     first: Ints  # recipes [first, stop) are handed over here
     stop: Ints
 
@@ -72,10 +76,10 @@ class Actions:
 class RecipeProgram:
     """The used steps as actions, recipes and accumulated operators.
 
-    Columns of recipes have shape `(recipes,)`, in order of launch: `launch` is what the launch thread took [ns], hand-over
-    included and waiting for a full queue left out; `launch_rows` profiler rows in it; the recipe starts at
-    max(launched + latency, end of the recipe before + gap) and takes `dur` + `collectives_ns`. `starts` are the starts
-    of a recipe's rows relative to its own, then `dur`.
+    Columns of recipes have shape `(recipes,)`, in order of launch: `launch` is time on the launch thread [ns], with the
+    hand-over, without waiting for a full queue; `launch_rows`: profiler rows in it; the recipe starts at max(launched +
+    latency, end of the recipe before + gap) and takes `dur` + `collectives_ns`. `starts` are the starts of a recipe's
+    rows relative to its own, then `dur`.
     """
 
     low: Ints
@@ -96,13 +100,13 @@ class RecipeProgram:
     rows: tuple[Ints, Floats]  # profiler rows on the main path: sorted starts, nominal cost of each [ns]
     thread_backlog: float  # until when earlier launches and recipes last, relative to the first step's start
     device_backlog: float
-    unexplained: float  # delay of recipes that no stage explains, over the steps' time
-    threaded: bool  # a thread of its own launches
-    replayed: Mask  # of each recipe: a graph's replay launched it
+    unexplained: float  # unexplained delay of recipes over the steps' time
+    threaded: bool  # launches happen on their own thread
+    replayed: Mask  # of each recipe: launched by a graph's replay
 
     @property
     def steps(self) -> int:
-        """Return how many steps there are."""
+        """Return the number of steps."""
         return len(self.low)
 
     def completed(self) -> float:
@@ -120,9 +124,9 @@ class RecipeProgram:
 
 
 def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram | None:
-    """Match the recipes of the used steps; None when one of them stays without its launch or its device work.
+    """Match the recipes of the used steps; None if one of them lacks its launch or its device work.
 
-    `costs`: what profiling is believed to cost per row of each kind [ns].
+    `costs`: nominal profiling cost per row of each kind [ns].
     """
     trace, steps, hosts = view.trace, view.steps, view.hosts
     host = trace.host
@@ -142,7 +146,7 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
     builds = builds[measure(own, host.start[builds], host.end[builds]) == 0]
     work = work_activations(trace)
     until_over, busy = _collectives(trace, work)
-    done = replace(work, end=work.end + until_over)  # with the collectives that follow
+    done = replace(work, end=work.end + until_over)  # with the following collectives
     launches = _match(trace, calls, on_path, builds, work)
     if launches is None:
         return None
@@ -185,7 +189,7 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
 
 
 def _middle(low: Ints, high: Ints, when: Ints) -> tuple[Ints, Ints]:
-    """Return as many steps from the middle as hold `MAX_ACTIONS` of the instants, one at least."""
+    """Return as many steps around the middle as hold `MAX_ACTIONS` of the instants, at least one."""
     held = int((np.searchsorted(when, high) - np.searchsorted(when, low)).sum())
     count = len(low) if held <= MAX_ACTIONS else max(1, len(low) * MAX_ACTIONS // held)
     first = (len(low) - count) // 2
@@ -194,7 +198,7 @@ def _middle(low: Ints, high: Ints, when: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class _Launches:
-    """The launches of a trace with what hands them over and what they start; columns of shape `(launches,)`."""
+    """The launches of a trace with their flushes and activations; columns of shape `(launches,)`."""
 
     calls: Ints  # host rows
     on_path: Mask  # the main path launches by itself
@@ -222,7 +226,7 @@ def _match(trace: Trace, calls: Ints, on_path: Mask, builds: Ints, work: Activat
 def _actions(
     trace: Trace, hosts: HostTime, launches: _Launches, work: Activations, steps: Intervals
 ) -> tuple[Actions | None, Ints]:
-    """Return the actions of the used steps and the launches that belong to them, in order; None when one is not matched."""
+    """Return the actions of the used steps and their launches, in order; None if one is not matched."""
     host = trace.host
     calls, on_path, builds = launches.calls, launches.on_path, launches.builds
     source, activation = launches.source, launches.activation
@@ -305,7 +309,7 @@ def _actions(
 
 
 def _waited_for(begin: int, end: int, handed: Ints, activation: Ints, work: Activations) -> int:
-    """Return the launch whose recipe a wait was for: the last one handed over, else one whose end explains the return; -1 for none."""
+    """Return the launch that a wait was for: the last handed over, else one whose end explains the return, else -1."""
     given = np.flatnonzero((handed <= begin + COARSE) & (activation >= 0))[-64:]
     if not len(given):
         return -1
@@ -317,7 +321,7 @@ def _waited_for(begin: int, end: int, handed: Ints, activation: Ints, work: Acti
 
 
 def _launch_thread(trace: Trace, launches: _Launches, work: Activations) -> tuple[Floats, Ints]:
-    """Return what each launch took on its thread [ns] from when it could begin, waiting left out, and the profiler rows in it."""
+    """Return each launch's duration on its thread [ns] once it could begin, without waiting, and its profiler rows."""
     host = trace.host
     calls, on_path, builds = launches.calls, launches.on_path, launches.builds
     source, activation = launches.source, launches.activation
@@ -333,7 +337,7 @@ def _launch_thread(trace: Trace, launches: _Launches, work: Activations) -> tupl
     tracks = np.unique(host.track[calls[thread]])
     drawn = np.sort(host.start[np.isin(host.track, tracks)])
     rows[thread] = np.searchsorted(drawn, end[thread]) - np.searchsorted(drawn, start[thread])
-    # A launch into a full queue waits for the end of the recipe as many places before it as the queue holds.
+    # A launch into a full queue waits for the end of the recipe that many places before it.
     ends = np.where(activation >= 0, work.end[np.maximum(activation, 0)], 0)
     known = np.sort(ends[activation >= 0])
     size = 1 + int((np.arange(len(calls)) - np.searchsorted(known, end, side="right")).max(initial=0))
@@ -352,7 +356,8 @@ def _pin(
 ) -> tuple[Floats, Floats, float, float, float, Mask]:
     """Find for each recipe which of launch and device decided its start, and take that term from the trace.
 
-    Returns latencies, gaps, the typical latency and gap, the sum of delays that neither explains [ns], and where the launch decided.
+    Returns latencies, gaps, the typical latency and gap, the sum of delays that neither explains [ns], and where the
+    launch decided.
     """
     mine = activation[order]
     start = work.start[mine]
@@ -371,9 +376,9 @@ def _pin(
 
 
 def _collectives(trace: Trace, work: Activations) -> tuple[Ints, Ints]:
-    """Return how long collectives last beyond the end of each activation, and how long they are busy in that time [ns].
+    """Return how long collectives last beyond each activation's end, and their busy time in it [ns].
 
-    Those count that are over when the next activation begins, which may have waited for them; others overlap with it.
+    Only those count that end before the next activation begins, which may have waited for them; others overlap with it.
     """
     device = trace.device
     rows = device.kind == DeviceKind.COMMUNICATION
@@ -402,9 +407,9 @@ def _row_starts(trace: Trace, work: Activations, chosen: Ints) -> list[Floats]:
 
 
 def accumulated(view: RankView) -> Ints:
-    """Return the host rows of operators that reach the device: accumulated ones in lazy mode, else all outermost ones.
+    """Return host rows of operators that reach the device: accumulated ones in lazy mode, else all outermost ones.
 
-    An operator that accumulates inside another one is part of it; copies between host and device belong to no recipe.
+    An operator that accumulates inside another is part of it; copies between host and device belong to no recipe.
     """
     trace, host, path = view.trace, view.trace.host, view.on_path
     kinds = [Activity.ACCUMULATE, Activity.COPY_H2D, Activity.COPY_D2H]
@@ -417,10 +422,10 @@ def accumulated(view: RankView) -> Ints:
 
 
 def _operators(view: RankView, actions: Actions, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return starts of accumulated operators of the used steps, which action hands each over, and their names (-1 for none).
+    """Return starts of the used steps' accumulated operators, the action that flushes each, and names (-1 for none).
 
-    An action that hands over recipes of which no operator is seen gets one at its own beginning; so does every replay of a graph,
-    which nothing accumulates for.
+    An action that hands over recipes without visible operators gets one at its beginning; so does every graph replay,
+    for which nothing accumulates.
     """
     host = view.trace.host
     rows = accumulated(view)
@@ -449,9 +454,9 @@ def _recipe_ids(trace: Trace, work: Activations) -> Ints:
 
 
 def _mixed(actions: Actions, op_action: Ints, op_name: Ints, recipe: Ints) -> float:
-    """Return the share of recipes that are matched to other operators than their id is matched to most often.
+    """Return the share of recipes matched to other operators than their id usually is.
 
-    One recipe is one sequence of operators: a launch that the trace lacks shifts all matches behind it and shows here.
+    A recipe is one sequence of operators: a launch missing from the trace shifts all later matches and shows here.
     """
     known = np.flatnonzero(op_name >= 0)
     handed: dict[int, list[int]] = {}

@@ -1,8 +1,8 @@
-"""Which parts of a step could become a graph, and what the step looks like once they are.
+"""Candidate regions for graphs, and the step with one of them captured.
 
-A *region* is a set of host windows. Inside a window the launches are captured, except copies between host and device (they fill
-static inputs or read results) and calls that wait, which cut the region into pieces of their own graph. Host work inside a piece
-no longer happens; copies into the device are made before the graph is launched.
+A *region* is a set of host windows. Launches inside a window are captured, except copies between host and device (they
+fill static inputs or read results) and calls that wait, which cut the region into pieces with a graph each. Host work
+inside a piece disappears; copies to the device precede the graph launch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 
 MIN_LAUNCHES = 3
-"""Launches from which capturing a piece can pay: a replay costs about as much as two or three launches."""
+"""Minimum launches for capturing a piece to pay: a replay costs about as much as two or three launches."""
 
 COPYING = re.compile(
     r"^aten::(?:to|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|equal|cpu|pin_memory|_pin_memory)$"
@@ -35,7 +35,7 @@ ZERO = re.compile(r"zero_grad", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """Host windows of the used steps by what they are for, and per step the bounds of what could be captured."""
+    """Host windows of the used steps by purpose, and the bounds of each step's capturable part."""
 
     optimizer: Intervals
     zero_grad: Intervals
@@ -51,7 +51,7 @@ class Phases:
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A candidate: windows to capture. `split`: forward and backward are graphs of their own."""
+    """A candidate: windows to capture. `split`: forward and backward are separate graphs."""
 
     name: str
     windows: Intervals
@@ -63,7 +63,7 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class LoopParts:
-    """Parts of the training loop that annotations and autograd's rows tell apart, over the whole trace."""
+    """Parts of the training loop by annotations and autograd's rows, over the whole trace."""
 
     optimizer: Intervals  # without the closure and zero_grad
     zero_grad: Intervals
@@ -94,13 +94,13 @@ def loop_parts(view: RankView) -> LoopParts:
 
 
 def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
-    """Tell whether the optimizer runs in some steps and not in others: gradients of several batches are summed."""
+    """Tell whether only some steps run the optimizer: gradients of several batches are summed."""
     with_optimizer = measure(optimizer, low, high) > 0
     return bool(with_optimizer.any() and not with_optimizer.all())
 
 
 def find_phases(view: RankView, program: Program) -> Phases:
-    """Tell data loading, forward, backward and optimizer of each step apart, by annotations and the autograd thread."""
+    """Find data loading, forward, backward and optimizer of each step, by annotations and the autograd thread."""
     trace, host, links = view.trace, view.trace.host, view.links
     role = view.host_roles
     main = role == Role.MAIN
@@ -145,7 +145,7 @@ def _module_roots(trace: Trace, main: Mask) -> Mask:
 
 
 def _roots(trace: Trace, links: Links, more: Mask) -> Intervals:
-    """Return the union of outermost operators on any thread, with the given rows: whole operators, optimizers, modules."""
+    """Return the union of whole outermost operators on any thread and the given rows: optimizers, modules."""
     nesting = links.nesting
     top = nesting.parent < 0
     rows = np.flatnonzero(more)
@@ -156,7 +156,7 @@ def _roots(trace: Trace, links: Links, more: Mask) -> Intervals:
 
 
 def _end_before(fixed: Intervals, low: int, when: int) -> int:
-    """Return the end of the last data loading or copy of the step before an instant: Python from there on calls the model."""
+    """Return the end of the step's last data loading or copy before an instant: Python then calls the model."""
     at = int(np.searchsorted(fixed.end, when, side="right")) - 1
     return int(fixed.end[at]) if at >= 0 and int(fixed.end[at]) > low else when
 
@@ -169,7 +169,7 @@ def _around(roots: Intervals, when: int) -> tuple[int, int]:
 
 
 def launched_work(program: Program) -> Mask:
-    """Tell which calls launch work that a graph can hold: not copies between host and device, not waits."""
+    """Mark the calls that launch work a graph can hold: not waits or copies between host and device."""
     kinds = program.kind
     rows = np.bincount(program.call, minlength=len(program.row)) > 0
     useful = np.bincount(program.call[kinds != DeviceKind.COPY], minlength=len(program.row)) > 0
@@ -179,7 +179,7 @@ def launched_work(program: Program) -> Mask:
 
 
 def _copying_operators(trace: Trace, links: Links, program: Program) -> Intervals:
-    """Return the outermost copying operators around uploads, reads and waits; the calls alone where no operator is around."""
+    """Return the outermost copying operators around uploads, reads and waits; else the calls alone."""
     nesting, host = links.nesting, trace.host
     calls = np.flatnonzero((program.upload | program.read | program.waits) & ~program.marker)
     if not len(calls):
@@ -200,7 +200,7 @@ def _copying_operators(trace: Trace, links: Links, program: Program) -> Interval
 
 
 def find_regions(program: Program, phases: Phases) -> list[Region]:
-    """Return the candidates that the trace supports: step, forward+backward (one graph and two), optimizer."""
+    """Return the candidates in the trace: step, forward+backward (one graph and two), optimizer."""
     known = phases.first >= 0
     if not known.any():
         return []
@@ -209,7 +209,7 @@ def find_regions(program: Program, phases: Phases) -> list[Region]:
     out = [Region("step", subtract(everything, phases.outside))]
     optimizer = clip_to_steps(phases.optimizer, program)
     both = known & (phases.backward >= 0)
-    if not len(optimizer) and both.any():  # nothing names the optimizer: what comes behind backward
+    if not len(optimizer) and both.any():  # no name for the optimizer: take everything after backward
         rest = both & (phases.last > phases.backward_end)
         optimizer = subtract(union(phases.backward_end[rest], phases.last[rest]), phases.outside)
     if both.any() and len(optimizer):
@@ -229,7 +229,7 @@ def clip_to_steps(a: Intervals, program: Program) -> Intervals:
 
 @dataclass(frozen=True, eq=False)
 class Transformed:
-    """A schedule and what it took: launches captured and graphs launched per step, copies into static inputs."""
+    """A schedule and its captured launches, graph launches and copies into static inputs, per step."""
 
     schedule: Schedule
     launches: float
@@ -239,7 +239,7 @@ class Transformed:
 
 
 def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
-    """Return the schedule of the program as recorded. `blocking`: launches wait for what they launched, as they did."""
+    """Return the schedule of the program as recorded. `blocking`: launches wait for their work, as they did."""
     return _schedule(program, EMPTY, np.zeros(len(program.row), dtype=bool), blocking=blocking)
 
 
@@ -251,15 +251,15 @@ def capture(
     drop_waits: bool = False,
     recipes: bool = False,
 ) -> Transformed:
-    """Return the schedule with a region captured. `drop_waits`: the host no longer waits for the device within a step.
+    """Return the schedule with a region captured. `drop_waits`: the host no longer waits for the device in a step.
 
-    `recipes`: each captured launch remains one launch of its own (HPU lazy mode replays recipe by recipe).
+    `recipes`: each captured launch remains one launch (HPU lazy mode replays recipe by recipe).
     """
     captured = launched_work(program) & contains(region.windows, program.begin)
     apart = np.zeros(len(captured), dtype=bool)
     if region.split:
-        # Hooks run when a graphed backward is over: their collectives stay outside and come behind it.
-        # So does storing gradients in parameters.
+        # Hooks run after a graphed backward, so their collectives stay outside and follow it. So does storing gradients
+        # in parameters.
         apart[program.call[program.kind == DeviceKind.COMMUNICATION]] = True
         apart |= contains(phases.accumulate, program.begin)
         apart &= captured
@@ -285,7 +285,7 @@ def capture(
         reads = _only(phases.copying, program, gone)
         removed = union_of(removed, reads)
     schedule = _schedule(program, removed, captured, gone=gone, stays=apart)
-    # Uploads go before their piece's graph; rows follow their calls.
+    # Uploads precede their piece's graph; rows follow their calls.
     inside = np.isin(piece, good) & (piece >= 0)
     uploads = inside & program.upload & ~captured
     key = np.arange(len(piece), dtype=np.int64)
@@ -323,7 +323,7 @@ def capture(
 
 
 def _pieces(program: Program, region: Region, cuts: Mask) -> Ints:
-    """Return for each call the piece it lies in, -1 outside: a piece is what lies between two cuts of one window."""
+    """Return the piece of each call, -1 outside: pieces are windows divided by cuts."""
     cut_at = program.begin[cuts]
     window = np.searchsorted(region.windows.start, program.begin, side="right") - 1
     piece = window * (len(cut_at) + 1) + np.searchsorted(cut_at, program.begin, side="right")
@@ -331,7 +331,7 @@ def _pieces(program: Program, region: Region, cuts: Mask) -> Ints:
 
 
 def _waits_within(program: Program, piece: Ints) -> Ints:
-    """Return the rows that wait for a row of another lane which the same piece launched."""
+    """Return the rows that wait for another lane's row launched in the same piece."""
     rows = np.flatnonzero(program.edge >= 0)
     mine, theirs = piece[program.call[rows]], piece[program.call[program.edge[rows]]]
     found: Ints = rows[(mine >= 0) & (mine == theirs)]
@@ -339,7 +339,7 @@ def _waits_within(program: Program, piece: Ints) -> Ints:
 
 
 def _late_uploads(program: Program, captured: Mask, piece: Ints) -> Mask:
-    """Tell which uploads wait for work of their own piece: they cannot go before its graph, so another graph begins behind them."""
+    """Mark the uploads that wait for work of their own piece: unable to precede its graph, they start another."""
     late = np.zeros(len(captured), dtype=bool)
     rows = _waits_within(program, piece)
     rows = rows[program.upload[program.call[rows]] & captured[program.call[program.edge[rows]]]]
@@ -348,9 +348,9 @@ def _late_uploads(program: Program, captured: Mask, piece: Ints) -> Mask:
 
 
 def _consumed(program: Program, captured: Mask, apart: Mask, piece: Ints) -> Mask:
-    """Tell which calls kept behind their piece's graph launch what a row of that graph waits for: they belong into it.
+    """Mark the calls kept after their graph that launch work which the graph needs: they belong inside.
 
-    A hook's sum of gradients is used by nothing in the region; what a module gathers is.
+    Nothing in the region uses a hook's gradient reduction; it does use a module's gathers.
     """
     used = np.zeros(len(captured), dtype=bool)
     rows = _waits_within(program, piece)
@@ -363,7 +363,7 @@ def _consumed(program: Program, captured: Mask, apart: Mask, piece: Ints) -> Mas
 
 
 def _copies(schedule: Schedule, inputs: Floats) -> Floats:
-    """Return for each row how many copies into static inputs the device makes before it: the first row of a graph waits for them."""
+    """Return the device's copies into static inputs before each row: the first row of a graph waits for them."""
     out = np.zeros(len(schedule.call))
     calls = np.flatnonzero(inputs)
     first = np.searchsorted(schedule.call, calls)
@@ -374,7 +374,7 @@ def _copies(schedule: Schedule, inputs: Floats) -> Floats:
 
 
 def _behind(schedule: Schedule, program: Program, piece: Ints, captured: Mask, apart: Mask) -> Schedule:
-    """Let the rows of calls that stay outside a piece's graph wait for the graph's last row."""
+    """Let rows of calls outside a piece's graph wait for the graph's last row."""
     edge, edge_gap = schedule.edge.copy(), schedule.edge_gap.copy()
     row_piece = piece[program.call]
     for name in np.unique(piece[apart]).tolist():
@@ -440,7 +440,7 @@ def _schedule(
         targets = dict(targets)
         captures = np.cumsum(captured)
         for i, freed in program.queued.items():
-            # The queue is full only while each launch since the one that left it is a launch still.
+            # The queue is full only while every launch since the one that left it is still a launch.
             if captures[i] == captures[program.call[freed]]:
                 waits[i] = True
                 targets[i] = [freed]

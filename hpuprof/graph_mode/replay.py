@@ -1,8 +1,8 @@
-"""Plays a program again: vectorised over samples, cut into epochs at the calls that wait.
+"""Replays a program: vectorised over samples, cut into epochs at the calls that wait.
 
-Within an epoch the host's clock is a running sum, and the rows of a lane follow in closed form: with w = gap + duration and P its
-running sum, end_k - P_k = max over j <= k of (ready_j + duration_j - P_j), a running maximum. So cost grows with epochs and
-lanes, not with Python work per row.
+Within an epoch the host's clock is a running sum, and the rows of a lane follow in closed form: with w = gap + duration
+and P its running sum, end_k - P_k = max over j <= k of (ready_j + duration_j - P_j), a running maximum. So cost grows
+with epochs and lanes, not with Python work per row.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NONE = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What is to be played: calls in order with their host cost, rows with what decides their start. Times in ns.
+    """A program to play: calls in order with their host cost, rows with the terms of their start. Times in ns.
 
-    Arrays of calls have shape `(calls,)`, of rows `(rows,)`; rows are in order of calls. `captured` rows belong to a graph and take
-    latency, gap and scale of durations from the sample.
+    Arrays of calls have shape `(calls,)`, of rows `(rows,)`; rows are in order of calls. `captured` rows belong to a
+    graph and take latency, gap and scale of durations from the sample.
     """
 
     segment: Floats  # host work before the call
@@ -77,14 +77,14 @@ class Schedule:
 
 
 class CrosswiseError(ValueError):
-    """Events of a schedule wait for each other crosswise: it cannot be played, whatever it stands for cannot run."""
+    """Events of a schedule wait for each other crosswise: neither it nor the program it stands for can run."""
 
 
 def check_order(schedule: Schedule) -> None:
     """Check that every row and call waits only for rows that come before it.
 
     Raises:
-        CrosswiseError: naming how many waits lead to something that comes later.
+        CrosswiseError: with the number of waits for later events.
     """
     place = np.empty(len(schedule.identity), dtype=np.int64)
     place[schedule.identity] = np.arange(len(place))
@@ -96,7 +96,7 @@ def check_order(schedule: Schedule) -> None:
         if schedule.waits[call] and targets
     )
     if late:
-        raise CrosswiseError(f"{late} of {len(rows)} waits between lanes are for what comes later")
+        raise CrosswiseError(f"{late} of {len(rows)} waits between lanes are for later events")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,23 +105,23 @@ class _Run:
 
     lane: int
     rows: Ints
-    calls: Ints  # of each row: its call, counted from the epoch's first
+    calls: Ints  # of each row, counted from the epoch's first
     captured: bool  # whether any of the rows belongs to a graph
     source: int  # identity of the row that the first one waits for, -1 for none
-    asked: Ints  # which of the rows some other row or a call waits for
+    asked: Ints  # the rows that some other row or a call waits for
 
 
 @dataclass(frozen=True, eq=False)
 class _Epoch:
-    """Calls up to one that waits or ends a step, and the rows that they launch."""
+    """Calls up to one that waits or ends a step, and their rows."""
 
     low: int
     high: int
-    runs: list[_Run]  # in order of their first rows, so that what a run waits for was played before it
+    runs: list[_Run]  # in order of their first rows, so that a run follows those it waits for
 
 
 class _Ends(NamedTuple):
-    """When each row ended, by identity, and until when each lane is occupied; shape `(samples, ...)`, ns."""
+    """The end of each row, by identity, and of each lane's occupancy; shape `(samples, ...)`, ns."""
 
     row: Floats
     lane: Floats
@@ -129,10 +129,10 @@ class _Ends(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Parameters of the machine and of the profiler's cost; each of shape `(samples,)`, times in ns."""
+    """Costs of the machine and of the profiler; each of shape `(samples,)`, times in ns."""
 
     overhead: Floats  # multiples of `row_costs`
-    row_costs: Floats  # what profiling adds per row by kind, shape (samples, 4)
+    row_costs: Floats  # profiling cost per row by kind, shape (samples, 4)
     host_scale: Floats
     replay: Floats
     replay_per_launch: Floats
@@ -141,7 +141,7 @@ class Sample:
     kernel_scale: Floats
     input_copy: Floats  # host time of one copy
     input_copy_device: Floats  # device time of one copy
-    extra_inputs: Floats  # share of the copies that are made in addition
+    extra_inputs: Floats  # additional copies, as a share
 
     def __len__(self) -> int:
         return len(self.overhead)
@@ -162,11 +162,11 @@ def simulate(
     host: bool = True,
     work: tuple[Floats, Floats] | None = None,
 ) -> Floats:
-    """Play the schedule `repeats` times in a row; return when each step was complete, shape `(samples, repeats * steps)`, ns.
+    """Play the schedule `repeats` times; return when each step was complete, shape `(samples, repeats * steps)`, ns.
 
-    A step is complete when the host has reached its end and everything launched in it is done. `backlog`: by lane, until when
-    earlier work occupies it. `host=False` leaves out all host time and waiting: what is left is the device's critical path. `work`: what `host_work` returns,
-    where it was computed already.
+    A step is complete when the host has reached its end and everything launched in it is done. `backlog`: by lane,
+    until when earlier work occupies it. `host=False` leaves out all host time and waiting, which leaves the device's
+    critical path. `work`: the result of `host_work`, if already computed.
     """
     return play(schedule, sample, [schedule.dur] * repeats, backlog=backlog, host=host, work=work)[0]
 
@@ -181,10 +181,10 @@ def play(
     work: tuple[Floats, Floats] | None = None,
     asked: Ints = _NONE,
 ) -> tuple[Floats, Floats]:
-    """Play the schedule with these durations of its rows, once for each; return what `simulate` returns, and when the rows `asked` ended last.
+    """Play the schedule once for each of `durations`; return what `simulate` does, and the ends of `asked` rows.
 
-    `durations`: shape `(rows,)`, or `(samples, rows)` where the sample holds one; from there on there are as many as durations. `asked`:
-    identities; the second result has shape `(samples, len(asked))`.
+    `durations`: of shape `(rows,)`, or `(samples, rows)` if the sample holds one; from there on there are as many
+    samples as durations. `asked`: identities; their last ends have shape `(samples, len(asked))`.
     """
     count = len(sample)
     wanted = np.zeros(len(schedule.identity), dtype=bool)
@@ -204,7 +204,7 @@ def play(
         if schedule.replay.any():
             segments = segments + _graph_launches(schedule, sample)
     for dur in durations:
-        if dur.ndim > 1 and len(dur) > count:  # what was the same for all so far
+        if dur.ndim > 1 and len(dur) > count:  # the same for all so far
             count = len(dur)
             ends = _Ends(np.repeat(ends.row, count, axis=0), np.repeat(ends.lane, count, axis=0))
             now = np.repeat(now, count, axis=0)
@@ -231,7 +231,7 @@ def play(
 
 
 def host_work(schedule: Schedule, sample: Sample) -> tuple[Floats, Floats]:
-    """Return segments and costs of calls without the profiler's cost, shape `(samples, calls)` each, ns."""
+    """Return segments and costs of calls without profiling, shape `(samples, calls)` each, ns."""
     return (
         _without_profiler(schedule.segment, schedule.segment_rows, sample),
         _without_profiler(schedule.cost, schedule.cost_rows, sample),
@@ -239,8 +239,8 @@ def host_work(schedule: Schedule, sample: Sample) -> tuple[Floats, Floats]:
 
 
 def _without_profiler(work: Floats, rows: Ints, sample: Sample) -> Floats:
-    """Return host work less what profiling its rows cost, shape `(samples, calls)`; `FLOOR` of it is always left."""
-    # Not as a product of matrices: with four columns that gains nothing and wakes BLAS's threads in every worker.
+    """Return host work without profiling its rows, shape `(samples, calls)`; at least `FLOOR` of it remains."""
+    # No matrix product: with four columns it gains nothing and wakes BLAS threads in every worker.
     per_row = sample.overhead[:, None] * sample.row_costs
     added = np.zeros((len(sample), len(work)))
     for kind in range(rows.shape[1]):
@@ -250,7 +250,7 @@ def _without_profiler(work: Floats, rows: Ints, sample: Sample) -> Floats:
 
 
 def _graph_launches(schedule: Schedule, sample: Sample) -> Floats:
-    """Return what launching graphs adds before each call, shape `(samples, calls)`, ns."""
+    """Return the cost of launching graphs before each call, shape `(samples, calls)`, ns."""
     at = np.flatnonzero(schedule.replay)
     added = np.zeros((len(sample), len(schedule.replay)))
     added[:, at] = (
@@ -292,7 +292,7 @@ def _play_run(
     *,
     host: bool,
 ) -> Floats:
-    """Play one run of rows; return when they end, shape `(samples, rows)`, and let their lane be free then."""
+    """Play one run of rows; return their ends, shape `(samples, rows)`, and update its lane's end."""
     rows = run.rows
     dur, gap, latency = durations[..., rows], schedule.gap[rows], schedule.latency[rows]
     if run.captured:
@@ -316,5 +316,5 @@ def _play_run(
 
 
 def step_times(done: Floats, steps: int) -> Floats:
-    """Return the time of each step of the last repetition, shape `(samples, steps)`, from completion times of two or more."""
+    """Return step times of the last repetition, shape `(samples, steps)`, from completion times of two or more."""
     return np.diff(done, axis=1)[:, -steps:]

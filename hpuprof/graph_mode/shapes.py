@@ -1,7 +1,7 @@
-"""What changing shapes cost in graph mode: coverage of a cache of graphs, unseen shapes, bucket edges. Plain arithmetic.
+"""The cost of changing shapes in graph mode: coverage of a graph cache, unseen shapes, bucket edges.
 
-The cache is Habana's `ModuleCacher` (bridge 1.19, hpu/graphs.py): the first `max_graphs` distinct keys get a graph each and keep
-it for ever, whatever comes later runs without one; with `use_lfu=True` the most frequent keys of a capture period get them.
+The cache is Habana's `ModuleCacher` (bridge 1.19, hpu/graphs.py): the first `max_graphs` distinct keys get a graph each
+and keep it, all later keys run without one; with `use_lfu=True` the most frequent keys of a capture period get them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ MAX_BUCKETS = 8
 DEFAULT_MAX_GRAPHS = 10
 """ModuleCacher's own default."""
 COVERAGE = 0.95
-"""Share of calls that graphs should serve: NVIDIA's rule of thumb for bucketing, too."""
+"""Share of calls that graphs should serve; also NVIDIA's rule of thumb for bucketing."""
 PADDING_LIMIT = 0.05
-"""Padding may cost this share of the device time before more buckets are suggested."""
-_LENGTHS = 128  # distinct lengths looked at one by one
+"""Share of the device time that padding may cost before more buckets are suggested."""
+_LENGTHS = 128  # distinct lengths considered one by one
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Share of calls served by a cache of `m` graphs, for m = 1, 2, …, number of distinct keys.
+    """Share of calls that a cache of `m` graphs serves, for m = 1, 2, …, number of distinct keys.
 
     `first_come`: the first m keys in order of arrival; `most_frequent`: the best m keys.
     """
@@ -41,13 +41,13 @@ class Coverage:
         return curve[min(max_graphs, len(curve)) - 1] if curve and max_graphs > 0 else 0.0
 
     def smallest(self, share: float = COVERAGE, *, use_lfu: bool = False) -> int:
-        """Return the smallest number of graphs that serves `share` of the calls; 0 for no calls."""
+        """Return the smallest number of graphs that serves `share` of the calls; 0 if there are none."""
         curve = self.most_frequent if use_lfu else self.first_come
         return next((m for m, served in enumerate(curve, 1) if served >= share - 1e-12), len(curve))
 
     @property
     def prefers_lfu(self) -> bool:
-        """Whether the default cache serves 5 points less when it takes keys as they come than when it takes the best."""
+        """Whether first-come keys serve 5 points fewer calls than the best keys."""
         return self.at(DEFAULT_MAX_GRAPHS) < self.at(DEFAULT_MAX_GRAPHS, use_lfu=True) - 0.05
 
 
@@ -61,7 +61,7 @@ def coverage(keys: Sequence[int]) -> Coverage:
 
 
 def unseen(keys: Sequence[int]) -> float | None:
-    """Return the probability that the next call has a key not seen so far (Good-Turing: singletons over calls), None for no calls."""
+    """Return the Good-Turing probability (singletons over calls) that the next key is new; None for no calls."""
     if not keys:
         return None
     return sum(1 for n in Counter(keys).values() if n == 1) / len(keys)
@@ -70,8 +70,8 @@ def unseen(keys: Sequence[int]) -> float | None:
 def fit_cost(lengths: Ints, cost: Floats) -> Floats:
     """Fit `a + b L + c L²` with no coefficient below zero; return the three coefficients (least squares, exact).
 
-    Costs never fall with length, so negative terms can only be noise. All subsets of the three terms are tried: the best
-    one without a negative coefficient is the solution of non-negative least squares.
+    Costs never fall with length, so negative terms can only be noise. Of all subsets of the terms, the best fit without
+    a negative coefficient is the solution of non-negative least squares.
     """
     scale = float(max(1, lengths.max(initial=1)))
     x = lengths / scale
@@ -93,7 +93,7 @@ def fit_cost(lengths: Ints, cost: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Buckets:
-    """Bucket edges (lengths are padded up to the next edge) and what padding adds to the cost of all calls, as a share."""
+    """Bucket edges (lengths are padded up to the next edge), and padding's share added to the cost of all calls."""
 
     edges: tuple[int, ...]
     padding: float
@@ -133,8 +133,8 @@ def bucket_edges(lengths: Ints, counts: Ints, cost: Floats, buckets: int) -> Buc
 def suggest_buckets(lengths: Ints, cost: Floats | None = None, *, limit: float = PADDING_LIMIT) -> Buckets | None:
     """Suggest the fewest buckets (at most 8) whose padding costs no more than `limit`; None for a single length.
 
-    `lengths`: of each call; `cost`: measured device time of each call, else cost counts as proportional to length. Of very
-    many distinct lengths, neighbours count as the longer one.
+    `lengths`: of each call; `cost`: measured device time of each call; without it, cost is proportional to length. Of
+    very many distinct lengths, neighbours count as the longer one.
     """
     distinct, inverse, counts = np.unique(lengths, return_inverse=True, return_counts=True)
     if len(distinct) < 2:

@@ -1,8 +1,8 @@
-"""What each module call was given, and which operators it ran: signatures and sequences, grouped by module.
+"""Signatures and operator sequences of module calls, grouped by module.
 
-The inputs of a module are not in a trace, the inputs of its operators are. Unless an operator's output depends on data, the inputs
-of the module determine the shapes of everything inside; so the signature of a call is taken from its operators, in order, up to the
-first whose output shape depends on data and up to where calls of the module begin to run different operators.
+Traces hold the inputs of operators, not of modules. Unless an operator's output depends on data, the module's inputs
+determine every shape inside; so the signature of a call comes from its operators, in order, up to the first
+data-dependent output shape and up to where calls of the module begin to run different operators.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from hpuprof.model.arrays import Ints
 from hpuprof.model.trace import Detail, Trace
 
 MAX_CALLS = 50_000
-"""Calls looked at; of longer recordings the first ones."""
-_PREFIX_OPS = 64  # operators whose dimensions are compared to find the one that changes
+"""Calls analysed; longer recordings are cut to their first ones."""
+_PREFIX_OPS = 64  # operators whose dimensions are compared to find the varying one
 _TABLE_FIRST = frozenset(
     {"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"}
 )  # the weight, then the input
 TYPE_BYTES = {
-    "double": 8, "long int": 8, "long": 8, "c10::complex<float>": 8, "float": 4, "int": 4, "c10::Half": 2, "c10::BFloat16": 2,
-    "short": 2, "short int": 2, "unsigned char": 1, "signed char": 1, "bool": 1, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
-    "c10::complex<double>": 16,
-}  # fmt: skip
+    name: size
+    for size, names in {
+        1: ("unsigned char", "signed char", "bool", "c10::Float8_e4m3fn", "c10::Float8_e5m2"),
+        2: ("c10::Half", "c10::BFloat16", "short", "short int"),
+        4: ("float", "int"),
+        8: ("double", "long int", "long", "c10::complex<float>"),
+        16: ("c10::complex<double>",),
+    }.items()
+    for name in names
+}
 """Bytes per element by the profiler's type names."""
 
 
 @dataclass(frozen=True, eq=False)
 class Roots:
-    """Operators of a call that lie in no other operator of the call: positions in links.nesting, per call."""
+    """A call's operators that lie in no other operator of the call: positions in links.nesting, per call."""
 
     position: list[Ints]
     owner: Ints  # innermost call around each operator of links.nesting, -1 for none
@@ -45,17 +51,16 @@ class Roots:
 
 @dataclass(frozen=True, eq=False)
 class ModuleShapes:
-    """Signatures of one module's calls, in order of arrival. Keys are None where shapes were not recorded."""
+    """Signatures of one module's calls, in order of arrival. Keys are None if shapes were not recorded."""
 
     module: int
     calls: Ints  # positions in ModuleCalls
-    keys: list[int] | None  # shapes and strides; equal numbers, equal signature
-    typed: list[int] | None  # as `keys`, data types included
+    keys: list[int] | None  # shapes and strides; equal numbers mean equal signatures
     texts: list[str]  # per distinct key
-    lengths: Ints | None  # per call, the one dimension that changes; None when there is none or more than one
-    varying: str  # which one, in words
+    lengths: Ints | None  # per call, the one varying dimension; None if none or several vary
+    varying: str  # the varying dimension, in words
     input_bytes: list[int | None]  # per distinct key: first tensor input of the first operator
-    dtype_text: str  # the data types seen, when they change under one key
+    dtype_text: str  # the data types seen, if they change under one key
 
 
 def find_roots(view: RankView, calls: ModuleCalls) -> Roots:
@@ -65,7 +70,7 @@ def find_roots(view: RankView, calls: ModuleCalls) -> Roots:
     none = np.empty(0, dtype=np.int64)
     position = [none] * len(calls)
     has = np.flatnonzero(calls.op_stop > calls.op_first)
-    # Operators by level, then place: those of one level in a call are a range.
+    # Sorted by level, then place, so that a call's operators of one level are a range.
     count = len(depth) + 1
     order = np.argsort(depth, kind="stable")
     keys = depth[order] * count + order
@@ -73,28 +78,25 @@ def find_roots(view: RankView, calls: ModuleCalls) -> Roots:
     first, stop = np.searchsorted(keys, base + calls.op_first[has]), np.searchsorted(keys, base + calls.op_stop[has])
     for call, a, b in zip(has.tolist(), first.tolist(), stop.tolist(), strict=True):
         position[call] = order[a:b]
-    owner = (
-        calls.innermost(nesting.track, nesting.start) if len(calls) else np.full(len(nesting.rows), -1, dtype=np.int64)
-    )
-    return Roots(position, owner, depth)
+    return Roots(position, calls.nesting.innermost(nesting.track, nesting.start), depth)
 
 
 def parse(text: bytes | str) -> Any:
-    """Read a recorded list; an empty list when it is none."""
+    """Parse a recorded list; an empty list if it is not one."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         return []
 
 
-def _codes(details: list[Detail], column: str) -> Ints:
-    """Return for each detail the code of one of its columns; the last entry stands for -1."""
+def detail_codes(details: list[Detail], column: str) -> Ints:
+    """Return the code of one column for each detail; the last entry stands for -1."""
     codes: dict[bytes, int] = {}
     return np.array([*(codes.setdefault(getattr(d, column), len(codes)) for d in details), -1], dtype=np.int64)
 
 
 def flat_dims(dims: Any) -> list[list[int]]:
-    """Return the dimensions of each tensor of a recorded `Input Dims`, lists of tensors flattened."""
+    """Return the dimensions of each tensor in a recorded `Input Dims`, lists of tensors flattened."""
     out: list[list[int]] = []
     for entry in dims if isinstance(dims, list) else []:
         if isinstance(entry, list) and entry and all(isinstance(d, list) for d in entry):
@@ -105,15 +107,15 @@ def flat_dims(dims: Any) -> list[list[int]]:
 
 
 def module_shapes(view: RankView, calls: ModuleCalls, roots: Roots, hits: OpHits) -> list[ModuleShapes]:
-    """Return the signatures of every module's calls (recomputation in backward left out)."""
+    """Return the signatures of every module's calls, recomputation in backward left out."""
     trace, host, rows = view.trace, view.trace.host, view.links.nesting.rows
     name = host.name[rows].astype(np.int64)
     shape = host.shape[rows].astype(np.int64)
     detail = host.detail[rows].astype(np.int64)
-    # One number per combination: shapes and strides, and these with data types.
-    laid = shape * (len(trace.details) + 2) + _codes(trace.details, "strides")[detail]
-    typed = laid * (len(trace.details) + 2) + _codes(trace.details, "types")[detail]
-    quiet = named(trace, NOISE)[name] if len(rows) else np.empty(0, dtype=bool)
+    # One number per combination of shapes and strides, one more with data types.
+    laid = shape * (len(trace.details) + 2) + detail_codes(trace.details, "strides")[detail]
+    typed = laid * (len(trace.details) + 2) + detail_codes(trace.details, "types")[detail]
+    quiet = named(trace, NOISE)[name]
     dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
     columns = _Columns(trace, rows, shape, laid, typed)
     out = []
@@ -124,16 +126,14 @@ def module_shapes(view: RankView, calls: ModuleCalls, roots: Roots, hits: OpHits
         operators = [p[~quiet[p]] for p in (roots.position[c] for c in mine.tolist())]
         prefix = common_prefix([name[p] for p in operators])
         for p in operators:
-            # An operator with a shape of its own making still has inputs that count; what follows has not.
+            # An operator with a data-dependent output shape still has inputs that count; what follows does not.
             inside = int(np.searchsorted(dynamic, p[0])) if len(p) else len(dynamic)
             if inside < len(dynamic):
                 prefix = min(prefix, int(np.searchsorted(p, dynamic[inside], side="right")))
         used = [p[: max(prefix, 1)] for p in operators]
         recorded = any((shape[p] >= 0).any() for p in used)
         out.append(
-            _one(columns, module, mine, used)
-            if recorded
-            else ModuleShapes(module, mine, None, None, [], None, "", [], "")
+            _one(columns, module, mine, used) if recorded else ModuleShapes(module, mine, None, [], None, "", [], "")
         )
     return out
 
@@ -154,7 +154,7 @@ def common_prefix(sequences: list[Ints]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """What was recorded of each operator of links.nesting; codes of shape `(operators,)`."""
+    """Recorded attributes of each operator of links.nesting, as codes of shape `(operators,)`."""
 
     trace: Trace
     rows: Ints  # host rows
@@ -164,7 +164,7 @@ class _Columns:
 
 
 def _one(columns: _Columns, module: int, calls: Ints, used: list[Ints]) -> ModuleShapes:
-    """Return the signatures of one module; `used`: the operators of each call that its inputs decide."""
+    """Return the signatures of one module; `used`: the operators of each call that its inputs determine."""
     trace, rows, shape = columns.trace, columns.rows, columns.shape
     keys, typed = _keys(used, columns.laid), _keys(used, columns.typed)
     first_seen: dict[int, int] = {}
@@ -172,9 +172,13 @@ def _one(columns: _Columns, module: int, calls: Ints, used: list[Ints]) -> Modul
         first_seen.setdefault(key, i)
     samples = [used[i] for i in first_seen.values()]
     dims = [
-        [(trace.names[int(trace.host.name[rows[p]])], flat_dims(parse(trace.shapes[int(shape[p])]))) for p in s[:_PREFIX_OPS] if shape[p] >= 0]
+        [
+            (trace.names[int(trace.host.name[rows[p]])], flat_dims(parse(trace.shapes[int(shape[p])])))
+            for p in s[:_PREFIX_OPS]
+            if shape[p] >= 0
+        ]
         for s in samples
-    ]  # fmt: skip
+    ]
     column, varying = _varying(dims)
     lengths = None
     if column is not None:
@@ -182,18 +186,8 @@ def _one(columns: _Columns, module: int, calls: Ints, used: list[Ints]) -> Modul
         lengths = np.array([by_key[k] for k in keys], dtype=np.int64)
     texts = [_text(d, column) for d in dims]
     sizes = [_input_bytes(trace, s, rows, shape) for s in samples]
-    mixed = len(set(typed)) > len(set(keys))
-    return ModuleShapes(
-        module,
-        calls,
-        keys,
-        typed,
-        texts,
-        lengths,
-        varying,
-        sizes,
-        _types_text(trace, used, rows, keys) if mixed else "",
-    )
+    types = _types_text(trace, used, rows, keys) if len(set(typed)) > len(set(keys)) else ""
+    return ModuleShapes(module, calls, keys, texts, lengths, varying, sizes, types)
 
 
 def _keys(used: list[Ints], column: Ints) -> list[int]:
@@ -215,14 +209,14 @@ def _places(dims: list[tuple[str, list[list[int]]]]) -> list[str]:
 
 
 def _varying(dims: list[list[tuple[str, list[list[int]]]]]) -> tuple[int | None, str]:
-    """Return which entry of the dimensions tells the signatures apart, when one alone does."""
+    """Return the index and place of the dimension that alone distinguishes the signatures, if there is one."""
     if len(dims) < 2:
         return None, ""
     vectors = [_vector(d) for d in dims]
     if len({len(v) for v in vectors}) > 1:
         return None, "the number of dimensions changes"
     table = np.array(vectors, dtype=np.int64)
-    changing = np.flatnonzero((table != table[0]).any(axis=0)) if table.size else np.empty(0, dtype=np.int64)
+    changing = np.flatnonzero((table != table[0]).any(axis=0))
     if not len(changing):
         return None, "strides change"
     first = int(changing[0])
@@ -233,7 +227,7 @@ def _varying(dims: list[list[tuple[str, list[list[int]]]]]) -> tuple[int | None,
 
 
 def _text(dims: list[tuple[str, list[list[int]]]], column: int | None) -> str:
-    """Write the tensor that tells a signature from the others, else the first one."""
+    """Write the tensor that distinguishes a signature, else the first one."""
     at = 0
     first = ""
     for name, tensors in dims:
@@ -248,7 +242,7 @@ def _text(dims: list[tuple[str, list[list[int]]]], column: int | None) -> str:
 
 
 def _input_bytes(trace: Trace, used: Ints, rows: Ints, shape: Ints) -> int | None:
-    """Return the size of the first tensor that a call's operators take."""
+    """Return the size of the first tensor input of a call's operators."""
     for p in used.tolist():
         detail = int(trace.host.detail[rows[p]])
         if shape[p] < 0 or detail < 0:

@@ -1,4 +1,4 @@
-"""What a prediction asks of a model of the step, whether it replays launches, replays recipes or adds up totals."""
+"""The interface between predictions and step models, whether these replay launches or recipes or add up totals."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from hpuprof.model.prediction import CollectiveSkeleton, Prediction
 
 @dataclass(frozen=True, eq=False)
 class CapturedStep:
-    """The step with a region captured: times of shape `(samples, steps)`, ns, and what capturing takes per step."""
+    """The step with a region captured: times of shape `(samples, steps)`, ns, and the per-step costs of capturing."""
 
     times: Floats
-    uncorrected_ns: float  # with the cost of profiling left in
+    uncorrected_ns: float  # profiling cost included
     host_outside_ns: float
     host_outside_low_ns: float  # 5th percentile
     launches: float
     graphs: float
     inputs: float
     skeleton: CollectiveSkeleton | None
-    split: float = 0.0  # recipes that the region covers in part
+    split: float = 0.0  # recipes that the region covers only in part
     asynchronous: bool = False
 
 
 class StepModel(Protocol):
-    """The used steps of one trace, which can be run again without the profiler and with a region captured."""
+    """The used steps of one trace, which can be replayed without the profiler and with a region captured."""
 
     @property
     def low(self) -> Ints:
@@ -47,20 +47,20 @@ class StepModel(Protocol):
         """
 
     def eager(self, drawn: Drawn) -> Floats:
-        """Return step times as the program is, shape `(samples, steps)`, ns."""
+        """Return step times of the unchanged program, shape `(samples, steps)`, ns."""
 
     def observed(self, drawn: Drawn) -> Prediction:
-        """Return what the model sees in the trace whatever is captured; `reason`: what to say when nothing can be."""
+        """Return facts that hold whatever is captured; `reason`: the refusal if nothing can be captured."""
 
     def regions(self, calls: ModuleCalls, backward: BackwardWindows) -> list[Region]:
         """Return the candidates."""
 
     def waits_in(self, region: Region) -> bool:
-        """Tell whether the region is also worth a look without the waits inside the step."""
+        """Tell whether to try the region without the waits inside the step, too."""
 
     def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
-        """Yield the ways to replay a region; none where it holds nothing to capture.
+        """Yield the ways to replay a region; none if it holds nothing to capture.
 
         Raises:
-            CrosswiseError: what the region holds would wait for itself.
+            CrosswiseError: the captured work would wait for itself.
         """

@@ -1,7 +1,7 @@
-"""What a prediction does not know exactly, as samples: draws, what profiling cost the host, noise of step times.
+"""The unknowns of a prediction as samples: draws, the profiler's cost, noise of step times.
 
-Samples are aligned: one row of numbers is drawn per unknown, the same for all traces of a run, so that those of ranks
-go together.
+Samples are aligned: all traces of a run share one row of numbers per unknown, so ranks can be combined sample by
+sample.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from hpuprof.model.prediction import Constant
 SAMPLES = 64
 SEED = 20_260
 GRID = np.linspace(-2.0, 5.0, 43)
-"""Overhead: how strongly profiling slowed the host. 0 to 3 times the nominal cost per row; below 0 the host is slower
+"""Overhead: how strongly profiling slowed the host. 0 to 3: times the nominal cost per row; below 0 the host is slower
 than recorded (twice at -2), above 3 also faster (by 0.4 at 5)."""
 PRIOR_MEAN, PRIOR_SD = 1.0, 0.7
-NOISE_FLOOR = 0.01  # relative standard deviation of a step time without profiler, at least
+NOISE_FLOOR = 0.01  # minimum relative standard deviation of an unprofiled step time
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
 FLOOR = 0.15
-"""Share of host work that is left however many profiler rows it held."""
+"""Share of host work that always remains, however many profiler rows it held."""
 REPLAY_LIMIT = 0.08
-"""Replay error beyond which the next coarser model is used instead, or nothing is said."""
+"""Replay error above which the next coarser model is used, or no prediction is made."""
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Uniform numbers, one row per unknown: the same for all traces of a run, so that samples of ranks go together."""
+    """Uniform numbers, one row per unknown, shared by all traces of a run."""
 
     uniform: Floats  # (unknowns, samples)
     normal: Floats  # (3, samples)
@@ -57,7 +57,7 @@ class Drawn:
     outside: Floats  # log of the factor on host work that runs alone
 
     def constant(self, name: str, unknown: int) -> Floats:
-        """Return samples of a model constant; `unknown`: the row of uniform numbers that decides it."""
+        """Return samples of a model constant; `unknown`: its row of uniform numbers."""
         return draw(self.constants[name], self.uniform[unknown])
 
 
@@ -81,7 +81,7 @@ def host_scale(overhead: Floats) -> Floats:
 def less_profiling(work: Floats, cost: Floats, overhead: Floats) -> Floats:
     """Return host work without the profiler's cost at overheads of `GRID`, shape `(samples, pieces)`, ns.
 
-    `FLOOR` of it is always left. `work` and `cost`, the nominal cost of the rows in each piece: shape `(pieces,)`.
+    At least `FLOOR` of it remains. `work` and `cost` (nominal, of each piece's rows) have shape `(pieces,)`.
     """
     theta = np.clip(overhead, 0.0, 3.0)[:, None]
     left: Floats = np.maximum(FLOOR * work, work - theta * cost) * host_scale(overhead)[:, None]
@@ -89,16 +89,16 @@ def less_profiling(work: Floats, cost: Floats, overhead: Floats) -> Floats:
 
 
 def base_noise(unprofiled_ns: float | None, spread_ns: float | None) -> float:
-    """Return the relative standard deviation of the step time without profiler; 0 when it is not known."""
+    """Return the relative standard deviation of the unprofiled step time; 0 if unknown."""
     return max(NOISE_FLOOR, SPREAD_TO_SD * (spread_ns or 0.0) / unprofiled_ns) if unprofiled_ns else 0.0
 
 
 def fit_overhead(
     times_at: Callable[[Floats], Floats], unprofiled_ns: float | None, noise: float, draws: Draws
 ) -> Floats:
-    """Draw overheads of `GRID` from what is believed of the profiler's cost given the step time without it.
+    """Draw overheads of `GRID` from the prior on the profiler's cost, given the unprofiled step time.
 
-    `times_at` gives the eager step time [ns] at each overhead of a grid; it is asked only when there is a step time to
+    `times_at` returns the eager step time [ns] at each overhead of a grid; it is called only if there is a step time to
     compare with.
     """
     weight = -0.5 * ((GRID - PRIOR_MEAN) / PRIOR_SD) ** 2
