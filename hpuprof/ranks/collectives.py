@@ -38,8 +38,8 @@ class Placement:
 class Timed:
     """Members of matched collectives on the common clock, columns of shape `(members,)`; and sums per collective.
 
-    `latest`: when the last member arrived; `last`: that member (position among members). `usable`: symmetric and timed,
-    on related clocks. `sound`: waiting is known: usable, and either complete or, with rows of fewer than half of the
+    `latest`: when the last member arrived; `last`: that member (position among members). `usable`: symmetric and timed, on
+    `related` clocks. `sound`: waiting is known: usable, and either complete or, with rows of fewer than half of the
     members lost, no longer in transfer than typical, so that no later member is missing. `typical`: median transfer by
     kind [ns].
     """
@@ -53,6 +53,7 @@ class Timed:
     last: Ints
     sound: Mask
     usable: Mask
+    related: Mask
     typical: dict[int, int]
 
     @property
@@ -70,10 +71,9 @@ def place(ranks: Sequence[RankCalls], matching: Matching, *, trust_hosts: bool) 
         codes = {name: i for i, name in enumerate(sorted(set(names)))}
         column = np.array([codes[n] for n in names], dtype=np.int64)
         mask = _timed_members(ranks, matching)
-        rank, call = matching.rank[mask], matching.call[mask]
         which = np.repeat(np.arange(len(matching)), matching.count)[mask]
-        start, end = _raw(ranks, rank, call)
-        seen, wrong = contradictions(which, column[rank], start, end)
+        start, end = (column[mask] for column in _raw(ranks, matching))
+        seen, wrong = contradictions(which, column[matching.rank[mask]], start, end)
         split = tuple(name for name, c in codes.items() if seen.get(c, 0) and wrong.get(c, 0) > SPLIT_SHARE * seen[c])
         names = [f"{n} rank {r.rank}" if n in split else n for n, r in zip(names, ranks, strict=True)]
     first = list(dict.fromkeys(names))
@@ -89,15 +89,10 @@ def _timed_members(ranks: Sequence[RankCalls], matching: Matching) -> Mask:
     return mask
 
 
-def _raw(ranks: Sequence[RankCalls], rank: Ints, call: Ints) -> tuple[Ints, Ints]:
+def _raw(ranks: Sequence[RankCalls], matching: Matching) -> tuple[Ints, Ints]:
     """Return absolute stamps of members [ns]."""
-    sizes = np.array([len(r.calls) for r in ranks], dtype=np.int64)
-    base = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(sizes) else sizes
-    none = np.empty(0, dtype=np.int64)
-    at = base[rank] + call if len(rank) else none
-    start = np.concatenate([r.calls.start + r.origin_ns for r in ranks] or [none])
-    end = np.concatenate([r.calls.end + r.origin_ns for r in ranks] or [none])
-    return start[at], end[at]
+    origin = np.array([r.origin_ns for r in ranks], dtype=np.int64)[matching.rank]
+    return gather(ranks, matching, "start") + origin, gather(ranks, matching, "end") + origin
 
 
 def gather(ranks: Sequence[RankCalls], matching: Matching, column: str) -> Ints:
@@ -120,7 +115,7 @@ def time_members(
     """Put all members on one clock. `clock`: raw, collective or manifest (which then gives each host's clock)."""
     placement = place(ranks, matching, trust_hosts=clock != "collective")
     which = np.repeat(np.arange(len(matching)), matching.count)
-    raw_start, raw_end = _raw(ranks, matching.rank, matching.call)
+    raw_start, raw_end = _raw(ranks, matching)
     host = placement.of_rank[matching.rank] if len(matching.rank) else np.empty(0, dtype=np.int64)
     if clock == "collective":
         mask = _timed_members(ranks, matching)
@@ -136,15 +131,14 @@ def time_members(
     if not count:
         none = np.empty(0, dtype=np.int64)
         no = np.empty(0, dtype=bool)
-        return Timed(clocks, placement, which, start, end, none, none, no, no, {})
+        return Timed(clocks, placement, which, start, end, none, none, no, no, no, {})
     latest = np.maximum.reduceat(start, matching.first[:-1])
     # Of simultaneous members the lowest rank counts as last.
     position = np.where(start == latest[which], np.arange(len(start)), len(start))
     last = np.minimum.reduceat(position, matching.first[:-1])
     component = clocks.component[host]
-    related = (
-        np.maximum.reduceat(component, matching.first[:-1]) == np.minimum.reduceat(component, matching.first[:-1])
-    ) & (np.minimum.reduceat(component, matching.first[:-1]) >= 0)
+    lowest = np.minimum.reduceat(component, matching.first[:-1])
+    related = (np.maximum.reduceat(component, matching.first[:-1]) == lowest) & (lowest >= 0)
     timed = np.array([r.calls.timed for r in ranks], dtype=bool)[matching.rank]
     known_times = np.logical_and.reduceat(timed, matching.first[:-1])
     usable = related & known_times & matching.of_op(SYMMETRIC) & (matching.count > 1)
@@ -154,7 +148,7 @@ def time_members(
     typical = _typical(matching.kind, transfer, whole, most)
     usual = np.array([typical.get(k, -1) for k in range(len(matching.kinds))], dtype=np.int64)[matching.kind]
     prompt = most & (transfer <= usual + np.maximum(LATE_NS, usual // 2))
-    return Timed(clocks, placement, which, start, end, latest, last, whole | prompt, usable, typical)
+    return Timed(clocks, placement, which, start, end, latest, last, whole | prompt, usable, related, typical)
 
 
 def _typical(kind: Ints, transfer: Ints, whole: Mask, most: Mask) -> dict[int, int]:

@@ -91,6 +91,18 @@ class Matching:
         complete: np.ndarray = (self.count == self.expected) & (self.count > 1)
         return complete
 
+    @property
+    def group_of(self) -> Ints:
+        """Group of each collective."""
+        groups: Ints = np.array([k.group for k in self.kinds] or [-1], dtype=np.int64)[self.kind]
+        return groups
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Mask of the transfers with both ends."""
+        both: np.ndarray = self.of_op(PAIRED) & (self.count == 2)
+        return both
+
     def of_op(self, ops: frozenset[str]) -> np.ndarray:
         """Mask of the collectives with one of these operations."""
         hits = np.array([k.op in ops for k in self.kinds] or [False], dtype=bool)

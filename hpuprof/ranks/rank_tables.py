@@ -24,7 +24,6 @@ from hpuprof.model.tables import (
     StepRow,
     StepWaitRow,
 )
-from hpuprof.ranks.clocks import MAX_INFEASIBLE
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
@@ -84,9 +83,9 @@ def across_ranks(
     verdict = judge(waits, timed)
     replay = what_if(ranks, matching, timed, waits) if timed.sound.any() or matching.of_op(PAIRED).any() else None
     trusted = replay if replay is not None and replay.error <= MAX_REPLAY_ERROR else None
-    piped = bool((matching.of_op(PAIRED) & (matching.count == 2)).any())
+    piped = bool(matching.pairs.any())
     rows = _wait_rows(chosen, timed, waits, verdict, trusted, label, piped=piped)
-    wall = int(waits.wall.sum())
+    wall, matches = int(waits.wall.sum()), int(timed.clocks.matches.sum())
     return AcrossRanks(
         clocks=_clock_rows(timed),
         groups=groups,
@@ -97,7 +96,7 @@ def across_ranks(
         straggler=rows[verdict.position] if verdict.position is not None else None,
         replay=trusted,
         stopped=_stopped(ranks, matching),
-        infeasible=_infeasible(timed),
+        infeasible=int(timed.clocks.infeasible.sum()) / matches if matches else None,
         bubble=float(waits.bubble.sum()) / wall if piped and wall else None,
         imbalance=_imbalance(chosen) if piped else None,
         notes=_notes(ranks, matching, timed, replay),
@@ -199,19 +198,13 @@ def _clock_rows(timed: Timed) -> list[ClockRow]:
     return rows
 
 
-def _infeasible(timed: Timed) -> float | None:
-    matches = int(timed.clocks.matches.sum())
-    return int(timed.clocks.infeasible.sum()) / matches if matches else None
-
-
 # --- groups, collectives
 
 
 def _group_rows(matching: Matching, use: Sequence[Use], present: int) -> list[ProcessGroupRow]:
-    group_of = np.array([k.group for k in matching.kinds] or [0], dtype=np.int64)[matching.kind]
     wrong = dict(matching.mismatched)
     rows = []
-    for g, mine in members(group_of):
+    for g, mine in members(matching.group_of):
         group, what = matching.groups[g], use[g]
         rows.append(
             ProcessGroupRow(
@@ -399,7 +392,7 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
     """Find ranks whose calls of a group end at least a step before those of the other members."""
     if not len(matching):
         return []
-    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind]
+    group_of = matching.group_of
     which = np.repeat(np.arange(len(matching)), matching.count)
     position = {r.rank: i for i, r in enumerate(ranks)}
     found: dict[int, EarlyStop] = {}
@@ -465,6 +458,3 @@ def _notes(
     if replay is not None and replay.error > MAX_REPLAY_ERROR:
         found.append(("HP145", f"the replayed mean step differs by {replay.error:.1%}", 1))
     return found
-
-
-__all__ = ["MAX_INFEASIBLE", "AcrossRanks", "EarlyStop", "across_ranks", "ranges", "rank_metrics"]

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.ingest.dialect_collectives import PAIRED
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
@@ -64,7 +63,7 @@ def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model
     """Cut every rank into events; None if there is nothing to replay."""
     if not len(matching):
         return None
-    pairs = matching.of_op(PAIRED) & (matching.count == 2) & _related(matching, timed)
+    pairs = matching.pairs & timed.related
     modelled = timed.usable | pairs
     if not modelled.any():
         return None
@@ -169,20 +168,10 @@ def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Gr
     """Return the lane of each rank's calls of a group."""
     out: dict[tuple[int, Group], int] = {}
     which = np.repeat(np.arange(len(matching)), matching.count)
-    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind]
-    keys, first = np.unique(np.stack([matching.rank, group_of[which]]), axis=1, return_index=True)
+    keys, first = np.unique(np.stack([matching.rank, matching.group_of[which]]), axis=1, return_index=True)
     for (r, g), i in zip(keys.T.tolist(), first.tolist(), strict=True):
         out[r, matching.groups[g]] = int(ranks[r].calls.lane[matching.call[i]])
     return out
-
-
-def _related(matching: Matching, timed: Timed) -> np.ndarray:
-    component = timed.clocks.component[timed.placement.of_rank[matching.rank]]
-    first = matching.first[:-1]
-    same: np.ndarray = (np.maximum.reduceat(component, first) == np.minimum.reduceat(component, first)) & (
-        np.minimum.reduceat(component, first) >= 0
-    )
-    return same
 
 
 def _fit(ranks: Sequence[RankCalls], matching: Matching, modelled: np.ndarray) -> int:
@@ -199,7 +188,7 @@ def _timelines(
     ranks: Sequence[RankCalls], matching: Matching, timed: Timed
 ) -> dict[tuple[int, Group], tuple[Ints, ...]]:
     """Return slots, starts and ends of each rank's calls of each group, in the group's order."""
-    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind][timed.which]
+    group_of = matching.group_of[timed.which]
     out: dict[tuple[int, Group], tuple[Ints, ...]] = {}
     for r in range(len(ranks)):
         mine = np.flatnonzero(matching.rank == r)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.ingest.dialect_collectives import PAIRED
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.matching import Matching, RankCalls
-from hpuprof.ranks.scenarios import Model, build, levelled, run
+from hpuprof.ranks.scenarios import build, levelled, run
 
 PERSISTENT_SHARE = 0.6
 """A rank that causes the most waiting in a larger share of steps is a persistent straggler: clearly more than half, by
@@ -84,16 +83,16 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
     wait = exposed_wait(ranks, matching, timed)
     step = gather(ranks, matching, "step")
     used = _used(ranks, matching.rank, step)
-    sound = timed.sound[timed.which] if len(wait) else np.empty(0, dtype=bool)
+    sound = timed.sound[timed.which]
     counts = used & sound
     total = np.where(counts, wait, 0)
-    hidden = np.where(counts, timed.wait if len(wait) else wait, 0)
+    hidden = np.where(counts, timed.wait, 0)
     # `wall` covers used steps only, so waiting in other steps must not enter.
     wall = np.array([sum(w for _, w, u in r.steps if u) for r in ranks], dtype=np.int64)
-    last_rank = matching.rank[timed.last] if len(matching) else np.empty(0, dtype=np.int64)
-    caused = _per_collective(total, matching)
-    longest = _longest(np.where(sound, timed.wait if len(wait) else 0, 0), matching)
-    noticed = timed.sound & (longest > NOISE_NS) if len(matching) else np.empty(0, dtype=bool)
+    last_rank = matching.rank[timed.last]
+    caused = np.add.reduceat(total, matching.first[:-1])
+    longest = np.maximum.reduceat(np.where(sound, timed.wait, 0), matching.first[:-1])
+    noticed = timed.sound & (longest > NOISE_NS)
     activity = _decisive_activity(ranks, matching, timed, noticed)
     blame = np.bincount(last_rank[noticed], weights=caused[noticed], minlength=count).astype(np.int64)
     blame_by = {
@@ -132,14 +131,6 @@ def _used(ranks: Sequence[RankCalls], rank: Ints, step: Ints) -> Mask:
 
 def _sum(values: Ints, matching: Matching, count: int) -> Ints:
     return np.bincount(matching.rank, weights=values, minlength=count).astype(np.int64)
-
-
-def _per_collective(values: Ints, matching: Matching) -> Ints:
-    return np.add.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
-
-
-def _longest(values: Ints, matching: Matching) -> Ints:
-    return np.maximum.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
 
 
 def _decisive_activity(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: Mask) -> Ints:
@@ -237,15 +228,12 @@ def _per_step(ranks: Sequence[RankCalls], matching: Matching, wait: Ints) -> lis
 def _bubbles(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, used: Mask) -> Ints:
     """Sum the time that ranks stood still until the other end of a transfer arrived."""
     out = np.zeros(len(ranks), dtype=np.int64)
-    pairs = matching.of_op(PAIRED) & (matching.count == 2)
+    pairs = matching.pairs & timed.related
     if not pairs.any():
         return out
-    component = timed.clocks.component[timed.placement.of_rank[matching.rank]]
-    first = matching.first[:-1]
-    related = (np.maximum.reduceat(component, first) == np.minimum.reduceat(component, first)) & (component[first] >= 0)
     tail = gather(ranks, matching, "tail")
     wait = np.minimum(timed.latest[timed.which], timed.end) - np.maximum(timed.start, timed.end - tail)
-    rows = np.flatnonzero((pairs & related)[timed.which] & used & (tail > 0) & (wait > 0))
+    rows = np.flatnonzero(pairs[timed.which] & used & (tail > 0) & (wait > 0))
     return np.bincount(matching.rank[rows], weights=wait[rows], minlength=len(ranks)).astype(np.int64)
 
 
@@ -290,6 +278,3 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
     without = {i: mean(run(model, [*own[:i], alike[i], *own[i + 1 :]])) for i in blamed}
     even = mean(run(model, alike))
     return WhatIf(measured, replayed, without, even, int(used.any(axis=0).sum()))
-
-
-__all__ = ["Model", "Verdict", "Waits", "WhatIf", "judge", "measure_waits", "what_if"]
