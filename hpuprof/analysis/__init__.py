@@ -1,1 +1,1 @@
-"""Pure functions from a trace to numbers. Reads no files, prints nothing, knows no device vendor's words."""
+"""Pure functions from a trace to numbers: no files, no printing, no vendor-specific names."""

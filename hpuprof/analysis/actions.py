@@ -1,4 +1,4 @@
-"""Named parts of a step: Lightning actions, user annotations and modules, with host time and what the device did meanwhile."""
+"""Host and device time of named parts of a step: Lightning actions, user annotations, modules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ACTION = "[pl][profile]"
 def action_rows(view: RankView) -> list[ActionRow]:
     """Summarise annotations and module frames by name, the longest first.
 
-    The device column is the device's busy time inside the spans. In a synchronous recording that is the part's own device work; in
-    an asynchronous one, whatever ran meanwhile.
+    The device column is device busy time inside the spans: the part's own work in a synchronous recording, whatever ran
+    meanwhile in an asynchronous one.
     """
     trace, busy, steps = view.trace, view.device.busy, view.steps
     host = trace.host

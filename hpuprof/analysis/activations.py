@@ -1,11 +1,10 @@
-"""Which call launched which device work: as the writer says, and where it says nothing, first in, first out.
+"""Which call launched which device work: by correlation, else first in, first out.
 
-A row that names its call by correlation belongs to that call. Rows of writers that give no correlation are grouped into
-*activations*: what one launch made the device do. One queue executes in the order of its launches, so the k-th launch made the
-k-th activation; a recording cuts both sequences at its borders, so they are laid against each other such that no activation
-begins before its launch and as few as possible stay alone. Copies in, copies out, collectives and recipes are queues of their
-own. A queue of which many stay alone, or whose work would have waited beside an idle device, was matched wrongly: it stays
-without launches.
+Where the writer gives no correlation ids, device rows are grouped into *activations*: the rows of one launch. A queue
+executes launches in order, so the k-th launch made the k-th activation. A recording cuts both sequences at its borders;
+they are aligned so that no activation begins before its launch and as few as possible stay unpaired. Copies in, copies
+out, collectives and recipes are separate queues. A queue with many unpaired entries, or with work that would have
+waited beside an idle device, counts as mismatched and gets no launches.
 """
 
 from __future__ import annotations
@@ -24,40 +23,40 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
 GAP_NS = 50_000
-"""A recipe's rows that lie further apart belong to two activations, as the vendor's lanes of one recipe never pause that long."""
+"""A longer pause within a recipe starts a new activation. By judgement: the lanes of one recipe pause less."""
 IN_VAIN_NS = 250_000
-"""Idle time of the device from which launched work that still waits contradicts its launch; launches take some 10 µs."""
+"""Launched work that waits longer than this beside an idle device contradicts its launch; a launch takes some 10 µs."""
 MAX_ALONE = 0.25
-"""Share of a queue's calls or activations without a counterpart from which it counts as matched wrongly: a recording cuts off few."""
+"""A queue with a larger share of unpaired calls or activations is mismatched; by judgement: recordings cut off few."""
 MAX_IN_VAIN = 0.1
-"""Share of such activations from which a queue counts as matched wrongly: a few wait for an event of another stream."""
+"""A queue with a larger share of such waits is mismatched; by judgement: a few wait for an event of another stream."""
 
 Rows = Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Activations:
-    """Stretches of device work, each made by one call. `of_row` maps device rows to activations (-1: none, markers)."""
+    """Stretches of device work, one per launch. `of_row` maps device rows to activations (-1: none, markers)."""
 
     start: Ints
     end: Ints
-    call: Rows  # host row that launched it, -1 when it is not known
+    call: Rows  # host row that launched it, -1 if unknown
     of_row: Rows
 
     def __len__(self) -> int:
         return len(self.start)
 
     def launched(self) -> Rows:
-        """Return for each device row the host row that launched it, -1 when it is not known."""
+        """Return the host row that launched each device row, -1 if unknown."""
         known = np.append(self.call, -1)
         result: Rows = known[self.of_row]
         return result
 
 
 def matched_launches(links: Links) -> Rows:
-    """Return for each device row the host row that launched it, -1 when it is not known.
+    """Return the host row that launched each device row, -1 if unknown.
 
-    This is the one matching behind every statement about linked work. `Links.launch` holds what the writer says, and no more.
+    Everything about linked work uses this matching; `Links.launch` holds correlations only.
     """
     if _gives_correlations(links.trace):
         return links.launch
@@ -65,21 +64,21 @@ def matched_launches(links: Links) -> Rows:
 
 
 def linked_share(trace: Trace, launched: Rows) -> float | None:
-    """Return the share of device rows (markers left out) whose launch is known; None without device rows."""
+    """Return the share of device rows (without markers) whose launch is known; None without device rows."""
     real = trace.device.kind != DeviceKind.MARKER
     return float((launched[real] >= 0).mean()) if real.any() else None
 
 
 def _gives_correlations(trace: Trace) -> bool:
-    """Tell whether the writer gives correlations, as all but Habana's do: a row without one is of no launch in the trace."""
+    """Whether the writer gives correlations (all but Habana's do): a row without one has no launch in the trace."""
     return FAMILIES[trace.family].correlated
 
 
 def find_activations(links: Links) -> Activations:
-    """Group the device rows of a trace into activations and join each to the call that launched it.
+    """Group the device rows into activations and join each to its launch call.
 
-    Correlations that the file holds come first. The rest is matched queue by queue where the writer gives no
-    correlation, else it stays without a launch.
+    Correlations in the file come first. The rest is matched queue by queue if the writer gives no correlations, else
+    left without a launch.
     """
     trace = links.trace
     known = np.flatnonzero(links.launch >= 0)
@@ -103,9 +102,9 @@ def find_activations(links: Links) -> Activations:
 
 
 def work_activations(trace: Trace) -> Activations:
-    """Return the activations that are neither collectives nor copies, in order of start, matched by order, whatever it implies.
+    """Return activations other than collectives and copies by start, matched by order without plausibility checks.
 
-    For the replay of recipes, which holds what it gets against the recorded waits itself.
+    For the replay of recipes, which checks them against the recorded waits itself.
     """
     calls = launch_calls(trace)
     work = _queues(trace, trace.device.kind != DeviceKind.MARKER)[0]
@@ -114,7 +113,7 @@ def work_activations(trace: Trace) -> Activations:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Device rows by number of their activation, and each activation's extent."""
+    """Device rows with their activation's number, and each activation's extent."""
 
     rows: Rows
     number: Rows
@@ -133,7 +132,7 @@ def _grouped(trace: Trace, numbered: tuple[Rows, Rows], count: int | None = None
 
 
 def _merged(trace: Trace, parts: list[tuple[_Group, Rows]]) -> Activations:
-    """Lay the activations of several queues one behind the other."""
+    """Concatenate the activations of several queues."""
     of_row = np.full(len(trace.device), -1, dtype=np.int64)
     base = 0
     for group, _ in parts:
@@ -160,7 +159,7 @@ def _paired(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_G
 
 
 def _matched(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_Group, Rows]:
-    """Join a queue's activations to its calls by order; to none where what stays alone or waits contradicts it."""
+    """Join a queue's activations to its calls by order, or to none if too many stay unpaired or wait in vain."""
     group, calls = _paired(trace, numbered, called)
     paired = np.flatnonzero(calls >= 0)
     begin = np.minimum(trace.host.end[calls[paired]], group.start[paired])
@@ -172,7 +171,7 @@ def _matched(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_
 
 
 def _queues(trace: Trace, wanted: Mask) -> tuple[Mask, Mask, Mask]:
-    """Tell device rows apart: work that launches made, copies that belong to no recipe, collectives."""
+    """Split device rows into launched work, copies outside recipes, and collectives."""
     device = trace.device
     collectives = wanted & (device.kind == DeviceKind.COMMUNICATION)
     copies = wanted & (device.kind == DeviceKind.COPY) & (device.recipe <= 0)
@@ -180,10 +179,10 @@ def _queues(trace: Trace, wanted: Mask) -> tuple[Mask, Mask, Mask]:
 
 
 def align(calls: Ints, activations: Ints) -> Rows:
-    """Return for each activation which call made it, -1 for none; both are start times in ns, ascending.
+    """Return the call of each activation, -1 for none; both are start times in ns, ascending.
 
-    The sequences are shifted against each other by whole positions: by as few as the counts demand, and further only
-    while an activation would begin before its call. Of several such shifts the one with the least waiting is taken.
+    Shifts the sequences by whole positions: by as few as the counts demand, and further only while an activation would
+    begin before its call. Among such shifts the one with the least waiting wins.
     """
     many, made = len(calls), len(activations)
     result = np.full(made, -1, dtype=np.int64)
@@ -197,7 +196,7 @@ def align(calls: Ints, activations: Ints) -> Rows:
 
     shift = low
     if not causal(low):
-        # Later activations only begin later: once a shift is causal, so are the ones behind it.
+        # Later activations begin later: every shift beyond a causal one is causal too.
         bad, good = low, max(high, 0)
         if not causal(good):
             bad, good = good, made  # at `made` nothing is paired
@@ -214,7 +213,7 @@ def align(calls: Ints, activations: Ints) -> Rows:
 def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
     """Cut rows in order of start where the recipe changes or pauses.
 
-    Where that gives too few, also where a recipe repeats itself, else at an idle engine's markers.
+    If that yields too few, also cut where a recipe repeats itself, else at an idle engine's markers.
     """
     device = trace.device
     rows = np.flatnonzero(wanted)
@@ -239,10 +238,10 @@ def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
 
 
 def _repeats(trace: Trace, rows: Rows, number: Rows, reach: Ints, most: int) -> Mask:
-    """Tell where an activation is several runs of its recipe, back to back.
+    """Find where an activation consists of several runs of its recipe, back to back.
 
-    All runs of a recipe have the same rows (name and lane, in any order), and the device pauses longer between two runs than
-    anywhere inside one. Of several divisions that hold, the finest counts.
+    All runs of a recipe have the same rows (name and lane, in any order), and pauses between runs exceed every pause
+    within one. The finest valid division wins.
     """
     device = trace.device
     start, recipe = device.start[rows], device.recipe[rows]
@@ -279,9 +278,9 @@ def _overlapping(trace: Trace, wanted: Mask) -> tuple[Rows, Rows]:
 
 
 def _copy_queues(trace: Trace, copies: Mask, left: Callable[[Rows], Rows]) -> list[tuple[tuple[Rows, Rows], Rows]]:
-    """Return the rows and calls of copies, reads apart where rows and calls tell both.
+    """Return the rows and calls of copies; reads are a queue of their own if both rows and calls show the direction.
 
-    The two directions are engines of their own: a read waits for the work before it, an upload does not.
+    Each direction has its own engine: a read waits for the work before it, an upload does not.
     """
     calls = left(copy_calls(trace))
     named = np.array([copies_to_host(name) for name in trace.names] or [False], dtype=bool)
@@ -296,16 +295,16 @@ def _copy_queues(trace: Trace, copies: Mask, left: Callable[[Rows], Rows]) -> li
 
 
 def copy_calls(trace: Trace) -> Rows:
-    """Return the calls that copy between host and device, each once, in order of start."""
+    """Return the calls that copy between host and device, once each, in order of start."""
     host = trace.host
     kinds = [Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H]
     return outermost(trace, np.flatnonzero((host.kind == HostKind.RUNTIME) & np.isin(host.activity, kinds)))
 
 
 def read_calls(trace: Trace, calls: Rows) -> Rows:
-    """Return those of the copy calls that read back: by name, or made inside a read on their thread.
+    """Return the copy calls that read back: by name, or made inside a read on their thread.
 
-    Where none is drawn, the operators that read (`item()`), each once.
+    Without any such call: the operators that read (`item()`), once each.
     """
     host = trace.host
     reading = host.activity == Activity.COPY_D2H
@@ -318,14 +317,14 @@ def read_calls(trace: Trace, calls: Rows) -> Rows:
 
 
 def _idle(trace: Trace) -> Intervals:
-    """Return when no engine worked, from the first to the last row of the device."""
+    """Return when no engine worked, from the first to the last device row."""
     real = trace.device.kind != DeviceKind.MARKER
     busy = union(trace.device.start[real], trace.device.end[real])
     return complement(busy, int(busy.start[0]), int(busy.end[-1])) if len(busy) else busy
 
 
 def collective_calls(trace: Trace) -> Rows:
-    """Return the calls of collectives, each once, in order of start; operators where no call of a library is drawn."""
+    """Return the calls of collectives, once each, in order of start; without library calls, the operators."""
     host = trace.host
     collective = host.activity == Activity.COLLECTIVE
     calls = np.flatnonzero(collective & (host.kind == HostKind.RUNTIME))

@@ -1,4 +1,4 @@
-"""What bounds a step: host, device, input or communication. Owns the thresholds and the order in which they are asked."""
+"""What bounds a step: host, device, input or communication. Owns the thresholds and their order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from hpuprof.model.schema import Cause
 
 DEVICE_BUSY = 0.85
-"""Busy share of the wall time from which a step is bound by the device. Practice ranges from 80 % to 95 %: NVIDIA's guide
-on CUDA graphs expects no gain above 95 % and a likely one below 80 %."""
+"""A step whose device is busy for at least this share of the wall time is device-bound. Practice ranges from 80 % to 95
+%: NVIDIA's guide on CUDA graphs expects no gain above 95 % and a likely one below 80 %."""
 EXPOSED_COMMUNICATION = 0.25
-"""Exposed communication's share of the wall time from which a step is bound by communication. Chosen by
-judgement: without it steps would run 1.33 times as fast. The finding on exposed communication begins at 10 %."""
+"""A step with at least this share of exposed communication is communication-bound. By judgement: without it steps would
+run 1.33 times as fast. The finding on exposed communication begins at 10 %."""
 DECIDING_SHARE = 0.5
-"""Share of the idle time that one class of causes must hold to name the bound: then no other class holds more."""
+"""One class of causes must hold at least this share of the idle time to name the bound: no other can hold more."""
 
 _INPUT = (Cause.DATA_LOADER,)
 _COMMUNICATION = (Cause.COLLECTIVE,)
@@ -24,7 +24,7 @@ _HOST = tuple(c for c in Cause if c not in (*_INPUT, *_COMMUNICATION, *_DEVICE, 
 
 @dataclass(frozen=True)
 class Bound:
-    """The bound and the idle causes that decided it, as shares of the wall time."""
+    """The bound, and the idle causes that decided it as shares of the wall time."""
 
     kind: str  # host, device, input, communication, mixed, unknown
     top_cause: Cause | None
@@ -36,11 +36,10 @@ def decide(
 ) -> Bound:
     """Name what bounds the step.
 
-    `busy_fraction`: device busy over wall; `exposed_communication`: over wall; `idle`: idle time by cause over wall;
-    `sound`: whether the device rows allow a conclusion. In this order: *unknown* without sound device rows;
-    *communication* from 25 % exposed communication on; *device* from 85 % busy on; else the class of causes that holds half
-    of the idle time: *input* (data loader), *communication* (collectives), *host* (everything else that the host did);
-    else *mixed*.
+    `busy_fraction`, `exposed_communication` and `idle` (by cause) are shares of the wall time; `sound`: the device rows
+    allow a conclusion. In this order: *unknown* without sound device rows; *communication* from 25 % exposed
+    communication; *device* from 85 % busy; else the class with half of the idle time: *input* (data loader),
+    *communication* (collectives), *host* (everything else on the host); else *mixed*.
     """
     causes = {c: v for c, v in idle.items() if v > 0}
     top = max(causes, key=lambda c: (causes[c], -int(c)), default=None)

@@ -1,8 +1,8 @@
-"""Finds the collective calls of one trace: what each is, when it ran, what waited for it, and what the rank did before it.
+"""Finds the collective calls of one trace: kind, times, who waited for it, what the rank did before it.
 
-On a device each communication row is one call (rows of one name on many lanes of a network engine are one). Libraries that
-run on the host (gloo, MPI) show their calls as annotations. Where neither is in the trace, the calls that enqueue
-collectives are kept without times, so that sequences can still be compared across ranks.
+On a device each communication row is one call (rows of one name on many lanes of a network engine are one). Libraries
+that run on the host (gloo, MPI) show their calls as annotations. Where neither is in the trace, the calls that enqueue
+collectives are kept without times, so that ranks can still be compared by sequence.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import CommNote, Trace
 
 MAX_CALLS = 20_000
-"""More calls than this in one file are cut to the first ones; 200 steps of a hundred collectives fit."""
+"""Calls kept per file, the first ones; room for 200 steps of a hundred collectives."""
 
-_NOTES_AROUND = 16  # operators that tell of a collective, one inside the other; PyTorch draws two
+_NOTES_AROUND = 16  # nested operators that describe a collective; PyTorch draws two
 _NOTHING = CommNote()
 
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """Calls before they are classified: where each ran, its note, and the instant at which the host issued it."""
+    """Unclassified calls: extent, note, and when the host issued each."""
 
     start: Ints
     end: Ints
     lane: Ints
     notes: list[CommNote]
-    issued: Ints  # host time of its launch or operator; -1 when unknown
+    issued: Ints  # host time of its launch or operator; -1 if unknown
     ready: Ints
     timed: bool
 
@@ -79,7 +79,7 @@ def collective_calls(view: RankView) -> tuple[Calls, int]:
     return calls, count
 
 
-# ------------------------------------------------------------------------------------------------------- where calls run
+# --- where calls run
 
 
 def _on_device(trace: Trace, links: Links) -> _Found | None:
@@ -106,7 +106,7 @@ def _on_device(trace: Trace, links: Links) -> _Found | None:
 
 
 def _lanes(trace: Trace, track: Codes) -> Ints:
-    """Number the tracks of calls by their labels, so that the order of rows in the file does not show."""
+    """Number the calls' tracks by label, so that the result does not depend on the order of rows in the file."""
     used = sorted(
         np.unique(track).tolist(),
         key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label, trace.tracks[t].pid),
@@ -120,7 +120,7 @@ def _lanes(trace: Trace, track: Codes) -> Ints:
 def _ready(trace: Trace, links: Links, start: Ints, launch: Ints) -> Ints:
     """Return when each call could have started: its launch has returned and the compute launched before it is done.
 
-    A collective waits (by an event) for what its stream had been given before; without a linked launch: its start.
+    A collective waits (by an event) for the work its stream already had; without a linked launch: its own start.
     """
     device, host = trace.device, trace.host
     ready: Ints = start.copy()
@@ -157,7 +157,7 @@ def _activations(trace: Trace, rows: Ints) -> _Found:
     if len(issues) == len(start):
         told = [trace.comms[int(trace.host.comm[i])] for i in issues.tolist()]
         if all(not (a.op and b.op) or a.op == b.op for a, b in zip(notes, told, strict=True)):
-            # As many operators as calls, in the same order: each is the call's own.
+            # As many operators as calls, in the same order: they pair up.
             notes = [_merge([a, b]) for a, b in zip(notes, told, strict=True)]
             issued = trace.host.start[issues]
     return _Found(start, end, np.zeros(len(start), dtype=np.int64), notes, issued, start.copy(), timed=True)
@@ -187,7 +187,7 @@ def _issues(trace: Trace) -> Ints:
 
 
 def _on_host(trace: Trace) -> _Found | None:
-    """Return the calls of libraries that run on the host; operators that issue them tell the step, where they pair up."""
+    """Return the calls of libraries that run on the host; if as many operators issue them, those give the step."""
     host = trace.host
     if not len(host):
         return None
@@ -217,18 +217,18 @@ def _enqueued(trace: Trace) -> _Found:
     return _Found(start, start.copy(), np.zeros(len(start), dtype=np.int64), notes, start, start.copy(), timed=False)
 
 
-# --------------------------------------------------------------------------------------------------------- what calls are
+# --- what calls are
 
 
 def _launch_notes(trace: Trace, links: Links, rows: Ints) -> list[CommNote]:
-    """Join what the device row, the operators around its launch and the annotation around it tell."""
+    """Combine the notes of the device row, the operators around its launch and the annotation around it."""
     host, device, nesting = trace.host, trace.device, links.nesting
     operator = links.operator[rows]
     launch = links.launch[rows]
     annotation = _annotations(trace, launch)
     known: dict[tuple[int, ...], CommNote] = {}
     out = []
-    # Operators with notes, nested by their positions, which are in pre-order.
+    # Operators with notes, nested by their pre-order positions.
     noted = np.flatnonzero(host.comm[nesting.rows] >= 0)
     tree = forest(noted, np.zeros(len(noted), dtype=np.int32), noted, nesting.stop[noted])
     innermost = tree.innermost(np.zeros(len(operator), dtype=np.int32), operator)
@@ -242,7 +242,7 @@ def _launch_notes(trace: Trace, links: Links, rows: Ints) -> list[CommNote]:
         if key not in known:
             own = trace.comms[key[0]] if key[0] >= 0 else _NOTHING
             notes = [trace.comms[c] for c in chain] + ([trace.comms[around]] if around >= 0 else [])
-            # A kernel with arguments knows best; its name alone (SendRecv for an all-to-all) knows least.
+            # A kernel's arguments are the best source; its bare name (SendRecv for an all-to-all) is the worst.
             known[key] = _merge([own, *notes] if own.in_bytes >= 0 or own.group else [*notes, own])
         out.append(known[key])
     return out
@@ -268,7 +268,7 @@ def _annotations(trace: Trace, launch: Ints) -> Ints:
 
 
 def _merge(notes: list[CommNote]) -> CommNote:
-    """Take each field from the first note that tells it."""
+    """Take each field from the first note that has it."""
     merged = notes[0]
     for note in notes[1:]:
         told = {
@@ -286,7 +286,7 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
     groups: dict[CallGroup, int] = {}
     kinds: dict[CallKind, int] = {}
     by_note: dict[CommNote, int] = {}
-    # Thousands of notes share the list of a group's ranks, which may be long: it is told apart by where it lies.
+    # Thousands of notes share one list of ranks, which may be long: compare it by identity.
     lists: dict[int, tuple[int, ...]] = {}
     codes = []
     for note in notes:
@@ -321,7 +321,7 @@ def _sorted_once(ranks: tuple[int, ...], known: dict[int, tuple[int, ...]]) -> t
 
 
 def _message_bytes(note: CommNote, size: int) -> int:
-    """Return the size that bandwidths are defined by: the output of an all-gather, else the input [bytes]; -1 unknown."""
+    """Return the size that defines bandwidth: an all-gather's output, else the input [bytes]; -1 if unknown."""
     defined = BY_NAME[note.op].message if note.op else "input"
     if defined == "output":
         if note.out_bytes >= 0:
@@ -331,7 +331,7 @@ def _message_bytes(note: CommNote, size: int) -> int:
 
 
 def _configured(header: dict[str, object]) -> dict[str, tuple[str, str, tuple[int, ...]]]:
-    """Return the process groups that the header lists: name to name, description and members."""
+    """Return the process groups in the header: name to name, description and members."""
     info = header.get("distributedInfo")
     listed = info.get("pg_config") if isinstance(info, dict) else None
     out = {}
@@ -345,7 +345,7 @@ def _configured(header: dict[str, object]) -> dict[str, tuple[str, str, tuple[in
     return out
 
 
-# ------------------------------------------------------------------------------------------ what waited, what came before
+# --- what waited, what came before
 
 
 def _collective_rows(trace: Trace) -> Intervals:
@@ -354,9 +354,9 @@ def _collective_rows(trace: Trace) -> Intervals:
 
 
 def _tails(found: _Found, exposed: Intervals) -> Ints:
-    """Return how long nothing had been computed when each call ended, earlier calls included; 0: computing went on.
+    """Return for how long no compute had run when each call ended, earlier calls included; 0: compute continued.
 
-    Compute that waits for a call starts a few us after its end, when the lane's next call may run already; so an end
+    Compute that waits for a call starts a few µs after it ends, when the lane's next call may already run; so an end
     inside an interval without compute counts, not only one at its end.
     """
     if not len(exposed):
@@ -369,8 +369,8 @@ def _tails(found: _Found, exposed: Intervals) -> Ints:
 def _activity_before(view: RankView, start: Ints, working: Intervals, exposed: Intervals) -> dict[str, Ints]:
     """Measure what the rank did between the starts of neighbouring calls; the activities exclude each other.
 
-    While the device computes, that is what the rank does; while it idles, what the host does counts. Time in which only
-    communication ran is none of the rank's own.
+    Device compute takes precedence; during device idle time the host's activity counts. Time with only communication is
+    not the rank's own.
     """
     since = np.concatenate([[0], start[:-1]]).astype(np.int64) if len(start) else start
     host = view.trace.host

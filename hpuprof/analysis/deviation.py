@@ -1,4 +1,4 @@
-"""How much sums per step vary from step to step: what comparisons need to tell a change from noise."""
+"""Step-to-step variation of per-step sums: comparisons need it to tell changes from noise."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hpuprof.model.intervals import Intervals
 
 
 def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, wanted: Ints) -> list[float | None]:
-    """Return for each wanted key the standard deviation (n - 1) over the used steps of its sum of `values` per step [ns].
+    """Return each wanted key's standard deviation (n - 1) of its per-step sums of `values` over used steps [ns].
 
-    `keys`, `values` and `start` have one entry a row, all starting inside a used step; steps without the key count as 0.
-    None with fewer than two used steps.
+    `keys`, `values` and `start` have one entry per row, all starting inside a used step; steps without the key count as
+    0. None with fewer than two used steps.
     """
     count = len(used)
     if count < 2 or not len(wanted):

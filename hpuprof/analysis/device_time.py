@@ -1,4 +1,4 @@
-"""Device time: unions per kind and engine, what overlaps what, what is exposed. Sums of rows are never busy time."""
+"""Device time: busy unions per kind and engine, overlap, exposure. Sums of rows are never busy time."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def device_time(trace: Trace) -> DeviceTime:
 
 
 def is_low_precision(dtype: str) -> bool:
-    """Tell whether a data type has 16 bits or fewer of floating point."""
+    """Whether a data type is floating point of at most 16 bits."""
     return dtype.lower() in LOW_PRECISION or dtype.lower().startswith(("fp8", "float8", "hf8"))

@@ -1,4 +1,4 @@
-"""Tables of device engines over the used steps: how busy each is, which overlap, what data types they run."""
+"""Tables of device engines over the used steps: busy time, overlap, data types."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def _median(values: Ints) -> int:
 
 
 def _per_step(busy: Intervals, used: Intervals) -> tuple[int, int]:
-    """Return the median over the used steps, and the sum, of what is busy in them [ns].
+    """Return the median over the used steps, and the sum, of the busy time [ns].
 
-    Cost follows the intervals, not the steps: there may be many lanes that are busy in few of them.
+    Cost grows with the intervals, not the steps: many lanes may be busy in few steps.
     """
     pieces = intersect(busy, used)
     step = np.searchsorted(used.start, pieces.start, side="right") - 1
@@ -45,7 +45,7 @@ def engine_rows(view: RankView) -> list[EngineRow]:
     out = []
     for engine, busy in view.device.engines.items():
         of_engine = on_lane[trace.engines.index(engine)]
-        # By label, so that the order of rows in the file does not show.
+        # By label, so that the result does not depend on the order of rows in the file.
         lanes = sorted(of_engine, key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label))
         per_step = measure(busy, used.start, used.end)
         count = sum(int(inside[mine].sum()) for mine in of_engine.values())
@@ -78,7 +78,7 @@ def engine_rows(view: RankView) -> list[EngineRow]:
 
 
 def overlap_rows(view: RankView) -> list[OverlapRow]:
-    """Measure for each pair of engine classes how long both ran."""
+    """Measure how long both engine classes of each pair ran."""
     used, engines = view.steps.used_windows(), view.device.engines
     out = []
     for a, b in combinations(engines, 2):
@@ -97,7 +97,7 @@ def overlap_rows(view: RankView) -> list[OverlapRow]:
 
 
 def precision_rows(view: RankView) -> list[PrecisionRow]:
-    """Measure compute engines by data type; nothing when the trace names no data types."""
+    """Measure compute engines by data type; nothing if the trace names no data types."""
     trace, device = view.trace, view.trace.device
     used = view.steps.used_windows()
     compute = (device.kind == DeviceKind.COMPUTE) & contains(used, device.start)

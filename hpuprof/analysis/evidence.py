@@ -1,4 +1,4 @@
-"""Is what was recorded enough to conclude from? Finds the populations that fooled other tools."""
+"""Whether a recording supports conclusions: detects the populations that fooled other tools."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace, Trouble
 
 ONE_ROW_SHARE = 0.5
-"""Of the device time of the used steps; by judgement."""
+"""Share of the used steps' device time; by judgement."""
 ONE_ROW_SHARE_OF_ONE_STEP = 0.9
-"""The same in a single step, where a long collective or upload may well hold half of the time; by judgement."""
+"""As above, for a single step, where a long collective or upload may well hold half of the time; by judgement."""
 STEP_SHARE = 0.5
-"""Of the used steps that must show device rows. By judgement: steps are alike, so half of them empty means lost rows."""
+"""Used steps that must show device rows. By judgement: steps are alike, so half of them empty means lost rows."""
 REPLAY_SHARE = 0.5
-"""Of the graph launches that must show their device rows; by judgement, as for steps."""
+"""Graph launches that must show their device rows; by judgement, as for steps."""
 FEW_ROWS = 0.5
-"""A graph launch with less than this share of the rows that launches have (90th percentile) shows few of them."""
+"""A graph launch with less than this share of the usual rows (90th percentile) shows few."""
 MIN_ROWS = 4
-"""Of fewer device rows one may well hold most of the time."""
+"""With fewer device rows, one may well hold most of the time."""
 MIN_REPLAYS = 2
-"""A single graph launch has no other to be compared with."""
+"""A single graph launch has nothing to compare with."""
 MIN_LAUNCHES = 20
-"""Linked launch calls from which on LATE_SHARE is no chance: 1 in 50,000 where each is as often early as late."""
+"""From this many linked launch calls LATE_SHARE is not chance: 1 in 50,000 if early and late are equally likely."""
 LATE_SHARE = 0.9
-"""Of the launch calls that end after their device row: a queue that is drained each time, by judgement nearly."""
+"""Launch calls that end after their device row; by judgement: nearly all, as each drains the queue."""
 FEW_STEPS = 3
-"""Fewer used steps have no median apart from their extremes."""
+"""With fewer used steps the median is an extreme."""
 
 
 def degenerate(view: RankView) -> list[Trouble]:
-    """Return the reasons why no conclusion about the device may be drawn; empty when the device rows look sound.
+    """Return why no conclusion about the device may be drawn; empty if the device rows look sound.
 
-    - HP105: no device rows at all (the device was not traced; that is not an idle device).
-    - HP126: no host rows: why the device idled cannot be told.
+    - HP105: no device rows at all (the device was not traced; that does not mean it was idle).
+    - HP126: no host rows: the causes of device idle time are unknown.
     - HP106: device rows in fewer than half of the used steps.
-    - HP107: one row holds more than half of the device time of the used steps (more than 90 % of a single step).
-    - HP108: graph launches whose device rows are missing for more than half of them.
+    - HP107: one row holds more than half of the used steps' device time (more than 90 % for a single step).
+    - HP108: more than half of the graph launches lack device rows.
     """
     trace, device = view.trace, view.trace.device
     real = device.kind != DeviceKind.MARKER
@@ -83,11 +83,11 @@ def _incomplete_replays(view: RankView) -> list[Trouble]:
 
 
 def doubts(view: RankView) -> list[Trouble]:
-    """Return what a reader of the numbers should know: unknown rows, doubtful steps, nesting and launches."""
+    """Return the caveats: unknown rows, doubtful steps, nesting and launches."""
     found = []
     if unknown := view.trace.health.unknown:
         kinds = ", ".join(sorted({f"{category} on {thread}" for category, thread, _ in unknown})[:3])
-        found.append(Trouble("HP104", sum(n for _, _, n in unknown), f"rows that no rule knows: {kinds}"))
+        found.append(Trouble("HP104", sum(n for _, _, n in unknown), f"unknown rows: {kinds}"))
     return found + _about_steps(view.steps) + _about_links(view)
 
 
@@ -131,7 +131,7 @@ def _about_links(view: RankView) -> list[Trouble]:
 
 
 def synchronous(trace: Trace, links: Links) -> bool:
-    """Tell whether launches waited for what they launched: nine in ten linked launch calls end after their device row."""
+    """Whether launches were synchronous: nine in ten linked launch calls end after their device row."""
     linked = np.flatnonzero(links.launch >= 0)
     host = trace.host
     linked = linked[host.activity[links.launch[linked]] == Activity.LAUNCH]

@@ -1,7 +1,7 @@
 """Device idle time by what the host did meanwhile. Every nanosecond of idle time gets exactly one cause.
 
-Causes are painted from the most specific to the most general (`Cause`): each takes what the earlier ones left. Time in which
-launched work had not started yet is the device's own (launch latency, dependencies, gaps between queued kernels), not the host's.
+Causes are painted from the most specific to the most general (`Cause`): each takes what the earlier ones left. Time in
+which launched work had not started yet is the device's own (launch latency, dependencies, gaps between queued kernels).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _COPY_OP = re.compile(r"^aten::(?:to|_to_copy|copy_|pin_memory|_pin_memory)$")
 
 @dataclass(frozen=True, eq=False)
 class Gaps:
-    """Idle intervals inside the steps, cut by cause; the causes partition `idle`."""
+    """Idle intervals inside the steps; the causes partition `idle`."""
 
     idle: Intervals
     by_cause: dict[Cause, Intervals]
 
 
 def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: HostTime) -> dict[Cause, Intervals]:
-    """Return for each cause when it held on the host; they may overlap (the order of `Cause` decides)."""
+    """Return when each cause held on the host; they may overlap (the order of `Cause` decides)."""
     host = trace.host
     role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
     path = on_host_path(role)
@@ -78,7 +78,7 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
 
 
 def _around_uploads(trace: Trace, uploads: Mask, path: Mask) -> Intervals:
-    """Return the copy operators (`aten::to`, `aten::copy_`) on the host path that hold an upload."""
+    """Return the copy operators (`aten::to`, `aten::copy_`) on the host path that contain an upload."""
     host = trace.host
     wanted = np.array([bool(_COPY_OP.match(n)) for n in trace.names] or [False], dtype=bool)
     ops = (
@@ -97,7 +97,7 @@ def _around_uploads(trace: Trace, uploads: Mask, path: Mask) -> Intervals:
 
 
 def find_gaps(busy: Intervals, steps: Steps, states: dict[Cause, Intervals]) -> Gaps:
-    """Cut the idle time inside the steps by cause."""
+    """Split the idle time inside the steps by cause."""
     windows = union(steps.start, steps.end)
     if not len(windows):
         return Gaps(windows, {})

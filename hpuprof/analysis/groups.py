@@ -1,4 +1,4 @@
-"""Grouped order statistics on integer keys: what pandas' groupby would do, on plain arrays. Nearest-rank percentiles."""
+"""Grouped order statistics on integer keys, like pandas' groupby on plain arrays. Nearest-rank percentiles."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def group(keys: Ints, values: Ints) -> Groups:
 
 
 def _sorted_pairs(keys: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Sort pairs by key, then by value; as one number each where both fit into it, which takes a third of the time."""
+    """Sort pairs by key, then by value; packed into single numbers if they fit, which is faster."""
     low, first = int(values.min()), int(keys.min())
     span = int(values.max()) - low + 1
     if (int(keys.max()) - first + 1) * span < 2**63:
@@ -59,7 +59,7 @@ def _rank(count: Ints, q: float) -> Ints:
 
 
 def members(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, Ints]]:
-    """Yield each key, ascending, with the positions where it stands, ascending: one sort instead of a pass for each key."""
+    """Yield each key with its positions, both ascending; one sort instead of a pass per key."""
     if not len(keys):
         return
     order = np.argsort(keys, kind="stable")

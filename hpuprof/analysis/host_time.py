@@ -1,4 +1,4 @@
-"""Host time: working and blocked apart. Waiting for the device is not work."""
+"""Host time, split into working and blocked. Waiting for the device is not work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union,
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
-_FULL_QUEUE_FLOOR = 64  # outstanding rows below which a slow launch is not blamed on a full queue
+_FULL_QUEUE_FLOOR = 64  # fewer outstanding rows do not explain a slow launch; by judgement
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class HostTime:
 
     blocked: Intervals
     blocked_by: dict[str, Intervals]  # exclusive: they sum to `blocked`
-    traced: Intervals  # operators and calls, waiting left out
+    traced: Intervals  # operators and calls, without waiting
     by_role: dict[Role, tuple[Intervals, Intervals]]  # traced, blocked
     copy_to_host: Mask  # host rows: copy calls that read back
     copy_to_device: Mask  # host rows: copy calls that upload
@@ -77,7 +77,7 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
 
 
 def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
-    """Return masks of the host rows: copy calls that read back, that upload, and that return only when done."""
+    """Return masks of host rows: copy calls that read back, that upload, and that block until done."""
     host, device = trace.host, trace.device
     flags = np.zeros((3, len(host)), dtype=bool)
     by_name = np.zeros((3, len(trace.names)), dtype=bool)
@@ -90,7 +90,7 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     names = device.name[linked]
     for i in range(2):
         flags[i, calls[is_copy & by_name[i][names]]] = True
-    # An asynchronous copy of pageable memory returns once the data is staged or there: the call outlives the copy.
+    # An asynchronous copy of pageable memory returns once the data is staged or copied: the call outlives the copy.
     done = host.end[calls] >= device.end[linked]
     flags[2, calls[is_copy & by_name[2][names] & done]] = True
     synchronous = np.array([is_synchronous_call(n) for n in trace.names] or [False], dtype=bool)
@@ -100,7 +100,7 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
 
 
 def _drawn_twice(trace: Trace) -> Mask:
-    """Tell which rows of the vendor's host profiler lie inside a blocking read, which is what waits."""
+    """Mark rows of the vendor's host profiler inside a blocking read, which already counts as the wait."""
     host = trace.host
     below = np.array([bool(t.caller) for t in trace.tracks] or [False], dtype=bool)
     if not len(host) or not below.any():
@@ -111,7 +111,7 @@ def _drawn_twice(trace: Trace) -> Mask:
 
 
 def _blocking_reads(trace: Trace) -> Mask:
-    """Tell which rows read one value and show no runtime call inside: the operator itself is the wait."""
+    """Mark rows that read one value with no runtime call inside: the operator itself is the wait."""
     host = trace.host
     if not FAMILIES[trace.family].silent_reads or not len(host):
         return np.zeros(len(host), dtype=bool)
@@ -123,8 +123,8 @@ def _blocking_reads(trace: Trace) -> Mask:
 def _full_queue(trace: Trace, role: npt.NDArray[np.int8], links: Links) -> tuple[Ints, Ints, npt.NDArray[np.int8]]:
     """Find launches that waited because the launch queue was full.
 
-    A launch counts when it took longer than the median by six MADs while at least 95 % of the largest number of launched and
-    unfinished rows was outstanding; what it took beyond the median is waiting.
+    A launch counts if it took longer than the median by six MADs while at least 95 % of the peak number of launched,
+    unfinished rows was outstanding; its time beyond the median is waiting.
     """
     host, device = trace.host, trace.device
     none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int8)

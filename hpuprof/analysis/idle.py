@@ -1,4 +1,4 @@
-"""Tables of device idle time: by cause, the longest gaps, and by the operator and annotation that the host was in."""
+"""Tables of device idle time: by cause, longest gaps, and by the host's operator and annotation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hpuprof.model.tables import GapCauseRow, GapOperatorRow, GapRow
 from hpuprof.model.trace import Trace
 
 TOP_GAPS = 20
-_FEW = 16  # threads that are asked one after the other
+_FEW = 16  # threads looked up one by one
 MAX_ROWS = 100
-"""Rows kept, the largest first; what they leave of a cause is told by the table of causes."""
+"""Rows kept, the largest first; the table of causes has the totals."""
 
 
 def cause_rows(view: RankView) -> list[GapCauseRow]:
@@ -34,7 +34,7 @@ def cause_rows(view: RankView) -> list[GapCauseRow]:
 
 
 def gap_rows(view: RankView) -> list[GapRow]:
-    """Return the longest gaps of the used steps, each cut at step borders."""
+    """Return the longest gaps of the used steps, split at step borders."""
     gaps, steps = view.gaps, view.steps
     used = steps.used_windows()
     if not len(gaps.idle) or not len(used):
@@ -64,10 +64,11 @@ def gap_rows(view: RankView) -> list[GapRow]:
 
 
 def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
-    """Split the idle time of the used steps by cause, innermost operator and innermost annotation (steps left out).
+    """Split the idle time of the used steps by cause, innermost operator and innermost annotation (without steps).
 
-    Operators of the main thread come first, those of autograd threads where it has none. Idle pieces are cut wherever an operator or
-    annotation begins or ends, so that every nanosecond goes to what was open in it; the rows of a cause sum to its idle time.
+    Operators of the main thread come first, then those of autograd threads. Idle pieces are cut wherever an operator or
+    annotation begins or ends, so every nanosecond goes to the one open at that time; the rows of a cause sum to its
+    idle time.
     """
     trace, nesting = view.trace, view.links.nesting
     used = view.steps.used_windows()
@@ -81,7 +82,7 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     tracks = [t for role in (Role.MAIN, Role.AUTOGRAD) for t in np.flatnonzero(view.roles == role).tolist()]
     annotations = _annotations(view)
     borders = _borders([nesting, annotations], tracks)
-    # Every piece covers the segments from the last border at or before its start to the last one before its end.
+    # Each piece covers the segments from the last border at or before its start to the last one before its end.
     first = np.searchsorted(borders, start, side="right") - 1
     stop = np.searchsorted(borders, end, side="left")
     count = stop - first
@@ -95,7 +96,7 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     keys = (which[piece] * width + row + 1) * width + within + 1
     distinct, inverse = np.unique(keys, return_inverse=True)
     total = np.bincount(inverse, weights=length.astype(np.float64)).astype(np.int64)
-    # A gap that an operator covers in several segments counts once.
+    # A gap counts once per operator, however many segments it covers.
     gap_count = np.bincount(_distinct(inverse * len(start) + piece) // len(start), minlength=len(distinct))
 
     def named(code: int) -> tuple[str, str, str]:
@@ -135,7 +136,7 @@ def _annotations(view: RankView) -> Nesting:
 
 
 def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
-    """Return all instants at which something opens or closes on these tracks, from the beginning of time."""
+    """Return all instants at which a slice opens or closes on these tracks, preceded by the smallest int64."""
     found = [np.array([np.iinfo(np.int64).min], dtype=np.int64)]
     for nesting in nestings:
         mine = np.isin(nesting.track, tracks)
@@ -144,9 +145,9 @@ def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
 
 
 def _distinct(values: Ints) -> Ints:
-    """Return the distinct values, ascending; np.unique hashes first, which is ten times slower here.
+    """Return the distinct values, ascending; faster here than np.unique, which hashes first.
 
-    A stable sort merges what is in order already, as the starts and the ends of rows are: ten times less again.
+    A stable sort merges runs that are already in order, as starts and ends of rows are.
     """
     ordered = np.sort(values, kind="stable")
     distinct: Ints = ordered[np.append([True], ordered[1:] != ordered[:-1])]
@@ -154,7 +155,7 @@ def _distinct(values: Ints) -> Ints:
 
 
 def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> Ints:
-    """Return the code of the innermost row's name at each instant, by the first of the tracks that has one; -1 for none."""
+    """Return the name code of the innermost row at each instant, on the first track that has one; -1 for none."""
     out = np.full(len(when), -1, dtype=np.int64)
     if not len(nesting.rows):
         return out
@@ -176,14 +177,14 @@ def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> I
 
 
 def _first_open(nesting: Nesting, tracks: list[int], when: Ints) -> Codes:
-    """Return the first of the tracks on which something is open at each instant, -1 for none; for more tracks than can be asked in turn."""
+    """Return the first track with an open row at each instant, -1 for none; for too many tracks to try in turn."""
     turn = {track: i for i, track in enumerate(tracks)}
     roots = np.flatnonzero((nesting.parent < 0) & np.isin(nesting.track, tracks))
     roots = roots[np.argsort(nesting.start[roots], kind="stable")]
     begun = zip(nesting.start[roots].tolist(), nesting.end[roots].tolist(), nesting.track[roots].tolist(), strict=True)
     ahead = next(begun, None)
     found = np.full(len(when), -1, dtype=np.int32)
-    holding: list[tuple[int, int]] = []  # turn of a track, end
+    holding: list[tuple[int, int]] = []  # position of a track, end
     for i in np.argsort(when, kind="stable").tolist():
         instant = int(when[i])
         while ahead is not None and ahead[0] <= instant:
@@ -197,7 +198,7 @@ def _first_open(nesting: Nesting, tracks: list[int], when: Ints) -> Codes:
 
 
 def _row_at(view: RankView, when: Ints) -> list[str | None]:
-    """Return the innermost operator of the main thread at each instant, else the innermost annotation."""
+    """Return the main thread's innermost operator at each instant, else the innermost annotation."""
     trace, roles, nesting = view.trace, view.roles, view.links.nesting
     host = trace.host
     out: list[str | None] = [None] * len(when)

@@ -1,7 +1,7 @@
 """Intel's habana_perf_tool numbers: formulas recovered from its five published outputs, beside our stricter ones.
 
-The formulas reproduce every derived figure of the published outputs; `tests/unit/test_intel.py` holds them. What enters
-them from a trace (D, H, the host shares) is defined here, because the tool's own definitions were never published.
+The formulas reproduce every derived figure of the published outputs (`tests/unit/test_intel.py`). Their inputs (D, H,
+the host shares) are defined here, because the tool's own definitions were never published.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from hpuprof.model.trace import Trace
 
 
 def device_ratio(device: float, wall: float) -> float:
-    """D / W. The tool prints its complement as the host's share, which is not host busy time."""
+    """D / W. The tool prints the complement as the host's share, which is not host busy time."""
     return device / wall
 
 
 def overlap_degree(host: float, device: float, wall: float) -> float | None:
-    """(H + D - W) / min(H, D): 1 when the shorter one is hidden entirely. None when either is zero."""
+    """(H + D - W) / min(H, D): 1 if the shorter one is hidden entirely. None if either is zero."""
     shorter = min(host, device)
     return (host + device - wall) / shorter if shorter > 0 else None
 
 
 def idle(device: float, mme: float, tpc: float, dma: float) -> float | None:
-    """D - (MME + TPC + DMA); None when negative: DMA overlaps compute, and the tool then prints no idle time."""
+    """D - (MME + TPC + DMA); None if negative: DMA overlaps compute, and the tool then prints no idle time."""
     rest = device - (mme + tpc + dma)
     return rest if rest >= 0 else None
 
@@ -56,8 +56,8 @@ class HostShare:
 def intel_row(view: RankView) -> IntelRow | None:
     """Compute the tool's quantities over all steps of an HPU trace; None for other devices or without device rows.
 
-    D of a step runs from its first device row's start to its last one's end, idle time inside included; a device row
-    belongs to the step in which it starts.
+    A step's D runs from its first device row's start to its last one's end, including idle time; a device row belongs
+    to the step in which it starts.
     """
     steps = view.steps
     if not FAMILIES[view.trace.family].intel_tool or not view.device_traced or not steps.wall.any():
@@ -110,7 +110,7 @@ def _device_spans(view: RankView) -> tuple[int, int]:
 
 
 def _graph_building(view: RankView) -> Intervals:
-    """Return when the host path or a launch thread accumulated operators, built graphs or launched them."""
+    """Return when the host path or a launch thread accumulated operators, or built or launched graphs."""
     host = view.trace.host
     role = view.roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
     building = [Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.LAUNCH, Activity.GRAPH_LAUNCH]
@@ -120,7 +120,7 @@ def _graph_building(view: RankView) -> Intervals:
 
 
 def _low_precision_ratio(trace: Trace, mme: Intervals) -> float | None:
-    """Return the share of the MME's time with data types of 16 bits or fewer; None where no type is known."""
+    """Return the share of MME time spent in data types of at most 16 bits; None if no type is known."""
     device = trace.device
     if MME not in trace.engines or not mme.total_ns:
         return None

@@ -1,4 +1,4 @@
-"""Launch calls over the used steps: how long they take, what they launch, and how deep their queue is."""
+"""Launch calls over the used steps: duration, launched rows, queue depth."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.tables import LaunchRow, QueuePoint
 
 QUEUE_POINTS = 200
-"""Slices of the curve of the queue's depth, as many as of a memory curve."""
+"""Slices of the queue depth curve, as many as of a memory curve."""
 
 
 def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
     """Summarise launch calls and the depth of the launch queue.
 
-    Which calls are linked, and their latency, follow the launch of each device row where it is known
-    (`RankView.launched`).
-    What compares or counts single rows (`short_fraction`, the queue) needs a row for each launch, so it counts only the
-    correlations that the file holds: a recipe's rows are its engines' lanes.
+    Links and latencies follow each device row's launch where known (`RankView.launched`). Statistics of single rows
+    (`short_fraction`, the queue) need one row per launch, so they use only the correlations in the file: a recipe's
+    rows are its engines' lanes.
     """
     trace, links, launched = view.trace, view.links, view.launched
     host, device = trace.host, trace.device
@@ -35,7 +34,7 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
         return [], []
     known = np.flatnonzero(launched >= 0)
     first_start = np.full(len(host), -1, dtype=np.int64)
-    # Device rows are sorted by start, so writing them backwards leaves the first row of each call.
+    # Device rows are sorted by start, so writing backwards leaves each call's first row.
     first_start[launched[known][::-1]] = device.start[known][::-1]
     single = np.flatnonzero(links.launch >= 0)
     single = single[np.isin(links.launch[single], calls)]
@@ -75,7 +74,7 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
 
 
 def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
-    """Measure how many device rows were launched and not started, over time."""
+    """Measure how many device rows were launched but not started, over time."""
     trace, links, steps = view.trace, view.links, view.steps
     linked = np.flatnonzero(links.launch >= 0)
     used = steps.used_windows()
@@ -87,7 +86,7 @@ def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
     order = np.lexsort((-change, time))
     time, depth = time[order], np.cumsum(change[order])
     low, high = int(steps.start[0]), int(steps.end[-1])
-    # Area under the depth curve up to any instant, so that windows cost a lookup each.
+    # Area under the depth curve up to any instant: each window costs one lookup.
     area = np.concatenate([[0], np.cumsum(depth[:-1] * np.diff(time))]).astype(np.float64)
 
     def area_before(when: Ints) -> Floats:
@@ -101,7 +100,7 @@ def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
     shown = (time >= low) & (time < high)
     slot = (time[shown] - low) // width
     deepest = np.full(int((high - low - 1) // width) + 1, 0, dtype=np.int64)
-    # A slice without a change keeps the depth that it began with.
+    # A slice without a change keeps its initial depth.
     begin = np.searchsorted(time, low + width * np.arange(len(deepest)), side="right") - 1
     deepest = np.where(begin >= 0, depth[np.maximum(begin, 0)], 0)
     np.maximum.at(deepest, slot, depth[shown])

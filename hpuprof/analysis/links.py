@@ -19,8 +19,8 @@ NestIndex = Ints
 class Nesting:
     """Operators of one trace as a forest per thread. `rows` index into the host table, sorted by track, then start.
 
-    So positions are in pre-order: what lies inside a row stands right behind it, up to its `stop`. Every question about what lies
-    around or inside is answered with that, never level by level: overlapping rows may nest as deep as there are rows.
+    Positions are in pre-order: a row's contents follow it directly, up to its `stop`. Queries use that rather than
+    going level by level, since overlapping rows may nest as deep as there are rows.
     """
 
     rows: NestIndex
@@ -31,14 +31,14 @@ class Nesting:
     clipped: int  # rows that ended after their parent
 
     def innermost(self, track: Codes, when: Ints) -> NestIndex:
-        """Return the position of the deepest operator of each track that contains each instant, -1 for none."""
+        """Return the position of each track's deepest operator that contains each instant, -1 for none."""
         if not len(self.rows):
             return np.full(len(when), -1, dtype=np.int64)
         span, opens, (closes, after) = self._span, self._opens, self._closes
         asked = track.astype(np.int64) * span + np.minimum(when, span - 1)
         at = np.searchsorted(opens, asked, side="right") - 1
         last = np.maximum(at, 0)
-        # Open is what opened last, or what was left when something closed since then.
+        # The open row is the last one opened, or the one left after a later close.
         found = np.where(self.end[last] > self.start[last], last, self.parent[last])
         if len(closes):
             closed = np.searchsorted(closes, asked, side="right") - 1
@@ -48,27 +48,27 @@ class Nesting:
 
     @cached_property
     def stop(self) -> NestIndex:
-        """For each row the position behind the last one inside it."""
+        """For each row, the position after the last row inside it."""
         inside = np.searchsorted(self._opens, self.track.astype(np.int64) * self._span + self.end)
         stop: NestIndex = np.maximum(inside, np.arange(len(self.rows)) + 1)
         return stop
 
     @cached_property
     def depth(self) -> NestIndex:
-        """How many rows lie around each row."""
+        """Number of rows around each row."""
         return self.around(np.ones(len(self.rows), dtype=bool))
 
     def around(self, marked: Mask) -> NestIndex:
-        """Return how many of the marked rows lie around each row, itself not counted."""
+        """Return how many of the marked rows lie around each row, excluding itself."""
         change = np.bincount(np.flatnonzero(marked) + 1, minlength=len(marked) + 1)
         change -= np.bincount(self.stop[marked], minlength=len(marked) + 1)
         count: NestIndex = np.cumsum(change)[:-1]
         return count
 
     def outermost(self, codes: npt.NDArray[np.integer]) -> Mask:
-        """Tell which rows lie in no other one of the same code, shape `(rows,)` as `codes`."""
+        """Mark rows that lie inside no other row of the same code, shape `(rows,)` like `codes`."""
         order = np.argsort(codes, kind="stable")
-        # A range of positions for each code, so that one running maximum serves all of them.
+        # Each code gets its own range of positions, so that one running maximum serves all.
         base = np.cumsum(np.append([0], codes[order][1:] != codes[order][:-1])[: len(codes)]) * (len(codes) + 1)
         reach = np.maximum.accumulate(base + self.stop[order])
         result = np.ones(len(codes), dtype=bool)
@@ -76,7 +76,7 @@ class Nesting:
         return result
 
     def sums(self, values: Ints) -> Ints:
-        """Return for each row the sum of the values of itself and of everything inside it."""
+        """Return for each row the sum of the values of itself and everything inside it."""
         before = np.concatenate([[0], np.cumsum(values)])
         total: Ints = before[self.stop] - before[:-1]
         return total
@@ -92,18 +92,18 @@ class Nesting:
 
     @cached_property
     def _closes(self) -> tuple[Ints, NestIndex]:
-        """Instants at which rows close (of some length), and what is open from then on."""
+        """Instants at which rows (of non-zero length) close, and the row open from then on."""
         rows = np.flatnonzero(self.end > self.start)
         keys = self.track[rows].astype(np.int64) * self._span + self.end[rows]
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
-        # What closes together lies inside each other; the first one is the outermost.
+        # Rows that close together are nested; the first one is the outermost.
         first = np.flatnonzero(np.append([True], keys[1:] != keys[:-1])) if len(keys) else order
         return keys[first], self.parent[rows[order[first]]]
 
 
 def nest(trace: Trace) -> Nesting:
-    """Nest the operators of each thread; an operator that outlives its parent is cut at the parent's end and counted."""
+    """Nest each thread's operators; an operator that outlives its parent is clipped to the parent and counted."""
     host = trace.host
     rows = np.flatnonzero((host.kind == HostKind.OP) & (host.activity != Activity.STEP))
     return nest_rows(trace, rows)
@@ -126,10 +126,10 @@ def forest(rows: NestIndex, track: Codes, start: Ints, end: Ints) -> Nesting:
 
 
 def _nest_levels(track: Codes, start: Ints, end: Ints) -> NestIndex | None:
-    """Find parents level by level, all threads at once; None when rows overlap without nesting.
+    """Find parents level by level, all threads at once; None if rows overlap without nesting.
 
-    Rows come sorted by track, start and falling end. A row's depth is the number of earlier rows that are still open; its
-    parent is the last earlier row one level up.
+    Rows come sorted by track, start and falling end. A row's depth is the number of earlier rows still open; its parent
+    is the last earlier row one level up.
     """
     count = len(start)
     if not count:
@@ -137,7 +137,7 @@ def _nest_levels(track: Codes, start: Ints, end: Ints) -> NestIndex | None:
     span = int(end.max()) + 2
     _, dense = np.unique(track, return_inverse=True)
     base = dense * span
-    # A row of no length closes after it opened. Nearly in order, which a stable sort makes use of.
+    # A zero-length row closes after it opens. Nearly sorted input suits a stable sort.
     closes = np.sort(base + np.maximum(end, start + 1), kind="stable")
     depth = np.arange(count) - np.searchsorted(closes, base + start, side="right")
     if depth.max() > np.iinfo(np.int16).max:
@@ -155,7 +155,7 @@ def _nest_levels(track: Codes, start: Ints, end: Ints) -> NestIndex | None:
 
 
 def _nest_stack(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, Ints, int]:
-    """Find parents with a stack, row by row; return parents, ends cut at the parent's end, and how many were cut."""
+    """Find parents with a stack, row by row; return parents, clipped ends, and the number clipped."""
     parent: list[int] = []
     ends = end.tolist()
     stack: list[int] = []
@@ -179,17 +179,17 @@ def _nest_stack(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, Ints, 
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """For each device row the host row that launched it; for that, the operator around it."""
+    """The host row that launched each device row, and the operator around it."""
 
     trace: Trace
-    launch: NestIndex  # host row of each device row, -1 when its launch is not in the trace
+    launch: NestIndex  # host row of each device row, -1 if its launch is not in the trace
     nesting: Nesting
 
     @cached_property
     def operator(self) -> NestIndex:
         """Position in `nesting.rows` of the operator that launched each device row, -1 for none.
 
-        By the launch call's place on its thread; without a linked call, by the operator's external id.
+        Found by the launch call's place on its thread, else by the operator's external id.
         """
         trace, launch = self.trace, self.launch
         result = np.full(len(launch), -1, dtype=np.int64)
@@ -201,7 +201,7 @@ class Links:
             ids = trace.host.external[self.nesting.rows]
             order = np.argsort(ids, kind="stable")
             wanted = trace.device.external[rest]
-            # Several operators never share an id in one file; the last one wins if a damaged file repeats it.
+            # Operators never share an id in a healthy file; in a damaged one the last wins.
             at = np.searchsorted(ids[order], wanted, side="right") - 1
             hit = (at >= 0) & (ids[order][np.maximum(at, 0)] == wanted)
             result[rest[hit]] = order[at[hit]]
@@ -209,10 +209,10 @@ class Links:
 
 
 def launch_calls(trace: Trace) -> NestIndex:
-    """Return the host rows that launch device work, each launch once, in order of start.
+    """Return the host rows that launch device work, once per launch, in order of start.
 
-    Habana's stack draws one launch on several layers (bridge, Synapse Logger, Synapse): a launch inside another one of the same
-    thread is part of it, and Synapse's own tracks count only where no thread's launches are drawn.
+    Habana's stack draws one launch on several layers (bridge, Synapse Logger, Synapse): nested launches on one thread
+    are one, and Synapse's own tracks count only if no thread shows launches.
     """
     host = trace.host
     rows = np.flatnonzero(
@@ -223,9 +223,9 @@ def launch_calls(trace: Trace) -> NestIndex:
 
 
 def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
-    """Return the rows (ascending) that lie in no other one of the same OS thread.
+    """Return the rows (ascending) that lie inside no other one of the same OS thread.
 
-    Rows on Synapse's own tracks, which have no OS thread, count only where there are no others.
+    Rows on Synapse's own tracks, which have no OS thread, count only if there are no others.
     """
     host = trace.host
     if not len(rows):
@@ -244,7 +244,7 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
 
 
 def link(trace: Trace) -> Links:
-    """Join device rows to the calls that carry the same correlation id."""
+    """Join device rows to the calls with the same correlation id."""
     host, device = trace.host, trace.device
     launch = np.full(len(device), -1, dtype=np.int64)
     calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation >= 0))
@@ -254,7 +254,7 @@ def link(trace: Trace) -> Links:
         at = np.searchsorted(ids, device.correlation, side="left")
         hit = (at < len(ids)) & (device.correlation >= 0)
         hit &= ids[np.minimum(at, len(ids) - 1)] == device.correlation
-        # No kernel starts before its launch begins: an id that says so was used twice.
+        # No kernel starts before its launch begins: such an id was reused.
         hit &= device.start >= host.start[order[np.minimum(at, len(ids) - 1)]]
         launch[hit] = order[at[hit]]
     launch[device.kind == DeviceKind.MARKER] = -1

@@ -1,4 +1,4 @@
-"""Allocator totals from memory rows: their peaks, and how they went over time."""
+"""Allocator totals from memory rows: peaks and curves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hpuprof.model.tables import MemoryPoint, MemoryRow
 from hpuprof.model.trace import Trace
 
 MEMORY_POINTS = 200
-"""Slices of a memory curve, at most, for each space."""
+"""Maximum slices of a memory curve, per space."""
 
 
 def memory_rows(trace: Trace) -> list[MemoryRow]:
-    """Summarise memory rows by space; peaks are None when the rows carry no totals (before torch 1.12)."""
+    """Summarise memory rows by space; peaks are None if the rows carry no totals (before torch 1.12)."""
     memory = trace.memory
     out = []
     for space in ("device", "host"):
@@ -37,9 +37,9 @@ def memory_rows(trace: Trace) -> list[MemoryRow]:
 
 
 def memory_points(view: RankView) -> list[MemoryPoint]:
-    """Return the largest totals in equal slices of the steps' span, by space; nothing for a space without known totals.
+    """Return the largest totals in equal slices of the steps' span, by space; none for a space without known totals.
 
-    A slice without a row holds the last value before it. Rows of several devices in one file are not told apart.
+    A slice without a row holds the previous value. Several devices in one file are not separated.
     """
     memory = view.trace.memory
     if not len(memory.time):
@@ -65,7 +65,7 @@ def memory_points(view: RankView) -> list[MemoryPoint]:
 
 
 def _span(view: RankView) -> tuple[int, int]:
-    """Return begin and end of what the curve covers [ns]: the steps, or every row where the trace is one step for want of better."""
+    """Return the curve's begin and end [ns]: those of the steps, or of all rows if the whole trace is one step."""
     trace, steps = view.trace, view.steps
     if steps.source != "whole_trace":
         return int(steps.start[0]), max(int(steps.end[-1]), int(steps.start[0]) + 1)
@@ -74,7 +74,7 @@ def _span(view: RankView) -> tuple[int, int]:
 
 
 def _largest(time: Ints, total: Ints, starts: Ints, end: int) -> list[int | None]:
-    """Return the largest total in each slice, which begins with the last total up to its start; None before the first."""
+    """Return each slice's largest total, counting the last one up to its start; None before the first."""
     begin = np.searchsorted(time, starts, side="right") - 1
     held = np.where(begin >= 0, total[np.maximum(begin, 0)], -1) if len(total) else np.full(len(starts), -1)
     inside = (time >= starts[0]) & (time < end)

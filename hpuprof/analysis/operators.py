@@ -1,4 +1,4 @@
-"""Operators and kernels over the used steps: counts, host time, device time they launched, percentiles."""
+"""Operators and kernels over the used steps: counts, host time, launched device time, percentiles."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hpuprof.model.tables import KernelRow, OperatorRow
 from hpuprof.model.trace import Trace
 
 MAX_ROWS = 200
-"""Rows kept of the operator and kernel tables, the largest first; the report says when a table was cut."""
+"""Rows kept of the operator and kernel tables, the largest first; the report says so if it cut a table."""
 
 
 def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
-    """Summarise operators by name; also return how many distinct operators there were."""
+    """Summarise operators by name; also return the number of distinct operators."""
     trace, used = view.trace, int(view.steps.used.sum())
     found = _operators(view)
     if not len(found.name):
@@ -72,16 +72,16 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
 
 @dataclass(frozen=True, eq=False)
 class _Operators:
-    """The operators that start in used steps, columns of shape `(operators,)`, times in ns."""
+    """Operators that start in used steps, columns of shape `(operators,)`, times in ns."""
 
     name: Ints
     start: Ints
     dur: Ints
     self_ns: Ints
     device_self: Ints  # of the device rows it launched itself
-    device_total: Ints  # and of those that operators inside it launched
+    device_total: Ints  # and of those launched by operators inside it
     launched: Ints  # device rows it launched itself
-    outermost: Mask  # inside no other one of its name
+    outermost: Mask  # inside no other operator of its name
     shape: Codes
 
 
@@ -127,13 +127,14 @@ def _shapes(trace: Trace, operators: _Operators) -> dict[int, tuple[int, str]]:
 
 
 def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
-    """Summarise device rows by name and engine; also return how many distinct kernels there were."""
+    """Summarise device rows by name and engine; also return the number of distinct kernels."""
     trace, device, steps = view.trace, view.trace.device, view.steps
     inside = contains(steps.used_windows(), device.start) & (device.kind != DeviceKind.MARKER)
     if not inside.any():
         return [], 0
     width = len(trace.engines)
-    # On engines whose rows are lanes of one kernel (tracks with an engine), overlapping rows of a name are one activation.
+    # On engines whose rows are lanes of one kernel (tracks with an engine), overlapping rows of one name are one
+    # activation.
     laned = np.array([t.engine is not None for t in trace.tracks], dtype=bool)[device.track]
     key = device.name.astype(np.int64) * width + device.engine
     many, one = inside & laned, inside & ~laned

@@ -1,4 +1,4 @@
-"""What the host path was in, where no device was traced: every nanosecond of a step belongs to exactly one phase."""
+"""Phases of the host path where no device was traced: every nanosecond of a step belongs to exactly one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ COLUMNS = ("backward_ns", "optimizer_ns", "operators_ns", "no_operator_ns")
 
 
 def phase_columns(view: RankView) -> dict[str, list[int | None]]:
-    """Measure the phases of each step [ns]: each takes what loading and the earlier ones left, waiting inside included.
+    """Measure each step's phases [ns], waiting included: each takes what input loading and earlier phases left.
 
-    Backward is what the autograd engine's rows cover. None where no such row shows and an optimizer does: the trace then cannot tell
-    it from the other operators. All are None without operators, as in logs of runtime calls.
+    Backward is the time covered by the autograd engine's rows. None if an optimizer shows but no such row: backward is
+    then indistinguishable from other operators. All are None without operators, as in logs of runtime calls.
     """
     trace, steps = view.trace, view.steps
     host, count = trace.host, len(steps)

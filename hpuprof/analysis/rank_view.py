@@ -1,4 +1,4 @@
-"""One rank's trace with what every analysis asks of it: made once, frozen, given instead of its parts."""
+"""One rank's trace with the facts shared by all analyses: computed once, frozen, passed as one argument."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hpuprof.model.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class RankView:
-    """One rank: its trace, and where steps, threads, launches, host and device time lie in it. Times in ns, half-open."""
+    """One rank's trace with its steps, threads, launches, host and device time. Times in ns, half-open."""
 
     trace: Trace
     steps: Steps
@@ -31,13 +31,13 @@ class RankView:
     """`Role` of each track, shape `(len(trace.tracks),)`."""
     links: Links
     launched: Ints
-    """The launch call of each device row, by correlation or by order; -1 for none. Shape `(len(trace.device),)`."""
+    """Launch call of each device row, by correlation or by order; -1 for none. Shape `(len(trace.device),)`."""
     hosts: HostTime
     device: DeviceTime
     states: dict[Cause, Intervals]
-    """What the host was in, by cause."""
+    """What the host was doing, by cause."""
     gaps: Gaps
-    """Device idle time; empty where no device was traced."""
+    """Device idle time; empty if no device was traced."""
     compiling: Intervals
 
     @property
@@ -52,12 +52,12 @@ class RankView:
 
     @cached_property
     def on_path(self) -> Mask:
-        """Which host rows lie on the main or an autograd thread, shape `(len(trace.host),)`."""
+        """Mask of the host rows on the main or an autograd thread, shape `(len(trace.host),)`."""
         return on_host_path(self.host_roles)
 
     @classmethod
     def of(cls, trace: Trace) -> RankView:
-        """Look at a trace once."""
+        """Compute the view of a trace."""
         roles = track_roles(trace)
         compiling = compile_intervals(trace)
         steps = find_steps(trace, roles, compiling)
@@ -70,5 +70,5 @@ class RankView:
 
 
 def steps_of(trace: Trace) -> Steps:
-    """Find the steps alone, for those who ask nothing else of a trace."""
+    """Find only the steps."""
     return find_steps(trace, track_roles(trace), compile_intervals(trace))

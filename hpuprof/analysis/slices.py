@@ -1,4 +1,4 @@
-"""A normalised trace as a table of slices, in pieces of bounded size."""
+"""A normalised trace as a table of slices, in chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def slice_pieces(
 ) -> Iterator[Columns]:
     """Yield the columns of `SliceRow` (without identity and path) for at most `rows` slices at a time.
 
-    `name` and `thread` rename slices, shapes and types, and threads and processes; each distinct text is renamed once.
+    `name` renames slices, shapes and types; `thread` renames threads and processes; each distinct text is renamed once.
     """
     steps = steps_of(trace)
     texts = {

@@ -1,4 +1,4 @@
-"""The tables of steps and of host threads: what each step and each thread spent its time on."""
+"""Tables of steps and host threads: where the time of each went."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpuprof.model.tables import StepRow, ThreadRow
 
 
 def step_rows(view: RankView) -> list[StepRow]:
-    """Measure each step; what the trace does not show is None."""
+    """Measure each step; None for anything the trace does not show."""
     steps = view.steps
     phases = {} if view.device_traced else phase_columns(view)
     columns = {**_host_columns(view), **_device_columns(view), **_working_columns(view, phases), **phases}
@@ -68,7 +68,7 @@ def _device_columns(view: RankView) -> dict[str, list[Any]]:
 
 
 def _working_columns(view: RankView, phases: dict[str, list[int | None]]) -> dict[str, list[Any]]:
-    """Return how long the host worked, and for how long both host and device did."""
+    """Return how long the host worked, and how long host and device did at once."""
     steps, blocked, count = view.steps, view.hosts.blocked, len(view.steps)
     low, high = steps.start, steps.end
     names = ("host_working_ns", "host_device_overlap_ns", "overlap_degree")
@@ -88,7 +88,7 @@ def _working_columns(view: RankView, phases: dict[str, list[int | None]]) -> dic
 
 
 def _measured(view: RankView, spans: dict[str, Intervals], *, known: bool) -> dict[str, list[Any]]:
-    """Measure intervals in each step [ns]; None where that side was not recorded."""
+    """Measure intervals in each step [ns]; None if that side was not recorded."""
     low, high = view.steps.start, view.steps.end
     none: list[Any] = [None] * len(low)
     return {name: measure(held, low, high).tolist() if known else none for name, held in spans.items()}
@@ -101,7 +101,7 @@ def _count(when: Ints, low: Ints, high: Ints) -> list[int]:
 
 
 def thread_rows(view: RankView) -> list[ThreadRow]:
-    """Measure what the threads of each role spent in the used steps (medians)."""
+    """Measure the time of each role's threads in the used steps (medians)."""
     used = view.steps.used_windows()
     out = []
     for role, times in sorted(view.hosts.by_role.items()):

@@ -1,4 +1,4 @@
-"""Finds the steps of a trace and tells which of them are typical. Owns the order of evidence and the exclusions."""
+"""Finds the steps of a trace and which of them are typical. Owns the order of evidence and the exclusions."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _NOT_A_STEP = re.compile(
     r"^(?:enumerate\(DataLoader\)|nccl:|gloo:|mpi:|hccl:|ucc:|\[pl\]\[module\]|Torch-Compiled|Optimizer\.zero_grad)"
 )
 _DIGITS = re.compile(r"\d+")
-# The limits below are chosen by judgement; the tests hold the steps of all real traces at hand.
+# Limits by judgement; the tests pin the steps of all real traces at hand.
 _COMPILE_SHARE = 0.02
-"""Share of a step's wall time: a steady step compiles nothing, and less than this does not move a median."""
+"""Share of a step's wall time: a steady step compiles nothing, and less does not move a median."""
 _WARM_UP_RATIO = 1.5
-"""Of the median of later steps: first steps of settled runs take less."""
+"""Times the median of later steps; the first steps of settled runs take less."""
 _WARM_UP_STEPS = 100
 """More long steps than this in a row are a phase of the run, not its warm-up."""
 _EVEN_SHARE = 0.25
-"""Median absolute deviation over median up to which later steps are even enough to call the first ones long."""
+"""Median absolute deviation over median; only if later steps are this even are the first ones called long."""
 _OUTLIER_MADS = 6.0
-"""Scaled deviations from the median: of normally spread steps, two in 10^9 lie that far out."""
+"""Scaled deviations from the median: of normally distributed steps, two in 10^9 lie that far out."""
 _OUTLIER_SHARE = 0.2
-"""An outlier also differs from the median by this share: deviations of very even steps are too small to go by."""
+"""An outlier also differs from the median by this share: very even steps have tiny deviations."""
 _REPETITIONS = 3
-"""A period needs two equal distances to be seen."""
+"""A period needs two equal distances to show."""
 _REGULAR_SHARE = 0.5
 """Median deviation of an annotation's distances over their median. By judgement: steps vary less, logging more."""
 _COVERED_SHARE = 0.5
@@ -45,11 +45,11 @@ _FEW_OPERATORS = 12
 _SHORTEST_PERIOD = 4
 _EQUAL_SHARE = 0.9
 """Of the sequence that equals itself one period on; the rest may be logging or other work at every n-th step."""
-_MOST_OPERATORS = 200_000  # looked at for a period, for time: 200 steps of a thousand top-level operators
-_MOST_NAMES = 400  # whose distances are candidates for a period, for time
-_MOST_PERIODS = 64  # candidates that are tried, the most frequent first, for time
+_MOST_OPERATORS = 200_000  # searched for a period, to bound time: 200 steps of a thousand top-level operators
+_MOST_NAMES = 400  # whose distances are candidate periods, to bound time
+_MOST_PERIODS = 64  # candidates tried, the most frequent first, to bound time
 _SCALE_OF_MAD = 1.4826
-"""Makes the median absolute deviation of normally spread values their standard deviation."""
+"""Scales the median absolute deviation of normally distributed values to their standard deviation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +61,8 @@ class Steps:
     labels: list[str]
     source: str  # lightning, profiler_step, annotation, operator_period, whole_trace
     name: str
-    excluded: list[str]  # reason per step, "" when used
-    untypical: bool = False  # every step had a reason to be left out; the least bad ones are used all the same
+    excluded: list[str]  # reason per step, "" if used
+    untypical: bool = False  # every step had a reason for exclusion; the least bad ones are used anyway
 
     def __len__(self) -> int:
         return len(self.start)
@@ -78,20 +78,20 @@ class Steps:
         return np.array([not reason for reason in self.excluded], dtype=bool)
 
     def used_windows(self) -> Intervals:
-        """Return the used steps as intervals (neighbours stay apart, so counts per step remain possible)."""
+        """Return the used steps as intervals (neighbours stay separate, so counts per step remain possible)."""
         used = self.used
         return Intervals(self.start[used], self.end[used])
 
 
 def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) -> Steps:
-    """Find the steps by the best evidence that the trace holds, then mark the ones that are not typical.
+    """Find the steps by the best evidence in the trace, then mark the untypical ones.
 
     In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#`
     rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches; `ProfilerStep#`; an
     annotation that repeats; the period of the operator sequence; the whole trace.
     """
     host = trace.host
-    # Our recorder's ProfilerStep# rows are whole batches, start to start, the last one too.
+    # Our recorder's ProfilerStep# rows are whole batches, start to start, including the last.
     recorded = trace.header.get("hpuprof")
     found = (
         (_lasting(_profiler_steps(trace)) if recorded else None)
@@ -128,7 +128,7 @@ class _Found:
 
 
 def _lasting(found: _Found | None) -> _Found | None:
-    """Return steps of which some have a length; nothing can be a share of the others."""
+    """Return the steps if any has a length; shares of empty steps are undefined."""
     return found if found is not None and (found.end > found.start).any() else None
 
 
@@ -168,7 +168,7 @@ def _main_rows(host: HostRows, roles: npt.NDArray[np.int8], kind: HostKind) -> I
 
 
 def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found | None:
-    """Take the annotation of the main thread (digits ignored) that repeats, and whose repetitions cover the most time."""
+    """Take the main thread's repeating annotation (digits ignored) whose repetitions cover the most time."""
     host = trace.host
     rows = _main_rows(host, roles, HostKind.ANNOTATION)
     groups: dict[str, list[int]] = {}
@@ -200,7 +200,7 @@ def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found |
 
 
 def _operator_period(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found | None:
-    """Take the shortest period that the sequence of top-level operators on the main thread repeats at least three times."""
+    """Take the shortest period of top-level operators that the main thread repeats at least three times."""
     host = trace.host
     rows = _main_rows(host, roles, HostKind.OP)
     if len(rows) < _FEW_OPERATORS:
@@ -225,7 +225,7 @@ def _operator_period(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found | None
 
 
 def _period(names: Ints) -> int | None:
-    """Return the shortest period p such that 90 % of the sequence equals itself shifted by p, at least three times over."""
+    """Return the shortest period p, repeated three times, with 90 % of the sequence equal to itself shifted by p."""
     names = names[:_MOST_OPERATORS]
     candidates: Counter[int] = Counter()
     codes, counts = np.unique(names, return_counts=True)
@@ -243,9 +243,9 @@ def _period(names: Ints) -> int | None:
 
 
 def _with_validation(trace: Trace, found: _Found) -> Mask:
-    """Tell which training steps hold a validation: our recorder says so, Lightning's rows show it.
+    """Mark training steps that contain a validation: from our recorder's metadata or Lightning's rows.
 
-    Where every step holds one, it is what these steps are (or they are batches of a validation), and none is marked.
+    If every step contains one, it belongs to the steps (or they are validation batches), and none is marked.
     """
     recorded = trace.header.get("hpuprof")
     numbers = recorded.get("steps_with_validation") if isinstance(recorded, dict) else None
@@ -272,7 +272,7 @@ def _classify(found: _Found, compiling: Intervals, window_kind: str, validating:
     _mark_outliers(wall, excluded)
     untypical = all(excluded)
     if untypical:
-        # Better a typical number of an untypical step than none; the report says that no step was typical.
+        # A typical number of an untypical step beats none; the report says that no step was typical.
         other = ("compiling", "validation")
         keep = [i for i, reason in enumerate(excluded) if reason not in other] or list(range(count))
         for i in keep:
@@ -281,11 +281,11 @@ def _classify(found: _Found, compiling: Intervals, window_kind: str, validating:
 
 
 def _mark_borders(found: _Found, excluded: list[str], window_kind: str) -> None:
-    """Mark the first and the last step where a recording distorts them."""
+    """Mark the first and the last step where the recording distorts them."""
     count = len(excluded)
     if window_kind:
-        # Our recorder warms up, ends with a whole step, and drains a synchronous window. Work that was in flight when an
-        # asynchronous one began left no rows, so its first step looks too idle.
+        # Our recorder warms up, ends with a whole step, and drains a synchronous window. Work in flight at the start of
+        # an asynchronous one left no rows, so its first step looks too idle.
         if window_kind != "sync" and count >= 3 and not excluded[0]:
             excluded[0] = "first"
         return
@@ -298,7 +298,7 @@ def _mark_borders(found: _Found, excluded: list[str], window_kind: str) -> None:
 
 
 def _mark_warm_up(wall: Ints, excluded: list[str]) -> None:
-    """Mark leading steps that take much longer than the median of what follows."""
+    """Mark leading steps that take much longer than the median of the later ones."""
     open_steps = [i for i, reason in enumerate(excluded) if not reason]
     lengths = wall[open_steps]
     for i in range(min(_WARM_UP_STEPS, len(open_steps) - 3)):

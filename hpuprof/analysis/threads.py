@@ -1,4 +1,4 @@
-"""What each host thread is for: main, autograd, launch, data loader, other."""
+"""The role of each host thread: main, autograd, launch, data loader, other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpuprof.model.arrays import Mask
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
-# What the autograd engine runs; before torch 1.12 its own `evaluate_function` rows are missing.
+# Rows of the autograd engine; before torch 1.12 its own `evaluate_function` rows are missing.
 BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function|torch::autograd::)|Backward\d*$")
 
 _LOADER_WORDS = ("pt_data", "dataloader", "pin_memory")
@@ -21,10 +21,10 @@ _LOADER_WORDS = ("pt_data", "dataloader", "pin_memory")
 def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
     """Return the `Role` of each track, shape `(len(trace.tracks),)`; 0 for tracks without host rows.
 
-    Tracks of one OS thread (python rows, bridge rows) share a role. *Main* is the thread with the most step markers, else
-    the one with most operators that is not named an autograd or worker thread. *Launch* threads enqueue device work and
-    run no operators. Threadless tracks belong to the thread that made the calls, and are *other* where it is not known; a
-    bare file of calls names no threads at all, but its tracks are the OS's.
+    Tracks of one OS thread (python rows, bridge rows) share a role. *Main* is the thread with the most step markers,
+    else the one with most operators that is not named as an autograd or worker thread. *Launch* threads enqueue device
+    work and run no operators. Threadless tracks belong to the thread that made the calls, and are *other* if that is
+    unknown; a bare file of calls names no threads at all, but its tracks are the OS's.
     """
     roles = np.zeros(len(trace.tracks), dtype=np.int8)
     if not len(trace.host):
@@ -60,7 +60,7 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
 
 
 class _Counts(NamedTuple):
-    """Rows of one thread, by what they tell of its role."""
+    """Rows of one thread, by their evidence for its role."""
 
     steps: int
     annotations: int
@@ -72,7 +72,7 @@ class _Counts(NamedTuple):
 
     @property
     def like_main(self) -> tuple[int, int, bool, int, int]:
-        """The more, the likelier this is the main thread: the first difference decides."""
+        """Sort key: the larger, the likelier this is the main thread."""
         return self.steps, self.annotations, self.python > 0, self.operators, self.runtime
 
 
@@ -97,5 +97,5 @@ def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Co
 
 
 def on_host_path(role: npt.NDArray[np.int8]) -> Mask:
-    """Return where the program itself runs: on the main or an autograd thread. Takes roles of tracks or of rows."""
+    """Return the mask of the main and autograd threads, which run the program; takes roles of tracks or of rows."""
     return np.isin(role, (Role.MAIN, Role.AUTOGRAD))

@@ -1,4 +1,4 @@
-"""Which thread called Synapse: its host profiler names threads by handles that no other row has."""
+"""Which thread called Synapse: its host profiler identifies threads by handles found in no other row."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from hpuprof.model.trace import HostRows, Track
 
 _CALLING = [Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H, Activity.COLLECTIVE]
 _CALLS = 3
-"""Calls of a track from which it is judged."""
+"""Minimum calls of a track; fewer are not assigned to a thread. By judgement."""
 _HOLDS = 0.5
-"""Share of a track's calls that lie inside its thread's at least."""
+"""Minimum share of a track's calls that lie inside its thread's. By judgement."""
 _CLEARLY = 1.5
-"""How many times as many lie inside its thread's calls as inside any other's."""
+"""How many times as many must lie inside its thread's calls as inside any other's. By judgement."""
 
 
 def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
-    """Return the tracks with the `caller` of each Synapse track: the thread inside whose runtime calls, copies and collectives its calls lie.
+    """Return the tracks with the `caller` of each Synapse track.
 
-    None is named where the calls are few, few of them lie inside any, or another thread holds nearly as many.
+    This is the thread whose runtime calls, copies and collectives contain the track's calls. None is named if the calls
+    are few, few of them lie inside any, or another thread contains nearly as many.
     """
     if not any(t.threadless for t in tracks):
         return tracks
@@ -35,7 +36,7 @@ def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:
     for thread, codes in members.items():
         calls = outer & np.isin(host.track, codes)
         spans = union(host.start[calls], host.end[calls])
-        if len(spans):  # calls without length hold nothing
+        if len(spans):  # calls without length contain nothing
             around[thread] = spans
     out = []
     for i, track in enumerate(tracks):

@@ -1,4 +1,4 @@
-"""Which table each collected row belongs to, and what it is: applies the rules of `dialects` once per distinct name."""
+"""Sends each row to its table and classifies it: applies the rules of `dialect_*` once per distinct name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpuprof.model.trace import DeviceRows, HostRows, Track
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """Columns of a whole file, before it is known what each row is.
+    """Columns of a whole file before classification.
 
     `host`: rows that can only be host slices; `lane`: rows that are device slices if their track is an engine lane or
     their category says so. `no_dtype`: code of the empty data type.
@@ -31,7 +31,7 @@ class Collected:
 
 
 def classify(collected: Collected, cats: list[str], tracks: list[Track]) -> tuple[HostRows, DeviceRows, list[str]]:
-    """Send each maybe-device row to its table and classify all rows; also return the names of the engines."""
+    """Send each maybe-device row to its table and classify all rows; also return the engines' names."""
     names, lane = collected.names, collected.lane
     on_lane = np.array([t.engine is not None for t in tracks] or [False], dtype=bool)
     rules = [[row_rule(c, lane=flag) for flag in (False, True)] for c in cats]
@@ -84,11 +84,11 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
 
 
 def _combinations(parts: tuple[npt.NDArray[Any], ...], sizes: tuple[int, ...]) -> tuple[Any, Any]:
-    """Return a row of each distinct combination of codes, in the order of the codes, and the combination of each row."""
+    """Return one row per distinct combination of codes, in code order, and the combination of each row."""
     key = np.zeros(len(parts[0]), dtype=np.int64)
     many = 1
     for part, size in zip(parts, sizes, strict=True):
-        if many * size >= 2**62:  # a file may hold so many distinct words that their product fits no integer
+        if many * size >= 2**62:  # a file may hold so many distinct words that their product overflows
             distinct, key = np.unique(key, return_inverse=True)
             many = len(distinct)
         key = key * size + part
@@ -106,7 +106,7 @@ def _device_rows(
     engine_of_track = (
         track_engine[columns["track"].astype(np.int64)] if len(columns["track"]) else np.empty(0, dtype=np.int64)
     )
-    # Each distinct combination is classified once; the combinations of a file are few.
+    # Classify each distinct combination once; a file has few.
     parts = (engine_of_track, columns["cat"], columns["name"], columns["hw"])
     sizes = (len(engines), len(cats), len(names), len(hw_events))
     first, inverse = _combinations(parts, sizes)

@@ -1,4 +1,4 @@
-"""Growing typed columns: names to codes, lists of arrays to one array. Knows nothing of traces."""
+"""Growing typed columns: names to codes, lists of arrays to one array. Independent of traces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Interner(dict[Any, int]):
         return code
 
     def since(self, count: int) -> list[Any]:
-        """Return the keys whose codes are `count` and above, without a walk over the others."""
+        """Return the keys whose codes are `count` and above, without visiting the others."""
         return list(islice(reversed(self), max(0, len(self) - count)))[::-1]
 
     def codes(self, keys: list[Any]) -> Codes:
@@ -32,7 +32,7 @@ class Interner(dict[Any, int]):
 
 
 def first_equal(keys: Iterable[Hashable]) -> Codes:
-    """Return for each key the position of the first one that equals it."""
+    """Return the position of the first key equal to each key."""
     first: dict[Hashable, int] = {}
     return np.array([first.setdefault(key, i) for i, key in enumerate(keys)], dtype=np.int32)
 
@@ -57,7 +57,7 @@ class Columns:
             parts.append(arrays[name])
 
     def take(self) -> dict[str, npt.NDArray[Any]]:
-        """Join each column, releasing its parts as it goes."""
+        """Join each column, releasing its parts along the way."""
         joined = {}
         for name in list(self.parts):
             parts = self.parts.pop(name)
@@ -66,7 +66,7 @@ class Columns:
 
 
 def by_start(start: Ints, dur: Ints) -> Ints:
-    """Return the order by start, longer rows first; writers emit nearly sorted rows, so only ties cost a second key."""
+    """Return the order by start, longer rows first; rows arrive nearly sorted, so only ties need a second key."""
     order = np.argsort(start, kind="stable")
     ordered = start[order]
     same = ordered[1:] == ordered[:-1]
@@ -84,7 +84,7 @@ def small(values: Ints) -> npt.NDArray[Any]:
 
 
 def whole(value: Any) -> int | None:
-    """Return a number or its text as an int, None when it is none."""
+    """Return a number or its text as an int, None for anything else."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):

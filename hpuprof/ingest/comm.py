@@ -1,4 +1,4 @@
-"""What rows tell of collectives: operation, size, process group, peers. The words are in `dialect_collectives`."""
+"""Collectives as rows describe them: operation, size, process group, peers. The words are in `dialect_collectives`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _NUMBERS = re.compile(r"\d+")
 _NAMED_SIZE = re.compile(r"(?<!\d)(?P<from>\d+)\s*(?P<way>->|<-)\s*(?P<to>\d+)")
 """Point-to-point annotations name their peers: `nccl:send 0->1`, `nccl:recv 1<-0`."""
 _MOST_RANKS = 1 << 18
-"""Ranks of a group, and of all groups together that a file tells by start, stride and size: the largest jobs that were told of
-have some 10^5 accelerators, and a few digits in a file must not decide how long a list becomes."""
+"""Ranks of a group, and of all groups that a file gives by start, stride and size together: the largest jobs known have
+some 10^5 accelerators, and a few digits in a file must not create a list of any length."""
 _RANK_DIGITS = 9
 _MOST_BYTES = 1 << 44
-"""16 TiB: a message holds no more than the memory of a device; times the ranks of a group it still fits into 64 bits."""
+"""16 TiB: a message fits into a device's memory; times the ranks of a group it still fits into 64 bits."""
 
 
 class _Row(NamedTuple):
-    """What one row says of its collective, as written; rows that say the same share a note. Fields as in `Args`."""
+    """One row's description of its collective, as written; equal descriptions share a note. Fields as in `Args`."""
 
     name: int  # code
     collective: Any
@@ -54,17 +54,17 @@ class _Row(NamedTuple):
 
 
 class CommNotes:
-    """Collect the arguments of rows that belong to collectives; all other rows cost one look-up in numpy."""
+    """Collect the arguments of rows that belong to collectives; other rows cost one numpy look-up."""
 
     def __init__(self) -> None:
         self._wanted = np.zeros(0, dtype=bool)  # by code of a name
         self._notes = Interner()
-        self.refused = 0  # groups whose ranks cannot be true
+        self.refused = 0  # groups with impossible ranks
         self._listed = 0
         self._groups: dict[tuple[str, int, int, int], tuple[int, ...]] = {}
 
     def codes(self, names: Interner, name: npt.NDArray[Any], args: list[Args]) -> Codes:
-        """Return the code of each row's note, -1 for rows that belong to no collective; shape `(rows,)`."""
+        """Return the code of each row's note, -1 for rows outside collectives; shape `(rows,)`."""
         if len(self._wanted) < len(names):
             new = [isinstance(n, str) and is_collective(n) for n in names.since(len(self._wanted))]
             self._wanted = np.append(self._wanted, new)
@@ -106,7 +106,7 @@ class CommNotes:
         )
 
     def _ranks(self, text: str, size: int, first: int, stride: int) -> tuple[int, ...]:
-        """Return a group's ranks, one list for all rows that tell the same; none, and counted, where they cannot be true."""
+        """Return a group's ranks, one shared list for equal rows; if impossible, count them and return none."""
         key = text, size, first, stride
         if key not in self._groups:
             found = _listed(text) if text and "..." not in text else ()
@@ -116,7 +116,7 @@ class CommNotes:
         return self._groups[key]
 
     def _spread(self, size: int, first: int, stride: int) -> tuple[int, ...]:
-        """Return the ranks of a group that start, stride and size tell: lists of more than 30 are written shortened."""
+        """Return a group's ranks from start, stride and size: writers abbreviate lists of more than 30."""
         if size <= 0 or first < 0 or stride <= 0 or size > _MOST_RANKS:
             return ()
         if self._listed + size > _MOST_RANKS:
@@ -140,7 +140,7 @@ def _sized(elements: int, width: int) -> int:
 
 
 def _listed(text: str) -> tuple[int, ...] | None:
-    """Return the ranks of a list; None where one has more digits than any rank."""
+    """Return the ranks of a list; None if one has more digits than any rank."""
     numbers = _NUMBERS.findall(text)
     return tuple(map(int, numbers)) if max(map(len, numbers), default=0) <= _RANK_DIGITS else None
 
@@ -160,7 +160,7 @@ def _first_text(types: bytes) -> str:
 
 
 def _bytes(dims: bytes, types: bytes) -> int:
-    """Return the bytes of the first input (a tensor, or a list of them), -1 when its shape or type is unknown."""
+    """Return the bytes of the first input (a tensor, or a list of them), -1 if its shape or type is unknown."""
     shape, kind = _json(dims), _json(types)
     if not isinstance(shape, list) or not isinstance(kind, list) or not shape or not kind:
         return -1
@@ -173,7 +173,7 @@ def _bytes(dims: bytes, types: bytes) -> int:
     for tensor in tensors:
         if not isinstance(tensor, list) or not all(isinstance(n, int) and n >= 0 for n in tensor):
             return -1
-        # Digits of a product add up: one factor that cannot be true ends it.
+        # A product's digits add up: stop at the first impossible factor.
         if max(tensor, default=0) > _MOST_BYTES:
             return -1
         total += reduce(_times, tensor, size)

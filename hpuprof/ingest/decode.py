@@ -1,8 +1,8 @@
 """Streaming decoder: bytes of a trace file to wire structs, in pieces cut at event boundaries, in bounded memory.
 
-Owns where the event array begins and ends, what stands around it, and what to do when a piece does not parse. A healthy
-piece costs one typed decode; only a broken one goes through `recover`. What comes out does not depend on where the source
-cuts its pieces.
+Owns where the event array begins and ends, what surrounds it, and what to do if a piece does not parse. A healthy piece
+costs one typed decode; only a broken one goes through `recover`. The result does not depend on where the source cuts
+its pieces.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _PHASE = re.compile(rb'"ph"\s*:\s*"')
 _BOM = b"\xef\xbb\xbf"
 _HEADER_LIMIT = 64 << 20
 _TAIL_LIMIT = 16 << 20
-_ROW_LIMIT = 8 << 20  # a longer stretch without a usable boundary is no row
-_PREFIX_LIMIT = 1 << 20  # bytes before the trace in which no JSON begins
+_ROW_LIMIT = 8 << 20  # a longer stretch without a usable boundary is not a row
+_PREFIX_LIMIT = 1 << 20  # bytes before the trace without any JSON
 
 
 @dataclass
 class DecodeLog:
-    """What stood around the events and what happened on the way. Offsets count decompressed bytes."""
+    """What surrounded the events, and what went wrong. Offsets count decompressed bytes."""
 
     form: str = ""  # object, array, bare
     header: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class DecodeLog:
     notes: list[recover.Note] = field(default_factory=list)
 
     def note(self, code: str, offset: int, count: int, text: str) -> None:
-        """Remember one thing that went wrong; of notes of the same code, the one that stands first in the file gives the words."""
+        """Record a problem; notes of one code share the text of the one that comes first in the file."""
         for old in self.notes:
             if old.code == code:
                 old.count += count
@@ -58,10 +58,11 @@ class DecodeLog:
 
 
 class EventStream:
-    """Iterate over lists of wire events of one file; `log` is complete once the iteration has ended.
+    """Iterate over lists of one file's wire events; `log` is complete after the iteration.
 
-    `exact`: leave stamps as text, for files whose stamps have more digits than a double holds. `whole`: yield `WholeEvent`s,
-    which can be written again. `raw`: yield `RawEvent`s, values as text; a row that had to be recovered is an `ExactEvent` there.
+    `exact`: leave stamps as text, for files whose stamps have more digits than a double holds. `whole`: yield
+    `WholeEvent`s, which can be written again. `raw`: yield `RawEvent`s, values as text; a recovered row is an
+    `ExactEvent` there.
     """
 
     def __init__(self, source: ByteSource, *, exact: bool = False, whole: bool = False, raw: bool = False) -> None:
@@ -70,13 +71,13 @@ class EventStream:
         kinds: list[Any] = [list[RawEvent]] * raw + [list[WholeEvent]] * whole + [list[ExactEvent]] * exact
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder([*kinds, list[Event]][0])
         self._offset = 0  # of the first byte of the buffer
-        self._truncated = False  # whether the last decode failed because its text ends too early
+        self._truncated = False  # the last decode failed because its text ends too early
 
     def __iter__(self) -> Iterator[list[Event]]:
         pieces = iter(self.source)
         buffer = self._open(pieces)
         ended = False
-        more = 0  # bytes to read before it is worth looking again
+        more = 0  # bytes to read before the next attempt
         held = [buffer]
         for piece in pieces:
             held.append(piece)
@@ -87,9 +88,7 @@ class EventStream:
             events, used, ended = self._whole_rows(buffer)
             held = [buffer[used:]]
             if not used:
-                more = min(
-                    len(buffer), _ROW_LIMIT - len(buffer)
-                )  # twice as much: what is looked at again adds up to a pass
+                more = min(len(buffer), _ROW_LIMIT - len(buffer))  # twice as much: repeated attempts add up to one pass
                 continue
             self._note_halves(buffer[:used])
             self._skip(used)
@@ -107,10 +106,10 @@ class EventStream:
     def _skip(self, count: int) -> None:
         self._offset += count
 
-    # ---------------------------------------------------------------------------------------------------- before the events
+    # --- before the events
 
     def _open(self, pieces: Iterator[bytes]) -> bytes:
-        """Read up to the first event; return the buffer that begins there."""
+        """Read up to the first event; return the buffer from there on."""
         buffer, held, more = b"", [b""], 0
         for piece in chain(pieces, (b"",)):
             held.append(piece)
@@ -138,9 +137,9 @@ class EventStream:
                 f"{path}: {self.source.problem} at byte {self.source.problem_offset}; nothing could be read",
                 path=path,
                 offset=self.source.problem_offset,
-                hint="copy the file again, or leave it out",
+                hint="copy the file again or leave it out",
             )
-        what, offset = "no trace events found (no `traceEvents`, no event array)", 0
+        what, offset = "no trace events (neither `traceEvents` nor an event array)", 0
         if not buffer.strip():
             what = "the file is empty"
         elif buffer.lstrip()[:1] == b"{" and recover.loose_json(buffer) is None:
@@ -150,9 +149,9 @@ class EventStream:
         )
 
     def _start(self, buffer: bytes) -> int:
-        """Return where the first event begins, or -1 when more must be read to tell; sets the form and reads the header.
+        """Return where the first event begins, or -1 to read more; sets the form and reads the header.
 
-        What comes first decides: the key `traceEvents`, or a phase, which only rows have.
+        The first match decides: the key `traceEvents`, or a phase, which only rows have.
         """
         text = buffer.lstrip()
         blank = len(buffer) - len(text)
@@ -185,9 +184,9 @@ class EventStream:
             return
         members, _ = recover.loose_members(text[1:])
         self.log.header.update(members)
-        self.log.note("HP103", self._offset, 1, "the metadata before the events could not be read whole")
+        self.log.note("HP103", self._offset, 1, "part of the metadata before the events is unreadable")
 
-    # ----------------------------------------------------------------------------------------------------------- the events
+    # --- the events
 
     def _decode(self, text: bytes) -> list[Event] | None:
         self._truncated = False
@@ -208,11 +207,11 @@ class EventStream:
         return events
 
     def _note_halves(self, text: bytes, start: int | None = None) -> None:
-        """Tell of escapes that are half of a surrogate pair, which are read as U+FFFD."""
+        """Report unpaired surrogate escapes, which are read as U+FFFD."""
         found = recover.halves(text)
         if found:
             at = (self._offset if start is None else start) + found[0]
-            self.log.note("HP103", at, len(found), "repaired characters that are half of a pair")
+            self.log.note("HP103", at, len(found), "repaired unpaired surrogates")
 
     def _note_all(self, notes: list[recover.Note]) -> None:
         for note in notes:
@@ -221,7 +220,7 @@ class EventStream:
     def _whole_rows(self, buffer: bytes) -> tuple[list[Event], int, bool]:
         """Decode the whole rows at the front of the buffer.
 
-        Returns them, how many bytes they took (0 when more must be read first), and whether the array ended behind them.
+        Returns them, the bytes they took (0: read more first), and whether the array ended after them.
         """
         full = len(buffer) >= _ROW_LIMIT
         cut = _last_boundary(buffer)
@@ -257,9 +256,9 @@ class EventStream:
         return events, comma + 1 if comma >= 0 else len(buffer), False
 
     def _array_end(self, text: bytes) -> tuple[int, int] | None:
-        """Return where the last row of the array ends and what follows the array begins, or None.
+        """Return where the array's last row ends and where the text after the array begins, or None.
 
-        The first `}]` that has a whole row before it ends the array; lists inside arguments have only pieces of one.
+        The first `}]` after a whole row ends the array; lists inside arguments follow only part of one.
         """
         starts: list[int] = []
         extents: recover.Extents | None = None
@@ -278,14 +277,14 @@ class EventStream:
         return None
 
     def _may_end(self, text: bytes) -> bool:
-        """Whether the array may have ended behind a last row that is broken; what follows will tell."""
+        """Whether the array may have ended after a broken last row; the following text decides."""
         phase = text.rfind(b'"ph"')
         return bool(_ARRAY_END.search(text, phase + 1) or (phase < 0 and _NO_ROW.match(text)))
 
-    # ------------------------------------------------------------------------------------------------------ behind the events
+    # --- behind the events
 
     def _tail(self, rest: bytes, pieces: Iterator[bytes]) -> None:
-        """Read what stands behind the event array."""
+        """Read the text after the event array."""
         start, tail, beyond = self._offset, bytearray(rest), 0
         for piece in pieces:
             if len(tail) < _TAIL_LIMIT:
@@ -300,10 +299,10 @@ class EventStream:
         if self.log.form != "array":
             extra = self._members(body)
         if extra.strip(b" \t\r\n\0"):
-            self.log.note("HP102", start + len(text) - len(extra), 1, "text behind the end of the trace")
+            self.log.note("HP102", start + len(text) - len(extra), 1, "text after the end of the trace")
 
     def _members(self, body: bytes) -> bytes:
-        """Read the members of the enclosing object that stand behind the events; return what follows the object."""
+        """Read the enclosing object's members after the events; return the text after the object."""
         value, end = recover.first_value(b"{" + body, 0)
         if end >= 0:
             self.log.header.update(value)
@@ -316,19 +315,19 @@ class EventStream:
             self.log.note("HP101", self._offset, 1, "the enclosing object is not closed")
         else:
             self.log.note(
-                "HP103", self._offset - len(body) + end, 1, "the metadata behind the events could not be read whole"
+                "HP103", self._offset - len(body) + end, 1, "part of the metadata after the events is unreadable"
             )
         return b""
 
     def _last(self, buffer: bytes) -> list[Event]:
-        """Decode what is left at the end of the file."""
+        """Decode the rest of the file."""
         whole, buffer = buffer, recover.without_halves(buffer)
         end = self._array_end(buffer)
         if end is None:
             events = self._decode(buffer.rstrip(b", \t\r\n\0"))
             if events is not None:
                 self._note_halves(whole)
-                # Whole rows to the end, but nobody closed the array: Chrome's array form allows that.
+                # Whole rows to the end of an unclosed array: Chrome's array form allows that.
                 self._skip(len(buffer))
                 if self.log.form == "object" or (self.log.form == "array" and not events):
                     self.log.note("HP101", self._offset, 1, "the event array is not closed")
@@ -352,7 +351,7 @@ class EventStream:
 
 
 def _end_by_tail(text: bytes) -> tuple[int, int] | None:
-    """Find the end of an array whose last row is broken: the `}]` behind which the enclosing object can be read to its end."""
+    """Find the end of an array whose last row is broken: the `}]` after which the enclosing object parses whole."""
     empty = _NO_ROW.match(text)
     for match in [*filter(None, [empty]), *_ARRAY_END.finditer(text)][:-17:-1]:
         body = text[match.end() :].lstrip(b", \t\r\n")
@@ -363,7 +362,7 @@ def _end_by_tail(text: bytes) -> tuple[int, int] | None:
 
 
 def _last_boundary(buffer: bytes) -> int | None:
-    """Return the index just behind the last `}` that ends a row and is followed by another row, or None."""
+    """Return the index after the last `}` that ends a row and precedes another row, or None."""
     window = 64 << 10
     while True:
         start = max(0, len(buffer) - window)

@@ -1,6 +1,6 @@
-"""What the host does in a row, by its kind and name: one table of rules, the first match wins.
+"""The activity of a host row, by its kind and name: one table of rules, the first match wins.
 
-Every rule carries an example that the tests classify, and the source that it was read from.
+Every rule has its source, and an example that the tests classify.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
 
 
 def activity(kind: HostKind, name: str) -> Activity:
-    """Return what a host row of this kind and name does."""
+    """Return the activity of a host row of this kind and name."""
     rule = activity_rule(kind, name)
     return rule.activity if rule else Activity.NONE
 
@@ -262,12 +262,12 @@ _TO_DEVICE = re.compile(r"HtoD|(?:Pageable|Pinned|Host) -> Device|H2D|HOST_TO_DE
 
 
 def copies_to_host(name: str) -> bool:
-    """Tell whether a copy's name says that it reads back from the device."""
+    """Whether a copy's name shows a read back from the device."""
     return _TO_HOST.search(name) is not None
 
 
 def copies_to_device(name: str) -> bool:
-    """Tell whether a copy's name says that it uploads to the device."""
+    """Whether a copy's name shows an upload to the device."""
     return _TO_DEVICE.search(name) is not None
 
 
@@ -277,17 +277,17 @@ _READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H")
 
 
 def may_block(name: str) -> bool:
-    """Tell whether a copy of this name may hold up its call until it is done: reads, and copies of pageable memory."""
+    """Whether a copy of this name may block its call until done: reads, and copies of pageable memory."""
     return _BLOCKING_COPY.search(name) is not None
 
 
 def is_synchronous_call(name: str) -> bool:
-    """Tell whether a runtime call of this name returns only when its copy is done."""
+    """Whether a runtime call of this name returns only when its copy is done."""
     return _SYNCHRONOUS_CALL.match(name) is not None
 
 
 def reads_value(name: str) -> bool:
-    """Tell whether an operator of this name reads one value back (`item()`)."""
+    """Whether an operator of this name reads one value back (`item()`)."""
     return _READ_OPERATOR.search(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Collectives: one row an operation, and how names of rows and of element types tell them."""
+"""Collectives: one row per operation, and how row names and element types identify them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class Collective:
 
     name: str
     spellings: tuple[str, ...]
-    """Words that name it, in lower case without underscores."""
+    """Words in its names, in lower case without underscores."""
     symmetric: bool = False
-    """Nobody is done before everybody has come: it binds clocks from both sides and makes ranks wait."""
+    """No rank finishes before all have arrived: it constrains clocks from both sides and makes ranks wait."""
     paired: bool = False
     """Two ranks take part."""
     uneven: bool = False
     """Sizes differ between ranks by design."""
     message: Literal["input", "output", "larger"] = "input"
-    """The size that bandwidths are defined by."""
+    """The size that defines bandwidth."""
     bus_factor: Callable[[int], float] | None = None
     """Bus bandwidth over algorithm bandwidth for n ranks (nccl-tests, doc/PERFORMANCE.md, "Bus bandwidth")."""
     purpose: Literal["pipeline", "expert", "reduction"] | None = None
-    """The parallelism of a group that uses it; reductions serve data and tensor parallelism."""
+    """The parallelism of groups that use it; reductions serve data and tensor parallelism."""
     in_tab: bool = False
-    """The stock TensorBoard tab knows it, by this name."""
+    """Its name in the stock TensorBoard tab, if it has one."""
 
 
 def _once(_: int) -> float:
@@ -45,7 +45,7 @@ def _but_one_twice(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks
 
 
-# The first row with a spelling in a name is the name's: `reduce` stands behind what contains it.
+# The first row with a spelling in a name wins: `reduce` comes after the words that contain it.
 COLLECTIVES: tuple[Collective, ...] = (
     Collective(
         "reduce_scatter", ("reducescatter",), symmetric=True, bus_factor=_but_one, purpose="reduction", in_tab=True
@@ -90,24 +90,24 @@ _NO_TRANSFER = frozenset({"wait", "init", "end", "synchronize", "commgetasyncerr
 
 
 def is_collective(name: str) -> bool:
-    """Tell whether a row's name belongs to a collective."""
+    """Whether a row's name belongs to a collective."""
     return _COLLECTIVE.search(name[:LONGEST]) is not None
 
 
 def is_collective_annotation(name: str) -> bool:
-    """Tell whether an annotation is one that torch.distributed draws around a collective."""
+    """Whether an annotation is one that torch.distributed draws around a collective."""
     return _ANNOTATION.match(name) is not None
 
 
 def runs_on_host(name: str) -> bool:
-    """Tell whether a host row of this name is the collective's execution, not its enqueueing."""
+    """Whether a host row of this name is the collective's execution rather than its enqueueing."""
     return _RUNS_ON_HOST.match(name) is not None
 
 
 def collective_op(name: str) -> str | None:
-    """Return the operation that a collective's name tells in any dialect, None when it tells none.
+    """Return the operation of a collective's name in any dialect, None if it has none.
 
-    Names are such as `ncclDevKernel_AllReduce_Sum_f32`, `_allgather_base`, `gloo:all_reduce`, `hcclAllReduce` and
+    Example names: `ncclDevKernel_AllReduce_Sum_f32`, `_allgather_base`, `gloo:all_reduce`, `hcclAllReduce`,
     `c10d::allreduce_`.
     """
     words = _PREFIX.sub("", name[:LONGEST].split("(", 1)[0]).replace("_", "").lower()
@@ -117,7 +117,7 @@ def collective_op(name: str) -> str | None:
 
 
 def tab_collective(name: str) -> str | None:
-    """Return the one of the ten names by which the tab knows collectives; None for what it has no name for."""
+    """Return which of the tab's ten names for collectives applies; None if none does."""
     name = name[:LONGEST]
     library = _ANNOTATION.match(name)
     for known, word in _TAB_WORDS:
@@ -127,13 +127,14 @@ def tab_collective(name: str) -> str | None:
 
 
 _ELEMENT_BYTES = {
-    "float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8, "int64": 8,
-    "int": 4, "int32": 4, "short": 2, "int16": 2, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complexfloat": 8, "complexdouble": 16,
+    "float": 4, "half": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8, "int": 4, "short": 2, "int16": 2,
+    "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1, "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
 _SAME_TYPE = {
-    "unsigned char": "byte", "signed char": "char", "long int": "long", "bf16": "bfloat16", "fp16": "half", "fp32": "float",
-    "long long": "long", "float32": "float", "float16": "half", "int64": "long", "int32": "int", "uint8": "byte", "int8": "char",
+    "unsigned char": "byte", "signed char": "char", "long int": "long", "long long": "long", "bf16": "bfloat16",
+    "fp16": "half", "fp32": "float", "float32": "float", "float16": "half", "int64": "long", "int32": "int",
+    "uint8": "byte", "int8": "char",
 }  # fmt: skip
 
 
@@ -144,5 +145,5 @@ def element_type(name: str) -> str:
 
 
 def element_bytes(dtype: str) -> int:
-    """Return the size of an element type of `element_type`, 0 when it is unknown [bytes]."""
+    """Return the bytes of an element type as `element_type` names it, 0 if unknown."""
     return _ELEMENT_BYTES.get(dtype, 0)

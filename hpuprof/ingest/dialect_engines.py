@@ -1,4 +1,4 @@
-"""The engines of a device: one row an engine, and how a lane of a trace tells which one it is."""
+"""The engines of a device: one row per engine, and how to find the engine of a trace's lane."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from hpuprof.model.schema import DeviceKind
 
 LONGEST = 8192
-"""Characters of a name in which rules look for words. The longest names of traces are kernels' templates of some 5,000;
-one name of 100 MB, which compresses to 100 kB, would take minutes in some thirty patterns."""
+"""Characters of a name that rules search. The longest names in traces are kernel templates of some 5,000; a name of 100
+MB, which compresses to 100 kB, would take minutes in some thirty patterns."""
 
 MME, TPC, DMA, NIC, OTHER = "MME", "TPC", "DMA", "NIC", "other"
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A class of engines. `kind`: what its rows are unless a rule for their names says otherwise."""
+    """A class of engines. `kind`: the kind of its rows unless a rule for their names differs."""
 
     name: str
     kind: DeviceKind
     word: re.Pattern[str] | None  # in the name of its lanes
-    lane_classes: tuple[int, ...]  # of lanes that have a number only: class * 1000 + index of the engine
+    lane_classes: tuple[int, ...]  # of lanes with only a number: class * 1000 + index of the engine
     drawn: int  # place among the engines of a timeline
 
 
-# Looked for in this order. Lane classes: the vendor's table (bridge 1.19, trace_parser.cpp).
+# Searched in this order. Lane classes: the vendor's table (bridge 1.19, trace_parser.cpp).
 ENGINES: tuple[Engine, ...] = (
     Engine(TPC, DeviceKind.COMPUTE, re.compile(r"\bTPC\b", re.IGNORECASE), (2, 7), drawn=1),
     Engine(MME, DeviceKind.COMPUTE, re.compile(r"\bMME\b", re.IGNORECASE), (1, 6), drawn=0),
@@ -38,7 +38,7 @@ ENGINES: tuple[Engine, ...] = (
 ENGINE_ORDER = {engine.name: engine.drawn for engine in ENGINES}
 _OF_LANE_CLASS = {code: engine.name for engine in ENGINES for code in engine.lane_classes}
 _LANE_CLASSES = 18
-"""Classes of the vendor's table: lane numbers from 18,000 on are no engine's."""
+"""Classes of the vendor's table: lane numbers from 18,000 on belong to no engine."""
 MATRIX_ENGINE = MME
 
 HPU_PROCESS = re.compile(r"^/device:HPU:\d+$")
@@ -46,10 +46,10 @@ HPU_THREAD = re.compile(r"^\[H?D\d+\](?=.)\s*(?P<engine>.*)")
 
 
 def hpu_engine(thread_name: str, process_name: str, pid: int | None, tid: int | None) -> str | None:
-    """Return the engine (MME, TPC, DMA, NIC, other) of an HPU device lane, or None when the track is no such lane.
+    """Return the engine (MME, TPC, DMA, NIC, other) of an HPU device lane, or None if the track is not one.
 
     A thread named `[HD0] TPC 0` (or `TPC_0` in a device process) is a lane; without a thread name, pid 0 with an
-    engine's lane number. pid 0 alone proves nothing: python rows were seen there too.
+    engine's lane number. pid 0 alone is no proof: python rows have it too.
     """
     thread_name = thread_name[:LONGEST]
     match = HPU_THREAD.match(thread_name)
@@ -66,7 +66,7 @@ def hpu_engine(thread_name: str, process_name: str, pid: int | None, tid: int | 
 
 
 def device_number(process: str, pid: str) -> int:
-    """Return the number of the device that a lane's process belongs to, 0 when neither name nor number tells."""
+    """Return the device number of a lane's process, 0 if neither name nor number shows one."""
     match = HPU_PROCESS.match(process)
     number = process.rsplit(":", 1)[-1] if match else pid
     return int(number) if number.isdecimal() and len(number) <= 9 and int(number) < 64 else 0

@@ -1,9 +1,9 @@
-"""Which table a row belongs to by its category, and what a device row is: two tables of rules, the first match wins.
+"""The table of a row, by category, and the kind of a device row: two tables of rules, the first match wins.
 
-`ROW_RULES`       category (lower case) and whether the row lies on a device engine lane -> which table the row goes to
+`ROW_RULES`       category (lower case) and whether the row lies on a device engine lane -> the row's table
 `DEVICE_RULES`    engine, category, kernel or hardware-event name -> compute, communication, copy or marker
 
-Every rule names the source that it was read from; a device rule carries an example that the tests classify.
+Every rule names its source; a device rule has an example that the tests classify.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ ROW_RULES: tuple[RowRule, ...] = (
     RowRule(
         "runtime",
         _cats(
-            "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime privateuse1_runtime privateuse1_driver"
+            "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime "
+            "privateuse1_runtime privateuse1_driver"
         ),
         "host",
         HostKind.RUNTIME,
@@ -84,7 +85,7 @@ IGNORED_MTIA = re.compile(r"^mtia_(?:insight|counters|workloadd|memory)")
 
 
 def row_rule(category: str, *, lane: bool) -> RowRule | None:
-    """Return the rule for a category, or None when no rule knows it. `lane`: the row lies on a device engine lane."""
+    """Return the rule for a category, or None for unknown ones. `lane`: the row lies on a device engine lane."""
     category = category.lower()
     for rule in ROW_RULES:
         if category in rule.categories and rule.lane in (None, lane):
@@ -106,7 +107,7 @@ class DeviceRule:
     source: str = ""
 
     def matches(self, *, engine: str, category: str, name: str, hw_event: str) -> bool:
-        """Whether the row fits every condition that the rule sets."""
+        """Whether the row meets every condition of the rule."""
         return (
             (self.engine is None or engine == self.engine)
             and (self.categories is None or category in self.categories)
@@ -228,9 +229,10 @@ TAB_CATEGORIES: dict[str, str] = {
         "Runtime",
     ),
 }
-"""Category (lower case) -> the spelling that both torch-tb-profiler 0.4.0 (exact case) and 0.4.3 (any case) understand."""
+"""Category (lower case) -> the spelling that torch-tb-profiler 0.4.0 (exact case) and 0.4.3 (any case) understand."""
 
 TAB_MISREADS = _cats(
-    "trace operator python runtime kernel memcpy gpu_memcpy memset gpu_memset memory gpu_user_annotation forward_backward"
+    "trace operator python runtime kernel memcpy gpu_memcpy memset gpu_memset memory gpu_user_annotation "
+    "forward_backward"
 )
-"""Categories (lower case) that the tab takes for something: rows that it must not count get another one."""
+"""Categories (lower case) that the tab interprets: rows that it must not count get another one."""

@@ -1,11 +1,14 @@
-"""Which device a trace was recorded on and what holds of all such traces. Vendor words live here and in `dialect_*` alone.
+"""Device families: which one a trace was recorded on, and properties of their traces.
 
-`dialect_rows`         which table a row belongs to; what a device row is
-`dialect_engines`      the engines of a device, and which lane is which
-`dialect_activities`   what the host does in a row
+Vendor words live only here and in `dialect_*`:
+
+`dialect_rows`         the table of a row; the kind of a device row
+`dialect_engines`      the engines of a device, and their lanes
+`dialect_activities`   the activity of a host row
 `dialect_collectives`  operations among ranks
 
-*G1*, *G2*, *G3* are the three generations of Habana's traces (merged JSON up to about bridge 1.19; mid-2025; the Kineto plugin).
+*G1*, *G2*, *G3* are the three generations of Habana's traces (merged JSON up to about bridge 1.19; mid-2025; the Kineto
+plugin).
 """
 
 from __future__ import annotations
@@ -18,21 +21,21 @@ from hpuprof.model.schema import Activity
 
 @dataclass(frozen=True)
 class Family:
-    """What holds of the traces of one kind of device, whoever asks. `title`: the device where the trace does not name it."""
+    """Properties of the traces of one kind of device. `title`: name of the device if the trace has none."""
 
     title: str = "device"
     correlated: bool = True
-    """Device rows carry the correlation of their launch call: one without has no launch in the trace."""
+    """Device rows carry the correlation of their launch call: a row without one has no launch in the trace."""
     engine_lanes: bool = False
-    """Rows lie on lanes of engines, several for one kernel or collective; the vendor's host profiler has tracks of its own."""
+    """Rows lie on engine lanes, several for one kernel or collective; the vendor's host profiler has its own tracks."""
     row_per_kernel: bool = True
     """A kernel is one device row, as the stock TensorBoard tab expects."""
     silent_reads: bool = False
     """Reading one value back shows no runtime call: the operator itself is the wait."""
     copies_upload: bool = False
-    """A copy call that no device row tells the direction of is an upload."""
+    """A copy call without a device row that shows its direction is an upload."""
     cuda_properties: bool = False
-    """Device properties mean what the stock TensorBoard tab computes from them."""
+    """The stock TensorBoard tab computes correctly from the device properties."""
     intel_tool: bool = False
     """Intel's habana_perf_tool reads such traces."""
 
@@ -54,13 +57,13 @@ FAMILIES: dict[str, Family] = {
     "cpu": Family(),
 }
 BRIDGE_PROCESSES = {"Synapse Logger": 10_000, "Bridge Logs": 20_000, "Memory Logs": 30_000}
-"""Processes that Habana's bridge writes, and what it adds to the process number of the program."""
+"""Processes that Habana's bridge writes, and their offset from the program's process number."""
 SYNAPSE_THREAD = "Synapse/"
-"""Begins the names of the tracks of Synapse's host profiler."""
+"""Prefix of the track names of Synapse's host profiler."""
 
 
 def device_family(categories: set[str], processes: set[str], threads: set[str], names: set[str]) -> str:
-    """Name the kind of device that a trace was recorded on: hpu, cuda, rocm, xpu, mtia, or cpu when nothing shows one."""
+    """Return the recording's device family: hpu, cuda, rocm, xpu, mtia, or cpu if there is no sign of one."""
     lower = {c.lower() for c in categories}
     if (
         any(HPU_PROCESS.match(p) for p in processes)
@@ -82,7 +85,7 @@ def device_family(categories: set[str], processes: set[str], threads: set[str], 
 
 
 def generation(family: str, categories: set[str], processes: set[str], names: set[str]) -> str | None:
-    """Tell which generation of Habana's writers made a trace: G1, G2, G3, or None for others and when nothing decides."""
+    """Return the generation of Habana's writers: G1, G2, G3; None for other devices or without evidence."""
     if family != "hpu":
         return None
     lower = {c.lower() for c in categories}
@@ -98,7 +101,7 @@ def generation(family: str, categories: set[str], processes: set[str], names: se
 
 
 def run_mode(family: str, names: set[str], activities: set[Activity]) -> str:
-    """Name how the framework ran the model, as far as the trace shows it: lazy, lazy+graphs, eager, compile, graphs."""
+    """Return how the framework ran the model, as far as the trace shows: lazy, lazy+graphs, eager, compile, graphs."""
     compiled = any(
         n.startswith(("Torch-Compiled Region", "CompiledFunction", "## Call CompiledFxGraph")) for n in names
     )
@@ -115,7 +118,7 @@ def run_mode(family: str, names: set[str], activities: set[Activity]) -> str:
 
 
 def row_per_kernel(family: str, categories: set[str]) -> bool:
-    """Tell whether a writer's device rows can stand as they are in the tab: one row a kernel, joined to calls by correlation."""
+    """Whether the tab can show device rows as they are: one row per kernel, joined to calls by correlation."""
     return FAMILIES[family].row_per_kernel and not any(c.lower().startswith("mtia") for c in categories)
 
 
@@ -128,4 +131,4 @@ THREAD_WORDS = frozenset({
     "stream", "synapse", "thread", "threads", "to", "torch", "tpc", "trace", "traces", "trigger", "triggered",
     "unknown", "worker", "x", "xpu",
 })  # fmt: skip
-"""Words that threads, streams and engine lanes are called by everywhere; a name of other words may be anything, even a secret."""
+"""Usual words in names of threads, streams and engine lanes; a name of other words may be anything, even a secret."""

@@ -1,7 +1,7 @@
-"""Finds trace files and tells who wrote each: rank, stage, action, window, with the source of each fact.
+"""Finds trace files and their identity: rank, stage, action, window, with the source of each fact.
 
 Identity comes from inside the file first (our metadata, then torch's `distributedInfo`), then from the name. Nothing is
-globbed by name: a directory is walked, and each candidate's first bytes decide whether it is a trace.
+globbed by name: directories are walked, and each candidate's first bytes decide whether it is a trace.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
 
-_REQUESTS = 16  # heads of remote files asked for at a time
-AGAIN = "@"  # stands between a window's name and the number of its repetition
+_REQUESTS = 16  # concurrent requests for heads of remote files
+AGAIN = "@"  # separates a window's name from the number of its repetition
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who wrote a trace. `provenance` says where each field came from."""
+    """The writer of a trace. `provenance`: the source of each field."""
 
     rank: int
     stage: str = ""
@@ -55,7 +55,7 @@ class TraceFile:
     """A file that looks like a trace; only its head (and tail) was read."""
 
     path: str
-    name: str  # relative to what was asked for
+    name: str  # relative to the path given
     bytes: int
     parts: NameParts
     inside: dict[str, Any] = field(default_factory=dict)  # rank, world_size, stage, action, window, host
@@ -63,36 +63,36 @@ class TraceFile:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that was left out, or a folder that could not be searched, and why."""
+    """A file or folder that was left out, and why."""
 
     path: str
     reason: str
-    explicit: bool  # a loss: the user named the file itself, its name is a trace's, or it cannot be read
+    explicit: bool  # a loss: named by the user, named like a trace, or unreadable
     folder: bool = False
     unreadable: bool = False
 
     @property
     def code(self) -> str:
-        """The diagnostic that tells of it."""
+        """Its diagnostic code."""
         return "HP180" if self.folder else "HP114" if self.explicit else "HP120"
 
 
 def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped]]:
-    """Return the trace files under `paths` (files, directories, patterns, URLs) in order of path, and the candidates left out.
+    """Return the trace files under `paths` (files, directories, patterns, URLs) by path, and the skipped candidates.
 
-    Raises NoTracesFoundError when nothing is left.
+    Raises NoTracesFoundError if no file is left.
     """
     seen: set[str] = set()
     candidates = []
     for candidate in (found for given in paths for found in find(given, SUFFIXES)):
         local = local_path(candidate.location)
-        # Path.resolve raises for links in a circle.
+        # Path.resolve raises on circular links.
         real = os.path.realpath(local) if local is not None else candidate.location
         if real not in seen:
             seen.add(real)
             candidates.append(candidate)
     if any(local_path(candidate.location) is None for candidate in candidates):
-        # Waiting for a storage's answer costs no processor.
+        # Waiting for remote storage needs no CPU.
         with ThreadPoolExecutor(_REQUESTS) as pool:
             looked = list(pool.map(_look, candidates))
     else:
@@ -110,7 +110,7 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
                 else "hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv",
             )
         found = (
-            f"; {len(skipped)} candidates were no traces, first {skipped[0].path}: {skipped[0].reason}"
+            f"; {len(skipped)} candidates are not traces, first {skipped[0].path}: {skipped[0].reason}"
             if skipped
             else ""
         )
@@ -121,9 +121,9 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
 
 
 def _with_sure_hosts(files: list[TraceFile]) -> list[TraceFile]:
-    """Take back the hosts of names that differ only in a number within them which runs from 0 or 1: they count processes.
+    """Drop hosts that differ only in a number within them that runs from 0 or 1: those count processes.
 
-    The number behind the host is its process id or, in our own names, a rank; it may run.
+    The number after the host is its process id or, in our own names, a rank; it may run.
     """
     sets: dict[tuple[str, str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, file in enumerate(files):
@@ -158,7 +158,7 @@ def _look(candidate: Found) -> TraceFile | Skipped:
 
 
 def looks_like_trace(path: str) -> bool:
-    """Whether a file that a directory holds looks like a trace or a merged timeline; also one that cannot be read, by its name."""
+    """Whether a file in a directory looks like a trace or merged timeline; an unreadable one is judged by name."""
     try:
         head = read_head(path)
         return is_merged_timeline(head.lstrip()) or not _no_trace(head, path) or is_trace_name(base_name(path))
@@ -167,31 +167,31 @@ def looks_like_trace(path: str) -> bool:
 
 
 def _no_trace(head: bytes, path: str) -> str:
-    """Return why a file is no trace, judged by its first bytes; empty when it may be one."""
+    """Return why a file's first bytes rule out a trace; empty if it may be one."""
     if not head.strip():
         return "the file is empty" if state(path).bytes == 0 or not is_gzip(path) else "nothing could be decompressed"
     if base_name(path).lower().endswith(".csv"):
         from hpuprof.ingest.hw_csv import looks_like_hw_csv
 
-        return "" if looks_like_hw_csv(head) else "a CSV, but not one of the hardware profiler"
+        return "" if looks_like_hw_csv(head) else "a CSV, but not from the hardware profiler"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if is_merged_timeline(text):
-        return "a merged timeline; its ranks are read from the traces it was made of"
+        return "a merged timeline; analyse its source traces instead"
     if _EVENTS_KEY.search(head) or _EVENT.search(head):
         return ""
-    # A large header may push the events out of sight; anything else that is an object is judged by reading it.
+    # A large header may hide the events; any other object is judged by reading it.
     if text[:1] == b"{" and len(head) >= 256 << 10:
         return ""
-    return "no trace events in it"
+    return "no trace events"
 
 
 def is_merged_timeline(head: bytes) -> bool:
-    """Tell by a file's first bytes whether it is a timeline that `hpuprof merge` wrote."""
+    """Whether a file's first bytes are those of a timeline written by `hpuprof merge`."""
     return _MERGED.match(head) is not None
 
 
 def _inside(head: bytes, path: str) -> dict[str, Any]:
-    """Read the identity that the file itself names, from its head or, if it is not compressed, its tail."""
+    """Read the identity inside the file, from its head or, if it is not compressed, its tail."""
     found: dict[str, Any] = {}
     for text in (head, read_tail(path)):
         header: dict[str, Any] = {}
@@ -205,10 +205,10 @@ def _inside(head: bytes, path: str) -> dict[str, Any]:
 
 
 def identity_inside(header: dict[str, Any]) -> dict[str, Any]:
-    """Take rank, world size, stage, action, window and host from a trace's metadata."""
+    """Extract rank, world size, stage, action, window and host from a trace's metadata."""
     found: dict[str, Any] = {}
     own, distributed = _object(header.get(METADATA_KEY)), _object(header.get("distributedInfo"))
-    # `convert` gives files other names, and notes what the old one said.
+    # `convert` renames files and records the old identity.
     renamed = _object(_object(header.get(CONVERTED_KEY)).get("identity"))
     for key, types in _WORDS.items():
         for source in (own, renamed):
@@ -226,17 +226,17 @@ def identity_inside(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return metadata that is an object, or the text of one (`add_metadata` quotes what it is given); else nothing."""
+    """Return metadata that is an object or the text of one (`add_metadata` quotes its value); else an empty one."""
     if isinstance(value, str):
         value = loose_json(value.encode("utf-8", "replace"))
     return value if isinstance(value, dict) else {}
 
 
 def identify(files: Sequence[TraceFile], *, rank_from: str = "auto") -> list[Identity]:
-    """Give each file its identity. Raises RankConflictError when two files claim the same rank, stage, action and window."""
+    """Identify each file. Raises RankConflictError if two claim the same rank, stage, action and window."""
     numbers = sorted({f.parts.number for f in files if f.parts.number is not None})
     contiguous = len(numbers) == len({f.parts.worker for f in files}) and numbers == list(range(len(numbers)))
-    # Folders tell processes apart only where the user asked for the order: else two runs would pass for two ranks.
+    # Folders separate processes only with `order`: otherwise two runs would pass for two ranks.
     keys = [(folder_and_name(f.path)[0] if rank_from == "order" else "", f.parts.worker) for f in files]
     order = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: [natural(part) for part in key]))}
     alone = len(order) == 1
@@ -282,7 +282,7 @@ def _one(file: TraceFile, rank_from: str, position: int, *, alone: bool, contigu
 
 
 def _folder_rank(name: str) -> int | None:
-    """Return the rank that the nearest folder names: `rank_3/trace.json`."""
+    """Return the rank in the nearest folder's name: `rank_3/trace.json`."""
     found = [match for part in Path(name).parent.parts[::-1] if (match := _FOLDER_RANK.fullmatch(part))]
     return int(found[0]["rank"]) if found else None
 
@@ -290,12 +290,15 @@ def _folder_rank(name: str) -> int | None:
 def _conflict_hint(first: TraceFile, second: TraceFile) -> str:
     folder = folder_and_name(first.path)[0]
     if folder != folder_and_name(second.path)[0]:
-        return f"they lie in different directories; if these are different runs, analyse one at a time, such as {folder}; if not, choose --rank-from"
+        return (
+            f"they are in different directories: analyse different runs one at a time, such as {folder}, "
+            "or choose --rank-from"
+        )
     return "analyse one run at a time, or choose --rank-from name or --rank-from order"
 
 
 def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Identity]:
-    """Number the recordings of one rank by the time in their names; what cannot be told apart is a conflict."""
+    """Number one rank's recordings by the time in their names; ambiguous ones are a conflict."""
     groups: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     for i, who in enumerate(identities):
         groups[who.rank, who.stage, who.action].append(i)
@@ -315,7 +318,7 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
             ):
                 clash = clash or (same if len(same) > 1 else None)
                 continue
-            # One process recorded this window again, at another time: runs that share a directory.
+            # One process recorded this window again at another time: runs that share a directory.
             for repetition, i in enumerate(sorted(same, key=lambda i: files[i].parts.span or 0)):
                 if repetition:
                     note = "; repeated: time in the name"

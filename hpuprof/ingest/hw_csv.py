@@ -1,6 +1,6 @@
 """Reads the hardware profiler's CSV (`hl-prof-config --invoc csv`): BEGIN and END rows per engine to device slices.
 
-The file holds the device side only, so a trace of it can say which engine was busy when, and nothing of the host.
+The file has the device side only: when each engine was busy, and nothing about the host.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _COMPUTE = tuple(engine.name for engine in ENGINES if engine.kind == DeviceKind.
 
 
 def looks_like_hw_csv(head: bytes) -> bool:
-    """Tell whether the first line names the columns of the hardware profiler's CSV."""
+    """Whether the first line names the columns of the hardware profiler's CSV."""
     line = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").strip()
     return all(column in line.replace('"', "").split(",") for column in REQUIRED)
 
 
 def is_hw_csv(path: str | Path) -> bool:
-    """Tell whether a file is the hardware profiler's CSV. Raises OSError when it cannot be opened."""
+    """Whether a file is the hardware profiler's CSV. Raises OSError if it cannot be opened."""
     return looks_like_hw_csv(read_head(path, 4096))
 
 
 def read_hw_csv(path: str | Path) -> Trace:
-    """Read the CSV into a `Trace` with device rows only. Raises TraceFormatError when it holds none."""
+    """Read the CSV into a `Trace` with device rows only. Raises TraceFormatError if it has none."""
     normaliser = Normaliser()
     log = DecodeLog(form="csv")
     normaliser.feed(_slices(path, log, normaliser), exact=True)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def read_hw_csv(path: str | Path) -> Trace:
 
 
 def csv_events(path: str | Path) -> list[ExactEvent]:
-    """Return the trace events that the CSV stands for: names of the device and its engines, then slices. Raises TraceFormatError."""
+    """Return the CSV's trace events: names of the device and its engines, then slices. Raises TraceFormatError."""
     return _slices(path, DecodeLog(form="csv"), Normaliser())
 
 
@@ -63,15 +63,13 @@ def _slices(path: str | Path, log: DecodeLog, normaliser: Normaliser) -> list[Ex
     metadata = [ExactEvent(ph="M", name="process_name", pid=0, tid=0, args=Args(name="/device:HPU:0"))]
     metadata += [ExactEvent(ph="M", name="thread_name", pid=0, tid=e, args=Args(name=e)) for e in engines]
     if not events:
-        raise TraceFormatError(
-            f"{shown(path)}: no BEGIN/END pair of any engine", path=shown(path), hint="was the file cut?"
-        )
+        raise TraceFormatError(f"{shown(path)}: no BEGIN/END pair", path=shown(path), hint="the file may be truncated")
     return metadata + events
 
 
 def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:
-    """Yield lines; `log.bytes_read` is the offset of the last one yielded. What is too long for a line is left out and told."""
-    offset, rest, within = 0, b"", False  # within a line that is too long
+    """Yield lines; `log.bytes_read` is the offset of the last one yielded. Drops overlong lines and notes them."""
+    offset, rest, within = 0, b"", False  # within an overlong line
     for piece in source:
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
@@ -82,7 +80,7 @@ def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:
             within = False
         if len(rest) > _LINE_LIMIT or (within and rest):
             if not within:
-                log.note("HP102", offset, 1, "lines of more than a megabyte")
+                log.note("HP102", offset, 1, "lines longer than a megabyte")
             offset, rest, within = offset + len(rest), b"", True
     if rest:
         log.bytes_read = offset
@@ -90,7 +88,7 @@ def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:
 
 
 def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
-    """Yield rows by column name. A row with too few columns is lost; at the end of the file it means that the file was cut."""
+    """Yield rows by column name. Rows with too few columns are lost; at the end, one means a truncated file."""
     reader = csv.DictReader(_lines(source, log))
     short: list[int] = []
     read = 0
@@ -100,8 +98,8 @@ def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
         except StopIteration:
             break
         except csv.Error as error:
-            # The reader begins anew with the next line; a stray quote costs the lines up to where its field grew too long.
-            log.note("HP102", log.bytes_read, reader.reader.line_num - read, f"text that is no CSV ({error})")
+            # The reader restarts at the next line; a stray quote costs the lines up to where its field grew too long.
+            log.note("HP102", log.bytes_read, reader.reader.line_num - read, f"text that is not CSV ({error})")
         else:
             if None in row.values():
                 short.append(log.bytes_read)
@@ -115,7 +113,7 @@ def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
 
 
 def read_whole(path: str | Path) -> tuple[list[WholeEvent], DecodeLog]:
-    """Read the CSV's slices, with every column of their END row as an argument, and metadata rows, ready to be written as JSON."""
+    """Read the CSV's slices, every column of their END row as an argument, and metadata rows, for writing as JSON."""
     normaliser = Normaliser()
     log = DecodeLog(form="csv")
     source = ByteSource(path)
@@ -178,7 +176,7 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
 
 
 def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[tuple[dict[str, str], Decimal, Decimal]]:
-    """Pair BEGIN with END per engine and node, first in first out; yield the END row (they say the same) and both stamps."""
+    """Pair BEGIN with END per engine and node, first in first out; yield the END row (as the BEGIN) and both stamps."""
     opened: dict[tuple[str, str, str], deque[Decimal]] = defaultdict(deque)
     dangling = 0
     for row in rows:

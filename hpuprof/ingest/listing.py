@@ -1,6 +1,6 @@
-"""Finds the files that a path, a URL, a directory or a pattern means. Judges them by name only; opens none.
+"""Finds the files of a path, URL, directory or pattern. Judges them by name only; opens none.
 
-What may not be looked at is found, too, with the reason: a folder that is left out without a word takes ranks with it.
+Unsearchable folders are reported with the reason: omitting one silently would lose ranks.
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ from hpuprof.ingest.location import WEB, as_os_errors, base_name, encodable, fil
 
 _MAGIC = re.compile(r"[*?\[]")
 _DEPTH = 64
-"""Of folders inside one another on a server; an index page may list itself for ever."""
+"""Nested folders on a server; an index page may list itself for ever."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file, or a folder that could not be searched. `explicit`: it was named itself; `problem`: why the folder was not searched."""
+    """A file, or a folder that could not be searched.
+
+    `explicit`: the user named it; `problem`: why the folder was not searched.
+    """
 
     location: str
-    name: str  # relative to what was asked for, fit for reports
+    name: str  # relative to the path given, fit for reports
     explicit: bool = False
     problem: str = ""
 
 
 def find(location: str | Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
-    """Yield each file that a path, URL, directory or pattern means, and each folder that could not be searched.
+    """Yield each file of a path, URL, directory or pattern, and each folder that could not be searched.
 
-    Directories are searched for names with one of `suffixes`; folders that begin with a dot, links to folders, and what is no
-    regular file are left out. Names in a directory are relative to it. A path that exists is taken as it is, also with `*`
-    or `[` in it. Raises InputError for nothing.
+    Directories are searched for names with one of `suffixes`, except folders that begin with a dot, links to folders,
+    and anything but regular files. Names in a directory are relative to it. An existing path is taken literally, even
+    with `*` or `[` in it. Raises InputError if there is nothing.
     """
     path = local_path(location)
     if path is not None:
@@ -58,7 +61,7 @@ def _hidden(relative: str) -> bool:
     return any(part.startswith(".") for part in relative.split("/"))
 
 
-# ----------------------------------------------------------------------------------------------------------------- local
+# --- local
 
 
 def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
@@ -67,7 +70,7 @@ def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:  # ValueError: a NUL in it
         if not pattern and not isinstance(error, (FileNotFoundError, NotADirectoryError, ValueError)):
-            yield _named(path)  # forbidden, or a name too long: who opens it will say why
+            yield _named(path)  # forbidden, or a name too long: opening it will report why
             return
     else:
         yield from _in_folder(path, suffixes) if stat.S_ISDIR(mode) else [_named(path)]
@@ -111,7 +114,7 @@ def _in_folder(root: Path, suffixes: tuple[str, ...]) -> Iterator[Found]:
 
 
 def _entries(folder: Path) -> tuple[list[os.DirEntry[str]], str]:
-    """Return what a folder holds, and why it could not be listed."""
+    """Return a folder's entries, and why it could not be listed."""
     try:
         with os.scandir(folder) as listing:
             return list(listing), ""
@@ -127,7 +130,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _may_be_file(entry: os.DirEntry[str]) -> bool:
-    """Leave out folders behind links, pipes, devices; take what cannot be looked at: who opens it will say why."""
+    """Skip links to folders, pipes, devices; keep files without permission: opening them will report why."""
     try:
         return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110 never raises
     except OSError:
@@ -135,7 +138,7 @@ def _may_be_file(entry: os.DirEntry[str]) -> bool:
 
 
 def _matches(pattern: Path, closed: list[Found]) -> list[Path]:
-    """Return the paths that a pattern means, sorted; folders on the way that cannot be listed go to `closed`."""
+    """Return the paths that match a pattern, sorted; folders on the way that cannot be listed go to `closed`."""
     parts = pattern.parts
     first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
     root = Path(*parts[:first])
@@ -168,12 +171,12 @@ def _expand(folder: Path, parts: Sequence[str], closed: list[Found]) -> Iterator
             yield from _expand(folder / entry.name, rest, closed)
 
 
-# ---------------------------------------------------------------------------------------------------------------- remote
+# --- remote
 
 
 def _find_remote(location: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
     web = scheme(location) in WEB
-    # The query of a web address belongs to it and is no pattern.
+    # The query of a web address is part of it, not a pattern.
     pattern = _MAGIC.search(location.partition("?")[0] if web else location)
     try:
         with as_os_errors(location):
@@ -200,7 +203,7 @@ def _find_remote(location: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
 
 
 def _is_file(system: Any, path: str, suffixes: tuple[str, ...], *, web: bool) -> bool:
-    if web:  # a web server answers for directories too; only their names tell them apart
+    if web:  # a web server answers for directories too; only names distinguish them
         return base_name(path).lower().endswith(suffixes) or not (path.endswith("/") or system.isdir(path))
     return bool(system.info(path)["type"] == "file")
 
@@ -220,7 +223,7 @@ def _listed(system: Any, root: str, suffixes: tuple[str, ...], *, under: str, we
 
 
 def _lists_by_folder(system: Any) -> bool:
-    """Tell whether `find` asks for one folder after another, and so leaves those that it may not list out without a word."""
+    """Whether `find` lists folder by folder and so silently skips forbidden ones."""
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 
@@ -229,10 +232,13 @@ def _lists_by_folder(system: Any) -> bool:
 
 
 def _walk(system: Any, folder: str, closed: list[tuple[str, str]], depth: int = 0) -> list[str]:
-    """Return the files below a folder; `closed` gets the folders inside it that cannot be listed, and why. Raises OSError for the first."""
+    """Return the files below a folder; unlistable subfolders and the reasons go to `closed`.
+
+    Raises OSError if the folder itself cannot be listed.
+    """
     try:
         if depth > _DEPTH:
-            raise OSError("too many folders inside one another")
+            raise OSError("folders nested too deeply")
         with as_os_errors(folder):
             listing = system.ls(folder, detail=True)
     except OSError as error:

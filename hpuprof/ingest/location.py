@@ -1,7 +1,7 @@
-"""Where a trace lies: a local path, or a URL that fsspec opens (s3, gs, hdfs, http, memory …). Opens, and tells states.
+"""Where a trace is: a local path, or a URL that fsspec opens (s3, gs, hdfs, http, memory …). Opens it.
 
-Knows nothing of what is inside a file. Whatever a storage library raises leaves here as an OSError whose text holds no
-credentials, so that readers need to know one kind of failure and may print it. `file://` URLs are local paths and need no fsspec.
+Independent of the contents. Any error of a storage library leaves here as an OSError whose text holds no credentials,
+so readers handle one kind of failure and may print it. `file://` URLs are local paths and need no fsspec.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hpuprof.files import open_regular
 from hpuprof.messages import bare_address, told, without_secrets
 
 BLOCK_BYTES = 4 << 20
-"""How much one request for a remote file asks for."""
+"""Size of one request for a remote file."""
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+(?:::[A-Za-z0-9+.-]+)*)://")
 WEB = ("http", "https")
@@ -45,7 +45,7 @@ def scheme(location: str | Path) -> str:
 
 
 def local_path(location: str | Path) -> Path | None:
-    """Return the local path of a location, None when it is remote."""
+    """Return the local path of a location, None if it is remote."""
     if isinstance(location, Path):
         return location
     kind = scheme(location)
@@ -58,17 +58,17 @@ def local_path(location: str | Path) -> Path | None:
 
 
 def here_only(location: str) -> bool:
-    """Tell whether a location exists in this process alone."""
+    """Whether a location exists in this process alone."""
     return scheme(location) == "memory"
 
 
 def encodable(name: str) -> str:
-    """Return a name with the bytes that are no UTF-8, which Python keeps as halves of characters, as escapes: it goes into reports."""
+    """Return a name with its non-UTF-8 bytes (Python keeps them as surrogates) escaped, for reports."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def shown(location: str | Path) -> str:
-    """Return a location as messages show it: addresses without query (it may hold a signature) and password."""
+    """Return a location for messages: addresses without password and query (it may hold a signature)."""
     return encodable(bare_address(str(location)) if scheme(location) else str(location))
 
 
@@ -87,7 +87,7 @@ def folder_and_name(location: str) -> tuple[str, str]:
     return folder, encodable(unquote(name)) if scheme(location) in WEB else name
 
 
-# ---------------------------------------------------------------------------------------------------------------- fsspec
+# --- fsspec
 
 
 _BUILT_IN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, TimeoutError, ConnectionError)
@@ -95,20 +95,20 @@ _BUILT_IN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirector
 
 @contextmanager
 def as_os_errors(location: str) -> Iterator[None]:
-    """Turn the errors of storage libraries, which share no base class and print addresses whole, into OSError."""
+    """Turn errors of storage libraries, which share no base class and print full addresses, into OSError."""
     try:
         yield
     except (MissingDependencyError, UsageError):
         raise
-    except Exception as error:  # noqa: BLE001 each library has error types of its own
-        # Not chained: what was caught shows the address with its credentials in a traceback.
+    except Exception as error:  # noqa: BLE001 each library has its own error types
+        # Not chained: the original's traceback shows the address with its credentials.
         raise _as_os_error(error, location) from None
 
 
 def _as_os_error(error: Exception, location: str) -> OSError:
     kind = next((kind for kind in _BUILT_IN if isinstance(error, kind)), OSError)
     if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(errno.ENOENT, "no such file")  # fsspec's says nothing but the address
+        return FileNotFoundError(errno.ENOENT, "no such file")  # fsspec's own text is only the address
     if isinstance(error, OSError) and error.errno and error.strerror:
         return kind(error.errno, without_secrets(error.strerror.replace(location, shown(location))))
     text = told(error)
@@ -133,25 +133,28 @@ def file_system(location: str) -> tuple[Any, str]:
         ) from error
     except ValueError as error:
         known = ", ".join(sorted({"s3", "gs", "abfs", "hdfs", "http", "https", "memory", "file"}))
-        raise UsageError(f"{shown(location)}: {told(error)}", hint=f"protocols of fsspec, such as {known}") from error
+        raise UsageError(
+            f"{shown(location)}: {told(error)}", hint=f"use a protocol of fsspec, such as {known}"
+        ) from error
     return system, path
 
 
 def _patience() -> dict[str, Any]:
-    """Let a web download take its time, as long as something comes; the client's own limit is five minutes in all."""
+    """Set no total limit for web downloads, only limits on stalls; the client's default is five minutes in all."""
     import aiohttp
 
     return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)}}
 
 
 _PACKAGES = {
-    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow", "http": "aiohttp", "https": "aiohttp",
-    "abfs": "adlfs", "az": "adlfs", "ssh": "paramiko", "sftp": "paramiko", "oci": "ocifs", "hf": "huggingface_hub",
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow", "http": "aiohttp",
+    "https": "aiohttp", "abfs": "adlfs", "az": "adlfs", "ssh": "paramiko", "sftp": "paramiko", "oci": "ocifs",
+    "hf": "huggingface_hub",
 }  # fmt: skip
 
 
 def _package(kind: str) -> str:
-    """Return the package that brings a protocol, as the last words of a pip command."""
+    """Return the package for a protocol, as the last words of a pip command."""
     return f" {_PACKAGES[kind]}" if kind in _PACKAGES else ""
 
 
@@ -178,7 +181,7 @@ class _Remote:
 
 
 class _Web(_Remote):
-    """A file on a web server. One that knows no ranges, which shows at the second request, is read as one stream instead."""
+    """A file on a web server; read as one stream if the second request shows that the server lacks ranges."""
 
     def __init__(self, handle: Any, location: str, system: Any, inner: str) -> None:
         super().__init__(handle, location)
@@ -205,9 +208,10 @@ class _Web(_Remote):
 
 
 def open_binary(location: str | Path, *, block_bytes: int = BLOCK_BYTES) -> BinaryIO:
-    """Open a file for reading from its start. `block_bytes`: how much a request for a remote file asks for.
+    """Open a file for reading from its start. `block_bytes`: size of one request for a remote file.
 
-    Raises OSError, also for a local path that is no regular file, and MissingDependencyError where a package is needed.
+    Raises OSError, also for a local path that is not a regular file, and MissingDependencyError if a package is
+    missing.
     """
     path = local_path(location)
     if path is not None:
@@ -219,12 +223,12 @@ def open_binary(location: str | Path, *, block_bytes: int = BLOCK_BYTES) -> Bina
         return cast(BinaryIO, _Web(handle, text, system, inner) if scheme(text) in WEB else _Remote(handle, text))
 
 
-# ----------------------------------------------------------------------------------------------------------------- states
+# --- states
 
 
 @dataclass(frozen=True)
 class State:
-    """What changes when a file's content does. `tag`: inode, or the storage's own digest; both 0 and "" when unknown."""
+    """Changes with a file's content. `tag`: inode, or the storage's digest; 0 and "" if unknown."""
 
     bytes: int
     modified_ns: int
@@ -257,5 +261,5 @@ def _state_of(told: dict[str, Any]) -> State:
         stamp = int(when.timestamp() * 1e9)
     elif isinstance(when, (int, float)) and not isinstance(when, bool):
         stamp = int(when * 1e9)
-    # A time in words serves as well as a number: only whether it changes counts.
+    # A time in words serves as well as a number: only changes count.
     return State(int(told.get("size") or 0), stamp, tag or (when if isinstance(when, str) else ""))

@@ -1,4 +1,4 @@
-"""From wire events to the trace model: typed columns, paired B/E rows, classified rows. Computes no statistics."""
+"""From wire events to the trace model: typed columns, paired B/E rows, classified rows. No statistics."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
 
 MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
-"""A row longer than a day, or a day away from the others, is damaged (durations of 236 years were seen)."""
+"""A row longer than a day, or a day away from the others, is damaged (real files have had durations of 236 years)."""
 
 _HOST_EXTRA = ("inputs", "sequence", "forward_thread")
 _INPUTS = attrgetter("input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy")
-_BETWEEN = b"\0"  # no JSON text holds it
+_BETWEEN = b"\0"  # not found in JSON text
 _FLOWS = ("s", "f", "t")
 _HOST, _MAYBE_DEVICE, _IGNORE, _UNKNOWN = 1, 2, 3, 4
 
@@ -44,7 +44,7 @@ class Normaliser:
         self.names = Interner()
         self.cats = Interner()
         self.tracks = Interner()
-        self.inputs = Interner()  # what operators were called with: the texts of `_INPUTS`, joined
+        self.inputs = Interner()  # inputs of operators: the texts of `_INPUTS`, joined
         self.dtypes = Interner()
         self.hw_events = Interner()
         self.host = Columns("start", "dur", "name", "track", "cat", *_HOST_EXTRA, "correlation", "external", "comm")
@@ -52,7 +52,7 @@ class Normaliser:
             "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw", "comm"
         )
         self.comms = CommNotes()
-        self.targets = bytearray()  # by code of a category; no copy of it is made for a piece
+        self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
         self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
         self.memory: list[tuple[int, bool, int, int, int]] = []
@@ -63,12 +63,12 @@ class Normaliser:
         self.rows = 0
         self.flows = 0
         self.other_phases: dict[str, int] = {}
-        self.inexact = False  # a stamp was met that a double cannot hold
+        self.inexact = False  # a stamp did not fit a double
 
-    # ---------------------------------------------------------------------------------------------------------- collecting
+    # --- collecting
 
     def trouble(self, code: str, count: int, text: str, offset: int | None = None) -> None:
-        """Count something that went wrong."""
+        """Count a problem."""
         old = self.troubles.get(code + text)
         self.troubles[code + text] = Trouble(
             code, count + (old.count if old else 0), text, old.offset if old else offset
@@ -142,13 +142,13 @@ class Normaliser:
         )
 
     def _input_codes(self, args: list[Args]) -> Codes:
-        """Give each distinct combination of shapes, types, strides, values and call site a code; -1 where nothing was recorded."""
+        """Code each distinct combination of shapes, types, strides, values and call site; -1 if none was recorded."""
         codes = np.full(len(args), -1, dtype=np.int32)
-        # Python frames have none of it, and may be most of the rows.
+        # Python frames have none, and may be most of the rows.
         held = np.array([bool(a.input_dims or a.input_types or a.call_stack) for a in args])
         if held.any():
             chosen = args if held.all() else compress(args, held.tolist())
-            # One pass without a step of Python's interpreter per row.
+            # One pass without interpreter steps per row.
             codes[held] = list(map(self.inputs.__getitem__, map(_BETWEEN.join, map(_INPUTS, chosen))))
         return codes
 
@@ -250,10 +250,10 @@ class Normaliser:
         elif event.name == "thread_name" and isinstance(args.name, str):
             self.thread_names[pid, tid] = args.name
 
-    # ----------------------------------------------------------------------------------------------------------- finishing
+    # --- finishing
 
     def finish(self, log: DecodeLog, *, path: str) -> Trace:
-        """Pair, classify and sort what was collected. Raises TraceFormatError when no row could be used."""
+        """Pair, classify and sort the collected rows. Raises TraceFormatError if none is usable."""
         self._merge_tracks()
         self._pair()
         for note in log.notes:
@@ -281,7 +281,7 @@ class Normaliser:
         generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)
         if self.comms.refused:
-            self.trouble("HP170", self.comms.refused, "process groups with ranks that cannot be true")
+            self.trouble("HP170", self.comms.refused, "process groups with impossible ranks")
         return Trace(
             host=host,
             device=device,
@@ -321,7 +321,7 @@ class Normaliser:
         )
 
     def _take_inputs(self, host: dict[str, npt.NDArray[Any]]) -> tuple[list[bytes], list[Detail]]:
-        """Split the column `inputs` into `shape` and `detail`; return what their codes stand for."""
+        """Split the column `inputs` into `shape` and `detail`; return the values behind their codes."""
         shapes, details = Interner(), Interner()
         parts = [key.split(_BETWEEN) for key in self.inputs]
         shape = [shapes[dims] if dims else -1 for dims, *_ in parts]
@@ -344,7 +344,7 @@ class Normaliser:
         )
 
     def _merge_tracks(self) -> None:
-        """Give tracks that read the same one code: some rows write their process or thread as number, others as text."""
+        """Unify tracks of equal text: some rows write their process or thread as a number, others as text."""
         same = first_equal((str(pid), str(tid)) for pid, tid in self.tracks)
         if (same == np.arange(len(same))).all():
             return
@@ -366,7 +366,7 @@ class Normaliser:
         return names[-1] if names else ""
 
     def _python_pids(self) -> set[str]:
-        """Return the processes that ran operators, annotations or Python; Synapse's own tracks belong to none of them."""
+        """Return the processes that ran operators, annotations or Python; Synapse's own tracks are in none of them."""
         rules = [row_rule(str(c), lane=False) for c in self.cats]
         written = [code for code, rule in enumerate(rules) if rule and rule.kind and rule.kind != HostKind.RUNTIME]
         used: set[int] = set()
@@ -442,13 +442,13 @@ class Normaliser:
         self.lane.add(**{k: v[is_lane] for k, v in lane.items()})
 
     def _rebase(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows, MemoryRows, int]:
-        """Drop rows that lie a day away from the rest and count time from the first row left."""
+        """Drop rows a day away from the rest and count time from the first row left."""
         host, device = self._drop_strays(host, device)
         starts = [int(rows.start[0]) for rows in (host, device) if len(rows)] or [m[0] for m in sorted(self.memory)[:1]]
         origin = min(starts, default=0)
         for rows in (host, device):
             np.subtract(rows.start, origin, out=rows.start)
-        memory = sorted(self.memory, key=lambda m: m[0])  # rows of one instant stay in the file's order
+        memory = sorted(self.memory, key=lambda m: m[0])  # simultaneous rows stay in file order
         columns = list(zip(*memory, strict=True)) if memory else [(), (), (), (), ()]
         ints = [np.array(columns[i], dtype=np.int64) for i in (0, 2, 3, 4)]
         samples = MemoryRows(ints[0] - origin, np.array(columns[1], dtype=bool), ints[1], ints[2], ints[3])
@@ -466,7 +466,7 @@ class Normaliser:
 
 
 def _is_memory(event: Event) -> bool:
-    """Tell whether a row is an allocator sample: Kineto's and Habana's instants, or our recorder's counters."""
+    """Whether a row is an allocator sample: Kineto's and Habana's instants, or our recorder's counters."""
     if event.ph == "C":
         args = event.args or NO_ARGS
         return event.name == "memory" and not (args.allocated is None and args.resident is None)
@@ -491,17 +491,17 @@ def _external(args: list[Args]) -> Ints:
 
 
 def strays(*columns: Ints) -> list[Mask]:
-    """Tell of columns of stamps (ns) which lie more than a day away from the others, all columns taken together."""
+    """Mark stamps (ns) more than a day away from the others, all columns taken together."""
     filled = [column for column in columns if len(column)]
     if not filled or max(int(c.max()) for c in filled) - min(int(c.min()) for c in filled) <= MAX_SPAN_NS:
         return [np.zeros(len(column), dtype=bool) for column in columns]
-    # The lower median is a row; the mean of two clusters would be none and lie a day from both.
+    # The lower median is an actual row; the mean of two clusters could lie a day from both.
     stamps = np.sort(np.concatenate(filled))
     middle = int(stamps[(len(stamps) - 1) // 2])
     return [np.abs(column - middle) > MAX_SPAN_NS for column in columns]
 
 
 def base_ns(header: dict[str, object]) -> int:
-    """Return the time that stamps of a trace count from, ns since 1970; 0 when it names none."""
+    """Return the origin of a trace's stamps, ns since 1970; 0 if it names none."""
     base = whole(header.get("baseTimeNanoseconds", 0)) or 0
     return base if 0 <= base < 2**62 else 0

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Mark: TypeAlias = tuple[int, int, bool, Hashable, int]
-"""Track, time in ns, whether it begins, name, and a number that the caller wants back."""
+"""Track, time in ns, whether it begins, name, and a number for the caller."""
 
 END_OF_TRACK = -1
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Positions of begin and end rows among those that were given.
+    """Positions of begin and end rows in the input.
 
     `slices`: a begin and its end; `cut`: a begin without an end, and the end of the slice around it, or `END_OF_TRACK`;
     `lone`: ends without a begin.
@@ -27,14 +27,13 @@ class Paired:
 
 
 def pair(marks: Sequence[Mark], nameless: Hashable) -> Paired:
-    """Pair B and E rows: an E closes the innermost open B of its name on its track, one without a name any.
+    """Pair B and E rows: an E closes the innermost open B of its name on its track; a nameless one, the innermost B.
 
-    What was opened inside and not closed before is cut, as no slice outlives the one around it. Rows of equal time count in
-    the order of the file.
+    Slices still open inside are cut, as no slice outlives the one around it. Rows of equal time count in file order.
     """
     paired = Paired()
     opened: list[int] = []
-    places: dict[Hashable, list[int]] = defaultdict(list)  # where among the open ones each name lies
+    places: dict[Hashable, list[int]] = defaultdict(list)  # positions of each name among the open rows
     current = -1
     for i in sorted(range(len(marks)), key=lambda i: (marks[i][0], marks[i][1], i)):
         track, _, begins, name, _ = marks[i]

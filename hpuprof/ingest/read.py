@@ -1,4 +1,4 @@
-"""One door for reading: picks the reader by what the file holds, not by its name."""
+"""Reads a trace with the reader that its content, not its name, calls for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpuprof.model.trace import Trace
 
 
 def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
-    """Read a JSON trace; begin again with `exact` stamps as soon as one shows that a double cannot hold (see `stamps`)."""
+    """Read a JSON trace; restart with `exact` stamps as soon as one does not fit a double (see `stamps`)."""
     stream = EventStream(ByteSource(path), exact=exact)
     normaliser = Normaliser()
     for events in stream:
@@ -33,8 +33,8 @@ def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
 def read_trace(path: str | Path) -> Trace:
     """Read one trace file of any dialect into a `Trace`.
 
-    Raises TraceFormatError when the file cannot be opened, is no trace, or holds no usable row; everything less is told
-    in `Trace.health`.
+    Raises TraceFormatError if the file cannot be opened, is not a trace, or has no usable row; lesser problems go to
+    `Trace.health`.
     """
     with reading(path):
         return read_hw_csv(path) if is_hw_csv(path) else _read_json(path)

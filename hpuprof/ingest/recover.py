@@ -1,9 +1,9 @@
-"""Rescues rows from a piece of trace text that is not valid JSON. Slow and careful; healthy files never come here.
+"""Rescues rows from invalid JSON in a trace. Slow and careful; healthy files never come here.
 
-A broken piece is halved until the broken rows stand alone. Repairs of a row, in this order: bytes that are not UTF-8, raw
-control characters, NaN and Infinity; wrong escapes; text that follows the row; a field of an unexpected type; last, the
-plain fields of a row whose strings are broken by unescaped quotes or backslashes. A row is never put together from pieces of
-two, and a row that the end of the file cuts is lost.
+A broken piece is halved until the broken rows stand alone. Repairs of a row, in this order: bytes that are not UTF-8,
+raw control characters, NaN and Infinity; wrong escapes; text after the row; a field of an unexpected type; last, the
+plain fields of a row whose strings contain unescaped quotes or backslashes. A row is never assembled from pieces of
+two, and a row cut by the end of the file is lost.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _ROW_START = re.compile(rb'\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func
 _PHASE = re.compile(rb'"ph"\s*:')
 _ARGS_FIRST = re.compile(rb'\{\s*"args"')
 _TEXT_START = rb'"%s"\s*:\s*"'
-# A quote behind which another key, or the end of the row, stands.
+# A quote followed by another key or the end of the row.
 _TEXT_END = re.compile(rb'"\s*(?=,\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:|\}[\s,]*\Z)')
 _NUMBER_FIELD = rb'"%s"\s*:\s*"?(-?[0-9][0-9.eE+-]*)"?\s*[,}]'
 _FIELDS = {"text": ("ph", "name", "cat", "pid", "tid"), "number": ("pid", "tid", "ts", "dur")}
 _ARG_NAMES = {f.encode_name: f.name for f in msgspec.structs.fields(Args) if f.type is Any}
-# The last thing in the file is the begin of a row whose first key is not complete.
+# The file ends in a row whose first key is incomplete.
 _CUT_KEY = re.compile(rb'(?:\A|,)\s*(\{\s*(?:"[^"]*(?:"\s*)?)?)\Z')
 _MEMBER = re.compile(rb'\s*(?:,\s*)?("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*', re.DOTALL)
-# Text in place of numbers with decimals keeps their digits; NaN and Infinity are no numbers.
+# Numbers with decimals stay text to keep their digits; NaN and Infinity are not numbers.
 _ROW_JSON = json.JSONDecoder(strict=False, parse_float=str, parse_constant=lambda _: None)
 _EXTENT_JSON = json.JSONDecoder(
     strict=False, parse_int=len, parse_float=len
-)  # numbers of any length; no value is looked at
-# Half of a pair of surrogates is no character: nothing can be written that holds one. What may be one first, then each
-# escape in turn, since a backslash before it may be escaped itself.
+)  # numbers of any length; values are not used
+# An unpaired surrogate is not a character and cannot be written. First find possible ones, then check each escape in
+# turn, since a backslash before it may be escaped itself.
 _HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _MAY_BE_HALF = re.compile(
@@ -49,15 +49,15 @@ _MAY_BE_HALF = re.compile(
 _ESCAPE = re.compile(rb"\\(?:" + _PAIR + rb"|(" + _HALF + rb")|.)", re.DOTALL)
 _SPACE = b" \t\r\n"
 _BETWEEN = b" ,\t\r\n"
-_JOINED = 64  # leaves that one row may fall into
-_PASSES = 16  # over a text, that looking for the ends of its values may cost
-_WORD = 64  # bytes of what may be cut without being a string
+_JOINED = 64  # leaves that one row may span; by judgement
+_PASSES = 16  # cost limit of finding the ends of a text's values, in passes over it; by judgement
+_WORD = 64  # longest cut number or word, in bytes; by judgement
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass
 class Note:
-    """One thing that went wrong while reading: a diagnostic code, the first byte offset, how often, in words."""
+    """One problem while reading: diagnostic code, first byte offset, count, text."""
 
     code: str
     offset: int
@@ -66,14 +66,14 @@ class Note:
 
 
 def halves(text: bytes) -> list[int]:
-    """Return where escapes stand that are half of a surrogate pair."""
+    """Return where unpaired surrogate escapes begin."""
     if b"\\" not in text or not _MAY_BE_HALF.search(text):
         return []
     return [match.start() for match in _ESCAPE.finditer(text) if match[1]]
 
 
 def without_halves(text: bytes) -> bytes:
-    """Put U+FFFD, whose escape is as long, for each escape that is half of a surrogate pair."""
+    """Replace each unpaired surrogate escape by that of U+FFFD, which has the same length."""
     found = halves(text)
     if not found:
         return text
@@ -84,7 +84,7 @@ def without_halves(text: bytes) -> bytes:
 
 
 def loose_json(text: bytes) -> Any:
-    """Parse JSON that may hold control characters, NaN, bad escapes, bad UTF-8 or half characters; None when that does not help."""
+    """Parse JSON despite control characters, NaN, bad escapes, bad UTF-8 or unpaired surrogates; else None."""
     text = without_halves(text)
     for candidate in (text, _clean(text)[0]):
         try:
@@ -95,7 +95,7 @@ def loose_json(text: bytes) -> Any:
 
 
 def loose_members(text: bytes) -> tuple[dict[str, Any], int]:
-    """Read the members of an object's inside, up to the first that is broken; also return the bytes that were read."""
+    """Read an object's members up to the first broken one; also return the number of bytes read."""
     found: dict[str, Any] = {}
     at = 0
     extents = Extents(text)
@@ -109,23 +109,23 @@ def loose_members(text: bytes) -> tuple[dict[str, Any], int]:
 
 
 def first_value(text: bytes, start: int) -> tuple[Any, int]:
-    """Return the JSON value at `start` and where it ends; -1 when it is broken."""
+    """Return the JSON value at `start` and its end; -1 if it is broken."""
     end = Extents(text[start:]).end(0)
     return (None, -1) if end < 0 else (loose_json(text[start : start + end]), start + end)
 
 
 class Extents:
-    """Where JSON values end in a text. Values may lie in each other: looking at all of them costs some passes over the text."""
+    """Where JSON values end in a text; finding the ends of nested values costs several passes at most."""
 
     def __init__(self, text: bytes) -> None:
-        # latin-1 maps bytes to characters one to one, so the end that the parser returns is a byte offset.
+        # latin-1 maps bytes to characters one to one, so the parser's end is a byte offset.
         self._characters = text.decode("latin-1")
         self._left = _PASSES * len(text)
         self._known: dict[int, int] = {}
-        self.cut = False  # the value looked at last goes on to the end of the text, as far as can be told
+        self.cut = False  # whether the last value seems to be cut by the end of the text
 
     def end(self, start: int) -> int:
-        """Return where the value at `start` ends; -1 when it is broken or cut, or when too much was looked at."""
+        """Return where the value at `start` ends; -1 if it is broken or cut, or over the cost limit."""
         if start not in self._known:
             self._known[start] = self._look(start) if self._left >= 0 else -1
         return self._known[start]
@@ -136,7 +136,7 @@ class Extents:
         try:
             _, end = _EXTENT_JSON.raw_decode(self._characters, start)
         except json.JSONDecodeError as error:
-            # A cut text is refused at its end, or where its last word, number or string begins.
+            # The parser rejects cut text at its end, or where its last word, number or string begins.
             self.cut = error.msg.startswith("Unterminated string") or error.pos > size - _WORD
             self._left -= (size if self.cut else error.pos) - start
             return -1
@@ -148,13 +148,13 @@ class Extents:
 
 
 def _clean(text: bytes) -> tuple[bytes, list[str]]:
-    """Apply the repairs that are safe on a whole row; return the text and what was done."""
+    """Apply the repairs that are safe on a whole row; return the text and the repairs."""
     done = []
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:
         text = text.decode("utf-8", "replace").encode()
-        done.append("bytes that are not UTF-8")
+        done.append("invalid UTF-8")
     text = text.translate(_CONTROL)
     text, count = _NOT_FINITE.subn(rb"\1null", text)
     if count:
@@ -163,8 +163,8 @@ def _clean(text: bytes) -> tuple[bytes, list[str]]:
 
 
 def is_truncated(text: bytes) -> bool:
-    """Whether a JSON text is sound as far as it goes, and ends too early."""
-    # A number that ends in a point or a sign is malformed to the decoder, not cut.
+    """Whether a JSON text is valid so far but ends too early."""
+    # To the decoder a number that ends in a point or a sign is malformed, not cut.
     text = _clean(text)[0].rstrip(b"0123456789.eE+-")
     try:
         msgspec.json.decode(text)
@@ -176,9 +176,9 @@ def is_truncated(text: bytes) -> bool:
 
 
 def row_starts(text: bytes) -> list[int]:
-    """Return where rows may begin: at an object that begins with a key of a row and is not the value of another key.
+    """Return possible row starts: objects that begin with a key of a row and are not the value of another key.
 
-    The phase is no key of a value: where one follows a colon, two writers tore each other's rows.
+    Values have no phase: where one follows a colon, two writers mixed their rows.
     """
     starts = []
     for match in _ROW_START.finditer(text):
@@ -191,11 +191,11 @@ def row_starts(text: bytes) -> list[int]:
 
 
 def recover_events(text: bytes, offset: int, decoder: Any, *, cut: bool = False) -> tuple[list[Event], list[Note], int]:
-    """Return every row of `text` that can be read, notes on the others, and where a row begins that the end of `text` cuts.
+    """Return every readable row of `text`, notes on the others, and where a row cut by the end of `text` begins.
 
-    `offset` is the place of `text` in the decompressed file; `decoder` decodes a JSON array of wire events; `cut`: the file
-    ends with `text`, so its last row may be incomplete (else the returned place is -1). What is recovered does not depend on
-    how a file was cut into pieces, as long as no cut lies inside a row.
+    `offset` is the place of `text` in the decompressed file; `decoder` decodes a JSON array of wire events; `cut`: the
+    file ends with `text`, so its last row may be incomplete (else the returned place is -1). The result does not depend
+    on how a file was cut into pieces, as long as no cut lies inside a row.
     """
     return _Rescue(text, offset, decoder).run(cut=cut)
 
@@ -220,7 +220,7 @@ class _Rescue:
         self.bounds = [*row_starts(self.text), len(self.text)]
         count = len(self.bounds) - 1
         if self.text[: self.bounds[0]].strip(_BETWEEN):
-            self._note("HP102", 0, "text that is no row")
+            self._note("HP102", 0, "text that is not a row")
         done = 0
         spans = [(0, count)] if count else []
         while spans:
@@ -254,11 +254,11 @@ class _Rescue:
             rows: list[Event] = self.decoder.decode(b"[" + text + b"]")
         except _FAILURES:
             return None
-        # A row has a phase; what has none is an object from inside a row's arguments.
+        # A row has a phase; an object without one comes from inside a row's arguments.
         return rows if all(row.ph for row in rows) else None
 
     def _rescue(self, first: int, last: int) -> None:
-        """Recover what can be of the broken leaves from `first` up to `last`."""
+        """Recover as much as possible of the broken leaves from `first` up to `last`."""
         while first < last:
             joined = self._join(first, last)
             if not joined:
@@ -266,7 +266,7 @@ class _Rescue:
             first += joined or 1
 
     def _join(self, first: int, last: int) -> int:
-        """Append the row that falls into several leaves (its arguments hold objects that look like rows); return how many."""
+        """Append the row that spans several leaves (its arguments hold objects like rows); return how many."""
         begin, stop = self.bounds[first], self.bounds[min(last, first + _JOINED)]
         length = Extents(self.text[begin:stop]).end(0)
         end = bisect_left(self.bounds, begin + length)
@@ -288,16 +288,16 @@ class _Rescue:
     def _repair(self, leaf: int) -> None:
         event, repaired, rest = _recover_row(self._row(leaf, leaf + 1), self.decoder, self.kind)
         if event is None:
-            self._note("HP102", self.bounds[leaf], "rows that could not be read")
+            self._note("HP102", self.bounds[leaf], "unreadable rows")
             return
         self.events.append(event)
         if repaired:
             self._note("HP103", self.bounds[leaf], f"repaired {repaired}")
         if rest:
-            self._note("HP102", self.bounds[leaf], "text that is no row")
+            self._note("HP102", self.bounds[leaf], "text that is not a row")
 
     def _cut_row(self, first: int, last: int) -> int:
-        """Return the leaf at which the row begins that the end of the file cuts, or `last` when none is cut."""
+        """Return the first leaf of a row cut by the end of the file, or `last` if none is cut."""
         leaf, phases = last, 0
         while leaf > first and (phases := phases + self._phases(leaf - 1)) <= 1:
             leaf -= 1
@@ -313,7 +313,7 @@ class _Rescue:
 
 
 def _recover_row(row: bytes, decoder: Any, kind: type) -> tuple[Event | None, str, bytes]:
-    """Read one row; return it (or None), what had to be repaired, and text behind it that is no row."""
+    """Read one row; return it (or None), the repair, and non-row text after it."""
     cleaned, done = _clean(row)
     attempts = (
         (row, ""),
@@ -366,7 +366,7 @@ def _make(fields: dict[str, Any], args: dict[str, Any] | None, kind: type) -> Ev
 
 
 def _loose_event(value: Any, kind: type) -> Event | None:
-    """Take what can be used from a row whose JSON is valid but not all of whose fields have the expected type."""
+    """Take the usable fields of a row of valid JSON with unexpected types."""
     if not isinstance(value, dict) or not value.get("ph"):
         return None
     known = WholeEvent.__struct_fields__ if kind is WholeEvent else Event.__struct_fields__
@@ -376,7 +376,7 @@ def _loose_event(value: Any, kind: type) -> Event | None:
 
 
 def _texts(row: bytes, key: bytes, ends: list[tuple[int, int]]) -> list[bytes]:
-    """Return the texts of a key, each from its quote to the first quote that may end it; `ends` are those."""
+    """Return a key's texts, each from its quote to the first possible end quote; `ends` are those quotes."""
     found, at = [], 0
     for match in re.finditer(_TEXT_START.replace(b"%s", key), row):
         which = bisect_left(ends, (match.end(), 0))
@@ -387,11 +387,11 @@ def _texts(row: bytes, key: bytes, ends: list[tuple[int, int]]) -> list[bytes]:
 
 
 def _scrape(row: bytes, kind: type) -> Event | None:
-    """Take the plain fields out of a row that is no JSON; None without phase or stamp, or when the text mixes two rows."""
+    """Extract the plain fields of an invalid row; None without phase or stamp, or if the text mixes two rows."""
     if len(_PHASE.findall(row)) != 1:
         return None
     fields: dict[str, Any] = {}
-    # Writers that sort keys put the arguments first, others last: the row's own field is the one at the other end.
+    # Writers that sort keys put the arguments first, others last: the row's own field is at the other end.
     own = -1 if _ARGS_FIRST.match(row) else 0
     ends = [match.span() for match in _TEXT_END.finditer(row)]
     for key in _FIELDS["text"]:

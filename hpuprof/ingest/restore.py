@@ -1,8 +1,8 @@
-"""Undoes `hpuprof.convert`: a converted trace reads as the trace that it was made from.
+"""Undoes `hpuprof.convert`: a converted trace reads like its original.
 
-`convert` adds rows and changes words so that a viewer understands them, and says so in each row's `hpuprof` argument:
-`{"drawn": true}` for a row that was added, `{"was": {...}}` for fields that had another value, `{"added": [...]}` for
-arguments that were not there. Rows without arguments that it adds have the category `DRAWN`.
+`convert` adds rows and changes words for a viewer, and records that in each row's `hpuprof` argument: `{"drawn": true}`
+for an added row, `{"was": {...}}` for the old values of changed fields, `{"added": [...]}` for added arguments. Added
+rows without arguments have the category `DRAWN`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _ARGS = {  # those that are read; `device`, which `convert` adds too, is not
 
 
 def mark_of(header: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what `convert` noted in a trace's metadata; None for a trace that it did not make."""
+    """Return `convert`'s record in a trace's metadata; None for a trace that it did not make."""
     mark = header.get(CONVERTED_KEY)
     return mark if isinstance(mark, dict) and isinstance(mark.get("version"), str) else None
 
 
 def restore_events(events: list[Event]) -> list[Event]:
-    """Drop the rows that `convert` added and give the others their own words back."""
+    """Drop the rows that `convert` added and restore the others."""
     kept = []
     for event in events:
         mark = (event.args or NO_ARGS).mark
@@ -58,7 +58,7 @@ def _restore(event: Event, mark: dict[str, Any]) -> None:
 
 
 def restore_header(header: dict[str, Any]) -> None:
-    """Give the metadata that `convert` changed its own values back."""
+    """Restore the metadata that `convert` changed."""
     mark = mark_of(header)
     changed = mark.get("header") if mark else None
     for key, value in changed.items() if isinstance(changed, dict) else ():

@@ -1,4 +1,4 @@
-"""Reads a trace of any dialect as rows that can be written again. The rows are those that the analyzer reads, repairs included."""
+"""Reads a trace of any dialect as rows that can be written again: those of the analyzer, including repairs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ARGS = tuple((f.name, f.encode_name, f.default) for f in msgspec.structs.fields
 
 
 class RowReader:
-    """Iterate over pieces of rows; `log` is complete once the iteration has ended. Each iteration reads the file anew.
+    """Iterate over pieces of rows; `log` is complete after the iteration. Each iteration rereads the file.
 
-    `source`: the file's bytes, where the caller looks at them on their way.
+    `source`: the file's bytes, for callers that inspect them on the way.
     """
 
     def __init__(self, path: str | Path, *, source: ByteSource | None = None) -> None:
@@ -39,7 +39,7 @@ class RowReader:
 
 
 def raw_rows(path: str | Path) -> Iterator[list[RawEvent]]:
-    """Yield pieces of rows whose values are the text that stands in the file."""
+    """Yield pieces of rows whose values are the file's text."""
     with reading(path):
         pieces: Any = [csv_events(path)] if is_hw_csv(path) else EventStream(ByteSource(path), raw=True)
         for rows in pieces:
@@ -47,7 +47,7 @@ def raw_rows(path: str | Path) -> Iterator[list[RawEvent]]:
 
 
 def _raw(event: ExactEvent) -> RawEvent:
-    """Write a recovered row anew, with what could be read of it."""
+    """Write a recovered row from its readable fields."""
     values: dict[str, Any] = {"ph": event.ph}
     if event.ts:
         values["ts"] = event.ts

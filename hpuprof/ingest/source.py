@@ -1,4 +1,4 @@
-"""Byte sources: opens plain and gzipped trace files and yields decompressed pieces. Owns what broken gzip looks like."""
+"""Byte sources: yields decompressed pieces of plain and gzipped trace files. Owns the detection of broken gzip."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, BinaryIO
 from hpuprof.files import unreadable_trace
 from hpuprof.ingest.location import BLOCK_BYTES, local_path, open_binary, shown, state
 
-PIECE_BYTES = 256 << 10  # the rows of a piece fit into a processor's own cache, from which their fields are then read
+PIECE_BYTES = 256 << 10  # a piece's rows fit into a processor's own cache, from which their fields are then read
 _GZIP_BLOCK_BYTES = 256 << 10
-_INFLATE_BYTES = 16 << 10  # of compressed bytes go in at once: what is left of them is copied at each member's end
+_INFLATE_BYTES = 16 << 10  # of compressed bytes go in at once: the rest is copied at each member's end
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Raise TraceFormatError in place of an OSError while a trace is opened or read."""
+    """Turn an OSError from opening or reading a trace into TraceFormatError."""
     try:
         yield
     except OSError as error:
@@ -27,10 +27,10 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 class ByteSource:
-    """Iterate over the decompressed bytes of a trace file, in pieces, in bounded memory.
+    """Iterate over a trace file's decompressed bytes, in pieces, in bounded memory.
 
-    After iteration `problem` holds what ended the stream early (or ""), and `problem_offset` the offset in the
-    *decompressed* bytes. Several gzip members are read one after another; zero padding after the last is accepted.
+    After iteration `problem` holds the reason why the stream ended early (or ""), and `problem_offset` the offset in
+    the *decompressed* bytes. Several gzip members are read one after another; zero padding after the last is accepted.
     """
 
     def __init__(self, path: str | Path, *, piece_bytes: int = PIECE_BYTES, block_bytes: int = BLOCK_BYTES) -> None:
@@ -43,8 +43,8 @@ class ByteSource:
 
     def __iter__(self) -> Iterator[bytes]:
         with open_binary(self._place, block_bytes=self._block_bytes) as handle:
-            block = min(_GZIP_BLOCK_BYTES, self._block_bytes // 4)  # a head is unpacked no further than needed
-            head = handle.read(block)  # not every source can go back to its start
+            block = min(_GZIP_BLOCK_BYTES, self._block_bytes // 4)  # for a head, decompress no more than needed
+            head = handle.read(block)  # some sources cannot seek back to the start
             self.compressed = head.startswith(_GZIP_MAGIC)
             blocks = _blocks(head, handle, block)
             yield from (self._gunzip(blocks) if self.compressed else self._plain(head, handle))
@@ -60,7 +60,7 @@ class ByteSource:
             yield piece
 
     def _gunzip(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Inflate no more at a time than a piece: 256 kB of gzip may stand for 264 MB."""
+        """Inflate at most a piece at a time: 256 kB of gzip may expand to 264 MB."""
         inflate = zlib.decompressobj(wbits=31)
         inside = False  # inside a member that has not ended
         out, total = bytearray(), 0
@@ -70,7 +70,7 @@ class ByteSource:
                 if not inside and not rest.startswith(_GZIP_MAGIC[: len(rest)]):
                     rest = rest.lstrip(b"\0")
                     if rest and not rest.startswith(_GZIP_MAGIC[: len(rest)]):
-                        self.problem, self.problem_offset = "bytes that are no gzip follow the last member", total
+                        self.problem, self.problem_offset = "data after the last gzip member is not gzip", total
                     if not rest or self.problem:
                         break
                 before = inflate.copy() if inside else None
@@ -82,7 +82,7 @@ class ByteSource:
                     self.problem, self.problem_offset = f"gzip data is damaged ({error})", total + len(piece)
                 out += piece
                 total += len(piece)
-                # A full piece may leave output behind that needs no more input.
+                # A full piece may leave output that needs no more input.
                 inside, full = not inflate.eof, len(piece) == room and not inflate.eof
                 rest = inflate.unconsumed_tail if inside else inflate.unused_data
                 if inflate.eof:
@@ -93,7 +93,7 @@ class ByteSource:
             if self.problem:
                 break
         if inside and not self.problem:
-            self.problem, self.problem_offset = "gzip stream ends before its end mark", total
+            self.problem, self.problem_offset = "gzip stream is truncated", total
         if out:
             yield bytes(out)
 
@@ -112,7 +112,7 @@ def _blocks(head: bytes, handle: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _up_to_damage(inflate: Any, block: bytes) -> bytes:
-    """Decompress what comes before the damage; a failing call returns nothing, so the bytes go in one by one."""
+    """Decompress the data before the damage; a failing call returns nothing, so bytes go in one by one."""
     out = bytearray()
     try:
         for i in range(len(block)):
@@ -126,7 +126,7 @@ _HEAD_BLOCK_BYTES = 64 << 10
 
 
 def read_head(path: str | Path, size: int = 256 << 10) -> bytes:
-    """Return up to `size` decompressed bytes from the start of a file; of a remote one little more is fetched."""
+    """Return up to `size` decompressed bytes from the start of a file; fetches little more of a remote one."""
     source = ByteSource(path, piece_bytes=size, block_bytes=_HEAD_BLOCK_BYTES)
     for piece in source:
         return piece[:size]
@@ -134,13 +134,13 @@ def read_head(path: str | Path, size: int = 256 << 10) -> bytes:
 
 
 def is_gzip(path: str | Path) -> bool:
-    """Tell whether a file begins as gzip does."""
+    """Whether a file begins like gzip."""
     with open_binary(path, block_bytes=_HEAD_BLOCK_BYTES) as handle:
         return handle.read(2) == _GZIP_MAGIC
 
 
 def read_tail(path: str | Path, size: int = 64 << 10) -> bytes:
-    """Return the last bytes of an uncompressed file; nothing where the end cannot be sought (gzip, some web servers)."""
+    """Return the last bytes of an uncompressed file; none if its end is out of reach (gzip, some web servers)."""
     local = local_path(path)
     with open_binary(path, block_bytes=_HEAD_BLOCK_BYTES) as handle:
         if handle.read(2) == _GZIP_MAGIC:

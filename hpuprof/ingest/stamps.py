@@ -1,10 +1,10 @@
-"""Numbers of a trace, as they really come (numbers, text, null), to int64 columns. Owns the exactness of time.
+"""A trace's numbers as written (numbers, text, null) to int64 columns. Owns the exactness of time.
 
 Chrome's unit is the microsecond, with up to three decimals. A double holds such a stamp exactly enough below 2**43 µs
-(102 days; Kineto's stamps are relative to a three-month base): splitting it into whole and fraction before scaling keeps the
-error under half a nanosecond. Longer stamps with decimals are read from their text.
+(102 days; Kineto's stamps are relative to a three-month base): splitting it into whole and fraction before scaling
+keeps the error under half a nanosecond. Longer stamps with decimals are read from their text.
 
-A stamp beyond 2**62 ns (the year 2116) is no stamp: below that, differences of stamps fit into int64.
+A stamp beyond 2**62 ns (the year 2116) is invalid: below that, differences of stamps fit into int64.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _float(value: Any) -> float:
 
 
 def stamp_ns(values: list[Any]) -> tuple[Ints, Mask]:
-    """Convert µs stamps to ns; the mask tells which were numbers. Shape of both: `(len(values),)`."""
+    """Convert µs stamps to ns; the mask marks valid ones. Shape of both: `(len(values),)`."""
     micros = _floats(values)
     ok = np.isfinite(micros) & (np.abs(micros) < _LIMIT_US)
     if not ok.all():
@@ -50,14 +50,14 @@ def stamp_ns(values: list[Any]) -> tuple[Ints, Mask]:
 
 
 def inexact(values: list[Any], ns: Ints) -> bool:
-    """Whether stamps that came through a double may be off: beyond 2**43 µs, and not written as integers."""
+    """Whether stamps parsed as doubles may be off: beyond 2**43 µs, and not written as integers."""
     if not len(ns) or (ns.max() < _EXACT_NS and ns.min() > -_EXACT_NS):
         return False
     return any(type(value) is not int for value in values)
 
 
 def duration_ns(values: list[Any]) -> tuple[Ints, Mask]:
-    """Convert µs durations to ns; durations beyond what int64 holds come out as the largest."""
+    """Convert µs durations to ns, clipped to what int64 holds."""
     micros = _floats(values)
     ok = np.isfinite(micros)
     clipped = np.clip(np.where(ok, micros, 0.0), -9e15, 9e15)
@@ -65,13 +65,13 @@ def duration_ns(values: list[Any]) -> tuple[Ints, Mask]:
 
 
 def exact_ns(raws: list[Any]) -> tuple[Ints, Mask]:
-    """Convert the text of µs stamps to ns without going through a double."""
+    """Convert the text of µs stamps to ns without a double."""
     ns = np.zeros(len(raws), dtype=np.int64)
     ok = np.ones(len(raws), dtype=bool)
     for i, raw in enumerate(raws):
         text = bytes(raw).strip(b'" ')
         try:
-            # Nearly every stamp has three decimals; the others (none, exponents, more digits) go the long way.
+            # Nearly every stamp has three decimals; the others (none, exponents, more digits) take the slow path.
             value = int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else _decimal_ns(text.decode())
             ok[i] = abs(value) < _LIMIT_NS
         except (ValueError, ArithmeticError):
@@ -87,7 +87,7 @@ def _decimal_ns(text: str) -> int:
 
 
 def int_column(values: list[Any]) -> Ints:
-    """Convert identifiers and sizes to int64; what is no such number becomes -1."""
+    """Convert identifiers and sizes to int64; anything else becomes -1."""
     try:
         numbers = np.array(values, dtype=np.int64)
         if numbers.ndim == 1:

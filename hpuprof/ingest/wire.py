@@ -1,8 +1,8 @@
-"""Chrome's wire structs: the few fields that hpuprof reads of a trace event. Chrome's words stop behind `normalise`.
+"""Chrome's wire structs: the few fields of a trace event that hpuprof reads. Its words end at `normalise`.
 
 Values are untyped on purpose: numbers arrive as strings, stamps as integers or decimals, and a wrong type in one field
-must not cost a row. Times alone are typed, as `true` would pass for 1 µs; a row that fails there is read by `recover`.
-Unknown fields are skipped by the decoder without building Python objects.
+must not cost a row. Only times are typed, as `true` would pass for 1 µs; `recover` reads rows that fail there. The
+decoder skips unknown fields without building Python objects.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ Time: TypeAlias = int | float | str | None
 
 
 class Args(msgspec.Struct, gc=False):
-    """The arguments of an event that some analysis uses, in the order in which Kineto writes them: the decoder looks for a key behind the last."""
+    """Arguments of an event that some analysis uses.
+
+    In the order in which Kineto writes them: the decoder searches for a key from the last one on.
+    """
 
     external_id: Any = msgspec.field(default=-1, name="External id")
     # joins autograd nodes to the operators that made them
     sequence: Any = msgspec.field(default=-1, name="Sequence number")
     forward_thread: Any = msgspec.field(default=-1, name="Fwd thread id")
-    # what an operator was called with and from where; kept as text, parsed by the analysis that needs it
+    # an operator's inputs and call site; kept as text, parsed by the analysis that needs it
     concrete_inputs: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Concrete Inputs")
     input_types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
     input_strides: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Strides")
@@ -61,7 +64,7 @@ class Args(msgspec.Struct, gc=False):
     reserved: Any = None
     limit: Any = None
     resident: Any = None
-    # rows that `convert` changed or added (see `restore`)
+    # rows changed or added by `convert` (see `restore`)
     mark: Any = msgspec.field(default=None, name="hpuprof")
 
 
@@ -82,7 +85,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class WholeEvent(msgspec.Struct, gc=False):
-    """One trace event with everything in it that a viewer shows, for writing it again: arguments stay as the text they are."""
+    """One trace event with everything that a viewer shows, for writing it again: arguments stay text."""
 
     ph: Any = ""
     cat: Any = msgspec.UNSET
@@ -103,7 +106,7 @@ class WholeEvent(msgspec.Struct, gc=False):
 
 
 class ExactEvent(msgspec.Struct, gc=False):
-    """As `Event`, for stamps with more digits than a double holds: `ts` stays text until it becomes an integer."""
+    """Like `Event`, for stamps with more digits than a double holds: `ts` stays text until it becomes an integer."""
 
     ph: Any = ""
     name: Any = ""
@@ -116,7 +119,7 @@ class ExactEvent(msgspec.Struct, gc=False):
 
 
 class RawEvent(msgspec.Struct, gc=False, omit_defaults=True):
-    """One trace event as it stands in the file, for rewriting: values stay text, arguments are not looked into."""
+    """One trace event as it stands in the file, for rewriting: values stay text, arguments unparsed."""
 
     ph: Any = ""
     cat: msgspec.Raw = msgspec.Raw(b"")

@@ -1,1 +1,1 @@
-"""What only several ranks together can tell: one clock, matched collectives, stragglers, process groups. Reads no files."""
+"""Cross-rank analysis: one clock, matched collectives, stragglers, process groups. Reads no files."""

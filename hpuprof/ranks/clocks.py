@@ -1,10 +1,11 @@
-"""One clock for all hosts: offset and drift of each, from collectives that every member leaves only after all have come.
+"""One clock for all hosts: offset and drift of each, from collectives that no member leaves before all have arrived.
 
-True time = stamp + offset + drift * (stamp - middle). For members i, j of one symmetric collective on different hosts nobody
-ends before everybody has started: start_i + o_i <= end_j + o_j, both ways. All such constraints of a pair of hosts leave a
-polygon of possible (offset, drift); its extent is the certified interval of the offset in the middle of the recording, which
-shortest paths over the graph of hosts (Floyd-Warshall) tighten. Inside it the estimate takes ends as simultaneous: median
-over collectives, drift by Theil and Sen's slope, least squares over the graph. Pure functions on arrays; no files, no ranks.
+True time = stamp + offset + drift * (stamp - middle). No member i of a symmetric collective ends before every member j
+on another host has started: start_i + o_i <= end_j + o_j, both ways. These constraints of a pair of hosts bound a
+polygon of possible (offset, drift); its extent is the certified interval of the offset in the middle of the recording,
+which shortest paths over the graph of hosts (Floyd-Warshall) tighten. Within it the estimate takes ends as
+simultaneous: median over collectives, drift by the Theil-Sen slope, least squares over the graph. Pure functions on
+arrays; no files, no ranks.
 
 Sources: difference constraints and shortest paths as in Cormen et al., Introduction to Algorithms, ch. 22.4 (4th ed.);
 slope: P. K. Sen, J. Am. Stat. Assoc. 63 (1968) 1379.
@@ -25,24 +26,24 @@ from hpuprof.model.clock import GivenClock
 MAX_DRIFT = 200e-6
 """Quartz keeps within 100 ppm; two hosts differ by at most twice that."""
 MAX_INFEASIBLE = 0.01
-"""Beyond this share of contradicting collectives the matching or the clock model is wrong."""
-_BUCKETS = (
-    64  # the tightest constraint of each of so many parts of the recording is kept: sound, as dropping only widens
-)
-_ALL_PAIRS = 12  # of more hosts in one group, pairs with a few hubs suffice
+"""With a larger share of contradicting collectives the matching or the clock model is wrong; by judgement."""
+_BUCKETS = 64  # parts of the recording whose tightest constraint is kept: sound, as dropping others only widens
+_ALL_PAIRS = 12  # with more hosts in one group, pairs with a few hubs suffice
 _HUBS = 4
 _SLOPE_POINTS = 400
 _MIN_SLOPE_POINTS = 8
-_END_NOISE_NS = 1000.0  # ends are no better simultaneous, and older stamps are whole microseconds
+_END_NOISE_NS = 1000.0  # ends are no closer to simultaneous, and older stamps are whole microseconds
 COARSE_NS = 2000
-"""Stamps in whole microseconds are cut, start and duration each: an end may read up to 2 us early."""
+"""Whole-microsecond stamps truncate start and duration separately: an end may read up to 2 µs early."""
 
 
 @dataclass(frozen=True, eq=False)
 class Clocks:
-    """What to add to each host's stamps. Arrays of shape `(hosts,)`; offsets hold at `middle_ns`, relative to the host's
-    reference, the first host of its component. `low`, `high` certify the offset; NaN where nothing does.
-    """  # noqa: D205 - one sentence
+    """Corrections to each host's stamps, arrays of shape `(hosts,)`.
+
+    Offsets hold at `middle_ns`, relative to the host's reference, the first host of its component. `low`, `high`
+    certify the offset; NaN if nothing does.
+    """
 
     mode: str  # raw, collective, manifest
     middle_ns: int
@@ -53,7 +54,7 @@ class Clocks:
     residual_ns: Floats  # median absolute difference of ends after correction
     matches: Ints
     infeasible: Ints
-    component: Ints  # hosts of one component share a clock; -1: this host's clock is unknown
+    component: Ints  # hosts of one component share a clock; -1: unknown clock
 
     def correct(self, stamp: Ints, host: Ints) -> Ints:
         """Return stamps on the common clock [ns], as integers."""
@@ -62,7 +63,7 @@ class Clocks:
 
 
 def given_clocks(mode: str, given: Sequence[GivenClock | None], middle_ns: int) -> Clocks:
-    """Return clocks that are taken as given, one per host, None where the clock is unknown."""
+    """Return the given clocks, one per host, None if unknown."""
     count = len(given)
     unknown = np.full(count, np.nan)
     known = [clock if clock is not None else GivenClock(0.0) for clock in given]
@@ -82,7 +83,7 @@ def given_clocks(mode: str, given: Sequence[GivenClock | None], middle_ns: int) 
 
 @dataclass(frozen=True, eq=False)
 class _Edge:
-    """Collectives that two hosts share: times, differences of ends, bounds of offset a less offset b."""
+    """Collectives shared by two hosts: times, differences of ends, bounds of offset a less offset b."""
 
     time: Floats
     gap: Floats
@@ -91,7 +92,7 @@ class _Edge:
 
 
 def estimate(hosts: int, collective: Ints, host: Ints, start: Ints, end: Ints) -> Clocks:
-    """Estimate the clocks of hosts 0 to `hosts` - 1 from members of symmetric collectives; columns have shape `(members,)`.
+    """Estimate the hosts' clocks from members of symmetric collectives; columns have shape `(members,)`.
 
     Cost: O(members log members) to group, then O(pairs of hosts that share collectives).
     """
@@ -102,7 +103,7 @@ def estimate(hosts: int, collective: Ints, host: Ints, start: Ints, end: Ints) -
 
 
 def contradictions(collective: Ints, host: Ints, start: Ints, end: Ints) -> tuple[dict[int, int], dict[int, int]]:
-    """Count per host its collectives with two members or more, and those where one ended before another had started."""
+    """Count each host's collectives of two or more members, and those where one ended before another had started."""
     seen: dict[int, int] = defaultdict(int)
     wrong: dict[int, int] = defaultdict(int)
     if len(start):
@@ -136,7 +137,7 @@ def _edges(collective: Ints, host: Ints, start: Floats, end: Floats) -> dict[tup
     mean = np.add.reduceat(end[order], first) / size
     begins = np.flatnonzero(np.append([True], which[1:] != which[:-1]))
     stops = np.append(begins[1:], len(which))
-    sets: dict[bytes, list[int]] = defaultdict(list)  # collectives of the same hosts are handled at once
+    sets: dict[bytes, list[int]] = defaultdict(list)  # handles collectives of the same hosts at once
     for b, s in zip(begins.tolist(), stops.tolist(), strict=True):
         if s - b > 1:
             sets[on[b:s].tobytes()].append(b)
@@ -197,7 +198,7 @@ def _solve(hosts: int, edges: Mapping[tuple[int, int], _Edge], middle: int, slac
 
 
 def _line(edge: _Edge) -> tuple[float, float]:
-    """Return offset and drift of the line through an edge's differences of ends, robustly."""
+    """Return a robust offset and drift: the line through an edge's differences of ends."""
     count = len(edge.gap)
     if count < _MIN_SLOPE_POINTS:
         return float(np.median(edge.gap)), 0.0
@@ -206,12 +207,12 @@ def _line(edge: _Edge) -> tuple[float, float]:
     t, y = edge.time[pick][order], edge.gap[pick][order]
     i, j = np.triu_indices(len(t), 1)
     apart = t[j] - t[i]
-    far = apart > 0.25 * (t[-1] - t[0])  # close pairs tell nothing of a slope
+    far = apart > 0.25 * (t[-1] - t[0])  # close pairs carry no slope
     slope = float(np.median((y[j] - y[i])[far] / apart[far])) if far.any() else 0.0
     slope = min(max(slope, -MAX_DRIFT), MAX_DRIFT)
     left = y - slope * t
     noise = max(_END_NOISE_NS, 1.4826 * float(np.median(np.abs(left - np.median(left)))))
-    # Standard error of a slope over evenly spread points; below three of them a drift is indistinguishable from none.
+    # Standard error of a slope over evenly spread points; a drift below three of them is indistinguishable from none.
     if abs(slope) * float(t[-1] - t[0]) < 3 * noise * (12 / len(t)) ** 0.5:
         slope = 0.0
     return float(np.median(edge.gap - slope * edge.time)), slope
@@ -257,10 +258,10 @@ def _tightest(
 
 
 def _extent(packed: list[tuple[Floats, Floats, Floats, Floats]]) -> tuple[Floats, Floats, Mask]:
-    """Return smallest and largest offset over all drifts within `MAX_DRIFT` that satisfy the bounds; many edges at once.
+    """Return the smallest and largest feasible offset over all drifts within `MAX_DRIFT`, for many edges at once.
 
-    For a drift d the offsets between max(low - d t) and min(high - d t) are possible; both sides are concave or convex in
-    d, so sections of the interval find their extremes.
+    A drift d allows offsets from max(low - d t) to min(high - d t); one is convex, the other concave in d, so sections
+    of the interval find their extremes.
     """
     if not packed:
         none = np.empty(0)
@@ -290,7 +291,7 @@ def _extent(packed: list[tuple[Floats, Floats, Floats, Floats]]) -> tuple[Floats
 
 
 def _peak(f: object, left: Floats, right: Floats) -> Floats:
-    """Return where a concave function is largest, by thirds."""
+    """Maximise a concave function by ternary search; return where."""
     assert callable(f)
     for _ in range(80):
         third = (right - left) / 3
@@ -301,7 +302,7 @@ def _peak(f: object, left: Floats, right: Floats) -> Floats:
 
 
 def _border(f: object, inside: Floats, outside: Floats) -> Floats:
-    """Return the last point from `inside` towards `outside` where a concave function is not negative, by halves."""
+    """Return, by bisection, the last point from `inside` towards `outside` where a concave function is not negative."""
     assert callable(f)
     good, bad = inside.copy(), outside.copy()
     whole = f(bad) >= 0
@@ -313,7 +314,7 @@ def _border(f: object, inside: Floats, outside: Floats) -> Floats:
 
 
 def _components(hosts: int, pairs: list[tuple[int, int]]) -> Ints:
-    """Return for each host the first host that it is connected with."""
+    """Return the first host connected to each host."""
     root = list(range(hosts))
 
     def find(x: int) -> int:
@@ -331,7 +332,7 @@ def _components(hosts: int, pairs: list[tuple[int, int]]) -> Ints:
 def _least_squares(
     hosts: int, pairs: list[tuple[int, int]], lines: list[tuple[float, float]], weight: list[int], component: Ints
 ) -> tuple[Floats, Floats]:
-    """Return offsets and drifts that fit all edges best, 0 for each component's reference."""
+    """Return the offsets and drifts that fit all edges best, 0 for each component's reference."""
     if not pairs:
         return np.zeros(hosts), np.zeros(hosts)
     matrix, right = np.zeros((hosts, hosts)), np.zeros((hosts, 2))

@@ -1,6 +1,6 @@
-"""What each matched collective cost: who came when, how long the transfer took, who waited, at which bandwidth.
+"""Cost of each matched collective: arrivals, transfer time, waiting, bandwidth.
 
-Everything that compares ranks needs a common clock; collectives whose ranks' clocks are unrelated have no such numbers.
+Comparing ranks needs a common clock; collectives whose ranks' clocks are unrelated have no such numbers.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from hpuprof.ranks.clocks import Clocks, contradictions, estimate, given_clocks
 from hpuprof.ranks.matching import Matching, RankCalls
 
 SPLIT_SHARE = 0.1
-"""Ranks of one host that contradict each other in more than this share of their collectives do not share a clock; clocks
-that differ contradict in nearly all of them, wrong matches in a few.
-"""
+"""Ranks of one host that contradict each other in a larger share of their collectives do not share a clock; different
+clocks contradict in nearly all, wrong matches in a few."""
 LATE_NS = 20_000
-"""A collective that transfers this much (and half as much again) longer than is typical waited for a member that is missing."""
+"""A collective whose transfer is this much (and half as much again) longer than typical waited for a missing member."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Which clock each rank's stamps run on. `names`: the clocks; several ranks of one host share one."""
+    """The clock of each rank's stamps. `names`: the clocks; several ranks of one host share one."""
 
     names: list[str]
     of_rank: Ints  # per rank, into names
-    split: tuple[str, ...] = ()  # hosts whose ranks contradict one another and were given clocks of their own
+    split: tuple[str, ...] = ()  # hosts whose ranks contradict one another and got separate clocks
     guessed: bool = False  # some host is unknown
 
 
@@ -39,10 +38,10 @@ class Placement:
 class Timed:
     """Members of matched collectives on the common clock, columns of shape `(members,)`; and sums per collective.
 
-    `latest`: when the last member came; `last`: which member (position among members) that was. `usable`: collectives that
-    are symmetric, timed and on related clocks. `sound`: those of which waiting can be told: usable, and complete or, where
-    rows of fewer than half of the members were lost, transferring no longer than is typical, so that nobody who came later is
-    missing. `typical`: median transfer by kind [ns].
+    `latest`: when the last member arrived; `last`: that member (position among members). `usable`: symmetric and timed, on
+    `related` clocks. `sound`: waiting is known: usable, and either complete or, with rows of fewer than half of the
+    members lost, no longer in transfer than typical, so that no later member is missing. `typical`: median transfer by
+    kind [ns].
     """
 
     clocks: Clocks
@@ -54,6 +53,7 @@ class Timed:
     last: Ints
     sound: Mask
     usable: Mask
+    related: Mask
     typical: dict[int, int]
 
     @property
@@ -63,7 +63,7 @@ class Timed:
 
 
 def place(ranks: Sequence[RankCalls], matching: Matching, *, trust_hosts: bool) -> Placement:
-    """Give each rank a clock: its host's, or one of its own where the host is unknown or its ranks contradict each other."""
+    """Give each rank its host's clock, or its own if the host is unknown or its ranks contradict each other."""
     names = [r.host or f"rank {r.rank}" for r in ranks]
     guessed = any(not r.host for r in ranks)
     split: tuple[str, ...] = ()
@@ -71,10 +71,9 @@ def place(ranks: Sequence[RankCalls], matching: Matching, *, trust_hosts: bool) 
         codes = {name: i for i, name in enumerate(sorted(set(names)))}
         column = np.array([codes[n] for n in names], dtype=np.int64)
         mask = _timed_members(ranks, matching)
-        rank, call = matching.rank[mask], matching.call[mask]
         which = np.repeat(np.arange(len(matching)), matching.count)[mask]
-        start, end = _raw(ranks, rank, call)
-        seen, wrong = contradictions(which, column[rank], start, end)
+        start, end = (column[mask] for column in _raw(ranks, matching))
+        seen, wrong = contradictions(which, column[matching.rank[mask]], start, end)
         split = tuple(name for name, c in codes.items() if seen.get(c, 0) and wrong.get(c, 0) > SPLIT_SHARE * seen[c])
         names = [f"{n} rank {r.rank}" if n in split else n for n, r in zip(names, ranks, strict=True)]
     first = list(dict.fromkeys(names))
@@ -83,22 +82,17 @@ def place(ranks: Sequence[RankCalls], matching: Matching, *, trust_hosts: bool) 
 
 
 def _timed_members(ranks: Sequence[RankCalls], matching: Matching) -> Mask:
-    """Mask of the members that bind clocks: of symmetric collectives, with times."""
+    """Mask of the members that constrain clocks: those of symmetric collectives with times."""
     timed = np.array([r.calls.timed for r in ranks] or [False], dtype=bool)
     symmetric = np.repeat(matching.of_op(SYMMETRIC), matching.count)
     mask: Mask = symmetric & timed[matching.rank]
     return mask
 
 
-def _raw(ranks: Sequence[RankCalls], rank: Ints, call: Ints) -> tuple[Ints, Ints]:
+def _raw(ranks: Sequence[RankCalls], matching: Matching) -> tuple[Ints, Ints]:
     """Return absolute stamps of members [ns]."""
-    sizes = np.array([len(r.calls) for r in ranks], dtype=np.int64)
-    base = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(sizes) else sizes
-    none = np.empty(0, dtype=np.int64)
-    at = base[rank] + call if len(rank) else none
-    start = np.concatenate([r.calls.start + r.origin_ns for r in ranks] or [none])
-    end = np.concatenate([r.calls.end + r.origin_ns for r in ranks] or [none])
-    return start[at], end[at]
+    origin = np.array([r.origin_ns for r in ranks], dtype=np.int64)[matching.rank]
+    return gather(ranks, matching, "start") + origin, gather(ranks, matching, "end") + origin
 
 
 def gather(ranks: Sequence[RankCalls], matching: Matching, column: str) -> Ints:
@@ -118,10 +112,10 @@ def time_members(
     clock: str = "collective",
     manifest: Mapping[str, GivenClock] | None = None,
 ) -> Timed:
-    """Put all members on one clock. `clock`: raw, collective or manifest (which then gives the clock of each host)."""
+    """Put all members on one clock. `clock`: raw, collective or manifest (which then gives each host's clock)."""
     placement = place(ranks, matching, trust_hosts=clock != "collective")
     which = np.repeat(np.arange(len(matching)), matching.count)
-    raw_start, raw_end = _raw(ranks, matching.rank, matching.call)
+    raw_start, raw_end = _raw(ranks, matching)
     host = placement.of_rank[matching.rank] if len(matching.rank) else np.empty(0, dtype=np.int64)
     if clock == "collective":
         mask = _timed_members(ranks, matching)
@@ -137,15 +131,14 @@ def time_members(
     if not count:
         none = np.empty(0, dtype=np.int64)
         no = np.empty(0, dtype=bool)
-        return Timed(clocks, placement, which, start, end, none, none, no, no, {})
+        return Timed(clocks, placement, which, start, end, none, none, no, no, no, {})
     latest = np.maximum.reduceat(start, matching.first[:-1])
-    # Of members that come at once the lowest rank counts as last.
+    # Of simultaneous members the lowest rank counts as last.
     position = np.where(start == latest[which], np.arange(len(start)), len(start))
     last = np.minimum.reduceat(position, matching.first[:-1])
     component = clocks.component[host]
-    related = (
-        np.maximum.reduceat(component, matching.first[:-1]) == np.minimum.reduceat(component, matching.first[:-1])
-    ) & (np.minimum.reduceat(component, matching.first[:-1]) >= 0)
+    lowest = np.minimum.reduceat(component, matching.first[:-1])
+    related = (np.maximum.reduceat(component, matching.first[:-1]) == lowest) & (lowest >= 0)
     timed = np.array([r.calls.timed for r in ranks], dtype=bool)[matching.rank]
     known_times = np.logical_and.reduceat(timed, matching.first[:-1])
     usable = related & known_times & matching.of_op(SYMMETRIC) & (matching.count > 1)
@@ -155,11 +148,11 @@ def time_members(
     typical = _typical(matching.kind, transfer, whole, most)
     usual = np.array([typical.get(k, -1) for k in range(len(matching.kinds))], dtype=np.int64)[matching.kind]
     prompt = most & (transfer <= usual + np.maximum(LATE_NS, usual // 2))
-    return Timed(clocks, placement, which, start, end, latest, last, whole | prompt, usable, typical)
+    return Timed(clocks, placement, which, start, end, latest, last, whole | prompt, usable, related, typical)
 
 
 def _typical(kind: Ints, transfer: Ints, whole: Mask, most: Mask) -> dict[int, int]:
-    """Return the median transfer of each kind: of its complete collectives, else of those that lack few members [ns]."""
+    """Return each kind's median transfer: of complete collectives, else of those that lack few members [ns]."""
     out = {}
     some = np.flatnonzero(most)
     for code, places in members(kind[some]):
@@ -169,7 +162,7 @@ def _typical(kind: Ints, transfer: Ints, whole: Mask, most: Mask) -> dict[int, i
 
 
 def transfer_ns(matching: Matching, timed: Timed) -> Ints:
-    """Return for each collective the median over members of end less latest start [ns]; meaningful where `usable`."""
+    """Return each collective's median over members of end less latest start [ns]; meaningful if `usable`."""
     return medians(matching, timed.end - timed.latest[timed.which])
 
 
@@ -184,7 +177,7 @@ def medians(matching: Matching, values: Ints) -> Ints:
 
 
 def shortest_ns(ranks: Sequence[RankCalls], matching: Matching) -> Ints:
-    """Return for each collective the shortest member [ns]: needs no clock, and is its transfer when ends coincide."""
+    """Return each collective's shortest member [ns]: its transfer if ends coincide; needs no clock."""
     if not len(matching):
         return np.empty(0, dtype=np.int64)
     length = gather(ranks, matching, "end") - gather(ranks, matching, "start")
@@ -193,9 +186,9 @@ def shortest_ns(ranks: Sequence[RankCalls], matching: Matching) -> Ints:
 
 
 def exposed_wait(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Ints:
-    """Return how long each member waited for the last one while nothing was computed and computing resumed at the end [ns].
+    """Return how long each member waited for the last one with no compute running until the end [ns].
 
-    This is waiting that cost time: of a collective that compute hides, nothing.
+    This waiting cost time; a collective hidden under compute has none.
     """
     tail = gather(ranks, matching, "tail")
     begins = np.maximum(timed.start, timed.end - tail)

@@ -1,8 +1,8 @@
 """Which calls on different ranks are one collective: matches by group, operation, bytes, data type and position.
 
-Calls of a group are compared by their sequence numbers where every rank's trace has them, else step by step: within steps
-of the same label, sequences that are equal match position by position, and sequences that differ (rows were lost) are
-aligned by kind and time. Nothing is guessed from clocks across hosts: only differences of times on one rank enter.
+A group's calls are matched by sequence number if every rank's trace has them, else step by step: within steps of the
+same label, equal sequences match position by position, and different ones (rows were lost) are aligned by kind and
+time. Only time differences on one rank enter, never clocks across hosts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from hpuprof.model.arrays import Ints
 from hpuprof.model.collective_calls import CallGroup, CallKind, Calls
 
 _WIDE_DP = 250_000  # cells beyond which sequences are aligned by time alone
-_WIDE_SHIFT = 4_000_000  # cells beyond which the shift between sequences is told from some of the calls
-_GAP_NS = 1_000_000  # calls whose ends are more than twice this apart, after the shift, are not one collective
-_SAME_END_NS = (20_000, 200_000, 1_000_000)  # how far ends of one collective lie apart, tried in turn
+_WIDE_SHIFT = 4_000_000  # cells beyond which a sample of the calls gives the shift between sequences
+_GAP_NS = 1_000_000  # calls whose shifted ends are more than twice this apart are not one collective
+_SAME_END_NS = (20_000, 200_000, 1_000_000)  # how far apart ends of one collective lie, tried in turn
 
 
 @dataclass(frozen=True, eq=False)
 class RankCalls:
-    """One rank's calls with what is needed to place them: host, absolute stamp of time 0, labels of its steps.
+    """One rank's calls with their context: host, absolute stamp of time 0, labels of its steps.
 
-    `labels`: one per step, unique; empty when the trace has no steps that other ranks' steps can be compared with.
+    `labels`: one per step, unique; empty if the steps cannot be compared with other ranks' steps.
     """
 
     rank: int
@@ -54,7 +54,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the calls of one collective have in common; -1 and empty: unknown or different by design."""
+    """Properties common to the calls of one collective; -1 and empty: unknown or different by design."""
 
     group: int
     op: str
@@ -73,9 +73,9 @@ class Matching:
     first: Ints  # shape (collectives + 1,)
     rank: Ints  # per member: position in the list of ranks
     call: Ints  # per member: position in that rank's calls
-    expected: Ints  # per collective: members of its group whose traces are at hand
+    expected: Ints  # per collective: members of its group whose traces are present
     mismatched: list[tuple[int, int]] = field(default_factory=list)  # group, collectives whose kinds contradict
-    ambiguous: int = 0  # calls that belong to no nameable group or peer
+    ambiguous: int = 0  # calls of unknown group or peer
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -87,9 +87,21 @@ class Matching:
 
     @cached_property
     def complete(self) -> np.ndarray:
-        """Collectives of which every expected member was found."""
+        """Mask of the collectives with every expected member."""
         complete: np.ndarray = (self.count == self.expected) & (self.count > 1)
         return complete
+
+    @property
+    def group_of(self) -> Ints:
+        """Group of each collective."""
+        groups: Ints = np.array([k.group for k in self.kinds] or [-1], dtype=np.int64)[self.kind]
+        return groups
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Mask of the transfers with both ends."""
+        both: np.ndarray = self.of_op(PAIRED) & (self.count == 2)
+        return both
 
     def of_op(self, ops: frozenset[str]) -> np.ndarray:
         """Mask of the collectives with one of these operations."""
@@ -99,7 +111,7 @@ class Matching:
 
 
 def match(ranks: Sequence[RankCalls]) -> Matching:
-    """Match the calls of all ranks; `ranks` are sorted by rank, and nothing depends on the order of their files."""
+    """Match the calls of all ranks; `ranks` are sorted by rank, so the order of their files does not matter."""
     groups: dict[Group, int] = {}
     kinds: dict[Kind, int] = {}
     by_group: dict[int, list[tuple[int, Ints]]] = defaultdict(list)  # group -> rank position, its calls
@@ -130,7 +142,7 @@ def match(ranks: Sequence[RankCalls]) -> Matching:
 
 
 def _group(named: CallGroup, kind: CallKind, rank: int, world: tuple[int, ...]) -> Group | None:
-    """Return the group of one rank's calls of a kind; None where the trace leaves open who takes part."""
+    """Return the group of one rank's calls of a kind; None if the trace does not show who takes part."""
     members = named.ranks
     if kind.op in PAIRED:
         peer = kind.target if kind.op == "send" else kind.source if kind.op == "recv" else -1
@@ -139,7 +151,7 @@ def _group(named: CallGroup, kind: CallKind, rank: int, world: tuple[int, ...]) 
                 peer = members[peer]  # given as a position in the group
             pair = (rank, peer) if kind.op == "send" else (peer, rank)
             return Group(named.name, named.text, pair, known=True, peers=True)
-        # A transfer whose peers are unknown is a collective of its group where that has two members only.
+        # A transfer with unknown peers is a collective of its group if that has only two members.
         if len(members) != 2:
             return None
     if members:
@@ -199,7 +211,7 @@ def _assemble(
 
 
 def _by_sequence(ranks: Sequence[RankCalls], sequences: list[tuple[int, Ints]]) -> list[Ints] | None:
-    """Give each call the slot of its sequence number; None when a trace has none or repeats one."""
+    """Assign slots by sequence number; None if a trace lacks or repeats one."""
     numbers = [ranks[position].calls.sequence[calls] for position, calls in sequences]
     if any((n < 0).any() or len(np.unique(n)) < len(n) for n in numbers):
         return None
@@ -210,7 +222,7 @@ def _by_sequence(ranks: Sequence[RankCalls], sequences: list[tuple[int, Ints]]) 
 def _by_steps(
     ranks: Sequence[RankCalls], sequences: list[tuple[int, Ints]], kind_of: list[Ints]
 ) -> tuple[list[Ints], int]:
-    """Give each call a slot by its step's label and its position in the step; also count steps whose kinds contradict."""
+    """Assign slots by step label and position in the step; also count steps whose kinds contradict."""
     labelled = all(ranks[position].labels for position, _ in sequences)
     order = _step_order([ranks[position].labels for position, _ in sequences]) if labelled else {}
     last = len(order)
@@ -218,7 +230,7 @@ def _by_steps(
     for index, (position, calls) in enumerate(sequences):
         who = ranks[position]
         if labelled:
-            # Calls outside a rank's steps belong to the step before its first or after its last one, which others may have.
+            # Calls outside a rank's steps belong to the step before its first or after its last, which others may have.
             at = np.array([order[label] for label in who.labels], dtype=np.int64)
             step, final = who.calls.step[calls], len(at) - 1
             begun = np.array([start for start, _, _ in who.steps], dtype=np.int64)
@@ -239,7 +251,7 @@ def _by_steps(
             kinds, ends = kind_of[position][calls[within]], ranks[position].calls.end[calls[within]]
             rows.append((index, within, kinds, ends))
         base += _assign_slots(rows, slots, base, shifts, within_step=labelled)
-        # At the ends of recordings steps are cut: what is missing there is not run by anybody else instead.
+        # A recording cuts its first and last steps: calls missing there were not replaced by others.
         wrong += labelled and 0 <= value < last and _contradict([row[2] for row in rows])
     return slots, wrong
 
@@ -247,7 +259,7 @@ def _by_steps(
 def _step_order(labels_of: list[tuple[str, ...]]) -> dict[str, int]:
     """Return the order in which ranks ran their steps, by label; labels alone would sort 10 before 9.
 
-    Ranks may have begun at different steps, so a label is placed relative to the labels that it shares a rank with.
+    Ranks may have begun at different steps, so a label is placed relative to those it shares a rank with.
     """
     offset_of: dict[str, float] = {}
     for labels in sorted(labels_of, key=lambda labels: (-len(labels), labels)):
@@ -260,9 +272,9 @@ def _step_order(labels_of: list[tuple[str, ...]]) -> dict[str, int]:
 
 
 def _contradict(sequences: list[Ints]) -> bool:
-    """Tell whether a rank ran a kind that no other one ran in this step, instead of one that all others ran.
+    """Whether a rank alone ran a kind in this step instead of one that all others ran.
 
-    Lost rows look different: they are missing, and nothing stands in for them.
+    Lost rows look different: nothing stands in for them.
     """
     sets = [set(codes.tolist()) for codes in sequences]
     if len(sets) < 2 or all(s == sets[0] for s in sets):
@@ -280,13 +292,13 @@ def _assign_slots(
     *,
     within_step: bool,
 ) -> int:
-    """Place the calls of one step; return how many slots it has.
+    """Place the calls of one step; return its number of slots.
 
-    `shifts`: by how much each sequence's ends read later. `within_step`: clocks drift by nothing meanwhile, so that equal
-    sequences whose ends do not keep their distances lost different rows.
+    `shifts`: how much later each sequence's ends read. `within_step`: drift is negligible, so equal sequences whose
+    ends do not keep their distances lost different rows.
     """
     counts = Counter(tuple(codes.tolist()) for _, _, codes, _ in rows)
-    # The longest sequence lost least; of equal ones the commonest.
+    # The longest sequence lost least; the most common one breaks ties.
     model = max(counts.items(), key=lambda item: (len(item[0]), item[1], [-c for c in item[0]]))[0]
     lead = next(row for row in rows if tuple(row[2].tolist()) == model)
     codes, when = list(model), lead[3].astype(np.float64)
@@ -313,7 +325,7 @@ def _assign_slots(
         for mine in range(len(pairs)):
             slot = int(pairs[mine])
             if slot < 0:
-                # This rank has a call that the others lost: it gets a slot of its own, where its time puts it.
+                # The others lost this rank's call: it gets its own slot, at its time.
                 where = int(np.searchsorted(when, float(at[mine]) - shift))
                 codes.insert(where, int(own[mine]))
                 when = np.insert(when, where, float(at[mine]) - shift)
@@ -324,7 +336,7 @@ def _assign_slots(
             else:
                 slots[index][within[mine]] = base + order[slot]
     if extra > len(model):
-        # Slots that were put in between take their place in time.
+        # Move inserted slots to their place in time.
         position = np.argsort(np.array(order))
         for index, within, _, _ in rows:
             slots[index][within] = base + position[slots[index][within] - base]
@@ -332,7 +344,7 @@ def _assign_slots(
 
 
 def _shift(codes: Ints, when: np.ndarray, own: Ints, at: np.ndarray, guess: float | None) -> float:
-    """Return the difference of ends that most pairs of equal kind share."""
+    """Return the difference of ends shared by most pairs of equal kind."""
     if len(codes) * len(own) > _WIDE_SHIFT:
         some = np.linspace(0, len(own) - 1, max(1, _WIDE_SHIFT // len(codes))).astype(np.int64)
         own, at = own[some], at[some]
@@ -347,13 +359,13 @@ def _shift(codes: Ints, when: np.ndarray, own: Ints, at: np.ndarray, guess: floa
         best = gaps[inside == inside.max()]
         if inside.max() >= enough:
             break
-    # Of windows that hold as many pairs, the one nearest to what earlier steps told.
+    # Of windows with as many pairs, take the one nearest to earlier steps' shift.
     start = best[np.argmin(np.abs(best + width / 2 - guess))] if guess is not None else best[0]
     return float(np.median(gaps[(gaps >= start) & (gaps <= start + width)]))
 
 
 def _align(codes: list[int], when: np.ndarray, own: list[int], at: np.ndarray) -> list[int | None]:
-    """Return for each own call the position in `codes` it belongs to, in order; None for calls that have none."""
+    """Return each own call's position in `codes`, in order; None for calls without one."""
     n, m = len(own), len(codes)
     if n * m > _WIDE_DP:
         return _nearest(codes, when, own, at)

@@ -1,6 +1,6 @@
-"""What each process group is for: data, tensor, pipeline, expert or context parallelism, and how far states are sharded.
+"""The parallelism of each process group: data, tensor, pipeline, expert or context; and how states are sharded.
 
-The group's own description decides where it says so; else the mix of operations does. What fits nothing stays unknown.
+The group's own description decides if it is explicit, else the mix of operations. Anything else stays unknown.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("data", re.compile(r"data|ddp|fsdp|shard|replicat|zero|(?:^|_)dp(?:$|_|\d)", re.IGNORECASE)),
 )
 _OFTEN = 4.0  # a tensor-parallel group communicates this many times as often per step as the other one
-_COMPARED = 20_000_000  # pairs of groups that share a rank, one for each such rank; ten thousand ranks in ten groups each are 1 M
-_RATIO = 0.25  # by how much sizes may be off and still count as once or twice
+_COMPARED = 20_000_000  # pairs of groups sharing a rank; 10,000 ranks in ten groups each make 1 M
+_RATIO = 0.25  # tolerance of sizes that count as once or twice
 
 
 @dataclass(frozen=True)
 class Use:
-    """What one group is used for. `evidence` says how that is known; `sharding` is told of data-parallel groups alone."""
+    """The use of one group. `evidence`: how it is known; `sharding`: for data-parallel groups only."""
 
     role: str
     evidence: str
@@ -58,7 +58,7 @@ def uses(matching: Matching, world: int) -> list[Use]:
 
 
 class _Crossing:
-    """Groups that communicate, by rank, so that only those are compared that share one."""
+    """Communicating groups by rank, so that only groups sharing a rank are compared."""
 
     def __init__(self, groups: Sequence[Group], ops: Sequence[Counter[str]]) -> None:
         often: dict[tuple[int, ...], int] = {}
@@ -74,7 +74,7 @@ class _Crossing:
         self.crowded = sum(len(groups) ** 2 for groups in self._with.values()) > _COMPARED
 
     def most(self, ranks: tuple[int, ...]) -> int:
-        """Return how often the busiest group communicated that has one rank in common with these and no more; 0 without one."""
+        """Return the most communications of a group with exactly one of these ranks; 0 without one."""
         own = self._numbers.get(ranks)
         near = [number for rank in set(ranks) for number in self._with.get(rank, ()) if number != own]
         number, shared = np.unique(np.array(near, dtype=np.int64), return_counts=True)
@@ -105,7 +105,7 @@ def _role(group: Group, ops: Counter[str], crossing: _Crossing, *, alone: bool) 
         return "unknown", "no reductions"
     if crossing.crowded:
         return "unknown", "too many groups share ranks"
-    # Groups of one parallel dimension are disjoint; one that crosses this one belongs to another dimension.
+    # Groups of one parallel dimension are disjoint; a crossing group belongs to another dimension.
     most = crossing.most(group.ranks)
     if most and total > _OFTEN * most:
         return "tensor", "many reductions per step, more than the groups that cross it"
@@ -115,7 +115,7 @@ def _role(group: Group, ops: Counter[str], crossing: _Crossing, *, alone: bool) 
 
 
 def _sharding(ops: Counter[str], sizes: Counter[str], size: int) -> str:
-    """Name the ZeRO stage by what moves: gradients all-reduced (0), then parameters gathered (1, 2), twice (3)."""
+    """Name the ZeRO stage by traffic: gradients all-reduced (0), then parameters gathered (1, 2), twice (3)."""
     reduced, scattered, gathered = sizes["all_reduce"], sizes["reduce_scatter"], sizes["all_gather"]
     if size < 2 or not (reduced or scattered or gathered):
         return "unknown"

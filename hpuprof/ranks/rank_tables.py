@@ -1,4 +1,4 @@
-"""What only all ranks together can tell: one clock, matched collectives, waiting and its causes. Tables, metrics, diagnostics."""
+"""Cross-rank tables, metrics and diagnostics: clocks, collectives, waiting and its causes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from hpuprof.model.tables import (
     StepRow,
     StepWaitRow,
 )
-from hpuprof.ranks.clocks import MAX_INFEASIBLE
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
@@ -38,7 +37,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class EarlyStop:
-    """A rank whose calls end before those of its group: `behind` collectives earlier; all of them if it ran none."""
+    """A rank whose calls end `behind` collectives before those of its group; all of them if it ran none."""
 
     rank: int
     group: str
@@ -48,7 +47,7 @@ class EarlyStop:
 
 @dataclass(frozen=True)
 class AcrossRanks:
-    """Everything found across ranks; empty where there was nothing to compare."""
+    """Everything found across ranks; empty if there was nothing to compare."""
 
     clocks: list[ClockRow] = field(default_factory=list)
     groups: list[ProcessGroupRow] = field(default_factory=list)
@@ -68,7 +67,7 @@ class AcrossRanks:
 def across_ranks(
     main: Main, *, clock: str = "collective", manifest: Mapping[str, GivenClock] | None = None
 ) -> AcrossRanks:
-    """Compare the ranks of the chosen recordings; of several windows the one that most ranks recorded counts."""
+    """Compare the ranks of the chosen recordings; of several windows, use the one that most ranks recorded."""
     chosen = _one_window(main)
     ranks = [_rank_calls(row, part) for row, part in chosen]
     if not any(len(r.calls) for r in ranks):
@@ -84,9 +83,9 @@ def across_ranks(
     verdict = judge(waits, timed)
     replay = what_if(ranks, matching, timed, waits) if timed.sound.any() or matching.of_op(PAIRED).any() else None
     trusted = replay if replay is not None and replay.error <= MAX_REPLAY_ERROR else None
-    piped = bool((matching.of_op(PAIRED) & (matching.count == 2)).any())
+    piped = bool(matching.pairs.any())
     rows = _wait_rows(chosen, timed, waits, verdict, trusted, label, piped=piped)
-    wall = int(waits.wall.sum())
+    wall, matches = int(waits.wall.sum()), int(timed.clocks.matches.sum())
     return AcrossRanks(
         clocks=_clock_rows(timed),
         groups=groups,
@@ -97,7 +96,7 @@ def across_ranks(
         straggler=rows[verdict.position] if verdict.position is not None else None,
         replay=trusted,
         stopped=_stopped(ranks, matching),
-        infeasible=_infeasible(timed),
+        infeasible=int(timed.clocks.infeasible.sum()) / matches if matches else None,
         bubble=float(waits.bubble.sum()) / wall if piped and wall else None,
         imbalance=_imbalance(chosen) if piped else None,
         notes=_notes(ranks, matching, timed, replay),
@@ -152,17 +151,17 @@ def ranges(ranks: Sequence[int]) -> str:
     return ",".join(out)
 
 
-# ------------------------------------------------------------------------------------------------------------------ clocks
+# --- clocks
 
 
 def _clock_label(timed: Timed) -> str | None:
-    """Name the clock that comparisons of ranks rest on; None when nothing relates any two."""
+    """Name the clock behind rank comparisons; None if no two ranks are related."""
     if len(timed.placement.names) == 1:
         return "one host"
     component = timed.clocks.component
     shared = component[component >= 0]
     if len(np.unique(shared)) == len(shared):
-        # Every clock stands alone; ranks that share one can still be compared.
+        # No clocks are related; ranks that share one can still be compared.
         return "one host" if len(timed.placement.of_rank) > len(timed.placement.names) else None
     return timed.clocks.mode
 
@@ -199,19 +198,13 @@ def _clock_rows(timed: Timed) -> list[ClockRow]:
     return rows
 
 
-def _infeasible(timed: Timed) -> float | None:
-    matches = int(timed.clocks.matches.sum())
-    return int(timed.clocks.infeasible.sum()) / matches if matches else None
-
-
-# ------------------------------------------------------------------------------------------------------ groups, collectives
+# --- groups, collectives
 
 
 def _group_rows(matching: Matching, use: Sequence[Use], present: int) -> list[ProcessGroupRow]:
-    group_of = np.array([k.group for k in matching.kinds] or [0], dtype=np.int64)[matching.kind]
     wrong = dict(matching.mismatched)
     rows = []
-    for g, mine in members(group_of):
+    for g, mine in members(matching.group_of):
         group, what = matching.groups[g], use[g]
         rows.append(
             ProcessGroupRow(
@@ -294,7 +287,7 @@ def _collective_rows(
 
 
 def _sent(ranks: Sequence[RankCalls], matching: Matching) -> Ints:
-    """Return the bytes that each member names, -1 for unknown."""
+    """Return each member's bytes, -1 for unknown."""
     out = np.full(len(matching.rank), -1, dtype=np.int64)
     for r, mine in members(matching.rank):
         calls = ranks[r].calls
@@ -303,7 +296,7 @@ def _sent(ranks: Sequence[RankCalls], matching: Matching) -> Ints:
     return out
 
 
-# ----------------------------------------------------------------------------------------------------------------- waiting
+# --- waiting
 
 
 def _wait_rows(
@@ -385,7 +378,7 @@ def _step_row(row: RankRow, step: StepRow, waited: int | None, fetching: int, la
 
 
 def _imbalance(chosen: Main) -> float | None:
-    """Return the largest rank's compute per step over the mean, less one."""
+    """Return the largest compute per step of any rank over the mean, less one."""
     sums = []
     for _, part in chosen:
         steps = [s.compute_busy_ns for s in part.steps if s.used and s.compute_busy_ns is not None]
@@ -399,7 +392,7 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
     """Find ranks whose calls of a group end at least a step before those of the other members."""
     if not len(matching):
         return []
-    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind]
+    group_of = matching.group_of
     which = np.repeat(np.arange(len(matching)), matching.count)
     position = {r.rank: i for i, r in enumerate(ranks)}
     found: dict[int, EarlyStop] = {}
@@ -424,11 +417,11 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
     return [found[i] for i in sorted(found)]
 
 
-# ----------------------------------------------------------------------------------------------------- metrics, diagnostics
+# --- metrics, diagnostics
 
 
 def rank_metrics(found: AcrossRanks) -> dict[str, float | None]:
-    """Return the headline metrics that compare ranks; None where clocks are unrelated or nothing could be replayed."""
+    """Return the headline metrics across ranks; None if clocks are unrelated or nothing could be replayed."""
     replay = found.replay
     top = min(replay.without.values()) if replay and replay.without else None
     cost = None if replay is None else 0.0 if top is None else max(0.0, 1 - top / replay.replayed_ns)
@@ -465,6 +458,3 @@ def _notes(
     if replay is not None and replay.error > MAX_REPLAY_ERROR:
         found.append(("HP145", f"the replayed mean step differs by {replay.error:.1%}", 1))
     return found
-
-
-__all__ = ["MAX_INFEASIBLE", "AcrossRanks", "EarlyStop", "across_ranks", "ranges", "rank_metrics"]

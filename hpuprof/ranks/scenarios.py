@@ -1,12 +1,12 @@
-"""Runs the ranks again, unchanged or with some of their work changed: what would a step take if one rank were like the others?
+"""Replays the ranks, unchanged or with some of their work changed, to predict step times without a straggler.
 
-Each rank is cut where it issues a collective, waits for one, or begins a step. Between cuts it works; what it worked is kept,
-what it waited is not. A collective starts on a rank when the rank is ready and its lane is free, transfers when all members have
-come, and ends on each member as long after that as it did. Unchanged, this gives back the recorded times; by how much
-it misses is reported.
+Each rank is cut where it issues a collective, waits for one, or begins a step. Between cuts it works; the replay keeps
+the work and recomputes the waiting. A collective starts on a rank when the rank is ready and its lane is free,
+transfers when all members have arrived, and ends on each member as long after that as recorded. An unchanged replay
+should reproduce the recorded times; its error is reported.
 
-Collectives of any number of ranks and pairs of send and receive take part; other communication counts as the rank's own work.
-The host is not modelled apart from the device: work that the host would hold back at once is not seen.
+Collectives of any number of ranks and send/receive pairs take part; other communication counts as the rank's own work.
+The host has no model of its own: work that it would delay right away is not seen.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.ingest.dialect_collectives import PAIRED
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
 from hpuprof.ranks.matching import Group, Matching, RankCalls
 
 MAX_EVENTS = 400_000
-"""More events than this (calls and waits of all ranks) are not replayed: the first steps that fit are."""
+"""Events replayed (calls and waits of all ranks): the first steps that fit."""
 
-_QUEUED_NS = 50_000  # a call that starts this soon after the one before it on its lane was queued behind it
+_QUEUED_NS = 50_000  # a call that starts this soon after the previous one on its lane was queued behind it
 
 ISSUE, JOIN, MARK = 1, 0, 2
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """One rank's events in order. `work`: main-path time since the previous event; anchors name what ranks have in common."""
+    """One rank's events in order.
+
+    `work`: main-path time since the previous event; anchors identify events across ranks.
+    """
 
     kind: Ints
     item: Ints  # collective of an issue or join, step of a mark
     work: np.ndarray
     lag: np.ndarray  # of issues and marks: time after the main path stopped to wait
-    idle: np.ndarray  # of issues: time between the free lane or readiness and the start
+    idle: np.ndarray  # of issues: time from lane free and rank ready to the start
     lane: Ints
     rest: np.ndarray  # of issues: end on this rank less the latest start of the collective
     begin: float
@@ -49,7 +51,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """All ranks' plans. `steps`: labels of the steps replayed; `measured`: their lengths on each rank, NaN where absent."""
+    """All ranks' plans. `steps`: labels of the steps replayed; `measured`: their length on each rank, NaN if absent."""
 
     plans: list[Plan]
     members: Ints  # per collective: how many issues to wait for; 0: not modelled
@@ -58,10 +60,10 @@ class Model:
 
 
 def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model | None:
-    """Cut every rank into events; None when there is nothing to replay."""
+    """Cut every rank into events; None if there is nothing to replay."""
     if not len(matching):
         return None
-    pairs = matching.of_op(PAIRED) & (matching.count == 2) & _related(matching, timed)
+    pairs = matching.pairs & timed.related
     modelled = timed.usable | pairs
     if not modelled.any():
         return None
@@ -108,9 +110,9 @@ class _Members:
 
 
 def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> _Members:
-    """Return the members of the modelled collectives; rows that were lost are put where they must have been.
+    """Return the members of the modelled collectives; lost rows are put where they must have been.
 
-    A lost call would leave its waiting among the rank's work, which no cure of another rank could shorten.
+    Otherwise the waiting of a lost call would count as the rank's work, which curing another rank could not shorten.
     """
     keep = np.flatnonzero(modelled[timed.which])
     which, rank, start, end = timed.which[keep], matching.rank[keep], timed.start[keep], timed.end[keep]
@@ -135,7 +137,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
         expected = typical.get(int(matching.kind[c]))
         culprit, due = -1, came
         if expected is not None and finish - expected > latest[c] + max(LATE_NS, expected // 2):
-            # The others transferred later than they could have: one that is missing came last, whoever most often does.
+            # The others transferred later than they could have: a missing member came last, whichever most often does.
             culprit, due = max(absent, key=lambda r: (late[r], -r)), finish - expected
         for r in absent:
             low, high = _neighbours(timelines.get((r, group)), int(matching.slot[c]))
@@ -149,7 +151,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
             np.concatenate([column, more])
             for column, more in zip((which, rank, start, end, lag, tail, lane), extra, strict=True)
         )
-    # A call that started as soon as its lane was free, and whose launch was lost, was ready before, as it was elsewhere.
+    # A call that started as soon as its lane was free, with its launch lost, was ready before, as it was elsewhere.
     order = np.lexsort((start, lane, rank))
     same = (rank[order][1:] == rank[order][:-1]) & (lane[order][1:] == lane[order][:-1])
     bound = np.zeros(len(start), dtype=bool)
@@ -163,27 +165,17 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
 
 
 def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Group], int]:
-    """Return the lane on which each rank runs a group's calls."""
+    """Return the lane of each rank's calls of a group."""
     out: dict[tuple[int, Group], int] = {}
     which = np.repeat(np.arange(len(matching)), matching.count)
-    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind]
-    keys, first = np.unique(np.stack([matching.rank, group_of[which]]), axis=1, return_index=True)
+    keys, first = np.unique(np.stack([matching.rank, matching.group_of[which]]), axis=1, return_index=True)
     for (r, g), i in zip(keys.T.tolist(), first.tolist(), strict=True):
         out[r, matching.groups[g]] = int(ranks[r].calls.lane[matching.call[i]])
     return out
 
 
-def _related(matching: Matching, timed: Timed) -> np.ndarray:
-    component = timed.clocks.component[timed.placement.of_rank[matching.rank]]
-    first = matching.first[:-1]
-    same: np.ndarray = (np.maximum.reduceat(component, first) == np.minimum.reduceat(component, first)) & (
-        np.minimum.reduceat(component, first) >= 0
-    )
-    return same
-
-
 def _fit(ranks: Sequence[RankCalls], matching: Matching, modelled: np.ndarray) -> int:
-    """Return how many of the first steps to replay: all, or as many as `MAX_EVENTS` allow."""
+    """Return how many of the first steps to replay: all, or as many as `MAX_EVENTS` allows."""
     counts = [len(r.steps) for r in ranks]
     steps = min(counts, default=0)
     if not steps:
@@ -196,7 +188,7 @@ def _timelines(
     ranks: Sequence[RankCalls], matching: Matching, timed: Timed
 ) -> dict[tuple[int, Group], tuple[Ints, ...]]:
     """Return slots, starts and ends of each rank's calls of each group, in the group's order."""
-    group_of = np.array([k.group for k in matching.kinds], dtype=np.int64)[matching.kind][timed.which]
+    group_of = matching.group_of[timed.which]
     out: dict[tuple[int, Group], tuple[Ints, ...]] = {}
     for r in range(len(ranks)):
         mine = np.flatnonzero(matching.rank == r)
@@ -207,7 +199,7 @@ def _timelines(
 
 
 def _neighbours(timeline: tuple[Ints, ...] | None, slot: int) -> tuple[int, int]:
-    """Return when the call before a slot ends and when the one after it starts: a lost call lay in between."""
+    """Return the end of the call before a slot and the start of the one after: a lost call lay in between."""
     if timeline is None:
         return -(1 << 62), 1 << 62
     slots, start, end = timeline
@@ -220,7 +212,7 @@ def _plan(mine: _Members, marks: Ints) -> Plan:
     ready = start - mine.lag
     joined = np.flatnonzero((tail > 0) & (end > start))
     blocked = union(end[joined] - tail[joined], end[joined])
-    # A call that queued behind another one of its lane starts when that one ends.
+    # A call queued behind another one on its lane starts when that one ends.
     before: dict[int, int] = {}
     reach: dict[int, int] = {}
     free = np.full(len(start), -(1 << 62), dtype=np.int64)
@@ -228,7 +220,7 @@ def _plan(mine: _Members, marks: Ints) -> Plan:
         on = int(lane[i])
         free[i] = before.get(on, -(1 << 62))
         before[on] = int(end[i])
-        # Lanes are first in, first out: nothing is issued before what runs ahead of it.
+        # Lanes are first in, first out: no call is issued before the ones ahead of it.
         ready[i] = reach[on] = max(int(ready[i]), reach.get(on, int(ready[i])))
     overlapping = free > start
     free[overlapping] = -(1 << 62)
@@ -244,7 +236,7 @@ def _plan(mine: _Members, marks: Ints) -> Plan:
     rest = np.concatenate([(end - latest).astype(np.float64), zeros, nothing])
     lane_all = np.concatenate([lanes, np.full(len(joined) + len(marks), -1)])
     lag_all = np.where(kind == JOIN, 0, when - stop).astype(np.float64)
-    # A wait that ends where its own call starts would come first; calls of no length are never waited for.
+    # Otherwise a wait that ends at its own call's start would come first; no one waits for calls of no length.
     order = np.lexsort((item, np.concatenate([start, end[joined], marks]), kind, when))
     position = position[order].astype(np.float64)
     work = np.diff(position, prepend=position[:1])
@@ -261,7 +253,7 @@ def _plan(mine: _Members, marks: Ints) -> Plan:
 
 
 def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
-    """Return how long the main path had stood still at each instant since it stopped or since the last end; 0: it worked."""
+    """Return how long the main path had been stopped at each instant, since it stopped or the last end; 0: working."""
     if not len(blocked):
         return np.zeros(len(when), dtype=np.int64)
     at = np.searchsorted(blocked.start, when, side="right") - 1
@@ -273,7 +265,7 @@ def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
 
 
 def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
-    """Replay; return the length of each step on each rank, shape `(ranks, steps)`. `work`: other main-path times."""
+    """Replay; return each step's length on each rank, shape `(ranks, steps)`. `work`: other main-path times."""
     marks = _Replay(model, [p.work for p in model.plans] if work is None else work).marks()
     out = np.full((len(marks), len(model.steps)), np.nan)
     for r, stamps in enumerate(marks):
@@ -283,7 +275,7 @@ def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
 
 
 class _Issued(NamedTuple):
-    """A call that a rank issued: its collective, when it was ready, what it idles and ends after (see `Plan`)."""
+    """A call that a rank issued: its collective, when it was ready, its idle and rest times (see `Plan`)."""
 
     item: int
     when: float
@@ -292,7 +284,7 @@ class _Issued(NamedTuple):
 
 
 class _Replay:
-    """How far each rank is in its plan, which calls are under way, and which ranks wait for one."""
+    """Each rank's progress in its plan, the calls under way, and the ranks waiting for them."""
 
     def __init__(self, model: Model, work: Sequence[np.ndarray]) -> None:
         ranks = len(model.plans)
@@ -302,7 +294,7 @@ class _Replay:
         ]
         self._clock = [p.begin for p in model.plans]
         self._at = [0] * ranks
-        self._missing = model.members.tolist()  # members that have yet to come, by collective
+        self._missing = model.members.tolist()  # members yet to arrive, by collective
         self._latest = [-np.inf] * len(self._missing)
         self._members: dict[int, list[tuple[int, int, float]]] = defaultdict(list)  # under way: rank, lane, rest
         self._done: list[dict[int, float]] = [{} for _ in range(ranks)]
@@ -320,7 +312,7 @@ class _Replay:
         return self._marks
 
     def _advance(self, r: int) -> None:
-        """Go on with a rank until it waits for a collective that is not done."""
+        """Advance a rank until it waits for an unfinished collective."""
         kinds, items, works, lags, idles, lanes, rests = self._events[r]
         done, busy = self._done[r], self._busy[r]
         i, now = self._at[r], self._clock[r]
@@ -344,7 +336,7 @@ class _Replay:
         self._at[r], self._clock[r] = i, now
 
     def _start(self, r: int, lane: int, call: _Issued) -> None:
-        """Start a call whose lane is free; with the last member the collective ends, and lanes and ranks go on."""
+        """Start a call whose lane is free; the last member ends the collective, and lanes and ranks go on."""
         stack = [(r, lane, call)]
         while stack:
             r, lane, (item, when, idle, rest) = stack.pop()
@@ -371,10 +363,10 @@ class _Replay:
 
 
 def levelled(model: Model) -> list[np.ndarray]:
-    """Return main-path times of each rank, set to the median of the other ranks' on the same stretch.
+    """Return each rank's main-path times, set to the median of the other ranks on the same stretch.
 
-    A stretch is between two neighbouring issues or step marks, in the order of that rank; where no other rank has the same
-    neighbours, the rank's own time stays.
+    A stretch lies between two neighbouring issues or step marks, in the order of that rank; if no other rank has the
+    same neighbours, the rank's own time stays.
     """
     known: dict[tuple[tuple[int, int], tuple[int, int]], list[float]] = defaultdict(list)
     spans = []
@@ -394,14 +386,14 @@ def levelled(model: Model) -> list[np.ndarray]:
             _median_of_others(known[stretch], ns) / ns if ns > 0 and len(known[stretch]) > 1 else 1.0
             for stretch, ns in zip(stretches, length, strict=True)
         ]
-        # Work behind the last issue belongs to no stretch.
+        # Work after the last issue belongs to no stretch.
         pieces = np.diff(anchor, prepend=-1, append=len(plan.work) - 1)
         out.append(plan.work * np.repeat([*scale, 1.0], pieces))
     return out
 
 
 def _median_of_others(values: list[float], own: float) -> float:
-    """Return the median of sorted values less one of them."""
+    """Return the median of sorted values without one of them."""
     at, count = bisect_left(values, own), len(values) - 1
     middle = count // 2
     upper = values[middle + (middle >= at)]

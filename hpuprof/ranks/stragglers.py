@@ -1,6 +1,6 @@
-"""Who holds whom back: waiting that each rank caused in the others, what it did meanwhile, and what a step would take without.
+"""Stragglers: waiting that each rank caused in others, what it did meanwhile, and step times without it.
 
-Pure functions on matched collectives; see docs/method/ranks.md for every definition.
+Pure functions on matched collectives; docs/method/ranks.md has every definition.
 """
 
 from __future__ import annotations
@@ -12,28 +12,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.ingest.dialect_collectives import PAIRED
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.matching import Matching, RankCalls
-from hpuprof.ranks.scenarios import Model, build, levelled, run
+from hpuprof.ranks.scenarios import build, levelled, run
 
 PERSISTENT_SHARE = 0.6
-"""A rank that causes the most waiting in more than this share of steps is a persistent straggler: clearly more than
-half, by judgement. Simulated stragglers and turns are all told apart by it (docs/method/ranks.md)."""
+"""A rank that causes the most waiting in a larger share of steps is a persistent straggler: clearly more than half, by
+judgement. It separates all simulated stragglers from alternating ones (docs/method/ranks.md)."""
 WAIT_SHARE = 0.02
-"""Below this share of all ranks' time, waiting is taken for noise and no straggler is named. By judgement: ranks of
-equal work still differ by a percent or so from step to step."""
+"""Below this share of all ranks' time, waiting counts as noise and no straggler is named. By judgement: ranks of equal
+work still differ by a percent or so from step to step."""
 STEP_WAIT_SHARE = 0.01
-"""Steps in which ranks wait less than this do not say who is late; half of `WAIT_SHARE`, by judgement."""
+"""Steps with less waiting do not show who is late; half of `WAIT_SHARE`, by judgement."""
 MIN_STEPS = 3
-"""Of fewer steps, one decides who is late in most."""
+"""With fewer steps, a single one decides who is late in most."""
 NOISE_NS = 10_000
-"""A rank that comes this much later than the others came last: above the error of estimated clocks (median 0.46 µs,
-99th percentile 2.5 µs in simulated jobs, docs/method/ranks.md)."""
+"""A rank that arrives this much after the others is last: above the error of estimated clocks (median 0.46 µs, 99th
+percentile 2.5 µs in simulated jobs, docs/method/ranks.md)."""
 CANDIDATES = 3
-"""Ranks with the most blame that are replayed. By judgement: the first one answers nearly always."""
+"""Ranks with the most blame to replay. By judgement: the first one is nearly always the answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +40,13 @@ class Waits:
     """Waiting and its blame per rank, arrays of shape `(ranks,)`, over used steps [ns]."""
 
     waiting: Ints  # exposed waiting
-    waiting_all: Ints  # hidden under compute too
-    blame: Ints  # exposed waiting of others in collectives to which this rank came last
+    waiting_all: Ints  # including waiting hidden under compute
+    blame: Ints  # exposed waiting of others in collectives where this rank was last
     blame_by: dict[str, Ints]  # by ACTIVITIES_BEFORE: sums to blame
-    late: Ints  # collectives to which it came last and others noticed
+    late: Ints  # collectives where it was last and others noticed
     seen: Ints  # sound collectives it took part in
     steps_late: Ints  # steps in which it caused the most waiting
-    steps: int  # steps in which waiting was noticed
+    steps: int  # steps with noticed waiting
     per_step: list[Ints]  # exposed waiting of each of the rank's steps
     wall: Ints  # sum of used steps
     bubble: Ints  # exposed waiting for a peer's send
@@ -55,7 +54,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether somebody is late: none, persistent (then `rank`, a position), rotating, or unknown."""
+    """Whether any rank is late: none, persistent (then `position`), rotating, or unknown."""
 
     kind: str
     position: int | None
@@ -64,7 +63,7 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """Replayed mean step times [ns]. `without`: by position of the rank that was set to the median of the others."""
+    """Replayed mean step times [ns]. `without`: by position of the rank set to the median of the others."""
 
     measured_ns: float
     replayed_ns: float
@@ -74,7 +73,7 @@ class WhatIf:
 
     @property
     def error(self) -> float:
-        """By how much the unchanged replay misses the measured mean step, as a share of it."""
+        """Error of the unchanged replay, as a share of the measured mean step."""
         return abs(self.replayed_ns - self.measured_ns) / self.measured_ns
 
 
@@ -84,16 +83,16 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
     wait = exposed_wait(ranks, matching, timed)
     step = gather(ranks, matching, "step")
     used = _used(ranks, matching.rank, step)
-    sound = timed.sound[timed.which] if len(wait) else np.empty(0, dtype=bool)
+    sound = timed.sound[timed.which]
     counts = used & sound
     total = np.where(counts, wait, 0)
-    hidden = np.where(counts, timed.wait if len(wait) else wait, 0)
-    # Waiting of steps with no used window would make up for nothing: wall covers used steps alone.
+    hidden = np.where(counts, timed.wait, 0)
+    # `wall` covers used steps only, so waiting in other steps must not enter.
     wall = np.array([sum(w for _, w, u in r.steps if u) for r in ranks], dtype=np.int64)
-    last_rank = matching.rank[timed.last] if len(matching) else np.empty(0, dtype=np.int64)
-    caused = _per_collective(total, matching)
-    longest = _longest(np.where(sound, timed.wait if len(wait) else 0, 0), matching)
-    noticed = timed.sound & (longest > NOISE_NS) if len(matching) else np.empty(0, dtype=bool)
+    last_rank = matching.rank[timed.last]
+    caused = np.add.reduceat(total, matching.first[:-1])
+    longest = np.maximum.reduceat(np.where(sound, timed.wait, 0), matching.first[:-1])
+    noticed = timed.sound & (longest > NOISE_NS)
     activity = _decisive_activity(ranks, matching, timed, noticed)
     blame = np.bincount(last_rank[noticed], weights=caused[noticed], minlength=count).astype(np.int64)
     blame_by = {
@@ -134,19 +133,11 @@ def _sum(values: Ints, matching: Matching, count: int) -> Ints:
     return np.bincount(matching.rank, weights=values, minlength=count).astype(np.int64)
 
 
-def _per_collective(values: Ints, matching: Matching) -> Ints:
-    return np.add.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
-
-
-def _longest(values: Ints, matching: Matching) -> Ints:
-    return np.maximum.reduceat(values, matching.first[:-1]) if len(matching) else np.empty(0, dtype=np.int64)
-
-
 def _decisive_activity(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, noticed: Mask) -> Ints:
-    """Return for each collective what its last member did more than the others (median) since that member last waited.
+    """Return the activity in which each collective's last member exceeded the others (median) since it last waited.
 
-    What a rank did before a call is known from call to call; the sum from the last call that the late rank waited for up to
-    this one is compared with the same stretch on the other ranks.
+    Activities are known from call to call; the sum from the last call that the late rank waited for up to this one is
+    compared with the same stretch on the other ranks.
     """
     out = np.full(len(matching), len(ACTIVITIES_BEFORE) - 1, dtype=np.int64)
     rows = np.flatnonzero(noticed)
@@ -182,7 +173,7 @@ def _decisive_activity(ranks: Sequence[RankCalls], matching: Matching, timed: Ti
         own = stretch[table == timed.last[some][:, None]]
         stretch[table == timed.last[some][:, None]] = np.nan
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # nobody else has the anchor: nothing to compare with
+            warnings.simplefilter("ignore", RuntimeWarning)  # no other rank has the anchor: nothing to compare with
             excess = own - np.nanmedian(stretch, axis=1)
         out[some] = np.argmax(np.nan_to_num(excess, nan=-1.0), axis=1)
         out[some[np.isnan(excess).all(axis=1)]] = len(ACTIVITIES_BEFORE) - 1
@@ -197,7 +188,7 @@ def _steps_late(
     noticed: Mask,
     last_rank: Ints,
 ) -> tuple[Ints, int]:
-    """Count the steps in which each rank caused the most waiting; a step goes by its number on the rank that came last."""
+    """Count the steps in which each rank caused the most waiting; the last rank's step number counts."""
     out = np.zeros(len(ranks), dtype=np.int64)
     if not noticed.any():
         return out, 0
@@ -220,7 +211,7 @@ def _steps_late(
 
 
 def _per_step(ranks: Sequence[RankCalls], matching: Matching, wait: Ints) -> list[Ints]:
-    """Sum exposed waiting per step of each rank, by the step that runs when the waiting begins."""
+    """Sum exposed waiting per step of each rank, by the step running when the waiting begins."""
     out = []
     end, tail, start = (gather(ranks, matching, c) for c in ("end", "tail", "start"))
     begins = np.maximum(start, end - tail)
@@ -235,22 +226,19 @@ def _per_step(ranks: Sequence[RankCalls], matching: Matching, wait: Ints) -> lis
 
 
 def _bubbles(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, used: Mask) -> Ints:
-    """Sum the time that ranks stood still until the other end of a transfer came."""
+    """Sum the time that ranks stood still until the other end of a transfer arrived."""
     out = np.zeros(len(ranks), dtype=np.int64)
-    pairs = matching.of_op(PAIRED) & (matching.count == 2)
+    pairs = matching.pairs & timed.related
     if not pairs.any():
         return out
-    component = timed.clocks.component[timed.placement.of_rank[matching.rank]]
-    first = matching.first[:-1]
-    related = (np.maximum.reduceat(component, first) == np.minimum.reduceat(component, first)) & (component[first] >= 0)
     tail = gather(ranks, matching, "tail")
     wait = np.minimum(timed.latest[timed.which], timed.end) - np.maximum(timed.start, timed.end - tail)
-    rows = np.flatnonzero((pairs & related)[timed.which] & used & (tail > 0) & (wait > 0))
+    rows = np.flatnonzero(pairs[timed.which] & used & (tail > 0) & (wait > 0))
     return np.bincount(matching.rank[rows], weights=wait[rows], minlength=len(ranks)).astype(np.int64)
 
 
 def judge(waits: Waits, timed: Timed) -> Verdict:
-    """Say whether one rank, changing ranks or nobody is late."""
+    """Return whether one rank, alternating ranks or none is late."""
     wall = int(waits.wall.sum())
     if not timed.sound.any() or not wall:
         return Verdict("unknown", None, None)
@@ -258,7 +246,7 @@ def judge(waits: Waits, timed: Timed) -> Verdict:
     if share < WAIT_SHARE or not waits.blame.any():
         return Verdict("none", None, share)
     top = int(np.argmax(waits.blame))
-    # Two steps say little about who is late in most: then single collectives count.
+    # Two steps do not show who is late in most: count single collectives instead.
     few = waits.steps < MIN_STEPS
     share_late = waits.late[top] / max(1, waits.late.sum()) if few else waits.steps_late[top] / waits.steps
     if share_late > PERSISTENT_SHARE:
@@ -267,11 +255,11 @@ def judge(waits: Waits, timed: Timed) -> Verdict:
 
 
 def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits: Waits) -> WhatIf | None:
-    """Replay the steps unchanged, with each of the most blamed ranks like the others, and with all ranks alike."""
+    """Replay the steps unchanged, with each of the most blamed ranks levelled, and with all ranks levelled."""
     model = build(ranks, matching, timed)
     if model is None:
         return None
-    # Border steps are cut by the recording: their lengths say nothing.
+    # The recording cuts border steps: their lengths mean nothing.
     count = len(model.steps)
     flags = [[u for _, _, u in who.steps[:count]] for who in ranks]
     used = np.array([own + [False] * (count - len(own)) for own in flags], dtype=bool)
@@ -290,6 +278,3 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
     without = {i: mean(run(model, [*own[:i], alike[i], *own[i + 1 :]])) for i in blamed}
     even = mean(run(model, alike))
     return WhatIf(measured, replayed, without, even, int(used.any(axis=0).sum()))
-
-
-__all__ = ["Model", "Verdict", "Waits", "WhatIf", "judge", "measure_waits", "what_if"]

@@ -16,7 +16,8 @@ from hpuprof.model.metrics import Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
 from hpuprof.model.tables import RankRow
-from hpuprof.ranks.rank_tables import MAX_INFEASIBLE, AcrossRanks
+from hpuprof.ranks.clocks import MAX_INFEASIBLE
+from hpuprof.ranks.rank_tables import AcrossRanks
 from hpuprof.ranks.stragglers import PERSISTENT_SHARE, WAIT_SHARE
 from hpuprof.report.model import Finding
 

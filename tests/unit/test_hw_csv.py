@@ -85,9 +85,9 @@ def test_a_csv_without_a_pair_is_refused(lines: tuple[str, ...], tmp_path: Path)
 @pytest.mark.parametrize(
     ("odd", "text", "lost"),
     [
-        ("a" * 200_000, "text that is no CSV (field larger than field limit (131072))", 1),
-        ('"' + "a,b\n" * 50_000, "text that is no CSV (field larger than field limit (131072))", 32_769),
-        ("a" * 3_000_000, "lines of more than a megabyte", 1),
+        ("a" * 200_000, "text that is not CSV (field larger than field limit (131072))", 1),
+        ('"' + "a,b\n" * 50_000, "text that is not CSV (field larger than field limit (131072))", 32_769),
+        ("a" * 3_000_000, "lines longer than a megabyte", 1),
     ],
 )
 def test_a_field_or_line_too_long_costs_itself_and_not_what_follows(odd: str, text: str, lost: int, tmp_path: Path):

@@ -48,7 +48,7 @@ def test_a_member_boundary_may_lie_at_any_byte_of_a_block(tmp_path: Path):
 def test_garbage_behind_the_last_member_is_told(tmp_path: Path):
     text, source = read(gzip.compress(TEXT) + b"garbage", tmp_path)
     assert text == TEXT
-    assert (source.problem, source.problem_offset) == ("bytes that are no gzip follow the last member", len(TEXT))
+    assert (source.problem, source.problem_offset) == ("data after the last gzip member is not gzip", len(TEXT))
 
 
 def test_a_cut_stream_gives_what_came_before_the_cut(tmp_path: Path):
@@ -57,7 +57,7 @@ def test_a_cut_stream_gives_what_came_before_the_cut(tmp_path: Path):
     for cut in range(20, len(packed), 997):
         text, source = read(packed[:cut], tmp_path)
         assert TEXT.startswith(text)
-        assert (source.problem, source.problem_offset) == ("gzip stream ends before its end mark", len(text))
+        assert (source.problem, source.problem_offset) == ("gzip stream is truncated", len(text))
         sizes.append(len(text))
     assert sizes == sorted(sizes)
     assert sizes[-1] > 0.9 * len(TEXT)
