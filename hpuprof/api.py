@@ -134,10 +134,7 @@ def is_report(path: Source) -> bool:
 
 
 def read_comparison(path: Source) -> Comparison:
-    """Read a comparison that `save` or `hpuprof compare --json` wrote.
-
-    Raises InputError if it is not one, or has a newer form.
-    """
+    """Read a comparison written by `save` or `compare --json`. Raises InputError for another file or a newer form."""
     from hpuprof.render.comparison_text import loads
 
     try:
@@ -216,7 +213,7 @@ def is_merged(path: Source) -> bool:
     try:
         return is_regular(Path(path)) and is_merged_timeline(read_head(path, 4096))
     except OSError:
-        return False  # whoever reads it next says why
+        return False  # the next reader reports why
 
 
 def check(path: Source) -> Checked:

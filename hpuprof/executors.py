@@ -156,7 +156,7 @@ class _Run(Generic[T, R]):
             under_way: dict[Future[R], int] = {}
             broken = False
             with _pool(min(jobs, len(waiting))) as (pool, started):
-                # No more than there are workers: what is under way when one dies is what may have killed it.
+                # No more items than workers: one of those in progress may have killed a worker that dies.
                 while (waiting and not broken) or under_way:
                     while waiting and len(under_way) < jobs and not broken:
                         try:
@@ -331,10 +331,7 @@ class _Watch:
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[Executor]:
-    """Connect to a Dask scheduler.
-
-    Raises MissingDependencyError without distributed, UsageError when there is no answer.
-    """
+    """Connect to a Dask scheduler. Raises MissingDependencyError without distributed, UsageError without answer."""
     try:
         from distributed import Client
     except ImportError:

@@ -96,7 +96,7 @@ def all_slices(
 ) -> Iterator[Columns]:
     """Yield the slices of a run as columns, one file in memory at a time.
 
-    Files that cannot be read are told to `lost` and left out; raises TraceFormatError when no file can be read.
+    Unreadable files are passed to `lost` and left out; raises TraceFormatError when no file can be read.
     """
     redactor = Redactor() if redact else None
     files, identities = list(run.files), list(run.identities)

@@ -1,8 +1,7 @@
 """Makes `Trainer(profiler="hpu")` work: `import hpuprof.lightning_plugin` before the trainer is made.
 
-Lightning keeps the names of its profilers in a table inside a function, so a name cannot be registered. This module
-wraps that function, in every Lightning package that is installed, and only for the string "hpu"; everything else passes
-through.
+Lightning keeps profiler names in a table inside a function, so none can be registered. This module wraps that function
+in every installed Lightning package, for the string "hpu" only.
 """
 
 from __future__ import annotations

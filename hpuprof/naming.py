@@ -15,7 +15,7 @@ SUFFIXES = (".json", ".json.gz", ".csv")
 
 _PLUGIN = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _STEM = re.compile(r"\.(?:json|csv|pt|trace|gz)\b")
-# `worker-3_4242` is process 4242 on a host called worker-3; `local_rank3` is no global rank.
+# `worker-3_4242` is process 4242 on a host called worker-3; `local_rank3` is not a global rank.
 _RANK = re.compile(
     r"(?:^|[^a-zA-Z])"
     r"(?:(?<!local[-_. ])rank[-_. ]?(?P<rank>\d+)|worker[-_. ]?(?P<worker>\d+)(?!\d|_\d+(?:\.|$)))(?!\d)",
@@ -41,12 +41,11 @@ _STAGES = {"fitting": "fit", "validating": "validate", "testing": "test", "predi
 
 @dataclass(frozen=True)
 class NameParts:
-    """What a file name says.
+    """The parts of a file name.
 
-    `worker`: what the name calls the process, without stage and action. `number`: its trailing number, of
-    `<host>_<number>`: a rank or a process id. `host`: only where the whole name has the form that torch's
-    `tensorboard_trace_handler` writes, `<host>_<pid>.<time>.pt.trace.json`, says no rank in words, and a host can be
-    called so.
+    `worker`: the process name, without stage and action. `number`: the trailing number of `<host>_<number>`, a rank or
+    a process id. `host`: only for names of torch's `tensorboard_trace_handler`, `<host>_<pid>.<time>.pt.trace.json`,
+    that name no rank and start with a valid host name.
     """
 
     worker: str

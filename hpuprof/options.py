@@ -21,9 +21,7 @@ else:
 CLOCKS = ("collective", "raw", "manifest")
 RANK_SOURCES = ("auto", "inside", "name", "order")
 THRESHOLD = 0.02
-"""Default of the smallest relative change that counts in a comparison: runs of the same code on the same machine
-commonly differ by 1 % to 2 %.
-"""
+"""Smallest relative change that counts, by default: runs of the same code on one machine often differ by 1 % to 2 %."""
 
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "": 1e9}
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)\s*")

@@ -37,7 +37,7 @@ def command(
     from hpuprof.viewers.merging import parse_ranks
     from hpuprof.viewers.serving import Viewer, perfetto_files
 
-    perfetto_files()  # say what is missing before the work
+    perfetto_files()  # report a missing extra before the work
     chosen = None if ranks is None else parse_ranks(ranks)
     with scratch_folder("view") as folder:
         timeline = Path(folder) / "timeline.json"

@@ -1,10 +1,9 @@
 """Splits the step-time change into parts that sum to the change of the mean; remainders are named.
 
-With the device traced, a step is device work plus idle time. Work splits into compute, communication that no compute
-hides, and copies that neither hides; idle time splits by cause. Without it, a step is the host working plus the kinds
-of waiting. Inside a part, kernels, operators and what the main thread was in during idle time are named, the rest is
-the part's remainder: kernels that overlap, rows that begin in one step and end in another, and rows that are too small
-to be listed.
+With the device traced, a step is device work plus idle time. Work splits into compute, communication not hidden by
+compute, and copies hidden by neither; idle time splits by cause. Without it, a step is host work plus the kinds of
+waiting. Each part names its kernels, operators and, for idle time, rows of the main thread; its remainder is
+overlapping kernels, rows that span two steps, and rows too small to be listed.
 """
 
 from __future__ import annotations

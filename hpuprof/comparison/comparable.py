@@ -24,7 +24,7 @@ _LONGEST = {"operators": MAX_ROWS, "kernels": MAX_ROWS, "gap_operators": MAX_IDL
 
 
 def key(row: Row) -> tuple[int, str, str, str]:
-    """Return who a row speaks of."""
+    """Return the recording that a row belongs to."""
     return row.rank, row.stage, row.action, row.window
 
 
@@ -34,7 +34,7 @@ class Group:
 
     data: ReportData
     files: tuple[FileRow, ...]
-    whole: bool  # whether the report's own metrics speak of exactly these recordings
+    whole: bool  # whether the report's own metrics cover exactly these recordings
     _tables: dict[str, list[Any]] = field(default_factory=dict, repr=False)
     _columns: dict[str, Floats | None] = field(default_factory=dict, repr=False)
 
@@ -44,7 +44,7 @@ class Group:
         return frozenset(key(f) for f in self.files)
 
     def rows(self, table: str) -> list[Any]:
-        """Return the rows of a table that speak of these recordings."""
+        """Return the rows of a table that belong to these recordings."""
         if table not in self._tables:
             rows = getattr(self.data, table, None) or []
             if rows and not isinstance(rows[0], Row):  # of all ranks together
@@ -73,7 +73,7 @@ class Group:
 
     @cached_property
     def sample(self) -> Sample:
-        """Who the used steps are: those of all ranks at one position of a window are no independent samples."""
+        """The used steps; those of all ranks at one position of a window are not independent samples."""
         positions = [(s.window, s.step) for s in self.steps]
         index = {p: i for i, p in enumerate(sorted(set(positions)))}
         return Sample(
@@ -199,7 +199,7 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
 
 
 def _spoken_of(data: ReportData) -> RecordingKind | None:
-    """Return the kind of recording that a report's own answer speaks of."""
+    """Return the kind of recording of a report's headline."""
     lead = lead_recording(data)
     return kind_of(lead) if lead else None
 

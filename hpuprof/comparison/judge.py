@@ -10,17 +10,15 @@ from hpuprof.comparison.result import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Cha
 from hpuprof.report.recordings import RecordingKind
 
 FLOOR = 0.001
-"""Changes smaller than this share of the step time (or of 1, for fractions) are no difference, however large relative
-to themselves.
-"""
+"""Changes below this share of the step time (or of 1, for fractions) are no difference at any relative size."""
 
 
 @dataclass(frozen=True)
 class Item:
     """What is compared. `group` to `polarity`, `only` and `match` are those of `Change`.
 
-    `noisy`: its noise matters, so that without it nothing can be said; else the threshold alone decides.
-    `counts` and `shapes` say in words how often and on what shapes it ran.
+    `noisy`: without noise there is no verdict; else the threshold alone decides. `counts` and `shapes`: how often and
+    on what shapes it ran.
     """
 
     group: str

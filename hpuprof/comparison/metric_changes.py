@@ -1,6 +1,6 @@
 """What both sides measured step by step: metrics, columns of the step, idle time by cause. Each with its noise.
 
-Values of metrics are the report's own wherever the report speaks of these recordings.
+Metric values are the report's own wherever the report covers these recordings.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """How far apart two runs may be without a cause: bootstrap over their steps.
 
-The steps of a run are drawn again with replacement, the steps of all ranks at one position together (ranks wait for
-each other, so they are no independent samples). The spread of the statistic over the draws, times sqrt(n / (n - 1))
-because draws from n values spread too little (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section
-3.2), is its standard error. Two runs differ beyond noise when zero lies outside `difference ± t · sqrt(error_a² +
-error_b²)`, t from Student's distribution with Welch's degrees of freedom, or outside the interval of the pooled errors,
-whichever is wider. The seed is fixed and each side is drawn by itself, so that results are repeatable and comparing B
-with A mirrors comparing A with B.
+The steps of a run are resampled with replacement, those of all ranks at one position together (ranks wait for each
+other, so they are not independent). The spread of the statistic over the draws, times sqrt(n / (n - 1)) because draws
+from n values spread too little (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 3.2), is its
+standard error. Two runs differ beyond noise when zero lies outside `difference ± t · sqrt(error_a² + error_b²)`, t from
+Student's distribution with Welch's degrees of freedom, or outside the interval of the pooled errors, whichever is
+wider. The seed is fixed and each side is drawn separately, so results are repeatable, and comparing B with A mirrors
+comparing A with B.
 
 Not covered: steps that depend on their neighbours (a slow drift reads as a difference), and whatever differs between
 two runs of the same code (machines, clocks, temperature). The threshold is for those.

@@ -1,7 +1,7 @@
 """Finds the rank that caused a change: when one gets slower, the others' waiting shows as communication.
 
-A rank's *own* time is its step less communication that no compute hides and less idle time in collectives: what it does
-not spend with (and waiting for) others.
+A rank's *own* time is its step minus exposed communication and idle time in collectives: the time not spent with
+others.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from hpuprof.model.schema import CAUSE_TEXT, Cause
 
 OWN = "own_ns"
 ALONE = 0.5
-"""A rank explains a change when its own time grew by at least this share of it, and the median rank's by less than
-half of that.
-"""
+"""A rank explains a change if its own time grew by this share of it, the median rank's by less than half that."""
 _CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items() if cause != Cause.COLLECTIVE}
 
 

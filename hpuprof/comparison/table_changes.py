@@ -151,7 +151,7 @@ def _never(group: Group, spec: Spec, match: Match) -> bool:
 
 
 def matches(row: object, spec: Spec) -> Match:
-    """Return what a row is matched by."""
+    """Return the key that matches a row."""
     return tuple(str(getattr(row, k)) if getattr(row, k) is not None else "" for k in spec.keys)
 
 

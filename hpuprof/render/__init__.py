@@ -52,10 +52,7 @@ def _render_comparison(comparison: Comparison, suffix: str) -> str:
 
 
 def write(report: Report | Comparison, path: Path, *, force: bool = True) -> Path:
-    """Write a report or a comparison, whole or not at all, in the format of the path's suffix.
-
-    Raises OutputError or UsageError.
-    """
+    """Write a report or a comparison whole or not at all, formatted by suffix. Raises OutputError or UsageError."""
     check_target(path, force=force, suffixes=SUFFIXES)
     write_whole(path, render(report, path.suffix))
     return path

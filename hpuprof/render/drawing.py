@@ -22,7 +22,7 @@ def label(text: str, width: int = 60) -> str:
 
 
 def recordings(report: Report) -> list[RankRow]:
-    """Return one recording for each rank: those of the stage, action and window that the headline speaks of."""
+    """Return one recording per rank: those of the headline's stage, action and window."""
     lead = lead_recording(report.data)
     return [r for r in report.data.ranks if lead and same_recording(r, lead)]
 

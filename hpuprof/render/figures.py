@@ -62,8 +62,8 @@ CAUSE_COLOURS = dict(
 def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure | None:
     """Draw each rank's steps in time: host working and blocked, device work, idle by cause, longest gaps.
 
-    Steps and gaps lie where they were; the parts inside a step are its sums, in a fixed order, and their lanes say so.
-    At most 40 steps of 8 ranks (the first ones, or those of `ranks`).
+    Steps and gaps are at their true times; lanes marked summed show each step's totals in a fixed order. At most 40
+    steps of 8 ranks (the first ones, or those of `ranks`).
     """
     lead = lead_recording(report.data)
     if lead is None:
@@ -204,7 +204,7 @@ def engines(report: Report) -> go.Figure | None:
 
 
 def gap_causes(report: Report) -> go.Figure | None:
-    """Device idle time by what the host did meanwhile, as shares of the step."""
+    """Device idle time by what the host was doing, as shares of the step."""
     found = [(cause.name.lower(), report.metrics[name].value) for cause, name in IDLE.items()]
     shown = sorted(((v, n) for n, v in found if v and v >= SMALLEST_SHARE), key=lambda pair: (-pair[0], pair[1]))
     if not shown:
@@ -298,7 +298,7 @@ def graph_options(report: Report) -> go.Figure | None:
 
 
 def precision(report: Report) -> go.Figure | None:
-    """Share of each engine's compute time by data type, of the recording that the headline speaks of."""
+    """Share of each engine's compute time by data type, of the headline's recording."""
     lead = lead_recording(report.data)
     rows = [p for p in report.data.precision if lead and same_recording(p, lead) and p.rank == lead.rank]
     if not rows:

@@ -54,11 +54,11 @@ def to_html(report: Report) -> str:
 
 def _meanings(blocks: Sequence[Block]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return what the columns of each table mean, each said once."""
-    told: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     out = []
     for table in (t for block in blocks for t in block.tables if t is not None):
-        new = [(c.name, c.meaning) for c in table.columns if c.meaning and (c.name, c.meaning) not in told]
-        told.update(new)
+        new = [(c.name, c.meaning) for c in table.columns if c.meaning and (c.name, c.meaning) not in seen]
+        seen.update(new)
         if new:
             out.append((table.title, new))
     return out

@@ -12,7 +12,7 @@ from hpuprof.render.advice import numbers
 from hpuprof.render.formats import measured
 from hpuprof.render.html_tables import Block, Cell, Column, HtmlTable, Tile
 from hpuprof.render.page_outline import AFTER_GRAPH_MODE, BEFORE_GRAPH_MODE, CHARTS, OPTION_MEANINGS, Outline
-from hpuprof.render.sections import could_not_say
+from hpuprof.render.sections import data_quality
 from hpuprof.render.table_view import View
 from hpuprof.render.views import CONSTANTS, STEPS_ON_HOST, VIEWS
 from hpuprof.report.model import Report
@@ -46,7 +46,7 @@ def blocks(report: Report) -> list[Block]:
     return [
         *(_block(outline, report) for outline in BEFORE_GRAPH_MODE),
         graph_mode_block(report),
-        Block("could-not-say", "Data quality", lists=(("", tuple(could_not_say(report))),)),
+        Block("data-quality", "Data quality", lists=(("", tuple(data_quality(report))),)),
         *(_block(outline, report) for outline in AFTER_GRAPH_MODE),
     ]
 

@@ -20,7 +20,7 @@ _SAYS_NOTHING: dict[str, tuple[Any, ...]] = {"window": ("0",)}
 
 @dataclass(frozen=True)
 class Column:
-    """A column: what it is called, what it means, whether it holds numbers."""
+    """A column: its title, its definition, whether it holds numbers."""
 
     name: str
     meaning: str = ""
@@ -112,7 +112,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Block:
-    """One section of the page. `lists`: headings with lines; `code`: what to type, with what it is."""
+    """One section of the page. `lists`: headings with lines; `code`: titled code to copy."""
 
     name: str
     title: str

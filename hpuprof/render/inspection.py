@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hpuprof.render.formats import clean, duration, inert, percent, shorten, size
-from hpuprof.render.sections import could_not_say
+from hpuprof.render.sections import data_quality
 from hpuprof.render.text import MIN_WIDTH
 from hpuprof.report.model import Report
 
@@ -66,10 +66,10 @@ def to_text(report: Report, *, width: int = 80) -> str:
         for label, text in facts:
             lines += _wrapped(clean(text), f"  {label:<9}", width) if text else []
         lines.append("")
-    unsaid = could_not_say(report)
-    if unsaid:
+    quality = data_quality(report)
+    if quality:
         lines.append("Data quality")
-        for line in unsaid:
+        for line in quality:
             lines += _wrapped(line, "  ", width)
     return inert("\n".join(lines).rstrip("\n") + "\n")
 

@@ -37,7 +37,7 @@ def inert_json(document: str) -> str:
 
 
 def loads(text: bytes | str, *, name: str = "report") -> Report:
-    """Read what `dumps` wrote. Raises InputError when it is no report, or one of a newer schema."""
+    """Read what `dumps` wrote. Raises InputError if it is not a report, or has a newer schema."""
     try:
         head = msgspec.json.decode(text, type=_Head)
         if head.schema_version > SCHEMA_VERSION:

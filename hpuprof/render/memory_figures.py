@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MAX_CURVE_RANKS = 8
-"""Ranks with a curve: as many as there are colours that can be told apart."""
+"""Ranks with a curve: as many as there are distinguishable colours."""
 _OFF_SCALE = 4
 """Times the largest allocated total: a reserved total beyond it would press the curves of allocations flat."""
 

@@ -41,8 +41,7 @@ def fill_page(name: str, figures: Mapping[str, Any], **values: object) -> str:
 def script_hashes(*, drawn: bool) -> list[str]:
     """Return the base64 SHA-256 of a page's scripts, for its content security policy. `drawn`: with figures.
 
-    They are taken from the scripts themselves and never from a page: a script that came into one by way of a name has
-    none.
+    Hashing the scripts, never a page, leaves a script injected through a name without a hash.
     """
     return [_digest(script) for script in _scripts(drawn=drawn)]
 

@@ -68,7 +68,7 @@ def span(interval: Interval) -> str:
 
 
 def graph_options(graph: GraphMode, top: int | None = None) -> Section:
-    """Return the ways to use graphs, best first; without rows when there is no prediction."""
+    """Return the ways to use graphs, best first; no rows without a prediction."""
     rows = [
         (
             o.region + (", no sync" if o.drops_sync else "") + (", async" if o.asynchronous else ""),
@@ -235,13 +235,13 @@ def _modules(data: ReportData, lead: RankRow, top: int | None) -> Section | None
     return view.section(rows, top=top, whose=whose(data, lead))
 
 
-def could_not_say(report: Report) -> list[str]:
+def data_quality(report: Report) -> list[str]:
     """Return one line per diagnostic code, with counts summed over files, most severe first."""
-    return [f"{code} {text}" for code, text in unsaid(report)]
+    return [f"{code} {text}" for code, text in data_quality_by_code(report)]
 
 
-def unsaid(report: Report) -> list[tuple[str, str]]:
-    """Return what `could_not_say` does, each code apart from its words."""
+def data_quality_by_code(report: Report) -> list[tuple[str, str]]:
+    """Return the lines of `data_quality` as code and text."""
     order = {"error": 0, "warning": 1, "info": 2}
     groups: dict[tuple[int, str], list[DiagnosticRow]] = {}
     for row in report.data.diagnostics:

@@ -37,8 +37,8 @@ class TableWriter(Protocol):
 class CsvWriter:
     """Comma-separated values with a header: unknown is an empty cell, nested values are JSON.
 
-    Names come from traces, and this is what spreadsheets open and terminals show: control characters are replaced, a
-    name that would be a formula has an apostrophe in front. JSON and Parquet hold names as they are.
+    Names come from traces, and spreadsheets and terminals show CSV: control characters are replaced, and an apostrophe
+    precedes a name that would be a formula. JSON and Parquet hold names unchanged.
     """
 
     def __init__(self, out: IO[str], columns: list[str]) -> None:

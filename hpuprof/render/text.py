@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpuprof.render.formats import clean, inert, shorten
 from hpuprof.render.section import Section
-from hpuprof.render.sections import TOP, sections, unsaid
+from hpuprof.render.sections import TOP, data_quality_by_code, sections
 from hpuprof.report.model import Report
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
         console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
         if section.note:
             console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
-    lines = unsaid(report)
+    lines = data_quality_by_code(report)
     if lines:
         console.print()
         console.print(Text("Data quality", style="bold underline"))

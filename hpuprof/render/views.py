@@ -1,6 +1,6 @@
 """How tables are shown, an entry of data each: text and Markdown show a view's columns, the page those and more.
 
-Columns stand in order, each as `name` or, where its own title does not fit, `name=title_with_underscores_for_blanks`.
+Columns are in order, each as `name` or, if its own title does not fit, `name=title_with_underscores_for_blanks`.
 A `+` before a column means: on the page only. A name that is no column of the row is one of `table_view.MADE`.
 """
 

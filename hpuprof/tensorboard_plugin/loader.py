@@ -8,7 +8,7 @@ from tensorboard.plugins import base_plugin
 
 
 class HpuprofLoader(base_plugin.TBLoader):  # type: ignore[misc]
-    """Makes the plugin; what it needs is imported only then."""
+    """Makes the plugin, importing its dependencies only then."""
 
     def load(self, context: Any) -> Any:
         """Return the plugin for TensorBoard's context."""

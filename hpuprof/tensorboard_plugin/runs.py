@@ -69,7 +69,7 @@ class Runs:
         self._analyze = analyze or _analyze
         self._lock = threading.Lock()
         self._states: dict[str, RunState] = {}
-        self._nothing: dict[str, tuple[FileState, ...]] = {}  # directories whose files are no traces
+        self._nothing: dict[str, tuple[FileState, ...]] = {}  # directories without traces
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._stopped = False

@@ -27,7 +27,13 @@ def both(samples, tmp_path_factory):
 
 
 def tables(report):
-    details = ("Operators", "Kernels", "Longest device idle gaps", "Engines, per step", "By habana_perf_tool's definitions")
+    details = (
+        "Operators",
+        "Kernels",
+        "Longest device idle gaps",
+        "Engines, per step",
+        "By habana_perf_tool's definitions",
+    )
     return [s.rows for s in sections(report, top=None) if s.title.startswith(details)]
 
 

@@ -125,7 +125,11 @@ def test_partials_stay_small(samples):
 
 def test_read_report_refuses_what_is_none(tmp_path):
     path = tmp_path / "x.json"
-    for text, reason in (("{}", "schema_version"), ("[1", "not an hpuprof report"), ('{"schema_version": 99}', "newer")):
+    for text, reason in (
+        ("{}", "schema_version"),
+        ("[1", "not an hpuprof report"),
+        ('{"schema_version": 99}', "newer"),
+    ):
         path.write_text(text)
         with pytest.raises(hpuprof.InputError, match=reason):
             hpuprof.read_report(path)
