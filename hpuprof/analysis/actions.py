@@ -25,7 +25,7 @@ def action_rows(view: RankView) -> list[ActionRow]:
     host = trace.host
     modules = np.array([n.startswith(_MODULE) for n in trace.names] or [False], dtype=bool)
     named = (host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP)
-    named |= (host.kind == HostKind.PYTHON) & modules[host.name] if len(host) else named
+    named |= (host.kind == HostKind.PYTHON) & modules[host.name]
     rows = np.flatnonzero(named & contains(steps.used_windows(), host.start))
     if not len(rows):
         return []

@@ -14,7 +14,6 @@ import numpy as np
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_collectives import BY_NAME
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Codes, Ints
@@ -166,8 +165,6 @@ def _activations(trace: Trace, rows: Ints) -> _Found:
 def _issues(trace: Trace) -> Ints:
     """Return the outermost host rows that issue collectives, in order: operators, else library calls."""
     host = trace.host
-    if not len(host):
-        return np.empty(0, dtype=np.int64)
     says = np.array([bool(n.op) for n in trace.comms] or [False], dtype=bool)
     named = (host.comm >= 0) & says[np.maximum(host.comm, 0)]
     for kind in (HostKind.OP, HostKind.ANNOTATION, HostKind.RUNTIME):
@@ -189,8 +186,6 @@ def _issues(trace: Trace) -> Ints:
 def _on_host(trace: Trace) -> _Found | None:
     """Return the calls of libraries that run on the host; if as many operators issue them, those give the step."""
     host = trace.host
-    if not len(host):
-        return None
     runs = np.array([n.on_host for n in trace.comms] or [False], dtype=bool)
     rows = np.flatnonzero((host.comm >= 0) & runs[np.maximum(host.comm, 0)])
     if not len(rows):
@@ -374,8 +369,7 @@ def _activity_before(view: RankView, start: Ints, working: Intervals, exposed: I
     """
     since = np.concatenate([[0], start[:-1]]).astype(np.int64) if len(start) else start
     host = view.trace.host
-    path = on_host_path(view.roles[host.track]) if len(host) else np.empty(0, bool)
-    garbage = (host.activity == Activity.GARBAGE) & path
+    garbage = (host.activity == Activity.GARBAGE) & view.on_path
     collecting = union(host.start[garbage], host.end[garbage])
 
     def idle(*causes: Cause) -> Intervals:

@@ -18,7 +18,7 @@ from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Mask
-from hpuprof.model.intervals import Intervals, complement, intersect, subtract, union, union_of
+from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
 from hpuprof.model.trace import Trace
 
@@ -36,7 +36,7 @@ class Gaps:
 def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: HostTime) -> dict[Cause, Intervals]:
     """Return when each cause held on the host; they may overlap (the order of `Cause` decides)."""
     host = trace.host
-    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    role = roles[host.track]
     path = on_host_path(role)
     launching = path | (role == Role.LAUNCH)
     main = role == Role.MAIN
@@ -50,11 +50,7 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
         uploads |= (activity == Activity.COPY) & ~times.copy_to_host
     uploads &= path
     calls = np.flatnonzero(links.launch >= 0)
-    queued = (
-        union(host.end[links.launch[calls]], trace.device.start[calls])
-        if len(calls)
-        else union(host.start[:0], host.start[:0])
-    )
+    queued = union(host.end[links.launch[calls]], trace.device.start[calls])
     return {
         Cause.DEVICE_LATENCY: queued,
         Cause.COMPILATION: when((activity == Activity.COMPILE) & (role != Role.DATA_LOADER)),
@@ -81,14 +77,10 @@ def _around_uploads(trace: Trace, uploads: Mask, path: Mask) -> Intervals:
     """Return the copy operators (`aten::to`, `aten::copy_`) on the host path that contain an upload."""
     host = trace.host
     wanted = np.array([bool(_COPY_OP.match(n)) for n in trace.names] or [False], dtype=bool)
-    ops = (
-        np.flatnonzero(path & (host.kind == HostKind.OP) & wanted[host.name])
-        if len(host)
-        else np.empty(0, dtype=np.int64)
-    )
+    ops = np.flatnonzero(path & (host.kind == HostKind.OP) & wanted[host.name])
     marks = np.flatnonzero(uploads & ((host.kind == HostKind.RUNTIME) | (host.kind == HostKind.OP)))
     if not len(ops) or not len(marks):
-        return union(host.start[:0], host.start[:0])
+        return EMPTY
     span = trace.end_ns + 1
     keys = np.sort(host.track[marks].astype(np.int64) * span + host.start[marks])
     base = host.track[ops].astype(np.int64) * span

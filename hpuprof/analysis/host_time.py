@@ -40,7 +40,7 @@ class HostTime:
 def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTime:
     """Split the time of each host thread into traced work and waiting."""
     host = trace.host
-    role = roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    role = roles[host.track]
     to_host, to_device, blocking = _copies(trace, links)
     queue_start, queue_end, queue_role = _full_queue(trace, role, links)
     waiting = {
@@ -94,8 +94,7 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     done = host.end[calls] >= device.end[linked]
     flags[2, calls[is_copy & by_name[2][names] & done]] = True
     synchronous = np.array([is_synchronous_call(n) for n in trace.names] or [False], dtype=bool)
-    if len(host):
-        flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
+    flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
     return flags[0], flags[1], flags[2]
 
 
@@ -103,7 +102,7 @@ def _drawn_twice(trace: Trace) -> Mask:
     """Mark rows of the vendor's host profiler inside a blocking read, which already counts as the wait."""
     host = trace.host
     below = np.array([bool(t.caller) for t in trace.tracks] or [False], dtype=bool)
-    if not len(host) or not below.any():
+    if not below.any():
         return np.zeros(len(host), dtype=bool)
     reads = _blocking_reads(trace)
     around = union(host.start[reads], host.end[reads])
@@ -113,7 +112,7 @@ def _drawn_twice(trace: Trace) -> Mask:
 def _blocking_reads(trace: Trace) -> Mask:
     """Mark rows that read one value with no runtime call inside: the operator itself is the wait."""
     host = trace.host
-    if not FAMILIES[trace.family].silent_reads or not len(host):
+    if not FAMILIES[trace.family].silent_reads:
         return np.zeros(len(host), dtype=bool)
     reads = np.array([reads_value(n) for n in trace.names], dtype=bool)
     waits: Mask = reads[host.name] & (host.activity == Activity.COPY_D2H)

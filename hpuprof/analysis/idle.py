@@ -131,8 +131,7 @@ def _annotations(view: RankView) -> Nesting:
     delimiting = {steps.name, *steps.labels}
     ordinary = np.array([n not in delimiting for n in trace.names] or [True], dtype=bool)
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP))
-    rows = rows[(view.roles[host.track[rows]] == Role.MAIN) & ordinary[host.name[rows]]] if len(rows) else rows
-    return nest_rows(trace, rows)
+    return nest_rows(trace, rows[(view.roles[host.track[rows]] == Role.MAIN) & ordinary[host.name[rows]]])
 
 
 def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
@@ -207,11 +206,7 @@ def _row_at(view: RankView, when: Ints) -> list[str | None]:
         for i, position in enumerate(at.tolist()):
             if position >= 0:
                 out[i] = trace.names[int(host.name[nesting.rows[position]])]
-    annotations = (
-        np.flatnonzero((host.kind == HostKind.ANNOTATION) & (roles[host.track] == Role.MAIN))
-        if len(host)
-        else np.empty(0, dtype=np.int64)
-    )
+    annotations = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (roles[host.track] == Role.MAIN))
     for i, instant in enumerate(when.tolist()):
         if out[i] is None and len(annotations):
             around = annotations[(host.start[annotations] <= instant) & (host.end[annotations] > instant)]

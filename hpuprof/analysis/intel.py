@@ -112,7 +112,7 @@ def _device_spans(view: RankView) -> tuple[int, int]:
 def _graph_building(view: RankView) -> Intervals:
     """Return when the host path or a launch thread accumulated operators, or built or launched graphs."""
     host = view.trace.host
-    role = view.roles[host.track] if len(host) else np.empty(0, dtype=np.int8)
+    role = view.host_roles
     building = [Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.LAUNCH, Activity.GRAPH_LAUNCH]
     rows = np.isin(host.activity, building) & (host.kind != HostKind.PYTHON)
     rows &= on_host_path(role) | (role == Role.LAUNCH)

@@ -7,18 +7,21 @@ from typing import Any
 import numpy as np
 
 from hpuprof.analysis.links import launch_calls
-from hpuprof.analysis.phases import phase_columns
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.threads import BACKWARD
 from hpuprof.model.arrays import Ints
-from hpuprof.model.intervals import Intervals, complement, intersect, measure
-from hpuprof.model.schema import BLOCKED_KINDS, Cause, DeviceKind, Role
+from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
+from hpuprof.model.schema import BLOCKED_KINDS, Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.tables import StepRow, ThreadRow
+
+_PHASES = ("backward_ns", "optimizer_ns", "operators_ns", "no_operator_ns")
+"""Where no device was traced, every nanosecond of a step belongs to one of these or to `input_ns`."""
 
 
 def step_rows(view: RankView) -> list[StepRow]:
     """Measure each step; None for anything the trace does not show."""
     steps = view.steps
-    phases = {} if view.device_traced else phase_columns(view)
+    phases = {} if view.device_traced else _phase_columns(view)
     columns = {**_host_columns(view), **_device_columns(view), **_working_columns(view, phases), **phases}
     return [
         StepRow(
@@ -84,6 +87,35 @@ def _working_columns(view: RankView, phases: dict[str, list[int | None]]) -> dic
         shorter = [min(w, d) for w, d in zip(working, measure(view.device.busy, low, high).tolist(), strict=True)]
         columns["host_device_overlap_ns"] = both
         columns["overlap_degree"] = [b / s if s > 0 else None for b, s in zip(both, shorter, strict=True)]
+    return columns
+
+
+def _phase_columns(view: RankView) -> dict[str, list[int | None]]:
+    """Measure each step's phases [ns], waiting included: each takes what input loading and earlier phases left.
+
+    Backward is the time covered by the autograd engine's rows. None if an optimizer shows but no such row: backward is
+    then indistinguishable from other operators. All are None without operators, as in logs of runtime calls.
+    """
+    trace, steps = view.trace, view.steps
+    host, count = trace.host, len(steps)
+    path = view.on_path
+    if not count or not (path & (host.kind == HostKind.OP)).any():
+        return {name: [None] * count for name in _PHASES}
+    engine = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
+    nodes = path & engine[host.name]
+    taken = view.states[Cause.DATA_LOADER]
+    columns: dict[str, list[int | None]] = {}
+    for name, found in (
+        ("backward_ns", union(host.start[nodes], host.end[nodes])),
+        ("optimizer_ns", view.states[Cause.OPTIMIZER]),
+        ("operators_ns", union_of(view.hosts.traced, view.hosts.blocked)),
+    ):
+        columns[name] = measure(subtract(found, taken), steps.start, steps.end).tolist()
+        taken = union_of(taken, found)
+    rest = complement(taken, int(steps.start[0]), int(steps.end[-1]))
+    columns["no_operator_ns"] = measure(rest, steps.start, steps.end).tolist()
+    if not nodes.any() and (path & (host.activity == Activity.OPTIMIZER)).any():
+        columns["backward_ns"] = [None] * count
     return columns
 
 

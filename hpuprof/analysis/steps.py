@@ -134,8 +134,6 @@ def _lasting(found: _Found | None) -> _Found | None:
 
 def _rows(trace: Trace, wanted: Mask) -> Ints:
     host = trace.host
-    if not len(host) or not wanted.any():
-        return np.empty(0, dtype=np.int64)
     kind_ok = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
     return np.flatnonzero(wanted[host.name] & kind_ok)
 

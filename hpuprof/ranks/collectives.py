@@ -38,8 +38,8 @@ class Placement:
 class Timed:
     """Members of matched collectives on the common clock, columns of shape `(members,)`; and sums per collective.
 
-    `latest`: when the last member arrived; `last`: that member (position among members). `usable`: symmetric and timed, on
-    `related` clocks. `sound`: waiting is known: usable, and either complete or, with rows of fewer than half of the
+    `latest`: when the last member arrived; `last`: that member (position among members). `usable`: symmetric and timed,
+    on `related` clocks. `sound`: waiting is known: usable, and either complete or, with rows of fewer than half of the
     members lost, no longer in transfer than typical, so that no later member is missing. `typical`: median transfer by
     kind [ns].
     """
