@@ -1,1 +1,1 @@
-"""The recorder: HPUProfiler for Lightning, `record` for plain loops. Imports torch and Lightning on use, nothing of analysis."""
+"""HPUProfiler for Lightning, `record` for plain loops. Imports torch and Lightning lazily, and no analysis."""

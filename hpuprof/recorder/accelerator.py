@@ -1,8 +1,8 @@
-"""Which accelerator is there, how to drain it, what it tells of itself. Everything is looked up when recording starts.
+"""Finds the accelerator, drains it and describes it. Everything is looked up when recording starts.
 
-Three worlds of HPU: Habana's bridge rebinds `torch.profiler.ProfilerActivity` to an enum of its own; newer torch has
-`ProfilerActivity.HPU`; and there may be no HPU at all. Names, not enum members, are kept until the profiler is created, so
-that the order of imports never matters.
+There are three cases of HPU: Habana's bridge rebinds `torch.profiler.ProfilerActivity` to its own enum; newer torch has
+`ProfilerActivity.HPU`; or there is no HPU. Names rather than enum members are kept until the profiler is created, so
+the import order never matters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _ACCELERATORS = ("hpu", "cuda", "xpu")
-# What torch raises for what a device cannot tell; AssertionError when it was built without it.
+# What torch raises where a device cannot answer; AssertionError when torch was built without it.
 _UNKNOWN = (AssertionError, AttributeError, KeyError, NotImplementedError, RuntimeError, TypeError)
 
 
@@ -29,7 +29,7 @@ class Device:
         return getattr(torch, self.kind, None)
 
     def drain(self) -> None:
-        """Wait until the device has done everything that was asked of it; in HPU lazy mode flush the accumulated graph first."""
+        """Wait until the device has finished all its work; in HPU lazy mode, flush the accumulated graph first."""
         if self.kind == "cpu":
             return
         if self.kind == "hpu":
@@ -39,13 +39,13 @@ class Device:
                 mark_step()  # does nothing where there is no graph to flush
         module = self._module()
         synchronize = getattr(module, "synchronize", None)
-        # A device that this process never used has nothing to wait for, and asking would make a context on it.
+        # A device that this process never used has no work, and asking would create a context on it.
         begun = getattr(module, "is_initialized", None)
         if synchronize is not None and (begun is None or begun()):
             synchronize()
 
     def memory(self) -> dict[str, int]:
-        """Return bytes in use: of the device, or of this process for a CPU. Empty when nothing tells."""
+        """Return bytes in use: of the device, or of this process for a CPU. Empty when unknown."""
         if self.kind == "cpu":
             return _resident()
         module = self._module()
@@ -102,9 +102,9 @@ def find_device() -> Device:
 
 
 def resolve_activities(names: tuple[str, ...] | None, device: Device) -> tuple[list[Any], list[str]]:
-    """Return the members of whatever ProfilerActivity enum is bound now, and the names that nothing here can record.
+    """Return members of the ProfilerActivity enum bound now, and the names that cannot be recorded here.
 
-    Default: the CPU and the accelerator that is there. The CPU alone when nothing else is left.
+    Default: the CPU and the accelerator present. Falls back to the CPU alone.
     """
     import torch.profiler
 

@@ -1,6 +1,6 @@
-"""What code written for Lightning's PyTorchProfiler or lightning-habana's HPUProfiler relies on: base classes, errors, arguments, torch's own events.
+"""Compatibility with Lightning's PyTorchProfiler and lightning-habana's HPUProfiler.
 
-Needs Lightning.
+Covers their base classes, errors, arguments and torch's own events. Needs Lightning.
 """
 
 from __future__ import annotations
@@ -34,22 +34,25 @@ _ELSEWHERE = {
         "run Nsight Systems with Lightning's PyTorchProfiler(emit_nvtx=True), and hpuprof without it",
     ),
     "use_cuda": (
-        "is torch's old way to choose devices",
-        "activities=['cpu', 'cuda'], or leave it out to record what is there",
+        "is torch's old way to select devices",
+        "activities=['cpu', 'cuda'], or omit it to record the devices present",
     ),
-    "use_cpu": ("is torch's old way to choose devices", "activities=['cpu'], or leave it out to record what is there"),
+    "use_cpu": ("is torch's old way to select devices", "activities=['cpu'], or omit it to record the devices present"),
 }
 
 
 def lightning_classes(module: str, name: str) -> tuple[Any, ...]:
-    """Return a class of all Lightning packages that are installed, so that the order of imports never matters. Raises MissingDependencyError."""
+    """Return a class from every installed Lightning package, so that the import order never matters.
+
+    Raises MissingDependencyError.
+    """
     found, errors = [], []
     for package in PACKAGES:
         if find_spec(package.split(".", maxsplit=1)[0]) is None:
             continue
         try:
             found.append(getattr(import_module(f"{package}.{module}"), name))
-        except ImportError as error:  # such as an old one that needs the pkg_resources of setuptools below 82
+        except ImportError as error:  # e.g. an old one that needs pkg_resources of setuptools below 82
             errors.append(f"{package}: {error}")
     if not found:
         what = f" ({'; '.join(errors)})" if errors else ""
@@ -60,39 +63,39 @@ def lightning_classes(module: str, name: str) -> tuple[Any, ...]:
 
 
 class MisconfiguredError(ConfigError, *lightning_classes("utilities.exceptions", "MisconfigurationException")):  # type: ignore[misc]
-    """A ConfigError, and the MisconfigurationException that PyTorchProfiler raises in the same place."""
+    """A ConfigError that is also the MisconfigurationException PyTorchProfiler raises here."""
 
 
 class TableOptionError(ConfigError, KeyError):
-    """A ConfigError, and the KeyError that PyTorchProfiler raises in the same place."""
+    """A ConfigError that is also the KeyError PyTorchProfiler raises here."""
 
 
 def refuse_elsewhere(given: dict[str, Any]) -> None:
-    """Take arguments of the older profilers that have no place here out of `given`. Raises ConfigError with the reason and the remedy."""
+    """Pop arguments of the older profilers that mean nothing here. Raises ConfigError with reason and remedy."""
     if given.get("emit_nvtx") is False:
-        del given["emit_nvtx"]  # its default; asks for nothing
+        del given["emit_nvtx"]  # its default, which requests nothing
     for name, (reason, remedy) in _ELSEWHERE.items():
         if name in given:
-            raise ConfigError(f"HPUProfiler does not take {name}: it {reason}", hint=remedy)
+            raise ConfigError(f"HPUProfiler does not accept {name}: it {reason}", hint=remedy)
 
 
 def check_table_kwargs(given: dict[str, Any] | None) -> None:
-    """Refuse what torch's `EventList.table` does not take, or has from arguments of our own. Raises TableOptionError."""
+    """Refuse options that `EventList.table` lacks or HPUProfiler sets itself. Raises TableOptionError."""
     from torch.autograd.profiler_util import EventList
 
     ours = {"sort_by": "sort_by_key", "row_limit": "row_limit"}
     known = sorted(set(inspect.signature(EventList.table).parameters) - {"self", *ours})
     for name in given or {}:
         if name in ours:
-            raise TableOptionError(f"table_kwargs has {name!r}", hint=f"it is an argument of HPUProfiler: {ours[name]}")
+            raise TableOptionError(f"table_kwargs has {name!r}", hint=f"pass it to HPUProfiler as {ours[name]}")
         if name not in known:
             raise TableOptionError(f"table_kwargs has no option {name!r}", hint=f"known: {', '.join(known)}")
 
 
 class TorchEvents:
-    """torch's own view of the recorded windows: of the last one, or of all when they `accumulate`. Nothing is built before it is asked for.
+    """torch's own events of the last window, or of all windows when they `accumulate`; built on request.
 
-    Until then the profiles of torch are kept with what they recorded, in host memory.
+    Until then torch's profiles stay in host memory with everything they recorded.
     """
 
     def __init__(self, *, accumulate: bool) -> None:
@@ -101,14 +104,14 @@ class TorchEvents:
         self._events: Any = None
 
     def add(self, profile: Any) -> None:
-        """Take the profile of a window that ended."""
+        """Add the profile of a window that ended."""
         if not self.accumulate:
             self._profiles = []
         self._profiles.append(profile)
         self._events = None
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Discard all profiles."""
         self._profiles, self._events = [], None
 
     @property
@@ -131,9 +134,9 @@ class TorchEvents:
 
 
 def write_flame_graph(profile: Any, trace: str, metric: str) -> None:
-    """Write the stacks of a window beside its trace, for flamegraph.pl: frames, outermost first, and the metric [µs]."""
+    """Write a window's stacks beside its trace, for flamegraph.pl: frames, outermost first, and the metric [µs]."""
     if not trace or "://" in trace:
-        tell("no flame graph was written: it goes beside the trace file, and there is none on a disk")
+        tell("no flame graph was written: it belongs beside the trace file, and none is on a local disk")
         return
     path = Path(trace.removesuffix(".gz").removesuffix(".pt.trace.json") + ".stacks")
     part = path.with_name(f".{path.name}.part")

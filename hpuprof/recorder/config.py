@@ -1,4 +1,4 @@
-"""What a user can set on a recorder: plain values, checked when they are given."""
+"""User options of a recording: plain values, checked when given."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from hpuprof.errors import ConfigError, did_you_mean
 from hpuprof.recorder.schedule import ASYNC, SYNC, Schedule
 
-DEFAULT_WINDOW_LIMIT = 20  # where nothing else bounds the number of files
+DEFAULT_WINDOW_LIMIT = 20  # applies when nothing else limits the number of files
 _ACTIONS = ("NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE")  # of torch.profiler.ProfilerAction
 ACTIVITIES = ("cpu", "hpu", "cuda", "xpu", "mtia", "privateuse1")
 
 
 class HabanaProfileError(ConfigError, AssertionError):
-    """Two profilers want the device. An AssertionError too, because lightning-habana's HPUProfiler raised that."""
+    """Two profilers want the device. Also an AssertionError, as lightning-habana's HPUProfiler raised that."""
 
 
 @dataclass(frozen=True)
 class RecordConfig:
-    """Options of a recording; see `docs/guide/recording.md` for what each one costs."""
+    """Options of a recording; `docs/guide/recording.md` gives the cost of each."""
 
     activities: tuple[str, ...] | None = None
     record_shapes: bool = False
@@ -58,7 +58,7 @@ class RecordConfig:
                 check_number(name, getattr(self, name), 1)
         if not (self.asynchronous or self.synchronous):
             raise ConfigError(
-                "asynchronous and synchronous are both off", hint="leave one window on, or do not use the recorder"
+                "asynchronous and synchronous are both off", hint="enable one of them, or do not use the recorder"
             )
         factor = self.slow_step_factor
         if factor is not None and not (isinstance(factor, (int, float)) and isfinite(factor) and factor > 1):
@@ -71,7 +71,7 @@ class RecordConfig:
                 raise ConfigError(f"unknown activity {activity!r}", hint=f"one of {', '.join(ACTIVITIES)}")
 
     def schedule(self, *, device: bool, baseline: bool = True) -> Schedule:
-        """Return the schedule. Without a device there is nothing to drain, so the synchronous window is left out if both are on."""
+        """Return the schedule. Without a device to drain, the synchronous window is dropped when both are on."""
         windows = tuple(
             kind
             for kind, on in ((ASYNC, self.asynchronous), (SYNC, self.synchronous and (device or not self.asynchronous)))
@@ -92,7 +92,7 @@ class RecordConfig:
 
     @property
     def window_limit(self) -> int | None:
-        """Most windows to record: `max_windows`, and a bound of our own where the plan has no end. None: the plan ends by itself."""
+        """Most windows to record: `max_windows`, or our own limit for an endless plan. None: the plan ends itself."""
         if self.max_windows is None and (self.repeat == 0 or self.slow_step_factor is not None):
             return DEFAULT_WINDOW_LIMIT
         return self.max_windows
@@ -103,20 +103,20 @@ class RecordConfig:
 
 
 def check_flags(given: dict[str, Any]) -> None:
-    """Raise ConfigError for what is neither True nor False."""
+    """Raise ConfigError for a value that is neither True nor False."""
     for name, value in given.items():
         if not isinstance(value, bool):
             raise ConfigError(f"{name} is {value!r}", hint="True or False")
 
 
 def check_number(name: str, value: Any, least: int) -> None:
-    """Raise ConfigError for what is no whole number of `least` or more."""
+    """Raise ConfigError unless the value is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name} is {value!r}", hint=f"a whole number of {least} or more")
 
 
 def activity_names(activities: Sequence[Any] | None) -> tuple[str, ...] | None:
-    """Return activities as lower-case names; strings and members of any ProfilerActivity enum are accepted."""
+    """Return activities as lower-case names; accepts strings and members of any ProfilerActivity enum."""
     if activities is None:
         return None
     if isinstance(activities, str):
@@ -127,7 +127,7 @@ def activity_names(activities: Sequence[Any] | None) -> tuple[str, ...] | None:
 
 
 def check_place(dirpath: Any, name: Any, *, what: str) -> None:
-    """Raise ConfigError for what is no directory, and for names of run directories that lead out of it. `what`: what the name is called."""
+    """Raise ConfigError for a `dirpath` that is no path or a `name` that escapes it; messages call the name `what`."""
     if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
         raise ConfigError(f"dirpath is {dirpath!r}", hint="a directory or URL, such as 'traces'")
     if name is None:
@@ -135,11 +135,16 @@ def check_place(dirpath: Any, name: Any, *, what: str) -> None:
     if not isinstance(name, str):
         raise ConfigError(f"{what} is {name!r}", hint="the start of the names of run directories, such as 'big-batch'")
     if "\0" in name or Path(name).is_absolute() or ".." in name.replace("\\", "/").split("/"):
-        raise ConfigError(f"{what} is {name!r}, which leads out of dirpath", hint="a name; dirpath says where files go")
+        raise ConfigError(
+            f"{what} is {name!r}, which points outside dirpath", hint="a plain name; dirpath sets the place"
+        )
 
 
 def check_schedule(schedule: Any, error: type[ConfigError] = ConfigError) -> None:
-    """Refuse what is no schedule: a callable from a step's number to a ProfilerAction. Asks it for step 0, as PyTorchProfiler does. Raises `error`."""
+    """Refuse a schedule that does not map a step's number to a ProfilerAction. Raises `error`.
+
+    Calls it with step 0, as PyTorchProfiler does.
+    """
     if schedule is None:
         return
     hint = "give torch.profiler.schedule(...), or wait, warmup, active and repeat"
@@ -147,11 +152,11 @@ def check_schedule(schedule: Any, error: type[ConfigError] = ConfigError) -> Non
         raise error(f"schedule is {schedule!r}, not callable", hint=hint)
     action = schedule(0)
     if getattr(action, "name", None) not in _ACTIONS:
-        raise error(f"schedule returns {action!r} for step 0, which is no ProfilerAction", hint=hint)
+        raise error(f"schedule returns {action!r} for step 0, which is not a ProfilerAction", hint=hint)
 
 
 def check_on_trace_ready(on_trace_ready: Any) -> None:
-    """Refuse what cannot be called. Raises ConfigError."""
+    """Raise ConfigError unless it is None or callable."""
     if on_trace_ready is not None and not callable(on_trace_ready):
         raise ConfigError(
             f"on_trace_ready is {on_trace_ready!r}, not callable", hint="a function that takes a torch profiler"
@@ -159,7 +164,7 @@ def check_on_trace_ready(on_trace_ready: Any) -> None:
 
 
 def rank_numbers(ranks: Any) -> tuple[int, ...] | None:
-    """Return ranks as a tuple. Raises ConfigError for what is no list."""
+    """Return ranks as a tuple. Raises ConfigError unless given a list."""
     if ranks is None:
         return None
     if isinstance(ranks, (int, str)) or not hasattr(ranks, "__iter__"):
@@ -168,17 +173,18 @@ def rank_numbers(ranks: Any) -> tuple[int, ...] | None:
 
 
 def refuse_habana_profile() -> None:
-    """Refuse `HABANA_PROFILE=1`: it hands Synapse's profiler to another tool. Raises HabanaProfileError."""
+    """Refuse `HABANA_PROFILE=1`, which gives Synapse's profiler to another tool. Raises HabanaProfileError."""
     value = os.environ.get("HABANA_PROFILE")
     if value is not None and value not in ("", "0") and not value.startswith("profile_api"):
         raise HabanaProfileError(
-            f"HABANA_PROFILE={value} starts the Intel Gaudi Profiler, which owns the device's profiler; both cannot record at once",
+            f"HABANA_PROFILE={value} starts the Intel Gaudi Profiler, which takes over the device's profiler; "
+            "the two cannot record at once",
             hint="unset HABANA_PROFILE (or set it to profile_api_light) before torch is imported",
         )
 
 
 def refuse_unknown(given: dict[str, Any], known: Sequence[str], *, who: str) -> None:
-    """Raise ConfigError for keywords that nobody knows, with the nearest known one."""
+    """Raise ConfigError for unknown keywords, suggesting the nearest known one."""
     if given:
         name = min(given)
         hint = did_you_mean(name, known, f"known: {', '.join(sorted(known))}", most=1, quote="'")

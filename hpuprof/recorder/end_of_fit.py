@@ -1,4 +1,4 @@
-"""The one seam from the recorder to the analyzer: what to say of the files that were just recorded."""
+"""The only link from the recorder to the analyzer: what to say about the files just recorded."""
 
 from __future__ import annotations
 
@@ -16,27 +16,33 @@ if TYPE_CHECKING:
     from hpuprof.report.model import Report
 
 WAIT_SECONDS = 20.0
-ANSWER_BYTES = 64 << 20  # of trace files as they are on disk; more would hold up the end of the fit
-MOST_FINDINGS = 3  # on the console; the report has all
+ANSWER_BYTES = 64 << 20  # of trace files on disk; more would delay the end of the fit
+MOST_FINDINGS = 3  # on the console; the report lists all
 _UNITS = {"ns": "_ns"}  # fractions have it in their names
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A report, and what is to be said beside it: whom it is about."""
+    """A report, and notes on which ranks it covers."""
 
     report: Report
     notes: tuple[str, ...]
 
 
 class Answers:
-    """Reports of the files that were written: all ranks' on the rank that answers, its own on every other. No file is analysed twice."""
+    """Reports on the written files: on all ranks' files on the answering rank, on its own files on any other.
+
+    No file is analysed twice.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], Answered] = {}
 
     def of(self, engines: list[Engine]) -> Answered | None:
-        """Return the report of what these loops wrote to disks, None for nothing. The rank that answers waits for the others' files."""
+        """Return the report on the files that these loops wrote to disk, None if there are none.
+
+        The answering rank waits for the other ranks' files.
+        """
         mine = [Path(w.path) for engine in engines for w in engine.written if "://" not in w.path]
         if not mine:
             return None
@@ -58,16 +64,16 @@ def _analysed(engine: Engine, mine: list[Path]) -> Answered:
         alone = True
     elif not _answers(engine):
         alone = True
-        notes.append(f"This is rank {rank} alone; rank {_answering(engine)} tells of all ranks.")
+        notes.append(f"This covers rank {rank} only; rank {_answering(engine)} reports on all ranks.")
     else:
         missing = _wait(folders, ranks)
         if sum(f.stat().st_size for folder in folders for f in folder.iterdir() if f.is_file()) > ANSWER_BYTES:
             alone = True
             if ranks > 1:
-                notes.append(f"That is rank {rank} alone: the traces of all ranks are large.")
+                notes.append(f"This covers rank {rank} only: the traces of all ranks are large.")
         if missing:
             notes.append(f"{missing} of {ranks} ranks had not written their traces after {WAIT_SECONDS:.0f} s.")
-    # In this process: a worker process would run the user's script again, or inherit the device.
+    # In this process: a worker process would rerun the user's script or inherit the device.
     return Answered(api.analyze(mine if alone else folders, jobs=1), tuple(notes))
 
 
@@ -80,9 +86,10 @@ def _answers(engine: Engine) -> bool:
 
 
 def summary(answers: Answers, engines: list[Engine], *, rows: int = -1) -> str:
-    """Return the analyzer's text for the files that these loops wrote to disks; what can be said without it for URLs and for none.
+    """Return the analyzer's text on the files that these loops wrote to disk.
 
-    `rows`: rows of its tables of names, -1 for all.
+    For URLs, or without files, return what can be said without analysis. `rows`: rows of its tables of names, -1 for
+    all.
     """
     engines = [engine for engine in engines if engine.written or engine.blocks]
     said = answers.of(engines)
@@ -100,7 +107,7 @@ def summary(answers: Answers, engines: list[Engine], *, rows: int = -1) -> str:
 
 
 def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: int) -> None:
-    """On rank 0, wait for the other ranks' files, print the answer and how to see more, and log headline metrics."""
+    """On the answering rank, wait for the other ranks' files, print the answer, and log headline metrics."""
     if not _answers(engine):
         return
     values: dict[str, float] = {}
@@ -138,13 +145,12 @@ def _unprofiled(engine: Engine) -> list[str]:
     times = sorted(ns // steps for ns, steps in engine.blocks)
     if not times:
         return []
-    return [
-        f"Without the profiler a step takes {median(times) / 1e6:.2f} ms (blocks: {', '.join(f'{ns / 1e6:.2f}' for ns in times)} ms)."
-    ]
+    blocks = ", ".join(f"{ns / 1e6:.2f}" for ns in times)
+    return [f"Without the profiler a step takes {median(times) / 1e6:.2f} ms (blocks: {blocks} ms)."]
 
 
 def _where(engine: Engine, folders: list[Path]) -> list[str]:
-    """Return what to analyse: the directory when it holds nothing but this run, else this run's own directories."""
+    """Return what to analyse: the directory when it holds only this run, else this run's own directories."""
     try:
         alone = {
             p for p in Path(engine.dirpath).iterdir() if p.is_dir() and p.name.startswith(engine.label + "-")
@@ -155,7 +161,7 @@ def _where(engine: Engine, folders: list[Path]) -> list[str]:
 
 
 def _wait(folders: list[Path], ranks: int) -> int:
-    """Wait until every run directory holds a file of each rank; return how many are missing after the wait."""
+    """Wait until every run directory has a file of each rank; return how many are still missing."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         missing = max(

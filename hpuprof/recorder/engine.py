@@ -1,7 +1,7 @@
-"""The recorder's engine: follows a plan step by step, times unprofiled blocks, runs the profiler in windows, writes files.
+"""The recorder's engine: follows a plan, times unprofiled blocks, profiles windows and writes the files.
 
-Frameworks drive it with three calls: `step()` at the start of each step, `enter`/`leave` around named actions, and `finish()`
-at the end of the loop. It never raises into a training run: the first error disarms it, with one warning.
+Frameworks drive it with three calls: `step()` at the start of each step, `enter`/`leave` around named actions, and
+`finish()` at the end of the loop. It never raises into a training run: the first error disarms it with one warning.
 """
 
 from __future__ import annotations
@@ -22,13 +22,7 @@ from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_haban
 from hpuprof.recorder.metadata import Who, environment, host, run_mode, unprofiled, versions
 from hpuprof.recorder.named_actions import Actions
 from hpuprof.recorder.pacing import Course
-from hpuprof.recorder.schedule import (
-    IDLE,
-    SYNC,
-    Outlook,
-    Phase,
-    Slot,
-)
+from hpuprof.recorder.schedule import IDLE, PROFILED, SYNC, Outlook, Phase, Slot
 from hpuprof.recorder.session import Session, running_elsewhere
 from hpuprof.recorder.tensorboard import rewritten
 from hpuprof.recorder.torch_options import TorchOptions
@@ -37,9 +31,8 @@ from hpuprof.recorder.writer import fallbacks, run_directory, usable_directory, 
 
 _SLOW_SAMPLES = 50
 _ENOUGH_SAMPLES = 10
-_PROFILED = (Phase.WARMUP, Phase.RECORD)
-_WORTH_KEEPING = 2  # whole steps of a window that was interrupted
-_RETRIES = 3  # of windows that were interrupted before that
+_WORTH_KEEPING = 2  # whole steps in an interrupted window
+_RETRIES = 3  # of windows interrupted with fewer
 
 
 @dataclass
@@ -65,9 +58,9 @@ class Engine:
     available_steps: float = float("inf")
     outlook: Outlook = field(default_factory=Outlook)
     hooks: Callable[[], Any] | None = None  # returns a context that stays open while a window records
-    baseline: bool = True  # off for loops inside others, which come again: no timed blocks, no window at any price
-    windows: bool = True  # off: only time blocks
-    whole: bool = False  # the loop is one stretch, which has no steps
+    baseline: bool = True  # off for inner loops, which run again: no timed blocks, no forced window
+    windows: bool = True  # off: times blocks only
+    whole: bool = False  # the loop is one stretch without steps
     torch_options: TorchOptions = field(default_factory=TorchOptions)
     on_window: Callable[[Any, str], None] | None = None  # called with torch's profile and the file, "" for none
     written: list[Written] = field(default_factory=list)
@@ -95,18 +88,18 @@ class Engine:
         self._updates: list[int] = []
         self._complete = False
         self._windows = 0
-        self._failed: Exception | None = None  # what went wrong inside torch's own calls
+        self._failed: Exception | None = None  # raised inside torch's own calls
         self._paused_at = 0
         self._paused_in: list[int] = []
         self._walls: deque[int] = deque(maxlen=_SLOW_SAMPLES)
         self._last_start = 0
         self._interrupted = 0
 
-    # ------------------------------------------------------------------------------------------------- what a framework calls
+    # --------------------------------------------------------------------------------------------- calls of a framework
 
     @property
     def recording(self) -> bool:
-        """Whether a profiler runs right now (warm-up included)."""
+        """Whether a profiler is running (warm-up included)."""
         return self._session is not None
 
     @property
@@ -116,11 +109,11 @@ class Engine:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will be recorded."""
+        """Whether recording is over."""
         return self._done or self.disarmed
 
     def step(self, number: int | None = None) -> None:
-        """Begin the next step; this ends the one before. `number`: what the framework counts; default: one more than the last."""
+        """End the current step and begin the next. `number`: the framework's count; default: one more than the last."""
         if self.finished and self._session is None:
             return
         self._safely(self._step, number)
@@ -150,22 +143,22 @@ class Engine:
             self._disarm(error)
 
     def pause(self) -> None:
-        """Leave the loop for something else (validation): timed blocks do not count it, a recorded step tells of it."""
+        """Leave the loop for something else (validation): timed blocks skip it, a recorded step's metadata notes it."""
         if not self._paused_at and (self._slot.phase == Phase.TIMED or self._session is not None):
             self._safely(self._pause)
 
     def resume(self) -> None:
-        """Come back to the loop; without a pause nothing happens."""
+        """Return to the loop; does nothing without a pause."""
         if self._paused_at:
             self._safely(self._resume)
 
     def finish(self, *, failed: bool = False) -> None:
-        """End the loop: save what is open, tell what never completed. `failed`: an error ended the loop inside its last step."""
+        """End the loop and save what is open; warn of an incomplete window. `failed`: an error ended the last step."""
         if self._course is not None and (not self._done or self._session is not None):
             self._safely(self._finish, failed)
         self._done = True
 
-    # ---------------------------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------------------- inside
 
     def _safely(self, work: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -175,13 +168,13 @@ class Engine:
 
     def _disarm(self, error: Exception) -> None:
         self.disarmed = self._done = True
-        self.on_trace_ready = _drop  # what is open is closed, but no longer kept
+        self.on_trace_ready = _drop  # close what is open, but keep nothing
         for close in (self._close_actions, self._close_window):
             try:
                 close()
-            except Exception:  # noqa: BLE001, S110  the first error is the one to tell
+            except Exception:  # noqa: BLE001, S110  the first error is the one to report
                 pass
-        tell(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}", RuntimeWarning)
+        tell(f"hpuprof stopped recording; training continues: {type(error).__name__}: {error}", RuntimeWarning)
 
     def _begin(self) -> None:
         refuse_habana_profile()
@@ -228,14 +221,14 @@ class Engine:
             self._block_start, self._block_steps, self._block_spoiled = time.perf_counter_ns(), 0, False
 
     def _after_the_plan(self, course: Course) -> Slot:
-        """Idle, or start an extra window when the last step was slow; done when nothing can trigger one."""
+        """Idle, or start an extra window after a slow step; done when nothing can trigger one."""
         if self.config.slow_step_factor is None:
             self._done = True
             return IDLE
         now = time.perf_counter_ns()
         last, self._last_start = now - self._last_start if self._last_start else 0, now
         if last and len(self._walls) >= _ENOUGH_SAMPLES and last > self.config.slow_step_factor * median(self._walls):
-            self._last_start = 0  # steps of the window are slower, and are not compared
+            self._last_start = 0  # steps of the window are slower; leave them out of the comparison
             return course.extra_window(self._windows)
         if last:
             self._walls.append(last)
@@ -245,7 +238,7 @@ class Engine:
         if self._slot.phase == Phase.TIMED:
             self._require_device().drain()
         elif self._slot.phase == Phase.RECORD and self._slot.last:
-            self._end_window(self._slot, None)  # the last step is over: nothing else needs to be in its window
+            self._end_window(self._slot, None)  # the last step is over: its window needs nothing more
             self._slot = IDLE
             return
         elif self._slot.phase == Phase.RECORD:
@@ -268,18 +261,18 @@ class Engine:
         if before.last:
             self._require_device().drain()
             if self._block_spoiled:
-                tell_once("another torch profiler ran while steps were timed; that block is left out")
+                tell_once("another torch profiler ran during a timed block; hpuprof discards that block")
                 return
             self.blocks.append((time.perf_counter_ns() - self._block_start, self._block_steps))
 
     def _end_window(self, before: Slot, slot: Slot | None) -> None:
-        """End the step before in the profiler that runs, and the window with it when the next step is not part of it."""
+        """End the previous step in the running profiler, and the window too unless the next step belongs to it."""
         session = self._session
         if session is None:
             return
         if self._sync_window:
             self._require_device().drain()
-        same = slot is not None and slot.phase in _PROFILED and slot.window == before.window and not before.last
+        same = slot is not None and slot.phase in PROFILED and slot.window == before.window and not before.last
         self._next_action = _action(slot) if same else _action(IDLE)
         self._complete = before.phase == Phase.RECORD and before.last
         if before.phase == Phase.RECORD and not same:
@@ -292,7 +285,7 @@ class Engine:
             self._close_window()
 
     def _begin_window(self, slot: Slot) -> None:
-        if self._session is None and slot.phase in _PROFILED:
+        if self._session is None and slot.phase in PROFILED:
             self._open_window(slot)
         if slot.phase == Phase.RECORD:
             self._recorded.append(self._number)
@@ -316,11 +309,11 @@ class Engine:
         activities, missing = resolve_activities(self.config.activities, device)
         if missing or (device.kind == "cpu" and self.config.activities is None):
             what = f"cannot record {', '.join(missing)} here" if missing else "no accelerator is available"
-            tell_once(f"{what}; the trace will hold CPU rows only" if len(activities) <= 1 else what)
+            tell_once(f"{what}; the trace will contain CPU rows only" if len(activities) <= 1 else what)
         self._recorded, self._updates, self._counters, self._paused_in, self._complete = [], [], [], [], False
         self._next_action, self._ending = _action(slot), False
         if slot.window == SYNC:
-            device.drain()  # what was asked for before the window does not belong to it
+            device.drain()  # work issued before the window does not belong to it
         profile = torch.profiler.profile(
             activities=activities,
             schedule=self._asked,
@@ -343,7 +336,10 @@ class Engine:
             self._hooked.__enter__()
 
     def _asked(self, _: int) -> Any:
-        """Tell torch's profiler what comes. It asks when the last step's row is closed and before it stops: time to wait for the device's last rows."""
+        """Return torch's profiler its next action.
+
+        torch asks after closing the last step's row and before stopping: the moment to wait for the device's last rows.
+        """
         if self._ending:
             self._require_device().drain()
         return self._next_action
@@ -363,7 +359,7 @@ class Engine:
             raise error
 
     def _keep(self, profile: Any, slot: Slot) -> None:
-        """Save; called from inside the profiler, which must come to its own end before an error can be dealt with."""
+        """Save; called from inside the profiler, which must finish before an error can be handled."""
         try:
             before = len(self.written)
             self._save(profile, slot)
@@ -373,7 +369,7 @@ class Engine:
             self._failed = error
 
     def _make_way(self, why: str) -> None:
-        """Somebody starts a profiler in the thread that we record: ours ends first, as both at once would crash the process."""
+        """End our profiler because another one starts in the same thread: both at once would crash the process."""
         self._safely(self._yield, why)
 
     def _yield(self, why: str) -> None:
@@ -389,11 +385,13 @@ class Engine:
             self._windows -= bool(self._recorded)
         if course is not None:
             course.give_up(slot, again=again)
-        what = "would be recorded again later" if again else f"was cut short after {len(self._recorded)} step(s)"
-        tell(f"{why} inside a window of hpuprof, which {what}")
+        what = (
+            "will be recorded again if steps remain" if again else f"was cut short after {len(self._recorded)} step(s)"
+        )
+        tell(f"{why} during a window of hpuprof, which {what}")
 
     def _end_now(self) -> None:
-        """Close the window within a step."""
+        """Close the window in the middle of a step."""
         self._require_device().drain()
         if self._slot.phase == Phase.RECORD:
             self._sample_memory()
@@ -411,7 +409,7 @@ class Engine:
                 self._counters.append((time.time_ns(), values))
 
     def _save(self, profile: Any, slot: Slot) -> None:
-        """Write the window that just ended; `on_trace_ready` of the user comes instead of our file."""
+        """Write the window that just ended; the user's `on_trace_ready` replaces our file."""
         self._windows += 1
         if self.on_trace_ready is not None:
             self.on_trace_ready(profile)
@@ -425,7 +423,7 @@ class Engine:
         self.written.append(Written(target, size, window, self._complete))
 
     def _write(self, exported: Path, window: str, metadata: dict[str, Any]) -> tuple[str, int]:
-        """Put the file where it belongs, or where else it can be written: a window comes once."""
+        """Write the file to its place, or to a fallback: a window cannot be recorded twice."""
         run = "-".join(w for w in (self.label, self.who.tuner, self.who.stage, self.who.action, window) if w)
         name = trace_name(host(), self.who.rank, time.time_ns(), compressed=self.config.compress)
         spans = self._window_actions.spans if self._window_actions is not None else []
@@ -439,7 +437,7 @@ class Engine:
                 first = first or error
                 continue
             if first is not None:
-                tell(f"{first}; the trace is {target} instead", RuntimeWarning)
+                tell(f"{first}; the trace was written to {target} instead", RuntimeWarning)
             return target, size
         assert first is not None
         raise first
@@ -475,36 +473,30 @@ class Engine:
             return
         self._complete = False
         self._end_now()
-        recorded = len(self._recorded)
-        what = (
-            f"was cut short after {recorded} step(s)"
-            if recorded
-            else "had recorded no step yet; nothing was kept of it"
-        )
-        tell(f"the {self.loop} ended inside a window, which {what}")
+        n = len(self._recorded)
+        what = f"was cut short after {n} step(s)" if n else "had not recorded a step yet and was discarded"
+        tell(f"the {self.loop} ended during a window, which {what}")
 
     def _tell_of_nothing(self) -> None:
         if self.who.framework == "pytorch" and self.steps <= 1:
-            tell(
-                "step() was never called, so nothing was recorded: call it on the recording once in each step of your loop"
-            )
+            tell("step() was never called, so nothing was recorded; call recording.step() once per loop step")
             return
         taken = self._course.kept_waiting if self._course is not None else ""
-        why = f"{taken} had the profiler" if taken else "see wait, baseline_steps, skip_first"
+        why = f"{taken} held the profiler" if taken else "see wait, baseline_steps, skip_first"
         tell(f"the {self.loop} ended before a window began; nothing was recorded ({why})")
 
     @property
     def loop(self) -> str:
-        """What the loop is called in messages."""
+        """Name of the loop in messages."""
         inner = f"{self.who.tuner} in {self.who.stage}" if self.who.tuner else self.who.stage
         return f"{self.who.action} loop of {inner}" if self.who.action else "loop"
 
 
 def _action(slot: Slot | None) -> Any:
-    """Return what torch's profiler is to do in a step; looked up late, as everything of torch is."""
+    """Return torch's action for a step; imported late, like everything of torch."""
     from torch.profiler import ProfilerAction
 
-    if slot is None or slot.phase not in _PROFILED:
+    if slot is None or slot.phase not in PROFILED:
         return ProfilerAction.NONE
     if slot.phase == Phase.WARMUP:
         return ProfilerAction.WARMUP

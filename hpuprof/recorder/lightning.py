@@ -1,4 +1,7 @@
-"""`HPUProfiler`: the recorder as Lightning's profiler. Overrides through Lightning's public seams: setup, start, stop, summary, teardown."""
+"""`HPUProfiler`: the recorder as Lightning's profiler.
+
+Overrides Lightning's public hooks: setup, start, stop, summary, teardown.
+"""
 
 from __future__ import annotations
 
@@ -66,36 +69,41 @@ _Base: Any = lightning_classes("profilers.pytorch", "PyTorchProfiler")
 class HPUProfiler(*_Base):  # type: ignore[misc]
     """Record synchronous and asynchronous host-and-device traces of a Lightning run, one file per rank and window.
 
-    The first eight arguments are those of lightning-habana's HPUProfiler. `schedule` (a callable) replaces the whole plan of waiting,
-    timing and windows; without it the plan is: wait, `baseline_blocks` blocks of `baseline_steps` unprofiled steps, then one window of
+    The first eight arguments are those of lightning-habana's HPUProfiler. A `schedule` (a callable) replaces the whole
+    plan, which by default is: wait, `baseline_blocks` blocks of `baseline_steps` unprofiled steps, then one window of
     `active` steps for each of `asynchronous` and `synchronous`, each after `warmup` steps; `repeat` times.
 
     Args:
         dirpath: directory or fsspec URL; default: the trainer's log directory.
-        filename: start of the names of run directories; default `hpuprof`. When given, `describe()` writes the summary to a file of this name.
-        group_by_input_shapes: torch's table of operators (see `table_kwargs`) by input shapes too, when `record_shapes` is on.
-        export_to_chrome: write trace files; off, nothing is recorded and only the unprofiled step times are measured, unless `on_trace_ready` is given.
+        filename: prefix of run directories; default `hpuprof`. If given, `describe()` writes the summary to a file of
+            this name.
+        group_by_input_shapes: group torch's table of operators (see `table_kwargs`) by input shapes too, if
+            `record_shapes` is on.
+        export_to_chrome: write trace files; if off and without `on_trace_ready`, only time unprofiled steps.
         row_limit: rows of the tables of names in `summary()`; -1 for all.
-        sort_by_key: order of torch's table of operators, one of AVAILABLE_SORT_KEYS.
-        record_module_names: name the modules in the trace, while a window records and no longer.
+        sort_by_key: sort key of torch's table of operators, one of AVAILABLE_SORT_KEYS.
+        record_module_names: name the modules in the trace, only while a window records.
         schedule: callable from step to ProfilerAction, as `torch.profiler.schedule` returns.
         on_trace_ready: called with the torch profiler instead of writing our file.
-        activities: names (`cpu`, `hpu`, `cuda`, `xpu`) or ProfilerActivity members; default: CPU and the accelerator that is there.
+        activities: names (`cpu`, `hpu`, `cuda`, `xpu`) or ProfilerActivity members; default: CPU and the accelerator
+            present.
         analyze: print the answer on rank 0 at the end of a stage, and log headline metrics of a fit.
-        table_kwargs: options of torch's own table of operators. It follows in `summary()` when this, `sort_by_key` or
+        table_kwargs: options of torch's own table of operators. `summary()` appends it when this, `sort_by_key` or
             `group_by_input_shapes` is given.
-        export_to_flame_graph: write python stacks beside each trace, `….stacks`, for flamegraph.pl. Turns `with_stack` on.
-        metric: what the stacks are weighed by, one of METRICS [µs].
-        acc_events: `function_events` and torch's table are of all windows of the stage, not of the last one. Keeps them in memory.
+        export_to_flame_graph: write python stacks beside each trace, `….stacks`, for flamegraph.pl. Turns `with_stack`
+            on.
+        metric: weight of the stacks, one of METRICS [µs].
+        acc_events: `function_events` and torch's table cover all windows of the stage, which stay in memory, instead
+            of the last.
         use_hpu: record CPU and HPU, and sort torch's table by HPU time.
         experimental_config: options for torch's `_ExperimentalConfig`, as a dict or as that object.
         execution_trace_observer: torch's ExecutionTraceObserver, started and stopped with each window.
 
-    The other arguments are those of `RecordConfig`. Raises ConfigError for wrong or unknown arguments and for `HABANA_PROFILE=1`.
-    Errors while training only warn and end the recording.
+    The other arguments are those of `RecordConfig`. Raises ConfigError for wrong or unknown arguments and for
+    `HABANA_PROFILE=1`. Errors while training only warn and end the recording.
 
-    Outside a Trainer the first action begins a recording, which `describe()`, `summary()` or `teardown()` ends: one stretch without steps,
-    written as a trace where there is a `dirpath`.
+    Outside a Trainer the first action begins a recording, which `describe()`, `summary()` or `teardown()` ends: one
+    stretch without steps, written as a trace if there is a `dirpath`.
     """
 
     AVAILABLE_SORT_KEYS = _Base[0].AVAILABLE_SORT_KEYS | SORT_KEYS
@@ -154,11 +162,11 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         )
         self._engines: dict[str, Engine] = {}
         self._current: Engine | None = None
-        self._off = False  # something went wrong that no engine could answer for
+        self._off = False  # after an error outside any engine
         self._told = False
         self._given_dirpath = dirpath
         self._torch_options = TorchOptions(experimental_config, execution_trace_observer, verbose=export_to_flame_graph)
-        # What is above is all that `teardown()` needs, which Lightning calls for what was refused below, too.
+        # Lightning calls `teardown()` even if a check below raises; it needs only the above.
         refuse_elsewhere(profiler_kwargs)
         refuse_unknown(
             profiler_kwargs,
@@ -196,7 +204,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         self._user_on_trace_ready = on_trace_ready
         self._analyze = analyze
 
-    # ---------------------------------------------------------------------------------------------------- Lightning's seams
+    # ------------------------------------------------------------------------------------------------ Lightning's hooks
 
     def setup(self, stage: Any, local_rank: int | None = None, log_dir: str | None = None) -> None:
         """Begin a stage (fit, validate, test, predict): forget the recordings of the stage before."""
@@ -204,7 +212,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         self._engines, self._off, self._told = {}, False, False
         self._events.clear()
         self._answers = end_of_fit.Answers()
-        self.dirpath = self._given_dirpath  # each trainer has a log directory of its own
+        self.dirpath = self._given_dirpath  # each trainer has its own log directory
         super().setup(stage=getattr(stage, "value", stage), local_rank=local_rank, log_dir=log_dir)
 
     def start(self, action_name: str) -> None:
@@ -216,13 +224,13 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
             self._off, self._current = True, None
             self._finish()
-            tell(f"hpuprof stops recording, training goes on: {type(error).__name__}: {error}", RuntimeWarning)
+            tell(f"hpuprof stopped recording; training continues: {type(error).__name__}: {error}", RuntimeWarning)
         current = self._current  # other threads' actions come here too
         if current is not None:
             current.enter(PREFIX + action_name)
 
     def stop(self, action_name: str) -> None:
-        """End an action; an action that was never started is ignored."""
+        """End an action; one that was never started is ignored."""
         current = self._current
         if current is not None:
             current.leave(PREFIX + action_name)
@@ -231,12 +239,12 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
 
     @contextmanager
     def profile(self, action_name: str) -> Iterator[str]:
-        """Record the block as an action. An error that ends a loop also ends its recording: what is there is saved."""
+        """Record the block as an action. An error that ends a loop also ends and saves its recording."""
         self.start(action_name)
         try:
             yield action_name
         except StopIteration:
-            raise  # ends a loop that takes its batches itself
+            raise  # ends a loop that fetches its own batches
         except BaseException:
             if action_name == "run_training_epoch" or _EVAL_STEP.match(action_name):
                 self._finish(failed=True)
@@ -246,9 +254,9 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
 
     @property
     def function_events(self) -> Any:
-        """The `EventList` of torch for the window that ended last (with `acc_events`, all windows of the stage), built when first asked for.
+        """Torch's `EventList` of the last window, or of all windows of the stage with `acc_events`; built on request.
 
-        None when nothing was recorded. It goes when the next window ends or the next stage begins.
+        None when nothing was recorded. Discarded when the next window ends or the next stage begins.
         """
         return self._events.events
 
@@ -257,10 +265,10 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         """Accept what Lightning's own constructor sets; there are no events yet."""
 
     def summary(self) -> str:
-        """Return what `hpuprof analyze` says of the stage's files, host and device time per operator included.
+        """Return what `hpuprof analyze` says about the stage's files, including host and device time per operator.
 
-        On rank 0 it is about the files of all ranks, on the others about their own. torch's own table of operators follows where it was
-        asked for, and outside a Trainer.
+        Rank 0 covers the files of all ranks, the others their own. torch's own table of operators follows if requested,
+        and outside a Trainer.
         """
         by_hand = self._engines.get(_BY_HAND)
         if by_hand is not None:
@@ -278,7 +286,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         return "\n".join(part for part in parts if part)
 
     def describe(self) -> None:
-        """Answer for all ranks, on rank 0, and write the summary to a file where there is a `filename`. Neither can make a run fail.
+        """Answer for all ranks, on rank 0, and write the summary to a file if there is a `filename`. Never fails a run.
 
         Outside a Trainer the summary is logged when there is no file for it.
         """
@@ -287,7 +295,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         try:
             if self.filename or self._trainer is None:
                 super().describe()
-        except Exception as error:  # noqa: BLE001  the run is over and well
+        except Exception as error:  # noqa: BLE001  the run itself succeeded
             tell(f"hpuprof could not describe what it recorded: {error}")
         self.teardown(self._stage)
 
@@ -307,31 +315,29 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             "_lightning_module": None,
             "_output_file": None,
             "_write_stream": None,
-            "_events": TorchEvents(accumulate=self._events.accumulate),  # what torch recorded stays in this process
+            "_events": TorchEvents(accumulate=self._events.accumulate),  # torch's events stay in this process
             "_answers": end_of_fit.Answers(),
         }
-        # The base class keeps closures of torch's schedule, which do not cross process borders and are not used here.
+        # The base class keeps closures of torch's schedule, which cannot be pickled and are unused here.
         state |= {"_schedule": None, "_profiler_kwargs": {}}
         if state["_torch_options"].execution_trace_observer is not None:
             state["_torch_options"] = replace(state["_torch_options"], execution_trace_observer=None)
-            tell("the given execution_trace_observer stays with this profiler; a copy has none")
+            tell("execution_trace_observer stays with this profiler; the copy has none")
         for name, otherwise in (
             ("_user_schedule", "wait, warmup, active and repeat"),
-            ("_user_on_trace_ready", "our own files"),
+            ("_user_on_trace_ready", "hpuprof's own files"),
         ):
             try:
                 pickle.dumps(state[name])
             except (pickle.PicklingError, AttributeError, TypeError):
-                tell(
-                    f"the given {name.removeprefix('_user_')} cannot be sent to another process; {otherwise} are used there"
-                )
+                tell(f"{name.removeprefix('_user_')} cannot be sent to another process, which uses {otherwise} instead")
                 state[name] = None
         return state
 
-    # ---------------------------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------------------- inside
 
     def _follow(self, action_name: str) -> None:
-        """Drive the engines by what Lightning begins."""
+        """Drive the engines by the actions that Lightning begins."""
         if (
             self._stage is None
             and self._current is None
@@ -357,7 +363,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
                 self._engines[_TRAINING].pause()
         elif action_name.endswith(".on_train_start"):
             if _TRAINING in self._engines and self._engines[_TRAINING].finished:
-                del self._engines[_TRAINING]  # that was a tuner's loop, inside the fit and before its own
+                del self._engines[_TRAINING]  # a tuner's loop, run inside the fit before its own
         elif action_name.endswith(".on_exception"):
             self._finish(failed=True)
 
@@ -385,7 +391,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             self._current = None
 
     def _number(self, action: str) -> int | None:
-        """Return the number of the training batch that begins, counted over the whole fit, restarts included."""
+        """Return the number of the current training batch, counted over the whole fit, restarts included."""
         if action != _TRAINING:
             return None
         loop = getattr(getattr(self._trainer, "fit_loop", None), "epoch_loop", None)
@@ -396,12 +402,14 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         """Begin a recording of actions outside a Trainer, which has no steps."""
         before = self._engines.get(_BY_HAND)
         if self._engines if before is None else not before.finished:
-            return  # steps are followed here, or an action that is open began it
+            return  # steps are being followed, or an open action began it
         refused = ""
         if threading.current_thread() is not threading.main_thread():
-            refused = "actions outside a Trainer begin a recording in the main thread only, as torch cannot end it from another"
+            refused = (
+                "actions outside a Trainer are recorded in the main thread only: torch cannot end them from another"
+            )
         elif self._user_schedule is not None:
-            refused = "actions outside a Trainer make no steps, so a schedule records none of them; leave it out"
+            refused = "actions outside a Trainer have no steps, so a schedule would record nothing; omit it"
         if refused:
             if not self._told:
                 tell(refused)
@@ -430,7 +438,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             available_steps=self._available(action),
             outlook=self._outlook(action),
             hooks=self._hooks,
-            # The validation loops of a fit come again, with training between them: nothing there is a block of like steps.
+            # Validation loops of a fit run between training steps: they contain no block of like steps.
             baseline=action == _TRAINING or stage != "fit" or bool(getattr(self._trainer, "fast_dev_run", False)),
             windows=keeps,
             torch_options=self._torch_options,
@@ -458,7 +466,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         return any(type(m).__name__ == "OptimizedModule" for m in module.modules())
 
     def _available(self, action: str) -> float:
-        """Return how many steps the loop will run, as far as the trainer knows."""
+        """Return how many steps the loop will run, if the trainer knows."""
         trainer = self._trainer
         if trainer is None:
             return float("inf")
@@ -502,7 +510,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         action = _TRAINING if which == "train" else f"{which}_step"
         engine = self._engines.get(action)
         if engine is None or (which != "train" and not engine.recording and self._stage == "fit"):
-            return  # validation loops of a fit come again, but a window never reaches over the end of one
+            return  # validation loops of a fit run again, but no window spans two of them
         engine.finish()
         if self._current is engine:
             self._current = None
@@ -513,7 +521,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             engine.finish(failed=failed)
 
     def _answer(self) -> None:
-        """Print the answer of the stage once: of its training loop in a fit, else of the loop there is."""
+        """Print the stage's answer once: for the training loop of a fit, else for the only loop."""
         engine = self._engines.get(_TRAINING if self._stage == "fit" else f"{_LOOPS.get(self._stage or '')}_step")
         if not self._analyze or self._told or engine is None:
             return
@@ -528,7 +536,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
                 loggers=list(getattr(trainer, "loggers", None) or []) if fit else [],
                 step=int(getattr(trainer, "global_step", 0) or 0),
             )
-        except Exception as error:  # noqa: BLE001  the run is over and well
+        except Exception as error:  # noqa: BLE001  the run itself succeeded
             tell(f"hpuprof could not analyse what it recorded: {error}")
 
 

@@ -1,4 +1,4 @@
-"""What a Lightning trainer will do next: where optimizer updates end, where validation runs, which batch is the last."""
+"""Foresees a Lightning trainer's steps: where optimizer updates end, where validation runs, which batch is last."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _EVALUATION = {"validation_step": "validate_loop", "test_step": "test_loop", "pr
 
 
 class TrainingOutlook(Outlook):
-    """Asked when a training batch begins. What the trainer does not tell counts as unknown."""
+    """Queried when a training batch begins. What the trainer does not say counts as unknown."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
 
     @property
     def accumulate(self) -> int | None:
-        """Batches for one optimizer update in this epoch; None with manual optimization, where the user's code decides."""
+        """Batches per optimizer update in this epoch; None with manual optimization, where the user's code decides."""
         try:
             if not self._trainer.lightning_module.automatic_optimization:
                 return None
@@ -29,7 +29,7 @@ class TrainingOutlook(Outlook):
             return None
 
     def ahead(self, steps: int) -> Ahead:
-        """Return what is known of a batch, over the ends of epochs."""
+        """Return what is known about a batch, across epochs."""
         try:
             return self._ahead(steps)
         except _UNKNOWN:
@@ -71,13 +71,13 @@ class TrainingOutlook(Outlook):
         if not trainer.enable_validation or (every is not None and (epoch + 1) % every != 0):
             return False
         interval = trainer.val_check_batch
-        if interval is None or interval == float("inf"):  # by the clock, or at an end that nobody knows
+        if interval is None or interval == float("inf"):  # by the clock, or at an unknown end
             return False
         return bool(((total if every is None else batch) + 1) % interval == 0)
 
 
 class EvaluationOutlook(Outlook):
-    """Of the loop of a stage that only validates, tests or predicts."""
+    """For the loop of a stage that only validates, tests or predicts."""
 
     def __init__(self, trainer: Any, action: str) -> None:
         self._trainer = trainer
@@ -91,7 +91,7 @@ class EvaluationOutlook(Outlook):
 
 
 def tuner() -> str:
-    """Return which of Lightning's tuners runs the loop that calls this: lr_find, batch_size, or empty for none."""
+    """Return which Lightning tuner runs the calling loop: lr_find, batch_size, or empty for none."""
     frame: Any = sys._getframe(1)  # noqa: SLF001  inspect reads sources
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))

@@ -1,7 +1,7 @@
-"""Measures what this machine costs per replay, gap, copy and profiler row: the constants of the graph-mode prediction.
+"""Measures this machine's cost per replay, gap, copy and profiler row: the constants of the graph-mode prediction.
 
-Everything runs a few hundred operators on one-element tensors, so that nothing but overhead shows. Host times are the smallest of
-several rounds, ranges their spread. On a machine without an accelerator only the profiler's costs can be measured.
+Everything runs a few hundred operators on one-element tensors, so that only overhead shows. Host times are the minimum
+of several rounds, ranges their spread. Without an accelerator only the profiler's costs can be measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def calibrate(device: str = "auto") -> MachineProfile:
 
     Raises MissingDependencyError without torch, UsageError for a device that is not here.
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # Kineto reports each start and stop otherwise
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # else Kineto logs each start and stop
     try:
         import torch
     except ImportError:
@@ -75,7 +75,7 @@ def _kind(torch: Any, device: str) -> str:
 
 
 def _constant(name: str, values: list[float], unit: str, source: str) -> Constant:
-    """Make a constant of repeated measurements: median, and their range widened by a tenth."""
+    """Make a constant from repeated measurements: their median, and their range widened by a tenth."""
     good = np.maximum(np.array(values, dtype=np.float64), 1e-3)
     middle = float(np.median(good))
     low, high = min(float(np.percentile(good, 5)), 0.9 * middle), max(float(np.percentile(good, 95)), 1.1 * middle)
@@ -89,21 +89,15 @@ def _per_call(work: Callable[[int], None], count: int) -> float:
     return (time.perf_counter_ns() - begin) / count
 
 
-@contextlib.contextmanager
-def _profiled(torch: Any, activities: list[Any], **options: Any) -> Iterator[Any]:
-    with torch.profiler.profile(activities=activities, **options) as profiler:
-        yield profiler
-
-
 def _differences(
     torch: Any, work: Callable[[int], None], count: int, activities: list[Any], **options: Any
 ) -> list[float]:
-    """Return by how much profiling slows one repetition, once per round, ns; rounds with and without take turns."""
+    """Return how much profiling slows one repetition, per round, ns; rounds with and without it alternate."""
     out = []
     work(count)
     for _ in range(ROUNDS):
         bare = min(_per_call(work, count) for _ in range(3))
-        with _profiled(torch, activities, **options):
+        with torch.profiler.profile(activities=activities, **options):
             work(10)
             out.append(_per_call(work, count) - bare)
     return out
@@ -130,7 +124,7 @@ def _profiler_costs(torch: Any) -> list[Constant]:
             frame()
 
     plain = _differences(torch, operators, 1000, cpu)
-    # relu records one or two rows (relu, clamp_min); the trace tells how many.
+    # relu records one or two rows (relu, clamp_min); the trace shows how many.
     rows = _rows_per_call(torch, operators, cpu)
     with_shapes = _differences(torch, operators, 1000, cpu, record_shapes=True)
     ratio = [min(4.0, max(1.0, b / a)) for a, b in zip(plain, with_shapes, strict=True) if a > 0]
@@ -144,7 +138,7 @@ def _profiler_costs(torch: Any) -> list[Constant]:
 
 
 def _rows_per_call(torch: Any, work: Callable[[int], None], activities: list[Any]) -> float:
-    with _profiled(torch, activities) as profiler:
+    with torch.profiler.profile(activities=activities) as profiler:
         work(100)
     found = [e for e in _events(profiler) if e.get("cat") == "cpu_op"]
     return max(1.0, len(found) / 100)
@@ -171,12 +165,12 @@ class _Bench:
             self.activities.append(activity)
 
     def name(self) -> str:
-        """Return the device's name, or its kind where it has none."""
+        """Return the device's name, or its kind if it has none."""
         get = getattr(self.module, "get_device_name", None)
         return str(get()) if get is not None else self.kind
 
     def launch(self, count: int) -> None:
-        """Launch `count` of the smallest kernels."""
+        """Launch `count` minimal kernels."""
         for _ in range(count):
             self.tensor.add_(1)
         self._flush()
@@ -188,7 +182,7 @@ class _Bench:
             core.mark_step()
 
     def _captured(self, count: int) -> Any:
-        """Return a graph of `count` smallest kernels. Raises InsufficientDataError when the device cannot capture."""
+        """Return a graph of `count` minimal kernels. Raises InsufficientDataError if the device cannot capture."""
         self.launch(count)
         self.module.synchronize()
         names = {"cuda": "CUDAGraph", "xpu": "XPUGraph", "hpu": "HPUGraph"}
@@ -242,7 +236,7 @@ class _Bench:
         self._flush()
 
     def _device_time(self, work: Callable[[], None]) -> float:
-        """Return the time between two events around `work` on the device, ns."""
+        """Return the device time between two events around `work`, ns."""
         begin, end = self.module.Event(enable_timing=True), self.module.Event(enable_timing=True)
         begin.record()
         work()
@@ -251,15 +245,15 @@ class _Bench:
         return float(begin.elapsed_time(end)) * 1e6
 
     def _kernel_ns(self) -> float:
-        """Return how long one smallest kernel runs, by the profiler; 0 when it shows none."""
-        with _profiled(self.torch, self.activities) as profiler:
+        """Return the profiled duration of one minimal kernel; 0 when the profiler shows none."""
+        with self.torch.profiler.profile(activities=self.activities) as profiler:
             self.launch(200)
             self.module.synchronize()
         found = [float(e["dur"]) * 1e3 for e in _events(profiler) if str(e.get("cat", "")).lower() == "kernel"]
         return float(np.median(found)) if found else 0.0
 
     def call_cost(self, profiler: list[Constant]) -> Constant:
-        """Measure what profiling adds to one launch, less what it adds to the operator around it."""
+        """Measure what profiling adds to one launch, minus what it adds to the enclosing operator."""
         operator = next(c.value for c in profiler if c.name == "profiler_op")
 
         def launches(count: int) -> None:

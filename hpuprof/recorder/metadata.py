@@ -1,4 +1,4 @@
-"""What a recording tells of itself: versions, options, environment, device, unprofiled step times. Never a secret."""
+"""Describes a recording: versions, options, environment, device, unprofiled step times. Never secrets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 from hpuprof._version import __version__
 
 _TELLING = re.compile(
-    r"^(?:PT_HPU_|PT_TB_|PT_PROFILER_|PT_PYTORCH_PROFILER_|HABANA_PROF|HLS_MODULE_ID$|PYTORCH_(?:CUDA|HIP)_ALLOC_CONF$|CUDA_LAUNCH_BLOCKING$"
-    r"|CUDA_VISIBLE_DEVICES$|HABANA_VISIBLE_|NCCL_(?:ALGO|PROTO|P2P_DISABLE|IB_DISABLE|DEBUG)$|OMP_NUM_THREADS$|MKL_NUM_THREADS$|TORCH_COMPILE_DISABLE$)"
+    r"^(?:PT_HPU_|PT_TB_|PT_PROFILER_|PT_PYTORCH_PROFILER_|HABANA_PROF|HLS_MODULE_ID$|HABANA_VISIBLE_"
+    r"|PYTORCH_(?:CUDA|HIP)_ALLOC_CONF$|CUDA_LAUNCH_BLOCKING$|CUDA_VISIBLE_DEVICES$"
+    r"|NCCL_(?:ALGO|PROTO|P2P_DISABLE|IB_DISABLE|DEBUG)$|OMP_NUM_THREADS$|MKL_NUM_THREADS$|TORCH_COMPILE_DISABLE$)"
 )
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
 _MAX_VALUE = 200
@@ -23,7 +24,7 @@ _MAX_VALUE = 200
 
 @dataclass(frozen=True)
 class Who:
-    """Who records what: part of the file's name and of its metadata."""
+    """Identity of a recording: part of the file's name and metadata."""
 
     rank: int = 0
     world_size: int = 1
@@ -35,7 +36,7 @@ class Who:
     tuner: str = ""  # which of Lightning's tuners runs this loop: lr_find, batch_size
 
     def as_metadata(self) -> dict[str, Any]:
-        """Return what tells this process from all others, as plain JSON values."""
+        """Return what identifies this process, as plain JSON values."""
         return {
             "rank": self.rank,
             "world_size": self.world_size,
@@ -50,12 +51,12 @@ class Who:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables that change how a step runs; only names on the list, and none that smells of a secret."""
+    """Return listed environment variables that affect how a step runs, except any that may hold a secret."""
     return {k: v[:_MAX_VALUE] for k, v in sorted(os.environ.items()) if _TELLING.match(k) and not _SECRET.search(k)}
 
 
 def versions() -> dict[str, str]:
-    """Return versions of what is loaded, without importing anything."""
+    """Return versions of the loaded packages, importing nothing."""
     found = {"hpuprof": __version__, "python": platform.python_version()}
     for name in ("torch", "lightning", "pytorch_lightning", "habana_frameworks.torch"):
         version = getattr(sys.modules.get(name), "__version__", None)
@@ -70,7 +71,10 @@ def host() -> str:
 
 
 def run_mode(device: str, *, compiled: bool) -> str | None:
-    """Name how the model runs: lazy, eager or compile. None where Habana's default is not known: it was lazy up to 1.20 and is eager since."""
+    """Return how the model runs: lazy, eager or compile.
+
+    None if Habana's default is unknown: lazy up to 1.20, eager since.
+    """
     if compiled:
         return "compile"
     if device != "hpu":
@@ -85,7 +89,7 @@ def run_mode(device: str, *, compiled: bool) -> str | None:
 
 
 def unprofiled(blocks: list[tuple[int, int]]) -> dict[str, Any] | None:
-    """Summarise timed blocks of (nanoseconds, steps): time per step of each block, their median and spread. None without blocks."""
+    """Summarise timed blocks of (nanoseconds, steps): time per step, median and spread. None without blocks."""
     if not blocks:
         return None
     per_step = [ns // steps for ns, steps in blocks]
@@ -95,5 +99,6 @@ def unprofiled(blocks: list[tuple[int, int]]) -> dict[str, Any] | None:
         "blocks_ns": per_step,
         "steps_per_block": [steps for _, steps in blocks],
         "spread_ns": max(per_step) - min(per_step),
-        "method": "wall clock over blocks of steps without the profiler, the device drained at both ends of each block only",
+        "method": "wall clock over blocks of steps without the profiler, "
+        "the device drained at both ends of each block only",
     }

@@ -1,8 +1,8 @@
-"""Named actions inside a window: those of the profiled thread through torch, those of other threads by our own clock.
+"""Named actions inside a window: of the profiled thread through torch, of other threads by our own clock.
 
-torch records the thread that started it, and threads that autograd runs for it. It can record all threads
-(`_ExperimentalConfig(profile_all_threads=True)`), but up to torch 2.13 that is a segmentation fault when another thread is inside
-an operator while the profiler stops (four threads in a loop, 10 ms sessions: within seconds). So other threads' actions are
+torch records the thread that started it, and the threads that autograd runs for it. It can record all threads
+(`_ExperimentalConfig(profile_all_threads=True)`), but up to torch 2.13 that segfaults if another thread is inside an
+operator when the profiler stops (four threads in a loop, 10 ms sessions: within seconds). So other threads' actions are
 timed here and written beside torch's rows; their operators are not recorded.
 """
 
@@ -20,7 +20,7 @@ LIMIT = 100_000  # actions of other threads in one window
 
 
 class Span(NamedTuple):
-    """An action of a thread that torch does not record: unix time [ns], the system's number of the thread."""
+    """An action of a thread that torch does not record: unix time [ns], the thread's OS number."""
 
     name: str
     thread: int
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 class Actions:
-    """The actions that are open in one window, and what other threads did. Must be made in the thread that is profiled."""
+    """The open actions of one window, and actions of other threads. Create it in the profiled thread."""
 
     def __init__(self) -> None:
         import torch
@@ -42,7 +42,7 @@ class Actions:
         self.lost = 0
 
     def enter(self, name: str, *, recorded: bool) -> None:
-        """Open an action. `recorded`: whether rows of this step are kept."""
+        """Open an action. `recorded`: whether this step's rows are kept."""
         thread = threading.get_ident()
         if thread == self._thread or enabled_here():
             action = self._record_function(name)
@@ -69,15 +69,15 @@ class Actions:
         try:
             action = stack.pop()
         except IndexError:
-            return  # another thread's step border closed it meanwhile
+            return  # another thread's step boundary closed it meanwhile
         self._close(name, action)
 
     def close(self) -> None:
-        """Close what is still open at a step's border: actions do not reach across steps."""
+        """Close what is still open at a step boundary: actions do not span steps."""
         opened, self._open = self._open, {}
         for (_, name), stack in opened.items():
             while stack:
-                with suppress(IndexError):  # its own thread may close it at this moment
+                with suppress(IndexError):  # its own thread may be closing it
                     self._close(name, stack.pop())
 
     def _close(self, name: str, action: Any) -> None:

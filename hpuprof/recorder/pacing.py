@@ -1,6 +1,6 @@
-"""How a plan is followed in a loop that really runs: what each step is for, and when a block or window has to wait for its place.
+"""Follows a plan in a real loop: what each step is for, and when a block or window has to wait.
 
-It waits for the start of an optimizer update, for steps without validation inside, and for somebody else's profiler to end.
+It waits for the start of an optimizer update, for steps without validation, and for another profiler to end.
 """
 
 from __future__ import annotations
@@ -10,18 +10,26 @@ from dataclasses import replace
 from itertools import chain
 
 from hpuprof.recorder.config import ScheduleCallable
-from hpuprof.recorder.schedule import IDLE, Outlook, Phase, Schedule, Slot, placed, slots_of_callable, window_slots
+from hpuprof.recorder.schedule import (
+    IDLE,
+    PROFILED,
+    Outlook,
+    Phase,
+    Schedule,
+    Slot,
+    placed,
+    slots_of_callable,
+    window_slots,
+)
 from hpuprof.recorder.session import occupied, running_elsewhere
 from hpuprof.recorder.warn import tell
 
-_PROFILED = (Phase.WARMUP, Phase.RECORD)
-
 
 class Course:
-    """The use of each step of one loop.
+    """Decides the use of each step of one loop.
 
-    `schedule`: a user's own callable, in place of the plan. `again`: the loop comes again and may be longer then, so it gets no
-    window at any price. `windows`: off for a plan that only times blocks.
+    `schedule`: a user's callable that replaces the plan. `again`: the loop runs again and may be longer then, so no
+    window is forced. `windows`: off for a plan that only times blocks.
     """
 
     def __init__(
@@ -41,10 +49,10 @@ class Course:
         self._available = available_steps
         self._outlook = outlook
         self._again = again
-        self._part = False  # windows hold a part of an optimizer update, as has been told
-        self._held: Slot | None = None  # the first step of a block or window that has to wait
-        self._delay: int | None = None  # for so many steps; None: not yet asked for
-        self._free = schedule is not None and windows  # steps are the user's choice
+        self._part = False  # windows hold part of an optimizer update; the user was warned
+        self._held: Slot | None = None  # first step of a waiting block or window
+        self._delay: int | None = None  # steps to wait; None: not yet computed
+        self._free = schedule is not None and windows  # the user's callable chooses the steps
         self._skipping = False  # the rest of a window of a user's schedule
         self._plan = asked if windows else replace(asked, windows=(), repeat=1)
         self._slots: Iterator[Slot]
@@ -55,7 +63,7 @@ class Course:
             self._slots = self._plan.slots()
 
     def take(self, *, inside: bool) -> Slot | None:
-        """Return what the step that begins is for; None when the plan is over. `inside`: a window is open."""
+        """Return the use of the step that begins; None when the plan is over. `inside`: a window is open."""
         self.begun += 1
         return self._next(inside=inside)
 
@@ -65,7 +73,7 @@ class Course:
         return self._next(inside=False) or IDLE
 
     def give_up(self, slot: Slot, *, again: bool) -> None:
-        """Leave the window that this slot belongs to; `again`: and begin it anew as soon as that is possible."""
+        """Abandon this slot's window; `again`: restart it as soon as possible."""
         if self._free:
             self._skipping = not slot.last
         elif again:
@@ -75,21 +83,21 @@ class Course:
                 slot = next(self._slots)
 
     def last_chance(self, slot: Slot) -> Slot:
-        """Return a window of one step in place of this when a loop whose length nobody knew ends with it, and nothing was recorded."""
-        unknown = self._available == float("inf") and not self._free and slot.phase not in _PROFILED
+        """Return a one-step window instead when a loop of unknown length ends now and nothing was recorded."""
+        unknown = self._available == float("inf") and not self._free and slot.phase not in PROFILED
         if not (unknown and self._plan.windows and self._outlook.last()) or occupied():
             return slot
-        tell(f"the {self._loop} is over sooner than could be known; recording its last step alone, without a warm-up")
+        tell(f"the {self._loop} ends before any window began; recording only its last step, without warm-up")
         return Slot(Phase.RECORD, first=True, last=True, window=self._plan.windows[0])
 
-    # ---------------------------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------------------- inside
 
     @property
     def _every(self) -> int:
         return self._outlook.accumulate or 1
 
     def _to_update(self, every: int) -> int:
-        """Return how many steps it takes until an optimizer update begins."""
+        """Return the number of steps until an optimizer update begins."""
         return next((i for i in range(every) if self._outlook.ahead(i).begins_update), 0)
 
     def _fit(self) -> None:
@@ -110,15 +118,15 @@ class Course:
         self._part = bool(fitted.windows and fitted.active % every)
         if self._part:
             tell(
-                f"{every} batches make one optimizer update, a window of the {self._loop} records {fitted.active}: it ends with an update "
-                f"and is not like the average step (active={every} records a whole one)"
+                f"an optimizer update takes {every} batches, a window of the {self._loop} records {fitted.active}: "
+                f"it ends with an update, unlike the average step (active={every} records a whole update)"
             )
         self._plan = fitted
 
     def _next(self, *, inside: bool) -> Slot | None:
         held, self._held = self._held, None
         slot = held or next(self._slots, None)
-        opens = slot is not None and slot.phase in _PROFILED
+        opens = slot is not None and slot.phase in PROFILED
         if slot is None or inside or not (opens or (slot.phase == Phase.TIMED and slot.first)):
             self._skipping = self._skipping and opens
             return slot
@@ -144,14 +152,14 @@ class Course:
     def _wait_for(self, taken: str) -> None:
         if taken != self.kept_waiting:
             self.kept_waiting = taken
-            what = "skips the window" if self._free else "waits until it is over"
+            what = "skips this window" if self._free else "waits until it ends"
             tell(
-                f"{taken} has the profiler of this process, and there is one at a time; hpuprof {what}. End the other one before the "
-                "window, or use one of both"
+                f"{taken} holds this process's profiler, and only one can run at a time; hpuprof {what}. "
+                "Stop the other profiler before the window, or use only one"
             )
 
     def _place(self, slot: Slot) -> tuple[Slot, int]:
-        """Return the first step of the block or window, as it fits what is left of the loop, and how many steps it waits."""
+        """Return the first step of the block or window, fitted to the rest of the loop, and how many steps it waits."""
         plan, every = self._plan, self._every
         left = float("inf") if self._again else self._available - self.begun + 1
         if slot.phase == Phase.TIMED:
@@ -163,15 +171,15 @@ class Course:
                 slot = next(self._slots)
         place = placed(plan.warmup, plan.active, left, self._outlook)
         if not place.updates:
-            tell(f"a window of the {self._loop} holds no optimizer step: {every} batches make one, {left:.0f} are left")
+            tell(f"a window of the {self._loop} has no optimizer step: {every} batches make one, {left:.0f} remain")
         elif not place.aligned and not self._part:
-            tell(f"a window of the {self._loop} could not be aligned with optimizer updates, {every} batches each")
+            tell(f"a window of the {self._loop} could not be aligned with optimizer updates of {every} batches")
         if (place.warmup, place.active) != (plan.warmup, plan.active):
             slot = self._instead(slot, place.warmup, place.active)
         return slot, place.delay
 
     def _instead(self, slot: Slot, warmup: int, active: int) -> Slot:
-        """Put a window of other lengths in the place of the rest of this slot's; return its first step."""
+        """Replace the rest of this slot's window by one of other lengths; return its first step."""
         while not slot.last:
             slot = next(self._slots)
         first, *more = window_slots(slot.window, warmup, active, slot.cycle)

@@ -29,9 +29,10 @@ from hpuprof.recorder.warn import tell
 
 
 class Recording:
-    """A recording in progress. Call `step()` at the start of every step (or at its end; be consistent).
+    """A recording in progress. Call `step()` at the start of every step, or always at its end.
 
-    `written` lists the files; `region(name)` marks a part of a step; in the synchronous window its borders drain the device.
+    `written` lists the files; `region(name)` marks part of a step and, in the synchronous window, drains the device at
+    both ends.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Recording:
 
     def __enter__(self) -> Recording:
         if self._used:
-            tell("this recording was used already and records nothing more; make a new one with hpuprof.record(...)")
+            tell("this recording was already used and records nothing more; create a new one with hpuprof.record(...)")
         self._used = True
         self._engine.step()
         return self
@@ -69,7 +70,7 @@ class Recording:
         self._hint()
 
     def step(self) -> None:
-        """End the step in progress and begin the next."""
+        """End the current step and begin the next."""
         self._engine.step()
 
     @contextmanager
@@ -92,7 +93,7 @@ class Recording:
         return [ns // steps for ns, steps in self._engine.blocks]
 
     def _hint(self) -> None:
-        """Say on one rank where the files are; not on stdout, which belongs to the program."""
+        """Print on one rank where the files are, on stderr because stdout belongs to the program."""
         engine, written = self._engine, self._engine.written[self._hinted :]
         if not written or engine.who.rank != min(engine.config.ranks or (0,)):
             return
@@ -104,7 +105,7 @@ class Recording:
 
 
 def rank_and_world() -> tuple[int, int, int]:
-    """Return global rank, world size and local rank: from torch.distributed if it runs, else from the launcher's environment."""
+    """Return global rank, world size and local rank, from torch.distributed if running, else the environment."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
@@ -127,10 +128,10 @@ def record(
 ) -> Recording:
     """Record a plain training loop: `with hpuprof.record("traces/") as recording: ... recording.step()`.
 
-    `dirpath`: a directory or fsspec URL; one run directory per window is made in it. `schedule`: a callable from step to
-    ProfilerAction, as `torch.profiler.schedule` returns, in place of the whole plan; `on_trace_ready`: called with the torch profiler instead
-    of writing our file. `options`: those of `RecordConfig`.
-    Raises ConfigError for wrong options and for `HABANA_PROFILE=1`; once recording, errors only warn.
+    `dirpath`: a directory or fsspec URL, which gets one run directory per window. `schedule`: a callable from step to
+    ProfilerAction, as `torch.profiler.schedule` returns, replacing the whole plan; `on_trace_ready`: called with the
+    torch profiler instead of writing our file. `options`: those of `RecordConfig`. Raises ConfigError for wrong options
+    and for `HABANA_PROFILE=1`; once recording, errors only warn.
     """
     check_place(dirpath, label, what="label")
     known = [f.name for f in fields(RecordConfig)]

@@ -1,4 +1,4 @@
-"""What happens in which step: waiting, timing without the profiler, warming up, recording. Pure; knows neither torch nor clocks."""
+"""Plans the use of each step: wait, time without the profiler, warm up, record. Knows neither torch nor clocks."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from enum import Enum
 from typing import Any
 
 ASYNC, SYNC = "async", "sync"
-LOOK_AHEAD = 500  # steps; how far a window may move to be free of validation
-_ENOUGH = 4  # recorded steps; the first is unlike the others, and three is what an analysis wants
-_WHOLE = 16  # recorded steps; a window of a whole optimizer update may grow to so many
+LOOK_AHEAD = 500  # steps; how far a window may move to avoid validation
+_ENOUGH = 4  # recorded steps; the first differs from the others, and an analysis needs three
+_WHOLE = 16  # recorded steps; maximum to which a window may grow for a whole optimizer update
 
 
 class Phase(Enum):
-    """What a step is used for."""
+    """The use of a step."""
 
     IDLE = "idle"
     TIMED = "timed"  # unprofiled, timed as part of a block
-    WARMUP = "warmup"  # the profiler runs, its rows are thrown away
+    WARMUP = "warmup"  # the profiler runs, its rows are discarded
     RECORD = "record"
+
+
+PROFILED = (Phase.WARMUP, Phase.RECORD)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The use of one step. `first` and `last` mark the borders of its block or window; `window` is async or sync."""
+    """The use of one step. `first` and `last` mark the ends of its block or window; `window` is async or sync."""
 
     phase: Phase
     first: bool = False
@@ -38,7 +41,7 @@ IDLE = Slot(Phase.IDLE)
 
 @dataclass(frozen=True)
 class Ahead:
-    """What is known of a step to come: where it stands in an optimizer update of several batches, whether validation runs after it."""
+    """What is known of a future step: its place in an optimizer update of several batches, and validation after it."""
 
     begins_update: bool = True
     ends_update: bool = True
@@ -46,7 +49,7 @@ class Ahead:
 
 
 class Outlook:
-    """What a framework knows of its loop. This one knows nothing."""
+    """A framework's knowledge of its loop. This one knows nothing."""
 
     @property
     def accumulate(self) -> int | None:
@@ -54,7 +57,7 @@ class Outlook:
         return None
 
     def ahead(self, steps: int) -> Ahead:  # noqa: ARG002
-        """Return what is known of the step that begins so many steps from now; 0 is the one that begins now."""
+        """Return what is known of the step that begins in `steps` steps; 0 is the one that begins now."""
         return Ahead()
 
     def last(self) -> bool:
@@ -64,7 +67,7 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a window goes: so many steps from now. `aligned`: it holds whole optimizer updates; `updates`: at least one."""
+    """A window's start, in steps from now. `aligned`: it holds whole optimizer updates; `updates`: at least one."""
 
     delay: int
     warmup: int
@@ -74,10 +77,11 @@ class Placement:
 
 
 def placed(warmup: int, active: int, remaining: float, outlook: Outlook) -> Placement:
-    """Place a window in the `remaining` steps of a loop: on whole optimizer updates first, without validation inside next, soon last.
+    """Place a window in a loop's `remaining` steps: preferably on whole updates, then without validation, then soon.
 
-    A window that is longer than what remains is shortened; one whose length is no number of whole updates grows to the end of one,
-    unless it would grow too much: it ends with an update then. Validation after the last recorded step is outside: the window has ended.
+    A window longer than what remains is shortened. One that does not hold whole updates grows to the end of one unless
+    that is too long; then it ends with an update. Validation after the last recorded step is outside, as the window has
+    ended.
     """
     active = int(max(1, min(active, remaining)))
     warmup = int(min(warmup, max(0, remaining - active)))
@@ -89,7 +93,7 @@ def placed(warmup: int, active: int, remaining: float, outlook: Outlook) -> Plac
         steps = ahead[:length]
         updates = any(step.ends_update for step in steps)
         aligned = steps[0].begins_update and steps[-1].ends_update
-        part = steps[-1].ends_update and not any(step.begins_update for step in steps)  # of one long update
+        part = steps[-1].ends_update and not any(step.begins_update for step in steps)  # inside one long update
         wrong = 8 * (not updates) + 4 * (not (aligned or part)) + (length > active)
         wrong += 2 * any(step.validates for step in steps[:-1])
         if wrong < best:
@@ -126,7 +130,7 @@ class Schedule:
         return self.wait + self.baseline_steps * self.baseline_blocks + len(self.windows) * (self.warmup + self.active)
 
     def whole_updates(self, every: int) -> Schedule:
-        """Round timed blocks and windows up to whole optimizer updates of `every` batches, unless a window would grow too much."""
+        """Round timed blocks and windows up to whole optimizer updates of `every` batches, within the size limit."""
         active = _up(self.active, every)
         return replace(
             self,
@@ -135,10 +139,10 @@ class Schedule:
         )
 
     def needed(self, every: int = 1, phase: int = 0) -> int:
-        """Return the steps until the first cycle is over.
+        """Return the number of steps until the first cycle ends.
 
-        Blocks and windows begin with an optimizer update of `every` batches, or end with one when they are shorter; the loop
-        begins `phase` batches after the start of an update.
+        Blocks and windows begin with an optimizer update of `every` batches, or end with one if they are shorter; the
+        loop begins `phase` batches into an update.
         """
         at = phase + self.skip_first + self.wait
         if self.baseline_blocks:
@@ -151,9 +155,10 @@ class Schedule:
     def fitted(self, available: float, every: int = 1, phase: int = 0) -> Schedule:
         """Shorten a schedule to a loop of `available` steps.
 
-        Fewer timed steps first, then no second window, then fewer active steps, then no timed ones, then active ones again (whole
-        optimizer updates of `every` batches as long as one is left), then no wait, no warm-up, one step. The last step ends with the loop. Loops that end within `skip_first` keep the schedule as it is; whoever runs it will
-        say that no window completed.
+        Cut in this order: timed steps, the second window, active steps, the rest of the timed steps, more active steps
+        (whole optimizer updates of `every` batches while one remains), the wait, the warm-up, down to one step. The
+        last step ends with the loop. Loops that end within `skip_first` keep the schedule unchanged; the caller reports
+        that no window completed.
         """
         plan = self
         while plan.needed(every, phase) > available:
@@ -175,7 +180,7 @@ class Schedule:
             elif plan.warmup:
                 plan = replace(plan, warmup=0)
             elif every > 1:
-                every = 1  # no whole update fits; the end of the loop is the end of one
+                every = 1  # no whole update fits; the loop ends with one
             elif plan.active > 1:
                 plan = replace(plan, active=plan.active - 1)
             else:
@@ -183,7 +188,7 @@ class Schedule:
         return plan
 
     def slots(self) -> Iterator[Slot]:
-        """Yield the use of each step, from the first step of the loop on; ends after the last cycle."""
+        """Yield the use of each step from the loop's first; ends after the last cycle."""
         for _ in range(self.skip_first):
             yield IDLE
         cycle = 0
@@ -217,7 +222,7 @@ def window_slots(window: str, warmup: int, active: int, cycle: int) -> Iterator[
 
 
 def slots_of_callable(schedule: Callable[[int], Any], window: str = ASYNC) -> Iterator[Slot]:
-    """Yield slots for a user's `torch.profiler.schedule`-like callable, which returns a ProfilerAction for each step."""
+    """Yield slots for a user's callable from step to ProfilerAction, such as `torch.profiler.schedule` returns."""
     step, cycle, before = 0, 0, "NONE"
     while True:
         action = getattr(schedule(step), "name", "NONE")

@@ -1,11 +1,11 @@
-"""One torch profiler at a time: who has it now, and how ours makes way for somebody else's.
+"""One torch profiler at a time: who holds it, and how ours gives way to another.
 
-Kineto, below `torch.profiler`, knows one session in a process, and torch does not defend it. Seen with torch 2.13 on a CPU: preparing
-a second session cancels the first; stopping a cancelled one gives results whose export is a segmentation fault; so is starting
-one whose warm-up was cancelled, in any thread, and ending the process while one runs. So we open a session only when nobody
-else has one, and while ours is open the three calls that every profiler of torch begins and ends with lead through here: a
-profiler that is started in our thread finds ours closed in good order, one in another thread gets an error, as from torch.
-Once our window is over, torch is as it was.
+Kineto, below `torch.profiler`, supports one session per process, and torch does not enforce it. Seen with torch 2.13 on
+a CPU: preparing a second session cancels the first; exporting the results of a cancelled one segfaults, as does
+starting one whose warm-up was cancelled, in any thread, and ending the process while one runs. So we open a session
+only when no other is open. While ours is open, the three calls with which every torch profiler begins and ends go
+through here: a profiler started in our thread finds ours closed in good order, one in another thread gets an error, as
+from torch. After our window torch is restored.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from hpuprof.errors import HpuprofError
 _CALLS = {"_prepare_profiler": "warming up", "_enable_profiler": "running", "_disable_profiler": "over"}
 _replaced: list[tuple[Any, str, Any, Any]] = []  # module, name, torch's own function, ours
 _ours: weakref.WeakSet[Any] = weakref.WeakSet()
-_others: list[weakref.ref[Any]] = []  # profilers that were warming up when we looked last
+_others: list[weakref.ref[Any]] = []  # profilers that were warming up at the last check
 
 
 class SessionLostError(HpuprofError):
-    """Our session was ended by somebody else, or cannot be ended from this thread."""
+    """Another caller ended our session, or this thread cannot end it."""
 
     code = "session-lost"
 
 
 class Session:
-    """Our session: drives a `torch.profiler.profile`. `make_way` is called with what happened when it has to end early."""
+    """Our session: drives a `torch.profiler.profile`. If it must end early, `make_way` is called with the reason."""
 
     owner: ClassVar[Session | None] = None  # of torch's profiler in this process
 
@@ -44,12 +44,12 @@ class Session:
         self.thread = threading.get_ident()
         self.pid = os.getpid()
         self.inside = False
-        self.state = ""  # as far as torch's own calls were seen
+        self.state = ""  # according to torch's calls seen so far
         self.seen = False
         self.make_way = make_way
 
     def start(self) -> None:
-        """Begin; nobody else's session may be open."""
+        """Begin; no other session may be open."""
         Session.owner = self
         _watch()
         try:
@@ -66,7 +66,7 @@ class Session:
             self.profile.step()
 
     def stop(self) -> None:
-        """End the session. Raises SessionLostError when there is nothing of ours to end."""
+        """End the session. Raises SessionLostError when ours is already gone."""
         self._check()
         try:
             with self._calling():
@@ -75,13 +75,13 @@ class Session:
             _release(self)
 
     def leave_to(self, name: str, thread: int) -> None:
-        """Make way for somebody else's call, or refuse it."""
+        """Give way to another caller, or refuse it."""
         if thread == self.thread:
             self.make_way("another torch profiler was started")
         elif name != "_disable_profiler":
             raise RuntimeError(
-                "Profiler is already enabled: hpuprof records a window in another thread, and a process has one profiler at a "
-                "time; start yours when the window is over"
+                "Profiler is already enabled: hpuprof is recording a window in another thread, and a process can "
+                "run only one profiler at a time; start yours after the window"
             )
 
     def _check(self) -> None:
@@ -89,8 +89,8 @@ class Session:
             _release(self)
             atexit.register(_end_stray, self)
             raise SessionLostError(
-                "the window was begun in another thread and cannot go on in this one",
-                hint="call step() and leave the recording in the thread that entered it",
+                "the window began in another thread and cannot continue in this one",
+                hint="call step() and exit the recording in the thread that entered it",
             )
         running = self.state == "running"
         if (self.seen and not self.state) or (running and not enabled_here()):
@@ -119,31 +119,31 @@ def enabled_here() -> bool:
 
 
 def running_elsewhere() -> bool:
-    """Whether a profiler of torch runs in this process; asked where the one who asks has none open."""
+    """Whether another torch profiler runs in this process; call it only while ours is closed."""
     import torch.autograd.profiler
 
     return enabled_here() or bool(getattr(torch.autograd.profiler, "_is_profiler_enabled", False))
 
 
 def occupied() -> str:
-    """Say who has torch's profiler now; empty when a window may open."""
+    """Return who holds torch's profiler; empty when a window may open."""
     if Session.owner is not None and Session.owner.pid == os.getpid():
         return "another recording of hpuprof"
     if running_elsewhere():
         return "another torch profiler"
     if _warming_up():
-        return "another torch profiler, which warms up,"
+        return "another torch profiler (warming up)"
     return ""
 
 
 def _warming_up() -> bool:
-    """Whether somebody's profiler is prepared and not yet started; nothing in torch tells, so its objects are looked for."""
+    """Whether another profiler is prepared but not started; torch does not say, so search for its objects."""
     import torch.autograd.profiler
 
     kind = torch.autograd.profiler.profile
     if any(_prepared(other()) for other in _others):
         return True
-    # Objects refer to their types. A tenth of a second for a million objects, once a window; `gc.get_objects()` takes five times as long.
+    # Objects refer to their types. 0.1 s for a million objects, once per window; `gc.get_objects()` takes 5 times that.
     kinds = {kind, *kind.__subclasses__()}
     found = [o for k in kinds for o in gc.get_referrers(k) if type(o) in kinds and o not in _ours and _prepared(o)]
     _others[:] = [weakref.ref(o) for o in found]
@@ -189,7 +189,7 @@ def _call(name: str, original: Callable[..., Any], *arguments: Any, **options: A
         return result
     session.leave_to(name, thread)
     if name == "_disable_profiler" and thread == session.thread and not enabled_here():
-        return None  # they meant ours, which is over
+        return None  # they meant ours, which has ended
     return original(*arguments, **options)
 
 
@@ -200,7 +200,7 @@ def _end_stray(session: Session) -> None:
 
 
 def _at_exit() -> None:
-    """End what a script left open: torch crashes when a process ends while a profiler runs."""
+    """End what a script left open: torch crashes if the process exits while a profiler runs."""
     session = Session.owner
     if session is not None and session.pid == os.getpid() and session.thread == threading.get_ident():
         session.make_way("the program ended")

@@ -1,4 +1,4 @@
-"""The seam from the recorder to `hpuprof.viewers.tensorboard`: recorded traces show the device in the stock TensorBoard tab as they are.
+"""Lets the stock TensorBoard tab show the device of recorded traces, through `hpuprof.viewers.tensorboard`.
 
 A trace that cannot be rewritten is kept as the profiler wrote it.
 """
@@ -11,11 +11,14 @@ from pathlib import Path
 from hpuprof.recorder.warn import tell
 
 LIMIT_BYTES = 128 << 20
-"""Larger exports stay as they are: rewriting takes about a second for each 20 MB while training waits, and the tab fails on them."""
+"""Larger exports stay unchanged: rewriting 20 MB takes about 1 s while training waits, and the tab fails on them."""
 
 
 def rewritten(plain: Path, final: Path) -> Path | None:
-    """Rewrite a complete, uncompressed trace; return the file to put in place of `final` (`.gz` compresses), None to keep `plain`."""
+    """Rewrite a complete, uncompressed trace; return the file to put in place of `final` (`.gz` compresses).
+
+    None to keep `plain`.
+    """
     if plain.stat().st_size > LIMIT_BYTES:
         return None
     from hpuprof.viewers.tensorboard.convert_file import PART, convert_file
@@ -26,7 +29,8 @@ def rewritten(plain: Path, final: Path) -> Path | None:
         with contextlib.suppress(OSError):
             final.with_name(final.name + PART).unlink()
         tell(
-            f"{final.name} is kept as torch wrote it, TensorBoard's own tab may not show the device: {type(error).__name__}: {error}",
+            f"{final.name} is kept as torch wrote it; the stock TensorBoard tab may not show the device: "
+            f"{type(error).__name__}: {error}",
             RuntimeWarning,
         )
         return None

@@ -1,4 +1,4 @@
-"""Options that go to `torch.profiler.profile` as they are: only where this torch, or the vendor's profiler in its place, knows them."""
+"""Options for `torch.profiler.profile`, if this torch, or the vendor's replacement profiler, knows them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hpuprof.recorder.warn import tell
 
 @dataclass(frozen=True)
 class TorchOptions:
-    """`experimental_config`: a dict of options, or torch's own object; `verbose`: python stacks of operators, which flame graphs need."""
+    """`experimental_config`: a dict or torch's object; `verbose`: python stacks of operators, for flame graphs."""
 
     experimental_config: Any = None
     execution_trace_observer: Any = None
     verbose: bool = False
 
     def arguments(self, profile: Any) -> dict[str, Any]:
-        """Return keyword arguments for the class `profile`; what it does not know is left out, with a warning."""
+        """Return keyword arguments for the class `profile`; unknown ones are dropped with a warning."""
         known = inspect.signature(profile.__init__).parameters
         wanted = {"verbose": True} if self.verbose else {}
         found = {
@@ -28,16 +28,16 @@ class TorchOptions:
         }
         given = {name: value for name, value in found.items() if value is not None}
         for name in [name for name in given if name not in known]:
-            tell(f"the profiler of this torch has no {name}; it is left out")
+            tell(f"this torch's profiler has no {name}; hpuprof ignores it")
             del given[name]
         return given
 
 
 def experimental_config(given: Any, **wanted: bool) -> Any:
-    """Return torch's experimental configuration: what is given (a dict or torch's object), with our `wanted` switches on as well.
+    """Return torch's experimental configuration: the given one plus our `wanted` switches.
 
-    None when nothing is asked for. A dict that turns a wanted switch off has its way. Switches that this torch does not have are left
-    out. Raises ConfigError for names in a dict that torch does not know.
+    None when nothing is requested. A dict may turn a wanted switch off. Switches that this torch lacks are dropped.
+    Raises ConfigError for names in a dict that torch does not know.
     """
     from torch._C._profiler import _ExperimentalConfig as Config
 
@@ -48,7 +48,7 @@ def experimental_config(given: Any, **wanted: bool) -> Any:
             return Config(**options) if options else None
         except TypeError:
             raise ConfigError(
-                f"experimental_config is {given!r}, which this torch does not take",
+                f"experimental_config is {given!r}, which this torch does not accept",
                 hint="names and values of torch._C._profiler._ExperimentalConfig",
             ) from None
     for name in wanted:
@@ -65,7 +65,7 @@ def _known(config: Any, name: str) -> bool:
 
 
 def _switched_on(config: Any, given: Any, name: str) -> Any:
-    """Return a copy of a configuration with one switch on. The object shows none of its values, but its pickled state does."""
+    """Return a copy of a configuration with one switch on; only its pickled state shows its values."""
     off, on = config().__getstate__(), config(**{name: True}).__getstate__()
     merged = config.__new__(config)
     merged.__setstate__(

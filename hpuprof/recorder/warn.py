@@ -1,4 +1,4 @@
-"""Warnings of the recorder, shown at the user's own line: not at ours, nor at the framework's that called us."""
+"""Recorder warnings, attributed to the user's own line rather than ours or the framework's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _told: set[str] = set()
 
 
 def tell(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the nearest frame that belongs to the user, else where the program began."""
+    """Warn at the nearest frame of the user's code, else where the program began."""
     frame, level = sys._getframe(1), 2  # noqa: SLF001  inspect reads sources
     while frame is not None and frame.f_back is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_THE_USERS:
@@ -20,7 +20,7 @@ def tell(text: str, category: type[Warning] = UserWarning) -> None:
 
 
 def tell_once(text: str) -> None:
-    """Warn once in the life of a process."""
+    """Warn once per process."""
     if text not in _told:
         _told.add(text)
         tell(text)

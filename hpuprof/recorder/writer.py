@@ -1,7 +1,7 @@
-"""Writes one trace file: takes what the profiler exported, adds our metadata and rows, and puts it in place whole.
+"""Writes one trace file: the profiler's export plus our metadata and rows, put in place whole.
 
-The export is copied as a stream, never parsed: our key goes before `traceEvents` (nothing may follow it for TensorBoard's
-sake), counters and actions of other threads become the first events. A file appears under its final name only when it is complete.
+The export is streamed, never parsed: our key goes before `traceEvents` (TensorBoard allows nothing after it), and
+counters and actions of other threads become the first events. A file gets its final name only when complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLOCKS_NS = 60_000_000_000
 
 
 class _Rows(NamedTuple):
-    """What we add to the events: memory over time, and actions of threads that the profiler does not record."""
+    """Rows added to the events: memory over time, and actions of threads that the profiler does not record."""
 
     counters: list[tuple[int, dict[str, int]]]
     spans: list[Span]
@@ -38,12 +38,14 @@ class _Rows(NamedTuple):
     def written(self, base_ns: int) -> list[bytes]:
         pid = os.getpid()
         rows = [
-            f'{{"ph": "C", "name": "memory", "pid": {pid}, "tid": 0, "ts": {_micros(when - base_ns)}, "args": {json.dumps(values)}}}'
+            f'{{"ph": "C", "name": "memory", "pid": {pid}, "tid": 0, '
+            f'"ts": {_micros(when - base_ns)}, "args": {json.dumps(values)}}}'
             for when, values in self.counters
         ]
         rows += [
-            f'{{"ph": "X", "cat": "user_annotation", "name": {json.dumps(span.name)}, "pid": {pid}, "tid": {span.thread}, '
-            f'"ts": {_micros(span.start_ns - base_ns)}, "dur": {_micros(max(0, span.end_ns - span.start_ns))}, "args": {{}}}}'
+            f'{{"ph": "X", "cat": "user_annotation", "name": {json.dumps(span.name)}, '
+            f'"pid": {pid}, "tid": {span.thread}, "ts": {_micros(span.start_ns - base_ns)}, '
+            f'"dur": {_micros(max(0, span.end_ns - span.start_ns))}, "args": {{}}}}'
             for span in sorted(self.spans, key=lambda span: (span.start_ns, -span.end_ns))
         ]
         return [row.encode() for row in rows]
@@ -55,7 +57,7 @@ def _micros(ns: int) -> str:
 
 
 def fallbacks() -> list[str]:
-    """Return where traces go when their own directory cannot be written: a directory where the program runs, else a temporary one."""
+    """Return where traces go if their directory cannot be written: the working directory, else a temporary one."""
     folders = [Path(tempfile.gettempdir())]
     with contextlib.suppress(OSError):  # it may be gone
         folders.insert(0, Path.cwd())
@@ -63,7 +65,7 @@ def fallbacks() -> list[str]:
 
 
 def usable_directory(dirpath: str, rank: int) -> str:
-    """Try a directory or URL with an empty file, before anything is recorded; return it, or another one after a warning.
+    """Test a directory or URL with an empty file before recording; return it, or a fallback after a warning.
 
     Raises OutputError when no directory can be written.
     """
@@ -96,7 +98,7 @@ def _try(place: str, name: str) -> None:
         Path(probe).unlink()
     except OutputError:
         raise
-    except Exception as error:  # each file system of fsspec has exceptions of its own
+    except Exception as error:  # each fsspec file system raises its own exceptions
         what = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise OutputError(f"{place} cannot be written: {what}", hint="check dirpath and its permissions") from error
 
@@ -115,10 +117,11 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 
 def run_directory(folder: str, rank: int, began_ns: int) -> str:
-    """Return the run directory, or its name with a number where an earlier run has written: a run directory is one run.
+    """Return the run directory, numbered if an earlier run has written there: one directory per run.
 
-    `began_ns`: when this run began. Every rank finds the same number without asking the others: its own file is there already, or files
-    of other ranks that are older than this run, with room for clocks that differ. URLs are not looked into; their files differ by time.
+    `began_ns`: when this run began. Every rank derives the same number alone: it skips directories that hold its own
+    file, or files of other ranks older than this run, with room for clocks that differ. URLs are not listed; their
+    files differ by time.
     """
     if "://" in folder:
         return folder
@@ -147,8 +150,9 @@ def write_trace(
 ) -> int:
     """Move the exported trace to `target` (a path or fsspec URL; `.gz` compresses); return its size in bytes.
 
-    `counters`: (unix time in ns, values) pairs, written as Chrome counter rows on the trace's own clock, as `spans` are. `rewrite` is given the
-    complete, uncompressed file and the final path, and returns the file to put there, or None to keep it. Raises OutputError.
+    `counters`: (unix time in ns, values) pairs, written as Chrome counter rows on the trace's own clock, like `spans`.
+    `rewrite` gets the complete, uncompressed file and the final path, and returns the file to put there, or None to
+    keep it. Raises OutputError.
     """
     remote = _remote(target)
     ours = _Rows(counters, spans or [])
@@ -177,7 +181,7 @@ def write_trace(
 
 
 def _write(out: BinaryIO, exported: Path, metadata: dict[str, Any], ours: _Rows, *, packed: bool) -> None:
-    """Write the trace, and nothing of what may have been written before."""
+    """Write the trace, replacing any earlier attempt."""
     out.seek(0)
     out.truncate()
     with exported.open("rb") as source:
@@ -214,9 +218,9 @@ def _copy(source: BinaryIO, out: Any, metadata: dict[str, Any], ours: _Rows) -> 
     while piece := source.read(_PIECE):
         out.write(piece)
         tail = (tail + piece)[-_TAIL:]
-    if not tail.rstrip().endswith(b"}"):  # the profiler does not tell when the disk fills up
+    if not tail.rstrip().endswith(b"}"):  # the profiler does not report a full disk
         raise OutputError(
-            "the profiler's export is cut short", hint="check the space where temporary files go (TMPDIR)"
+            "the profiler's export is truncated", hint="check the free space for temporary files (TMPDIR)"
         )
 
 
@@ -228,7 +232,7 @@ def _upload(place: Path, target: str) -> None:
         fs.mv(path + ".part", path)
     except (OSError, OutputError):
         raise
-    except Exception as error:  # each file system of fsspec has exceptions of its own
+    except Exception as error:  # each fsspec file system raises its own exceptions
         raise OutputError(
             f"{target}: the trace could not be written: {type(error).__name__}: {error}",
             hint="check the URL and its permissions",

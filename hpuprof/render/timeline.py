@@ -7,7 +7,7 @@ import textwrap
 import msgspec
 
 from hpuprof.render.formats import clean, duration, inert, number, size
-from hpuprof.viewers.merging import WRITTEN_ANEW, Merged
+from hpuprof.viewers.merging import REWRITTEN, Merged
 from hpuprof.viewers.viewer_check import Checked
 
 
@@ -29,7 +29,7 @@ def merged_text(merged: Merged, *, written: bool = True) -> str:
         )
     if merged.moved:
         lines.append(f"{number(merged.moved)} slices that would cross others were moved to separate lanes")
-    lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if reason != WRITTEN_ANEW]
+    lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if reason != REWRITTEN]
     lines += [
         f"{d.code} {clean(d.path)}: {clean(d.text)}" + (f" ({number(d.count)})" if d.count > 1 else "")
         for d in merged.diagnostics

@@ -1,4 +1,4 @@
-"""What the first pass over a file leaves to the second: where rows go, and what metadata says. No logic of either pass."""
+"""The first pass's result for the second: where rows go, and what metadata says; readers of a row that both share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hpuprof.ingest.dialect_engines import HPU_PROCESS
 from hpuprof.ingest.recover import Note
+from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.trace import Bytes8
 
-# TraceLens TraceFuse names processes "RANK 3 - GPU", and notes the rank in the arguments of every row, these too.
+# TraceLens TraceFuse names processes "RANK 3 - GPU", and notes the rank in every row's arguments, these included.
 RANK_IN_NAME = re.compile(r"\brank\W{0,3}(\d{1,9})\b", re.IGNORECASE)
 LEFT_OUT, SLICE, FLOW, COUNTER, ASYNC, INSTANT, LONE_END = range(7)
 FRAME, DEVICE, ANNOTATION, WAIT = range(4)
@@ -22,7 +25,7 @@ GROUP_NAMES = {FRAME: "", DEVICE: "device", ANNOTATION: "annotations", WAIT: "wa
 
 @dataclass(frozen=True)
 class Place:
-    """Where the rows of a slot come from, and their extent (ns, absolute; the file's own clock)."""
+    """The source and extent (ns, absolute; the file's own clock) of a slot's rows."""
 
     pid: str
     tid: str
@@ -31,22 +34,22 @@ class Place:
     first_ns: int
     last_ns: int
     slices: int
-    threaded: bool  # whether any of its rows belongs to a thread, not just to the process
+    threaded: bool  # whether any row belongs to a thread, not only to the process
 
 
 @dataclass
 class Names:
-    """What the metadata rows say, by process and by (process, thread)."""
+    """Names in the metadata rows, by process and by (process, thread)."""
 
     process: dict[str, list[str]] = field(default_factory=dict)
     labels: dict[str, list[str]] = field(default_factory=dict)
-    rank: dict[str, int] = field(default_factory=dict)  # as another tool noted it that joined the ranks in one file
+    rank: dict[str, int] = field(default_factory=dict)  # as noted by another tool that joined ranks in one file
     thread: dict[tuple[str, str], str] = field(default_factory=dict)
     thread_sort: dict[tuple[str, str], int] = field(default_factory=dict)
     rows: int = 0
 
     def joined(self, pid: str) -> tuple[int, str] | None:
-        """Return rank and name of a process where another tool joined several ranks in the file; None where none did."""
+        """Return rank and name of a process if another tool joined several ranks in the file; else None."""
         if pid not in self.rank or len(set(self.rank.values())) < 2:
             return None
         rank, name = self.rank[pid], (self.process.get(pid) or [""])[-1]
@@ -54,14 +57,14 @@ class Names:
         return rank, " · ".join([own, *self.labels.get(pid, [])[-1:]])
 
     def of_process(self, pid: str) -> str:
-        """Return the name of a process: a device's own before any other, as writers disagree on process 0; else the last."""
+        """Return a process's name: the device's if given, as writers disagree on process 0, else the last."""
         known = [*self.labels.get(pid, ()), *self.process.get(pid, ())]
         return next((n for n in known if HPU_PROCESS.match(n)), (self.process.get(pid) or [""])[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """What the first pass found. `spool` is the file that holds the columns."""
+    """What the first pass found. `spool`: the file that holds the columns."""
 
     path: str
     name: str
@@ -77,7 +80,7 @@ class FilePlan:
     counts: dict[str, int]
     flows: int
     asyncs: int  # distinct asynchronous operations
-    inside: dict[str, Any]  # identity that the file itself names
+    inside: dict[str, Any]  # identity given in the file
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,27 +92,41 @@ class Columns:
     start: Ints
     dur: Ints
     number: Ints  # of the flow or the asynchronous operation
-    copies: dict[int, list[int]]  # a flow's start -> numbers of its further flows
+    copies: dict[int, list[int]]  # a flow's start -> numbers of its additional flows
     end_args: dict[int, bytes]  # a begin row (B) -> arguments of its end row (E)
-    held: dict[int, int]  # a flow's end -> its start, where that stands later in the file and has the same stamp
+    held: dict[int, int]  # a flow's end -> its start, where that comes later in the file at the same time
 
     def save(self, spool: str) -> None:
-        """Leave the columns to the second pass."""
+        """Store the columns for the second pass."""
         with Path(spool).open("wb") as handle:
             pickle.dump(tuple(vars(self).values()), handle, protocol=pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def load(spool: str) -> Columns:
-        """Read the columns that `save` wrote."""
+        """Read the columns that `save` stored."""
         with Path(spool).open("rb") as handle:
             return Columns(*pickle.load(handle))  # noqa: S301  (written by this run, in a directory of its own)
 
 
 @dataclass(frozen=True)
 class PlanJob:
-    """One file to plan. `window`: absolute ns [from, to) outside of which rows are left out."""
+    """One file to plan. `window`: absolute ns [from, to); rows outside are left out."""
 
     path: str
     name: str
     spool: str
     window: tuple[int, int] | None = None
+
+
+def text(value: Any) -> str:
+    """Return a row's value as text, empty where it is missing."""
+    return "" if value is msgspec.UNSET or value is None else str(value)
+
+
+def arguments(row: WholeEvent) -> dict[str, Any]:
+    """Return a row's arguments; empty where they are missing or not a JSON object."""
+    try:
+        found = msgspec.json.decode(row.args) if row.args is not msgspec.UNSET else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,7 +1,7 @@
-"""Binds flow events to slices, pairs them, and gives every flow a number of its own. Knows nothing of files.
+"""Binds flow events to slices, pairs them, and numbers every flow. Knows nothing of files.
 
-Viewers join a start with an end by number, name and category. Files reuse numbers, let one start have many ends (a graph
-launch and its kernels, of which chrome://tracing draws the first only), and hold ends without a start.
+Viewers join a start and an end by number, name and category. Files reuse numbers, let one start have many ends (a graph
+launch and its kernels, of which chrome://tracing draws only the first), and contain ends without a start.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ START, STEP, END = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class PairedFlows:
-    """Numbers of flow events: `ids[i]` of event i from 1, 0 when nothing can be drawn; `copies`: starts to be written again."""
+    """Flow numbers: `ids[i]` of event i from 1, 0 when it cannot be drawn; `copies`: starts to write again."""
 
     ids: Ints
-    copies: list[tuple[int, int]]  # position of a start, the number of its further flow
-    early: list[tuple[int, int]]  # (end, start) where the end stands first in the file, at the same time
+    copies: list[tuple[int, int]]  # position of a start, number of its additional flow
+    early: list[tuple[int, int]]  # (end, start) where the end comes first in the file, at the same time
     count: int
 
 
 def pair(key: Codes, when: Ints, phase: Bytes8) -> PairedFlows:
-    """Pair starts with ends of the same key in order of time; at one time starts come first. Shape of all: `(points,)`."""
+    """Pair starts with ends of the same key in time order, starts first at equal times. All shapes: `(points,)`."""
     ids = np.zeros(len(key), dtype=np.int64)
     copies: list[tuple[int, int]] = []
     early: list[tuple[int, int]] = []
@@ -44,7 +44,7 @@ def pair(key: Codes, when: Ints, phase: Bytes8) -> PairedFlows:
             continue
         if i < start and when[i] == when[start]:
             early.append((i, start))
-        if chain and ended:  # one more flow from the same start
+        if chain and ended:  # another flow from the same start
             count += 1
             copies.append((start, count))
             ids[i] = count
@@ -67,10 +67,10 @@ class Sorted(NamedTuple):
 
 
 def bind(at: Ints, bound: Mask, start: Ints, track: Codes, slot: Codes, slices: Sorted) -> Mask:
-    """Put each flow event (row `at`) on the lane of the slice that it lies in; return which lie in any.
+    """Move each flow event (row `at`) to the lane of the slice that contains it; return which have one.
 
-    `start`, `track` and `slot` are by row; those of the events are changed. One that is not `bound` to the enclosing slice
-    belongs to the next one, and is moved to where that begins.
+    `start`, `track` and `slot` are by row; those of the events are changed. An event not `bound` to its enclosing slice
+    belongs to the next one and moves to its start.
     """
     fits = np.zeros(len(at), dtype=bool)
     order = np.argsort(track[at], kind="stable")
@@ -95,7 +95,7 @@ def bind(at: Ints, bound: Mask, start: Ints, track: Codes, slot: Codes, slices: 
         slot[at[members]] = lanes[near]
         if (lanes == lanes[0]).all():
             continue
-        # Several lanes: the slice that begins right here, else the latest begun that still runs.
+        # Several lanes: the slice that begins here, else the latest started one still running.
         for i in np.flatnonzero(inside & (begins[near] != when)).tolist():
             j = int(near[i])
             while ends[j] < when[i]:

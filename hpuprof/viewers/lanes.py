@@ -1,8 +1,8 @@
-"""Spreads slices over lanes so that no two on one lane cross. Pure: knows starts and ends, nothing of traces.
+"""Spreads slices over lanes so that no two on a lane cross. Pure: handles starts and ends, not traces.
 
-Viewers draw a lane as a stack: a slice that begins inside another and ends after it is dropped (Perfetto until v56) or drawn
-as if it nested (chrome://tracing). Slices are half-open; one may begin where another ends. All functions take them sorted by
-start, longer ones first.
+Viewers draw a lane as a stack: a slice that begins inside another and ends after it is dropped (Perfetto until v56) or
+drawn as if it nested (chrome://tracing). Slices are half-open; one may begin where another ends. All functions expect
+them sorted by start, longer ones first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from hpuprof.model.arrays import Ints
 
-_FEW = 16  # lanes that are tried one after the other
+_FEW = 16  # lanes tried one by one
 
 
 def disjoint(start: Ints, end: Ints) -> bool:
@@ -24,7 +24,7 @@ def disjoint(start: Ints, end: Ints) -> bool:
 
 
 def crossing(start: Sequence[int], end: Sequence[int]) -> Iterator[int]:
-    """Yield the positions of slices that begin inside another and end after it; those hold nothing themselves."""
+    """Yield positions of slices that begin inside another and end after it; nothing counts as inside those."""
     stack: list[int] = []
     for i, (low, high) in enumerate(zip(start, end, strict=True)):
         while stack and stack[-1] <= low:
@@ -41,10 +41,10 @@ def nested(start: Sequence[int], end: Sequence[int]) -> bool:
 
 
 def spread(start: Sequence[int], end: Sequence[int]) -> list[int]:
-    """Give each slice a lane so that those on one lane are disjoint, with as few lanes as possible.
+    """Assign each slice a lane so that those on one lane are disjoint, with as few lanes as possible.
 
-    The number is the largest count of slices at one time (interval partitioning: each slice takes the lowest lane that is
-    free when it begins).
+    Interval partitioning: each slice takes the lowest lane free at its start, so there are as many lanes as slices at
+    the busiest time.
     """
     busy: list[tuple[int, int]] = []
     free: list[int] = []
@@ -59,9 +59,10 @@ def spread(start: Sequence[int], end: Sequence[int]) -> list[int]:
 
 
 def nest(start: Sequence[int], end: Sequence[int]) -> list[int]:
-    """Give each slice the first lane on which it nests.
+    """Assign each slice the first lane on which it nests.
 
-    Not always the fewest lanes: that is the colouring of circle graphs, which is NP-hard. Slices that nest already need one.
+    Not always the fewest lanes: that is the colouring of circle graphs, which is NP-hard. Slices that already nest need
+    one.
     """
     stacks: list[list[int]] = []
     further = _FurtherLanes()
@@ -84,18 +85,19 @@ def nest(start: Sequence[int], end: Sequence[int]) -> list[int]:
 
 
 class _FurtherLanes:
-    """Lanes beyond the first few, of which there may be as many as slices: a tree finds the first one that a slice nests on.
+    """Lanes beyond the first few, up to one per slice: a tree finds the first on which a slice nests.
 
-    `_room`: until when a slice on a lane may run, and the most of two lanes above each pair (a segment tree, lanes last).
+    `_room`: the latest end allowed on each lane, and above each pair the larger of the two (a segment tree, lanes
+    last).
     """
 
     def __init__(self) -> None:
         self._stacks: list[list[int]] = []
-        self._open: list[tuple[int, int]] = []  # end and lane of every slice that has not ended
+        self._open: list[tuple[int, int]] = []  # end and lane of every open slice
         self._room: list[float] = [inf, inf]
 
     def place(self, low: int, high: int) -> int:
-        """Put a slice on the first lane where it nests; return which that is."""
+        """Put a slice on the first lane where it nests; return that lane."""
         while self._open and self._open[0][0] <= low:
             lane = heappop(self._open)[1]
             stack = self._stacks[lane]
@@ -131,8 +133,8 @@ class _FurtherLanes:
 def arrange(start: Ints, end: Ints, group: Ints, *, apart: int) -> list[tuple[int, int]]:
     """Place the slices of one track; return (group, lane) of each, where (0, 0) is the track itself.
 
-    `group`: smaller ones stay on the track first; a larger group joins the track whole, if it nests there, or goes to lanes
-    of its own whole. The slices of group `apart` never share time on a lane, not even nested: they run at the same time.
+    The smallest `group` stays on the track; a larger one joins the track whole if it nests there, else it moves whole
+    to its own lanes. Slices of group `apart` never overlap on a lane, even nested: they run concurrently.
     """
     groups = np.unique(group).tolist()
     together = {g: np.flatnonzero(group == g) for g in groups}
@@ -145,7 +147,7 @@ def arrange(start: Ints, end: Ints, group: Ints, *, apart: int) -> list[tuple[in
         members = together[g]
         low, high = start[members].tolist(), end[members].tolist()
         lanes = spread(low, high) if g == apart else nest(low, high)
-        # A first group is the track; a later one joins it when all of it nests there.
+        # The first group is the track; a later one joins it if all of it nests there.
         if not len(on_track):
             chosen = 0
         else:

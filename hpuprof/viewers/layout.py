@@ -1,7 +1,7 @@
-"""Gives every lane of every file its process and thread on the merged timeline, and names them. Knows plans, reads no file.
+"""Assigns every lane of every file a process and thread on the merged timeline, and names them. Reads no file.
 
-Process numbers are `(rank + 1) * 1000 + k`, thread numbers those of the file where a viewer takes them (1 to 2**31 - 1 and not
-yet used), else small free ones. Files of one rank share processes; they share a lane too unless they overlap in time on it.
+Process numbers are `(rank + 1) * 1000 + k`, thread numbers those of the file where viewers accept them (1 to 2**31 - 1
+and unused), else small free ones. Files of one rank share processes, and lanes unless they overlap in time there.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class _Process:
     source: str
     device: bool
     label: str
-    joined: tuple[int, str] | None = None  # its rank and name as another tool joined them
+    joined: tuple[int, str] | None = None  # rank and name from a tool that joined ranks
     slices: int = 0
     threads: set[int] = field(default_factory=set)
     named: list[tuple[tuple[Any, ...], int, str]] = field(default_factory=list)  # order, tid, name
-    free: int = 1  # no smaller thread number is
-    behind: int = 1  # none between `free` and this one is
+    free: int = 1  # no smaller thread number is free
+    behind: int = 1  # none between `free` and this one is free
 
     def free_thread(self, but: int | None) -> int:
-        """Return the smallest thread number that is not used and is not `but`."""
+        """Return the smallest unused thread number other than `but`."""
         while self.free in self.threads:
             self.free += 1
         if self.free != but:
@@ -46,7 +46,7 @@ class _Process:
 
 @dataclass
 class _Lanes:
-    """The lanes of one source track and group, and when each is free again."""
+    """The lanes of one source track and group, and when they are free again."""
 
     tids: list[int] = field(default_factory=list)
     last_ns: int = -(2**62)
@@ -55,7 +55,7 @@ class _Lanes:
 class Layout:
     """Assign processes and threads rank by rank; then `metadata()` names them.
 
-    `add` returns per slot of the file its (pid, tid).
+    `add` returns the (pid, tid) of each slot of the file.
     """
 
     def __init__(self, ranks: Sequence[int], hosts: dict[int, str]) -> None:
@@ -67,10 +67,10 @@ class Layout:
         self._lanes: dict[tuple[int, str, str, int], _Lanes] = {}
         self._used: set[int] = set()
         self._next = dict(self._base)  # by rank: no smaller process number is free
-        self._drawn: set[tuple[str, str, int]] = set()  # tracks and groups of the file in hand that hold slices
+        self._drawn: set[tuple[str, str, int]] = set()  # tracks and groups of the current file that hold slices
 
     def add(self, rank: int, plan: FilePlan) -> list[tuple[int, int]]:
-        """Place one file of a rank; files of a rank must come in order of time."""
+        """Place one file of a rank; files of a rank must come in time order."""
         both = {pid for pid, _ in plan.device_tracks} & {
             p.pid for p in plan.places if (p.pid, p.tid) not in plan.device_tracks and p.threaded
         }
@@ -100,7 +100,7 @@ class Layout:
         return out
 
     def _process(self, rank: int, pid: str, plan: FilePlan, *, device: bool, split: bool) -> _Process:
-        # A process that holds engines and host threads both (number 0 on HPU) is drawn as two.
+        # A process with both engines and host threads (number 0 on HPU) is drawn as two.
         key = (rank, pid, device and split)
         if key not in self._processes:
             number = self._next[rank]
@@ -120,7 +120,7 @@ class Layout:
         return process
 
     def _thread(self, process: _Process, plan: FilePlan, place: Place, lane: int) -> int:
-        """Number and name one more lane of a track."""
+        """Number and name another lane of a track."""
         key = (place.pid, place.tid)
         tid = whole(place.tid)
         usable = tid is not None and 0 < tid <= _LARGEST and tid not in process.threads
@@ -138,7 +138,7 @@ class Layout:
             plan.names.thread_sort.get(key, 0) if not engine else ENGINE_ORDER[engine],
             whole(place.tid) if whole(place.tid) is not None else _LARGEST,
             place.tid,
-            # Annotations say what the rows below them are for.
+            # Annotations label the rows below them.
             -1 if place.group == ANNOTATION else place.group,
             lane,
         )

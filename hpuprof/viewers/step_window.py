@@ -1,4 +1,4 @@
-"""Which part of a file belongs to chosen steps, by the same rules that the analyzer finds steps with."""
+"""The part of a file that belongs to chosen steps, found by the analyzer's own rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXT = re.compile(r"(\d*)(:?)(\d*)")
 
 @dataclass(frozen=True)
 class Selection:
-    """Steps `first` up to and without `last` (None: to the end)."""
+    """Steps from `first` up to but excluding `last` (None: to the end)."""
 
     first: int = 0
     last: int | None = None
@@ -37,21 +37,21 @@ def parse_steps(text: str) -> Selection:
     first = int(match[1] or 0)
     last = (int(match[3]) if match[3] else None) if match[2] else first + 1
     if last is not None and last <= first:
-        raise UsageError(f"steps {text!r} are none", hint="the second number is the first step left out")
+        raise UsageError(f"steps {text!r} select nothing", hint="the second number is the first step left out")
     return Selection(first, last)
 
 
 class StepsFound(NamedTuple):
-    """What a file has of the chosen steps: the absolute window [ns), None for none of them, and the numbers of all its steps."""
+    """The window [ns) of the chosen steps in a file, absolute, None for none of them; and all its step numbers."""
 
     window: tuple[int, int] | None
     numbers: list[int]
 
 
 def step_window(job: tuple[str, Selection]) -> StepsFound:
-    """Look for the chosen steps in a file.
+    """Find the chosen steps in a file.
 
-    Steps are numbered as their rows are (`ProfilerStep#12`), or from 0 where rows have no number or numbers repeat.
+    Steps are numbered as their rows are (`ProfilerStep#12`), or from 0 if rows have no number or numbers repeat.
     """
     path, chosen = job
     try:
@@ -71,7 +71,7 @@ def step_window(job: tuple[str, Selection]) -> StepsFound:
 
 
 def no_such_step(chosen: Selection, found: Sequence[StepsFound], ranks: Sequence[int]) -> InsufficientDataError:
-    """Return the error for steps that no file has; it names those that there are."""
+    """Return the error for steps that no file has; it lists those present."""
     present = sorted({number for file in found for number in file.numbers})
     files = f"{len(found)} file{'s' if len(found) != 1 else ''} of {_range('rank', sorted(set(ranks)))}"
     if not present:

@@ -1,7 +1,7 @@
-"""What the stock TensorBoard tab makes of a trace's rows: follows its loader, row by row.
+"""How the stock TensorBoard tab treats a trace's rows: mirrors its loader, row by row.
 
 The rules are those of torch-tb-profiler 0.4.3 (`profiler/trace.py`, `event_parser.py`, `gpu_metrics_parser.py`,
-`tensor_cores_parser.py`); the tests hold them against that loader. It knows a dozen categories and ignores all others.
+`tensor_cores_parser.py`); the tests compare with that loader. It knows a dozen categories and ignores all others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEVICES = 64
 
 
 class _Args(msgspec.Struct):
-    """The arguments that the loader joins rows by."""
+    """The arguments by which the loader joins rows."""
 
     device: Any = None
     correlation: Any = None
@@ -50,19 +50,19 @@ _decode = msgspec.json.Decoder(_Args).decode
 
 
 class StockTab:
-    """Counts, by reason, the rows that end the loading or that a view leaves out."""
+    """Counts, by reason, the rows that abort loading or that a view omits."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
         self.launched: dict[Any, Any] = {}  # correlation -> External id of the call
         self.steps: set[int] = set()
         self.operators: set[Any] = set()
-        self.others: set[Any] = set()  # External ids of what is no operator in its tables: steps and modules
-        self.kernels: Counter[tuple[Any, bool]] = Counter()  # (correlation, whether it has a device)
+        self.others: set[Any] = set()  # External ids of rows that are not operators in its tables: steps and modules
+        self.kernels: Counter[tuple[Any, bool]] = Counter()  # (correlation, whether it has a device number)
         self.lanes: dict[tuple[str, str, str], list[tuple[float, float]]] = {}  # (pid, tid, name) -> stamps, lengths
 
     def feed(self, row: WholeEvent, ts: float) -> None:
-        """Look at one row; `ts` is its stamp in µs."""
+        """Take one row; `ts` is its stamp in µs."""
         if not isinstance(row.name, str):
             self.seen["unnamed"] += 1
         elif row.ph == "X":
@@ -136,7 +136,7 @@ class StockTab:
             self.lanes.setdefault((str(row.pid), str(row.tid), name), []).append((ts, float(row.dur)))
 
     def lost_without_device(self) -> int:
-        """Count kernels without a device number that a call launched: they end the loading, others without one do not."""
+        """Count launched kernels without a device number; they abort loading, unlaunched ones do not."""
         known = self.operators | self.others | {0}
         return sum(
             count
@@ -153,15 +153,15 @@ class StockTab:
         return not any(numbered for _, numbered in self.kernels)
 
     def linked(self) -> int:
-        """Count kernels that it finds the operator of."""
+        """Count kernels whose operator it finds."""
         return sum(
             count for (c, _), count in self.kernels.items() if c in self.launched and self.launched[c] in self.operators
         )
 
     def inflated(self, engines: dict[tuple[str, str], str | None]) -> tuple[int, float]:
-        """Return how many kernel rows lie on engines beside others of their kernel, and how many times too long its sum is.
+        """Return how many kernel rows overlap others of their kernel on an engine, and how often its sum counts time.
 
-        `engines`: of (process, thread). A kernel of HPU has a row on each of 24 or 64 lanes, and the Kernel view adds them up.
+        `engines`: of (process, thread). An HPU kernel has a row on each of 24 or 64 lanes, which the Kernel view sums.
         """
         groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
         for (pid, tid, name), rows in self.lanes.items():

@@ -1,7 +1,7 @@
-"""Says what a viewer would make of a trace as it is: whether it loads, and what would be lost. Changes nothing.
+"""Predicts what a viewer would make of a trace as it is: whether it loads, and what is lost. Changes nothing.
 
-The rules were found by trying: Perfetto v52 (trace processor), catapult's importer (chrome://tracing), torch-tb-profiler 0.4.0
-and 0.4.3. `docs/guide/timelines.md` lists them; the tests hold them against the viewers.
+The rules were found by trying: Perfetto v52 (trace processor), catapult's importer (chrome://tracing),
+torch-tb-profiler 0.4.0 and 0.4.3. `docs/guide/timelines.md` lists them; the tests compare them with the viewers.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from hpuprof.viewers.rows_seen import RowsSeen
 PERFETTO, CHROME, TENSORBOARD = VIEWERS = ("Perfetto", "chrome://tracing", "TensorBoard")
 FAILS, LOSES, NOTE = "fails", "loses", "note"
 
-_CHROME_LIMIT = 512 << 20  # a V8 string holds no more
-_PERFETTO_LIMIT = 1_000_000_000  # the browser's trace processor has 2 GB (4 GB where it is built for 64 bits)
+_CHROME_LIMIT = 512 << 20  # the longest V8 string
+_PERFETTO_LIMIT = 1_000_000_000  # the browser's trace processor has 2 GB (4 GB in 64-bit builds)
 _TENSORBOARD_LIMIT = 500_000_000  # larger traces leave its Trace tab blank
 _BACKSLASH = re.compile(rb'(?<!\\)(?:\\\\)+"')
 _HELD = 1 << 20
@@ -48,15 +48,15 @@ _TRAILING = re.compile(rb'\}\s*,\s*\](?=\s*(?:,\s*"|\}|\Z))')
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that one viewer would not show as it is in the file."""
+    """Something that one viewer would not show as it is in the file."""
 
     viewer: Annotated[str, Meta(description="Perfetto, chrome://tracing or TensorBoard.")]
     severity: Annotated[
         str, Meta(description="fails: nothing loads; loses: something is missing or drawn wrongly; note.")
     ]
-    count: Annotated[int, Meta(description="Rows, arrows or places concerned.")]
+    count: Annotated[int, Meta(description="Affected rows, arrows or places.")]
     text: Annotated[str, Meta(description="What happens and why.")]
-    fix: Annotated[str, Meta(description="A command that mends it, or what else to do; empty when nothing helps.")]
+    fix: Annotated[str, Meta(description="A command that fixes it, or another remedy; empty when nothing helps.")]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,11 +67,11 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     rows: Annotated[int, Meta(description="Rows read, metadata included.")]
     verdicts: Annotated[dict[str, str], Meta(description="By viewer: ok, loses or fails.")]
     problems: Annotated[list[Problem], Meta(description="Why, worst first.")]
-    error: Annotated[str, Meta(description="Why nothing in it can be read; else empty.")] = ""
+    error: Annotated[str, Meta(description="Why the file is unreadable; else empty.")] = ""
 
 
 class _Scanned(ByteSource):
-    """A byte source that looks at the text on its way."""
+    """A byte source that inspects the text as it passes."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -82,9 +82,9 @@ class _Scanned(ByteSource):
         rest = b""
         for piece in super().__iter__():
             text = rest + piece
-            # What may go on in the next piece is looked at with it.
+            # Inspect together with the next piece what may continue there.
             cut = max(text.rfind(b"{"), 0)
-            if len(text) - cut > _HELD:  # no row is so long; a pattern that goes over its cut is not counted
+            if len(text) - cut > _HELD:  # no row is that long; a pattern across the cut is not counted
                 cut = len(text)
             head, rest = text[:cut], text[cut:]
             self._look(head)
@@ -106,12 +106,12 @@ class _Scanned(ByteSource):
 
 
 def check_paths(paths: Sequence[str | Path]) -> list[Checked]:
-    """Check every trace under paths: files as they are, directories and patterns searched for traces and merged timelines.
+    """Check every trace under paths: files as given, directories and patterns searched for traces and merged timelines.
 
-    A file that cannot be read is told in its place (`error`). Raises InputError for a path that is not there,
-    NoTracesFoundError when nothing looks like a trace, and TraceFormatError when no file can be read.
+    An unreadable file is reported in its place (`error`). Raises InputError for a missing path, NoTracesFoundError when
+    nothing looks like a trace, and TraceFormatError when no file is readable.
     """
-    found: dict[str, str] = {}  # path -> why it cannot be looked at
+    found: dict[str, str] = {}  # path -> why it cannot be inspected
     for given in paths:
         for file in find(given, SUFFIXES):
             if file.explicit or file.problem or looks_like_trace(file.location):
@@ -159,7 +159,7 @@ def check_file(path: str | Path) -> Checked:
     _text(report, log, source, seen)
     _lost_rows(report, plan, columns, seen, "ns" if unit == "ns" else "ms")
     if unit and unit not in ("ns", "ms"):
-        report.add(CHROME, FAILS, 1, "a displayTimeUnit that is neither ms nor ns stops the loading")
+        report.add(CHROME, FAILS, 1, "a displayTimeUnit other than ms or ns aborts loading")
     _viewer_rows(report, seen)
     _tensorboard(report, log, seen, plan)
     _sizes(report, log.bytes_read, first_step=min(seen.tab.steps, default=0))
@@ -182,16 +182,16 @@ def _unreadable(path: str, error: TraceFormatError) -> Checked:
 
 class _Report:
     def __init__(self, path: str) -> None:
-        path = self.path = shown(path)  # an address may hold a password
+        path = self.path = shown(path)  # a URL may contain a password
         self.problems: list[Problem] = []
         name = re.sub(r"(?:\.pt\.trace)?\.(?:json|csv)(?:\.gz)?$", "", path)
         name = name if local_path(path) is not None else base_name(name)
         self.merge = f"hpuprof merge {quote(path)} -o {quote(name + '.merged.json.gz')}"
-        # Not beside the trace: there it would be one more trace of its rank.
+        # Not beside the trace, where it would be another trace of its rank.
         self.convert = f"hpuprof convert {quote(path)} -o tab"
 
     def add(self, viewer: str, severity: str, count: int, text: str, fix: str | None = None) -> None:
-        """Add a problem unless there is no case of it; merging mends what the two timeline viewers dislike."""
+        """Add a problem if it occurs; by default merging, or for TensorBoard converting, fixes it."""
         if not count:
             return
         if fix is None:
@@ -209,12 +209,12 @@ class _Report:
 
 
 def _text(report: _Report, log: DecodeLog, source: _Scanned, rows: RowsSeen) -> None:
-    """Check the text: what is no strict JSON, and what is but is not read."""
+    """Check the text for invalid JSON, and for valid JSON that a viewer cannot read."""
     seen = source.seen
     notes = {note.code: note for note in log.notes}
     add = report.add
-    strict = "cannot be parsed, so it shows nothing"
-    for code, what in (("HP119", "damaged compression"), ("HP102", "text between the rows that is no JSON")):
+    strict = "cannot be parsed, so nothing is shown"
+    for code, what in (("HP119", "damaged compression"), ("HP102", "text between the rows that is not JSON")):
         if code in notes:
             for viewer in VIEWERS:
                 add(viewer, FAILS, notes[code].count, f"{what} (byte {notes[code].offset:,}) {strict}")
@@ -228,18 +228,18 @@ def _text(report: _Report, log: DecodeLog, source: _Scanned, rows: RowsSeen) -> 
         for viewer in VIEWERS:
             add(viewer, FAILS, 1, "rows without an enclosing array or object")
     if log.form == "array":
-        add(TENSORBOARD, FAILS, 1, "a bare list of rows; it wants an object with traceEvents")
+        add(TENSORBOARD, FAILS, 1, "a bare list of rows; the tab needs an object with traceEvents")
     if "HP103" in notes:
         count, where = notes["HP103"].count, f"(first at byte {notes['HP103'].offset:,})"
         if seen["not_finite"]:
             add(CHROME, FAILS, seen["not_finite"], f"NaN or Infinity {where} {strict}")
-            text = f"NaN or Infinity as a stamp or a counter {where} stops the loading"
+            text = f"NaN or Infinity as a timestamp or counter {where} aborts loading"
             add(PERFETTO, FAILS, rows.seen["timeless"] + rows.seen["counter_null"], text)
             add(TENSORBOARD, LOSES, seen["not_finite"], f"NaN or Infinity {where}: the Trace view stays blank")
         elif seen["control"] and "control" in notes["HP103"].text:
             add(CHROME, FAILS, count, f"raw control characters {where} {strict}")
         elif seen["utf8"] and "UTF-8" in notes["HP103"].text:
-            add(CHROME, NOTE, count, f"bytes that are no UTF-8 {where} show as \ufffd")
+            add(CHROME, NOTE, count, f"bytes that are not UTF-8 {where} show as \ufffd")
         elif "half of a pair" in notes["HP103"].text:  # JavaScript's parser takes them
             add(CHROME, NOTE, count, f"characters that are half of a surrogate pair {where} show as \ufffd")
         else:
@@ -247,17 +247,13 @@ def _text(report: _Report, log: DecodeLog, source: _Scanned, rows: RowsSeen) -> 
                 add(viewer, FAILS, count, f"{notes['HP103'].text.removeprefix('repaired ')} {where}")
             add(TENSORBOARD, LOSES, count, f"{notes['HP103'].text.removeprefix('repaired ')} {where}")
     for viewer in (CHROME, TENSORBOARD):
-        add(viewer, FAILS, seen["trailing"], f"a comma behind the last row {strict}")
-    add(
-        PERFETTO,
-        FAILS,
-        seen["backslash"],
-        "strings that end in a backslash make it refuse the whole file (\"Expected ',' or '}'\")",
-    )
+        add(viewer, FAILS, seen["trailing"], f"a comma after the last row {strict}")
+    text = "strings ending in a backslash make it reject the whole file (\"Expected ',' or '}'\")"
+    add(PERFETTO, FAILS, seen["backslash"], text)
 
 
 def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, rows: RowsSeen, unit: str) -> None:
-    """Count rows that cross others on their thread, as each viewer reads them, and arrows that cannot be drawn."""
+    """Count rows that cross others on their thread, as each viewer reads them, and flow arrows that cannot be drawn."""
     start, dur, track = rows.columns()
     complete = ~np.isnan(dur)
     dur = np.where(complete, dur, columns.dur / 1000)  # begin rows last as long as the plan found
@@ -265,51 +261,44 @@ def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, rows: RowsSeen
     start, dur, track, complete = start[slices], dur[slices], track[slices].astype(np.int64), complete[slices]
     dropped = dropped_by_perfetto(rows.drawn_on(track, perfetto_track), start, dur, complete)
     across = crossed_in_chrome(rows.drawn_on(track, lambda pid, tid: (str(pid), str(tid))), start, dur, unit=unit)
-    truly = (
-        count_crossing(track, columns.start[slices], (columns.start + columns.dur)[slices]) if dropped or across else 0
-    )
-    why = "half-overlap another row of their thread (annotations across python frames, kernels at one time)"
-    more = (
-        "more half-overlap another row as it reads them (large stamps as doubles, thread numbers that it cannot hold)"
-    )
+    begin, end = columns.start[slices], (columns.start + columns.dur)[slices]
+    truly = count_crossing(track, begin, end) if dropped or across else 0
+    why = "partly overlap another row of their thread (annotations across python frames, concurrent kernels)"
+    more = "partly overlap another row only as it reads them (large timestamps as doubles, thread numbers out of range)"
     for viewer, count, what in (
-        (PERFETTO, dropped, "are dropped (since v57 drawn apart)"),
+        (PERFETTO, dropped, "are dropped (v57 and later draw them apart)"),
         (CHROME, across, "are drawn as if they nested"),
     ):
         report.add(viewer, LOSES, min(count, truly), f"rows {why} and {what}")
         report.add(viewer, LOSES, count - min(count, truly), f"rows {more} and {what}")
     further = sum(len(ids) for ids in columns.copies.values())
-    report.add(CHROME, LOSES, further, "arrows from a start that has several ends; only the first is drawn")
+    report.add(CHROME, LOSES, further, "flow arrows from a start with several ends; only the first is drawn")
     undrawn = plan.counts.get("flow_points_without_partner", 0) + plan.counts.get("flow_points_outside_slices", 0)
     for viewer in (PERFETTO, CHROME):
-        text = "ends of arrows whose other end is not in the file, or that lie in no row; no viewer draws them"
+        text = "ends of flow arrows whose other end is missing, or that lie in no row; no viewer draws them"
         report.add(viewer, NOTE, undrawn, text, fix="")
 
 
 def _viewer_rows(report: _Report, rows: RowsSeen) -> None:
     seen, add = rows.seen, report.add
     bad = seen["unnamed"] + seen["name_no_text"] + seen["cat_no_text"]
-    add(CHROME, FAILS, bad, "rows whose name or category is no text stop the loading (TypeError)")
-    add(CHROME, FAILS, seen["colour"], "rows with a colour (cname) that it does not know stop the loading")
-    add(CHROME, FAILS, seen["metadata_without_args"], "metadata rows without arguments stop the loading")
+    add(CHROME, FAILS, bad, "rows whose name or category is not a string abort loading (TypeError)")
+    add(CHROME, FAILS, seen["colour"], "rows with an unknown colour (cname) abort loading")
+    add(CHROME, FAILS, seen["metadata_without_args"], "metadata rows without arguments abort loading")
     add(CHROME, LOSES, seen["no_pid"], "rows without a process")
     for viewer in (PERFETTO, CHROME):
-        add(viewer, LOSES, seen["timeless"], "rows without a time stamp", fix="")
+        add(viewer, LOSES, seen["timeless"], "rows without a timestamp", fix="")
     add(PERFETTO, LOSES, seen["endless"], "rows without a duration are dropped")
     add(CHROME, NOTE, seen["endless"], "rows without a duration are drawn to the end")
-    add(
-        PERFETTO,
-        LOSES,
-        seen["far_id"],
-        "rows whose thread or process number is below 0 or from 2^32 are drawn on the main thread, or in process 0",
-    )
-    add(PERFETTO, NOTE, seen["text_id"], "process or thread numbers that are text are replaced with other numbers")
-    add(PERFETTO, LOSES, seen["counter"], "counters with a value that is no number")
+    far = "rows with a thread or process number below 0 or above 2^32 - 1 are drawn on the main thread or in process 0"
+    add(PERFETTO, LOSES, seen["far_id"], far)
+    add(PERFETTO, NOTE, seen["text_id"], "process or thread numbers written as text are replaced with other numbers")
+    add(PERFETTO, LOSES, seen["counter"], "counters with a non-numeric value")
     ids = seen["flow_text_id"] + seen["flow_without_id"]
-    add(PERFETTO, LOSES, ids, "ends of arrows whose id is no number are not drawn")
-    add(CHROME, LOSES, seen["flow_without_id"], "ends of arrows without an id are not drawn")
+    add(PERFETTO, LOSES, ids, "ends of flow arrows whose id is not a number are not drawn")
+    add(CHROME, LOSES, seen["flow_without_id"], "ends of flow arrows without an id are not drawn")
     for viewer in (PERFETTO, CHROME):
-        add(viewer, LOSES, seen["flow_unbound"], "ends of arrows without bp:'e' bind to no row")
+        add(viewer, LOSES, seen["flow_unbound"], "ends of flow arrows without bp:'e' bind to no row")
         add(viewer, LOSES, seen["async_without_id"], "asynchronous rows without an id")
     add(CHROME, LOSES, seen["async_without_cat"], "asynchronous rows without a category")
     add(PERFETTO, LOSES, seen["async_legacy"], "asynchronous rows of the old kind (S, T, F) are not drawn")
@@ -319,7 +308,7 @@ def _viewer_rows(report: _Report, rows: RowsSeen) -> None:
 
 
 def _tensorboard(report: _Report, log: DecodeLog, rows: RowsSeen, plan: FilePlan) -> None:
-    """Say what torch-tb-profiler 0.4.x does with it. It parses with Python, so it takes NaN and bad UTF-8."""
+    """Check against torch-tb-profiler 0.4.x, which parses with Python and so accepts NaN and invalid UTF-8."""
     tab, name = rows.tab, base_name(report.path)
     seen, header = tab.seen, log.header
 
@@ -327,44 +316,43 @@ def _tensorboard(report: _Report, log: DecodeLog, rows: RowsSeen, plan: FilePlan
         report.add(TENSORBOARD, severity, count, text, fix)
 
     if not is_trace_name(name):
-        add(FAILS, 1, "the name does not end in .pt.trace.json[.gz], so it is not found", "rename it")
-    add(FAILS, seen["unnamed"], "rows whose name is no text lose the whole file")
-    add(FAILS, seen["uncategorised"] + seen["endless"], "rows without category or duration lose the whole file")
-    add(FAILS, seen["text_stamp"], "rows whose time stamp is no number lose the whole file")
-    add(FAILS, seen["args"] + seen["identifiers"], "rows whose arguments it cannot use lose the whole file")
-    add(FAILS, seen["host_tid"], "host rows whose thread is no number lose the whole file")
-    add(FAILS, seen["step_number"], "ProfilerStep# rows without a number lose the whole file")
+        add(FAILS, 1, "the name does not end in .pt.trace.json[.gz], so the tab does not find it", "rename it")
+    add(FAILS, seen["unnamed"], "rows whose name is not a string abort loading")
+    add(FAILS, seen["uncategorised"] + seen["endless"], "rows without category or duration abort loading")
+    add(FAILS, seen["text_stamp"], "rows whose timestamp is not a number abort loading")
+    add(FAILS, seen["args"] + seen["identifiers"], "rows whose arguments it cannot use abort loading")
+    add(FAILS, seen["host_tid"], "host rows whose thread is not a number abort loading")
+    add(FAILS, seen["step_number"], "ProfilerStep# rows without a number abort loading")
     add(
         FAILS if tab.launches_kernels() else LOSES,
         seen["device_step"],
-        "ProfilerStep# rows on the device count as steps of their own; with launches that it links, the run is empty",
+        "ProfilerStep# rows on the device count as separate steps; if it can link launches, the run is empty",
     )
-    add(FAILS, tab.lost_without_device(), "launched kernels without a device number lose the whole file")
-    add(FAILS, seen["device_no_number"] + seen["device_64"], "devices that are no number below 64 lose the whole file")
-    add(LOSES, seen["memory_device"], "memory samples of a device type that is not 0 or 1: no memory curve")
+    add(FAILS, tab.lost_without_device(), "launched kernels without a device number abort loading")
+    add(
+        FAILS,
+        seen["device_no_number"] + seen["device_64"],
+        "device numbers that are not integers below 64 abort loading",
+    )
+    add(LOSES, seen["memory_device"], "memory samples with a device type other than 0 or 1: no memory curve")
     kernels = seen["kernels"]
     if not kernels + seen["copies"]:
-        add(LOSES, seen["hidden"], "device rows of a category that it ignores: no device in any view")
+        add(LOSES, seen["hidden"], "device rows in a category that it ignores: no device in any view")
     if kernels and tab.without_device():
         add(LOSES, kernels, "kernels without a device number: no GPU summary and no utilisation")
     if kernels and not tab.linked():
-        ignored = (
-            "launch calls of a category that it ignores" if seen["launches"] else "kernels that name no launch call"
-        )
-        add(LOSES, seen["launches"] or kernels, f"{ignored}: operators show no device time")
+        what = "launch calls in a category that it ignores" if seen["launches"] else "kernels that name no launch call"
+        add(LOSES, seen["launches"] or kernels, f"{what}: operators show no device time")
     beside, times = tab.inflated(plan.engines)
-    add(
-        LOSES,
-        beside,
-        f"lanes of a kernel that ran on several engines: the Kernel view adds them up, {times:.1f} times its time",
-    )
+    lanes = f"rows of kernels on several lanes: the Kernel view sums them, to {times:.1f} times their actual time"
+    add(LOSES, beside, lanes)
     if kernels and not seen["host"]:
-        add(LOSES, kernels, "kernels without any operator or step of the host: the Overview's times mean nothing")
+        add(LOSES, kernels, "kernels without any host operator or step: the Overview's times are meaningless")
     if kernels + seen["copies"] and "]" in str(header.get("traceName", "")):
-        add(LOSES, 1, "a ] behind the events (traceName): its Trace view stays blank")
+        add(LOSES, 1, "a ] after the events (traceName): the Trace view stays blank")
     if header.get("Framework") == "pytorch-lightning":
-        add(LOSES, 1, "the Framework entry of Lightning: no Module view, and no Lightning view")
-    add(NOTE, seen["loader"], "DataLoader rows that are annotations: DataLoader time counts as 0")
+        add(LOSES, 1, "Lightning's Framework entry: no Module view and no Lightning view")
+    add(NOTE, seen["loader"], "DataLoader rows recorded as annotations: DataLoader time shows as 0")
 
 
 def _sizes(report: _Report, size: int, *, first_step: int) -> None:
@@ -374,4 +362,4 @@ def _sizes(report: _Report, size: int, *, first_step: int) -> None:
     if size > _PERFETTO_LIMIT:
         report.add(PERFETTO, LOSES, 1, "more than 1 GB; the browser's 2 GB of memory may not suffice", smaller)
     if size > _TENSORBOARD_LIMIT:
-        report.add(TENSORBOARD, LOSES, 1, "more than 500 MB; its Trace view stays blank", smaller)
+        report.add(TENSORBOARD, LOSES, 1, "more than 500 MB; the Trace view stays blank", smaller)

@@ -1,4 +1,4 @@
-"""Who does the work on many files, and who hears of each that is done."""
+"""Runs work on many files, and reports each finished one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Workers:
-    """`jobs`, `executor`: as for `map_ordered`; `progress`: called with the name of each file that is done."""
+    """`jobs`, `executor`: as for `map_ordered`; `progress`: called with the name of each finished file."""
 
     jobs: int = 1
     executor: Executor | None = None
@@ -26,6 +26,6 @@ class Workers:
         return map_ordered(function, tasks, jobs=self.jobs, executor=self.executor)
 
     def done(self, name: str) -> None:
-        """Tell that a file is done."""
+        """Report that a file is finished."""
         if self.progress:
             self.progress(name)

@@ -14,7 +14,7 @@ import pytest
 from hpuprof.cli.main import cli, main
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
 SOURCES = sorted((ROOT / "hpuprof").rglob("*.py"))
 SAMPLES = sorted(p.name for p in (ROOT / "sample_traces").iterdir() if p.is_dir() and p.name != "generator")
 STANDS_FOR = {"CODE": "HP203", "NAME": "kernels", "N": "3", "HPxxx": "HP203", "A:B": "2:5"}

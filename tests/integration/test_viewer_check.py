@@ -110,7 +110,7 @@ SMALL = (
 
 
 def half_overlaps(path: Path, viewer: str) -> int:
-    return sum(p.count for p in hpuprof.check(path).problems if "half-overlap" in p.text and p.viewer == viewer)
+    return sum(p.count for p in hpuprof.check(path).problems if "partly overlap" in p.text and p.viewer == viewer)
 
 
 def viewers_counts(paths: list[Path]) -> list[tuple[int, int]]:

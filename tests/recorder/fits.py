@@ -21,7 +21,7 @@ from hpuprof import HPUProfiler
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = (
     "ignore",
-    "error:hpuprof stops recording",
+    "error:hpuprof stopped recording",
     "error:hpuprof could not",
 )  # a recorder that gives up fails the test
 BATCH = "[pl][profile]run_training_batch"

@@ -29,7 +29,7 @@ from hpuprof.recorder.config import (
         ({"repeat": 1.5}, "repeat is 1.5", "whole number"),
         ({"every_n_steps": 0}, "every_n_steps is 0", "1 or more"),
         ({"max_windows": 0}, "max_windows is 0", "1 or more"),
-        ({"asynchronous": False, "synchronous": False}, "both off", "leave one"),
+        ({"asynchronous": False, "synchronous": False}, "both off", "enable one"),
         ({"slow_step_factor": 1.0}, "slow_step_factor is 1.0", "above 1"),
         ({"slow_step_factor": float("inf")}, "slow_step_factor is inf", "above 1"),
         ({"slow_step_factor": "2"}, "slow_step_factor is '2'", "above 1"),
@@ -63,7 +63,7 @@ def test_habana_profile(monkeypatch: pytest.MonkeyPatch, value: str, refused: bo
     if not refused:
         refuse_habana_profile()
         return
-    with pytest.raises(ConfigError, match="both cannot record at once") as error:
+    with pytest.raises(ConfigError, match="the two cannot record at once") as error:
         refuse_habana_profile()
     assert "unset HABANA_PROFILE" in str(error.value)
     assert isinstance(error.value, AssertionError), "what lightning-habana's profiler raised"
@@ -107,7 +107,8 @@ def test_options_become_plain_metadata() -> None:
 
 def test_plans_and_writers_do_not_import_torch() -> None:
     modules = ", ".join(
-        f"hpuprof.recorder.{name}" for name in ("config", "device", "engine", "metadata", "plain", "plan", "writer")
+        f"hpuprof.recorder.{name}"
+        for name in ("accelerator", "config", "engine", "metadata", "plain", "schedule", "writer")
     )
     code = f"import sys, {modules}\nassert not any(sys.modules.get(name) for name in ('torch', 'lightning', 'pandas'))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -140,7 +140,7 @@ assert profiler.summary() == Path(f"traces/fit-perf-{loop.local_rank}.txt").read
     out = script(tmp_path, text, GLOO_SOCKET_IFNAME="lo").stdout
     first, second = (tmp_path / "traces" / f"fit-perf-{rank}.txt" for rank in (0, 1))
     assert "Ranks are missing" not in first.read_text(encoding="utf-8")
-    assert second.read_text(encoding="utf-8").startswith("This is rank 1 alone; rank 0 tells of all ranks.\n")
+    assert second.read_text(encoding="utf-8").startswith("This covers rank 1 only; rank 0 reports on all ranks.\n")
     assert out.count("More: hpuprof analyze traces") == 1
     assert len(files(tmp_path)) == 4
 
@@ -181,7 +181,7 @@ def test_another_thread_begins_no_recording_that_this_one_could_not_end(
     tmp_path: Path,
 ) -> None:
     profiler = HPUProfiler(tmp_path)
-    with pytest.warns(UserWarning, match="begin a recording in the main thread only"), ThreadPoolExecutor(1) as other:
+    with pytest.warns(UserWarning, match="are recorded in the main thread only"), ThreadPoolExecutor(1) as other:
         other.submit(actions, profiler, "a").result()
     assert profiler._engines == {}
     actions(profiler, "b")
@@ -208,7 +208,7 @@ def test_a_module_registered_by_hand_shows_in_the_events_and_no_file_is_written(
 
 def test_a_schedule_outside_a_trainer_is_refused_aloud(tmp_path: Path) -> None:
     profiler = HPUProfiler(tmp_path, schedule=torch.profiler.schedule(wait=0, warmup=0, active=1))
-    with pytest.warns(UserWarning, match="make no steps, so a schedule records none of them; leave it out") as told:
+    with pytest.warns(UserWarning, match="have no steps, so a schedule would record nothing; omit it") as told:
         actions(profiler, "a", "a")
     assert len([w for w in told if "hpuprof" in str(w.message)]) == 1
     assert profiler.function_events is None
@@ -321,19 +321,19 @@ def test_the_table_of_torch_follows_in_a_fit_when_it_was_asked_for(tmp_path: Pat
         (
             {"table_kwargs": {"row_limit": 3}},
             KeyError,
-            "table_kwargs has 'row_limit' (it is an argument of HPUProfiler",
+            "table_kwargs has 'row_limit' (pass it to HPUProfiler",
         ),
         ({"table_kwargs": {"sort_by": "x"}}, KeyError, "sort_by_key"),
         ({"table_kwargs": {"self": 1}}, KeyError, "table_kwargs has no option 'self' (known: header, "),
         ({"table_kwargs": {"nope": 1}}, KeyError, "max_name_column_width"),
         ({"sort_by_key": "nope"}, MisconfigurationException, "cpu_time_total"),
         ({"schedule": 3}, MisconfigurationException, "not callable (give torch.profiler.schedule(...)"),
-        ({"schedule": lambda _: 3}, MisconfigurationException, "returns 3 for step 0, which is no ProfilerAction"),
+        ({"schedule": lambda _: 3}, MisconfigurationException, "returns 3 for step 0, which is not a ProfilerAction"),
         ({"on_trace_ready": 3}, ConfigError, "a function that takes a torch profiler"),
         ({"row_limit": "x"}, ConfigError, "row_limit is 'x' (a whole number of -1 or more)"),
         ({"dirpath": 5}, ConfigError, "dirpath is 5 (a directory or URL"),
         ({"filename": 5}, ConfigError, "filename is 5"),
-        ({"filename": "../out"}, ConfigError, "a name; dirpath says where files go"),
+        ({"filename": "../out"}, ConfigError, "a plain name; dirpath sets the place"),
         ({"compress": "no"}, ConfigError, "compress is 'no' (True or False)"),
         ({"acc_events": 1}, ConfigError, "acc_events is 1 (True or False)"),
         ({"metric": "time"}, ConfigError, "self_cpu_time_total"),
@@ -391,7 +391,7 @@ def test_an_execution_trace_is_complete_after_the_fit(tmp_path: Path) -> None:
     fit(tmp_path, execution_trace_observer=observer, **SHORT)
     nodes = json.loads((tmp_path / "et.json").read_text(encoding="utf-8"))["nodes"]
     assert any(node["name"] == "aten::addmm" for node in nodes)
-    with pytest.warns(UserWarning, match="a copy has none"):
+    with pytest.warns(UserWarning, match="the copy has none"):
         assert deepcopy(HPUProfiler(execution_trace_observer=observer))._torch_options.execution_trace_observer is None
 
 

@@ -110,7 +110,7 @@ def test_a_recording_that_is_used_twice_says_so(tmp_path: Path) -> None:
     recording = hpuprof.record(tmp_path, wait=0, baseline_blocks=0, active=1)
     with recording:
         loop(recording, 3)
-    with pytest.warns(UserWarning, match="used already and records nothing more"), recording:
+    with pytest.warns(UserWarning, match="already used and records nothing more"), recording:
         loop(recording, 3)
     assert len(files(tmp_path)) == 1
 
@@ -128,7 +128,12 @@ def test_an_error_in_the_last_step_of_a_window_is_no_whole_window(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("place", "label", "what"),
-    [(5, "x", "dirpath is 5"), (None, "x", "needs a directory"), ("t", "../x", "leads out"), ("t", 5, "label is 5")],
+    [
+        (5, "x", "dirpath is 5"),
+        (None, "x", "needs a directory"),
+        ("t", "../x", "points outside"),
+        ("t", 5, "label is 5"),
+    ],
 )
 def test_places_that_are_none(place: Any, label: Any, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
@@ -167,7 +172,7 @@ def test_a_schedule_and_an_exporter_of_the_users_own(tmp_path: Path) -> None:
         ({"schedule": 3}, "schedule is 3, not callable"),
         ({"schedule": lambda _: None}, "returns None for step 0"),
         ({"on_trace_ready": "x"}, "on_trace_ready is 'x', not callable"),
-        ({"label": "../b"}, "label is '../b', which leads out of dirpath"),
+        ({"label": "../b"}, "label is '../b', which points outside dirpath"),
         ({"record_shapes": "yes"}, "record_shapes is 'yes' (True or False)"),
         ({"shedule": None}, "did you mean 'schedule'?"),
     ],

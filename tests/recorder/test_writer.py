@@ -118,7 +118,7 @@ def test_long_heads_are_read_in_pieces(tmp_path: Path, export: Path, monkeypatch
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('{"traceEvents": [{"ph": "X"', "cut short"),
+        ('{"traceEvents": [{"ph": "X"', "truncated"),
         ('{"schemaVersion": 1}', "no trace events"),
         ("", "no trace events"),
     ],

@@ -1,5 +1,5 @@
-"""Rewrites traces for viewers that understand less than they could: the stock TensorBoard tab.
+"""Rewrites traces for the stock TensorBoard tab.
 
-Nothing is lost: every row of the source stays, changed words are noted beside their new ones, and reading a converted trace
-gives what reading its source gives (`hpuprof.ingest.restore`).
+Nothing is lost: every source row stays, changed values are noted beside the new ones, and reading a converted trace
+gives the same result as reading its source (`hpuprof.ingest.restore`).
 """

@@ -1,15 +1,14 @@
-"""What the stock tab needs and a trace does not say in its words: rows to add, and identifiers to give to rows that are there.
+"""What the stock tab needs and a trace lacks: rows to add, and identifiers for existing rows.
 
-The tab joins a kernel to a `Runtime` row by `correlation`, and that to an operator by `External id`; it sums kernel rows and
-counts steps by `ProfilerStep#` rows. So, where a writer gives no such rows: one `Kernel` row for each kernel that ran (however
-many lanes it ran on), one `Runtime` row for each call, an operator row where a call lies in no operator, and the steps that
-our own analysis finds.
+The tab joins a kernel to a `Runtime` row by `correlation`, and that to an operator by `External id`; it sums kernel
+rows and counts steps by `ProfilerStep#` rows. So, where a writer gives no such rows, add: one `Kernel` row per executed
+kernel (on however many lanes), one `Runtime` row per call, an operator row for a call outside any operator, and the
+steps found by our own analysis.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
@@ -26,31 +25,32 @@ from hpuprof.ingest.dialect_engines import device_number
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.naming import METADATA_KEY
+from hpuprof.viewers.lanes import spread
 from hpuprof.viewers.tensorboard.identifiers import Amended, Identifiers
 from hpuprof.viewers.tensorboard.shown_steps import DeviceNodes, shown_steps
 from hpuprof.viewers.tensorboard.spelling import AddedRows, track_number
 
-_LANES = 1_000_000  # numbers of the tracks that are added: beyond every engine lane, small enough for every viewer
+_LANES = 1_000_000  # first added track: beyond every engine lane, small enough for every viewer
 _NO_CALL = (Activity.NONE, Activity.ACCUMULATE, Activity.GRAPH_BUILD, Activity.STEP)
 
 
 @dataclass
 class Tab:
-    """How one trace becomes visible in the tab. `direct`: its device rows can stand as they are."""
+    """What makes one trace visible in the tab. `direct`: its device rows can stay unchanged."""
 
     direct: bool
-    shift_ns: int  # what is taken off every stamp of the file
-    steps_added: bool  # its own step rows are not the steps
+    shift_ns: int  # subtracted from every stamp of the file
+    steps_added: bool  # its own step rows, if any, are not the steps
     devices: int  # how many devices the tab must know
     amended: Amended
     rows: list[bytes]
     linked: float | None  # share of device work with a known call, None without device rows
     step_ns: list[int]  # length of each step, as annotated or found
-    tab_step_ns: list[int]  # the same as the tab reckons it, without trailing ones that it leaves out
+    tab_step_ns: list[int]  # the same as the tab computes it, without trailing ones that it omits
 
 
 def plan(trace: Trace) -> Tab:
-    """Work out what a trace lacks for the tab."""
+    """Determine what a trace lacks for the tab."""
     return _Additions(trace).tab()
 
 
@@ -59,28 +59,8 @@ def _process(pid: str) -> int:
     return _LANES if found is None else found
 
 
-class _Lanes:
-    """Tracks of one engine on which rows lie one behind the other: viewers drop rows that half overlap."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._free: list[int] = []
-        self._taken: list[tuple[int, int]] = []  # until when, track
-
-    def take(self, start: int, end: int) -> int:
-        """Return the first track that is free at `start`, taken until `end`; rows come in order of start."""
-        while self._taken and self._taken[0][0] <= start:
-            heappush(self._free, heappop(self._taken)[1])
-        if not self._free:
-            heappush(self._free, self.count)
-            self.count += 1
-        place = heappop(self._free)
-        heappush(self._taken, (end, place))
-        return place
-
-
 class _Additions:
-    """One trace and the rows that are added for it."""
+    """One trace and the rows added for it."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -130,10 +110,10 @@ class _Additions:
     def _device_tracks(self) -> list[Any]:
         return [self.trace.tracks[t] for t in np.unique(self.trace.device.track).tolist()]
 
-    # -------------------------------------------------------------------------------------------------------------- steps
+    # ------------------------------------------------------------------------------------------------------------ steps
 
     def _main(self) -> tuple[str, int]:
-        """Return the process and thread that steps belong to; a trace of the device alone gets one of its own."""
+        """Return the process and thread of the steps; a trace of the device alone gets its own."""
         for track, role in zip(self.trace.tracks, self.roles.tolist(), strict=True):
             tid = track_number(track.tid)
             if role == Role.MAIN and tid is not None:
@@ -146,13 +126,12 @@ class _Additions:
         if not pid:
             self.added.name_track(process, tid, "steps", process="host (not traced)")
         for i, (start, end) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
-            self.added.add(
-                name=f"ProfilerStep#{i}", cat="cpu_op", pid=process, tid=tid, start=start, end=end,
-                **{"External id": self.ids.external(), "step": steps.labels[i], "left out": steps.excluded[i] or None},
-            )  # fmt: skip
+            facts = {"External id": self.ids.external(), "step": steps.labels[i], "left out": steps.excluded[i] or None}
+            place = (process, tid, start, end)
+            self.added.add(f"ProfilerStep#{i}", "cpu_op", place, facts)
 
     def _memory(self) -> None:
-        """Add the samples of our recorder as allocator rows: of counters the tab makes no memory curve."""
+        """Add our recorder's samples as allocator rows: the tab draws no memory curve from counters."""
         memory, trace = self.trace.memory, self.trace
         if METADATA_KEY not in trace.header or not len(memory.time) or memory.delta.any():
             return
@@ -170,7 +149,7 @@ class _Additions:
             facts = {
                 "Device Type": int(device),
                 "Device Id": 0 if device else -1,
-                "Addr": len(self.added.rows) + 1,  # rows without an address make no curve
+                "Addr": len(self.added.rows) + 1,  # rows without an address are not drawn
                 "Bytes": total - before.get(device, total),
                 "Total Allocated": total,
                 "Total Reserved": max(total, room),
@@ -188,22 +167,26 @@ class _Additions:
             self.added.rows.append(msgspec.json.encode({**row, "args": facts}))
 
     def _calls_as_operators(self) -> None:
-        """Add calls as operators where a trace has none: the tab shows nothing else of a host."""
-        host = self.trace.host
-        for row in np.flatnonzero(host.kind == HostKind.RUNTIME).tolist():
-            pid, tid = self._place(row)
-            self.added.add(
-                name=self.trace.names[int(host.name[row])], cat="cpu_op", pid=pid, tid=tid,
-                start=int(host.start[row]), end=int(host.end[row]), **{"External id": self.ids.external()},
-            )  # fmt: skip
+        """Add calls as operators if a trace has none: the tab shows nothing else of the host."""
+        for row in np.flatnonzero(self.trace.host.kind == HostKind.RUNTIME).tolist():
+            self._add(row, "cpu_op", {"External id": self.ids.external()})
 
-    # ------------------------------------------------------------------------------------------------------------- device
+    # ----------------------------------------------------------------------------------------------------------- device
 
     def _place(self, row: int) -> tuple[int, int]:
-        """Return the process and thread of the OS on which a host row ran, as numbers."""
+        """Return the OS process and thread of a host row, as numbers."""
         track = self.trace.tracks[int(self.trace.host.track[row])]
         pid, _, tid = track.os_thread.rpartition("/")
         return _process(pid), track_number(tid) or 0
+
+    def _name(self, row: int) -> str:
+        return self.trace.names[int(self.trace.host.name[row])]
+
+    def _add(self, row: int, cat: str, facts: dict[str, Any], *, name: str | None = None) -> None:
+        """Add a slice in the place of a host row, under its name unless another is given."""
+        host = self.trace.host
+        place = (*self._place(row), int(host.start[row]), int(host.end[row]))
+        self.added.add(self._name(row) if name is None else name, cat, place, facts)
 
     def _device(self, activations: Activations) -> DeviceNodes:
         correlation: dict[int, tuple[int, int]] = {}  # call -> correlation, external id
@@ -215,18 +198,18 @@ class _Additions:
         return self._kernel_rows(activations, correlation)
 
     def _operator_of(self, call: int) -> int:
-        """Return the external id of the operator that a call belongs to.
+        """Return the external id of a call's operator.
 
-        That is the innermost operator around the call; for a call of a launch thread the one around the graph that was built
-        last before it; where there is none, an operator row is added in the call's own place.
+        That is the innermost operator around the call, or, for a call on a launch thread, around the last graph built
+        before it. If there is none, an operator row is added in the call's place.
         """
         host = self.trace.host
         if call in self.collectives:
             return self.collectives[call]
         if host.activity[call] == Activity.COLLECTIVE:
-            known = tab_collective(self.trace.names[int(host.name[call])])
+            known = tab_collective(self._name(call))
             if known:
-                self.collectives[call] = self._add_operator(call, known, original=True)
+                self.collectives[call] = self._add_operator(call, known)
                 return self.collectives[call]
         builder = self._builder(call)
         for row in (call, builder):
@@ -235,18 +218,14 @@ class _Additions:
                 return operator
         stands = call if builder is None else builder
         if stands not in self.operators:
-            self.operators[stands] = self._add_operator(stands, self.trace.names[int(host.name[stands])])
+            self.operators[stands] = self._add_operator(stands)
         return self.operators[stands]
 
-    def _add_operator(self, row: int, name: str, *, original: bool = False) -> int:
+    def _add_operator(self, row: int, known: str | None = None) -> int:
+        """Add an operator in the place of a host row, under the name that the tab knows if there is one."""
         external = self.ids.external()
-        pid, tid = self._place(row)
-        host = self.trace.host
-        plain = self.trace.names[int(host.name[row])]
-        self.added.add(
-            name=name, cat="cpu_op", pid=pid, tid=tid, start=int(host.start[row]), end=int(host.end[row]),
-            **{"External id": external, "original name": plain if original else None},
-        )  # fmt: skip
+        original = self._name(row) if known else None
+        self._add(row, "cpu_op", {"External id": external, "original name": original}, name=known)
         return external
 
     def _builder(self, call: int) -> int | None:
@@ -258,19 +237,15 @@ class _Additions:
         return int(self.builds[at]) if at >= 0 else None
 
     def _call_rows(self, correlation: dict[int, tuple[int, int]]) -> None:
-        """Add each call once: those that made device work with their identifiers, the others with a number of their own."""
+        """Add each call once: those with device work under their identifiers, the others under new numbers."""
         host = self.trace.host
         calls = (host.kind == HostKind.RUNTIME) & ~np.isin(host.activity, _NO_CALL)
         drawn = set(outermost(self.trace, np.flatnonzero(calls)).tolist()) | set(correlation)
         for row in sorted(drawn):
             number, external = correlation.get(row) or (self.ids.correlation(), 0)
             if row not in correlation and host.activity[row] == Activity.COLLECTIVE:
-                external = self._operator_of(row) if tab_collective(self.trace.names[int(host.name[row])]) else 0
-            pid, tid = self._place(row)
-            self.added.add(
-                name=self.trace.names[int(host.name[row])], cat="Runtime", pid=pid, tid=tid,
-                start=int(host.start[row]), end=int(host.end[row]), **{"correlation": number, "External id": external},
-            )  # fmt: skip
+                external = self._operator_of(row) if tab_collective(self._name(row)) else 0
+            self._add(row, "Runtime", {"correlation": number, "External id": external})
 
     def _kernel_rows(self, activations: Activations, correlation: dict[int, tuple[int, int]]) -> DeviceNodes:
         """Add each kernel once: overlapping rows of one name and engine in one activation are one kernel."""
@@ -291,40 +266,48 @@ class _Additions:
         first = np.zeros(len(table), dtype=np.int64)
         first[key[::-1]] = rows[::-1]
         keys, start, end, lanes = clusters(key, device.start[rows], device.end[rows])
-        lanes_of: dict[tuple[int, int], _Lanes] = {}
+        order = np.lexsort((keys, start)).tolist()
+        engines: dict[tuple[int, int], list[int]] = {}
+        for at in order:
+            _, number, engine, *_ = table[keys[at]].tolist()
+            engines.setdefault((number, engine), []).append(at)
+        lane_of = np.zeros(len(keys), dtype=np.int64)  # viewers drop rows that half overlap
+        for members in engines.values():
+            lane_of[members] = spread(start[members].tolist(), end[members].tolist())
         flows: set[int] = set()
-        for at in np.lexsort((keys, start)).tolist():
+        for at in order:
             activation, number, engine, name, kind = table[keys[at]].tolist()
             begin, stop = int(start[at]), int(end[at])
             call = int(activations.call[activation])
             ids = correlation.get(call, (None, 0))
-            place = lanes_of.setdefault((number, engine), _Lanes()).take(begin, stop)
-            tid = self._lane_number(engine, place)
+            tid = self._lane_number(engine, int(lane_of[at]))
             row = first[keys[at]]
             dtype = int(device.dtype[row])
-            self.added.add(
-                name=trace.names[name], cat="gpu_memcpy" if kind == DeviceKind.COPY else "Kernel", pid=number, tid=tid,
-                start=begin, end=stop,
-                **{
-                    "device": number, "stream": engine, "correlation": -1 if ids[0] is None else ids[0], "External id": ids[1],
-                    "lanes": int(lanes[at]), "dataType": trace.dtypes[dtype] if dtype >= 0 else None,
-                    "recipeId": int(device.recipe[row]) if device.recipe[row] >= 0 else None,
-                    "bytes": int(device.bytes[row]) if device.bytes[row] >= 0 else None,
-                },
-            )  # fmt: skip
+            facts = {
+                "device": number,
+                "stream": engine,
+                "correlation": -1 if ids[0] is None else ids[0],
+                "External id": ids[1],
+                "lanes": int(lanes[at]),
+                "dataType": trace.dtypes[dtype] if dtype >= 0 else None,
+                "recipeId": int(device.recipe[row]) if device.recipe[row] >= 0 else None,
+                "bytes": int(device.bytes[row]) if device.bytes[row] >= 0 else None,
+            }
+            cat = "gpu_memcpy" if kind == DeviceKind.COPY else "Kernel"
+            self.added.add(trace.names[name], cat, (number, tid, begin, stop), facts)
             if ids[0] is not None and call not in flows:
                 flows.add(call)
                 pid, thread = self._place(call)
                 self.added.flow(
                     _LANES * 1000 + len(flows), (pid, thread, int(trace.host.start[call])), (number, tid, begin)
                 )
-        for number, engine in sorted(lanes_of):
-            for place in range(lanes_of[number, engine].count):
-                tid = self._lane_number(engine, place)
-                label = f"{trace.engines[engine]} (all lanes)" + (f" {place + 1}" if place else "")
-                self.added.name_track(number, tid, label, order=-1000 + engine * 100 + place)
+        for (number, engine), members in sorted(engines.items()):
+            for lane in range(int(lane_of[members].max()) + 1):
+                label = f"{trace.engines[engine]} (all lanes)" + (f" {lane + 1}" if lane else "")
+                tid = self._lane_number(engine, lane)
+                self.added.name_track(number, tid, label, order=-1000 + engine * 100 + lane)
         return DeviceNodes(activations.call[table[keys, 0]], start, end)
 
     @staticmethod
-    def _lane_number(engine: int, place: int) -> int:
-        return _LANES + engine * 1000 + place
+    def _lane_number(engine: int, lane: int) -> int:
+        return _LANES + engine * 1000 + lane

@@ -1,7 +1,7 @@
-"""Converts the traces of a run: gives each its place and name, works in parallel, puts all files in place at once.
+"""Converts the traces of a run: chooses names and directories, works in parallel, puts all files in place at once.
 
-One directory of the result is one *run* of the tab: files of different stages or windows lie in directories of their own,
-since the tab takes every file of a directory for a worker of the same recording.
+Each directory of the result is one *run* of the tab. Files of different stages or windows get their own directories,
+since the tab treats every file of a directory as a worker of the same recording.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,44 +18,17 @@ from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageErr
 from hpuprof.ingest.discover import Identity, TraceFile
 from hpuprof.ingest.location import folder_and_name, local_path
 from hpuprof.naming import trace_name
-from hpuprof.viewers.tensorboard.convert_file import PART, convert_file
+from hpuprof.viewers.tensorboard.convert_file import PART, ConvertedFile, convert_file
 from hpuprof.viewers.workers import Workers
 
 TARGETS = ("tensorboard",)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST = 100  # characters that a file's own words may give to a name; file systems take 255 bytes
-
-
-@dataclass(frozen=True)
-class ConvertedFile:
-    """One file of the result: where it came from, where it lies, and what was done.
-
-    `rows`: rows of the source that are in it; `drawn`: rows that were added; `lost`: rows without a time or a name;
-    `steps`: `as recorded`, or `found` where they were drawn from our own step finder; `linked`: share of device work whose
-    launch is known, None without device work; `step_ns`: length of each step as annotated or found, `tab_step_ns`: the
-    same as the tab shows it, which ends a step with the device work that it launched and leaves out some at the end [ns];
-    `problems`: what was wrong with the source, in words.
-    """
-
-    source: str
-    path: str
-    run: str
-    rank: int
-    bytes: int
-    rows: int
-    drawn: int
-    lost: int
-    family: str
-    steps: str
-    linked: float | None
-    step_ns: tuple[int, ...]
-    tab_step_ns: tuple[int, ...]
-    problems: tuple[str, ...]
+_LONGEST = 100  # characters of a name taken from a file's own words; file systems allow 255 bytes
 
 
 @dataclass(frozen=True)
 class FailedConversion:
-    """A file that could not be converted, and why."""
+    """A file that could not be converted, and the reason."""
 
     source: str
     message: str
@@ -64,7 +37,7 @@ class FailedConversion:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What `convert` wrote. `runs`: names of the directories below `directory`, each one run of the tab."""
+    """The result of `convert`. `runs`: names of the directories below `directory`, each one run of the tab."""
 
     directory: str
     files: tuple[ConvertedFile, ...]
@@ -93,7 +66,7 @@ def convert_run(
     force: bool,
     compress: bool,
 ) -> Conversion:
-    """Convert every file into `directory`. Raises UsageError, OutputError, or TraceFormatError when no file could be read."""
+    """Convert every file into `directory`. Raises UsageError, OutputError, TraceFormatError if no file is readable."""
     tasks = _tasks(files, identities, directory, compress=compress)
     for task in tasks:
         if os.path.exists(task.target) and not force:  # noqa: PTH110 never raises
@@ -107,7 +80,7 @@ def convert_run(
         if len(failed) == len(results):
             more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
             raise TraceFormatError(failed[0].message + more, path=failed[0].source, hint=failed[0].hint)
-        # The tab reads a directory once: all workers of a run must be there when the first one is.
+        # The tab reads a directory once: all workers of a run must appear together.
         for task, result in zip(tasks, results, strict=True):
             if isinstance(result, ConvertedFile):
                 _staged(task.target).replace(task.target)
@@ -124,14 +97,14 @@ def convert_run(
 
 
 def refuse_among(sources: Sequence[str | Path], directory: Path) -> None:
-    """Refuse a result below a directory of sources: the next analysis would find every trace twice. Raises UsageError."""
+    """Refuse a target below a source directory: the next analysis would find every trace twice. Raises UsageError."""
     place = Path(os.path.realpath(directory))  # Path.resolve raises for links in a circle
     for source in map(Path, sources):
         folder = Path(os.path.realpath(source))
         if os.path.isdir(folder) and (place == folder or folder in place.parents):  # noqa: PTH112 never raises
             raise UsageError(
-                f"{directory} lies in {source}, among the traces that are to be converted",
-                hint="choose a directory elsewhere: else the next analysis would find every trace twice",
+                f"{directory} lies in {source}, among the traces to convert",
+                hint="choose another directory, or the next analysis would find every trace twice",
             )
 
 
@@ -142,7 +115,7 @@ def _convert(task: _Task) -> ConvertedFile | FailedConversion:
         raise
     except HpuprofError as error:
         return FailedConversion(task.name, error.message, error.hint)
-    return ConvertedFile(source=task.name, run=task.target.parent.name, rank=task.identity["rank"], **vars(written))
+    return replace(written, source=task.name, run=task.target.parent.name, rank=task.identity["rank"])
 
 
 def _staged(target: Path) -> Path:
@@ -153,13 +126,13 @@ def _folder_name(place: str) -> str:
     path = local_path(place)
     if path is not None:
         return Path(os.path.realpath(path)).parent.name
-    return folder_and_name(place)[0].rpartition("/")[2]  # without the credentials of an address
+    return folder_and_name(place)[0].rpartition("/")[2]  # without credentials in a URL
 
 
 def _tasks(
     files: Sequence[TraceFile], identities: Sequence[Identity], directory: Path, *, compress: bool
 ) -> list[_Task]:
-    """Give each file its run directory and its name `<host>_<rank>.<time>.pt.trace.json`."""
+    """Choose each file's run directory and its name `<host>_<rank>.<time>.pt.trace.json`."""
     windows: dict[tuple[str, str], set[str]] = {}
     for who in identities:
         windows.setdefault((who.stage, who.action), set()).add(who.window)

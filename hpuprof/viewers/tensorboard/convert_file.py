@@ -1,4 +1,4 @@
-"""Converts one trace file: reads it twice (to understand it, then to rewrite its rows) and puts the result in place whole."""
+"""Converts one trace file: reads it to understand it, again to rewrite its rows, and puts the result in place whole."""
 
 from __future__ import annotations
 
@@ -24,16 +24,26 @@ from hpuprof.viewers.tensorboard.added_rows import Tab, plan
 from hpuprof.viewers.tensorboard.rewrite import Rewriter
 from hpuprof.viewers.tensorboard.spelling import track_number
 
-_NOT_FOR_THE_TAB = ("computeMajor", "computeMinor")  # they bring advice that is wrong for other makers' devices
+_NOT_FOR_THE_TAB = ("computeMajor", "computeMinor")  # they trigger advice that is wrong for other vendors' devices
 
-_ROWS_AT_ONCE = 4096  # of the rows that are added: no copy of all of them is made
+_ROWS_AT_ONCE = 4096  # of the added rows: avoids a copy of all
 
 
-@dataclass(frozen=True)
-class Written:
-    """What became of one file; fields as in `conversion.ConvertedFile`."""
+@dataclass(frozen=True, kw_only=True)
+class ConvertedFile:
+    """One file of the result: its source, its place, and what was done.
 
+    `run`, `rank`: given by `convert_run`; `rows`: rows of the source in it; `drawn`: rows added; `lost`: rows without a
+    time or a name; `steps`: `as recorded`, or `found` where drawn from our own step finder; `linked`: share of device
+    work whose launch is known, None without device work; `step_ns`: length of each step as annotated or found,
+    `tab_step_ns`: the same as the tab shows it, which ends a step with the device work that it launched and omits some
+    at the end [ns]; `problems`: what was wrong with the source, in words.
+    """
+
+    source: str = ""
     path: str
+    run: str = ""
+    rank: int = 0
     bytes: int
     rows: int
     drawn: int
@@ -49,11 +59,11 @@ class Written:
 PART = ".part"
 
 
-def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> Written:
-    """Write what is to become `target` (`.gz` compresses) from the trace `source`. `identity`: what the old file name said.
+def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> ConvertedFile:
+    """Write the future `target` (`.gz` compresses) from the trace `source`. `identity`: facts of the old file name.
 
-    The file appears whole, with `PART` behind its name, for the caller to put in its place.
-    Raises TraceFormatError when the source cannot be read, UsageError when it is a converted trace, OutputError.
+    The file appears whole, with `PART` after its name, for the caller to put in place. Raises TraceFormatError for an
+    unreadable source, UsageError for a converted trace, OutputError.
     """
     trace = read_trace(source)
     if mark_of(trace.header) is not None:
@@ -73,7 +83,7 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> 
             size = raw.tell()
     except OSError as error:
         raise unwritable(target, error, "could not be written") from error
-    return Written(
+    return ConvertedFile(
         path=str(target),
         bytes=size,
         rows=rewriter.rows,
@@ -106,10 +116,10 @@ def _pieces(source: str | Path, rewriter: Rewriter, tab: Tab) -> Iterator[bytes]
 
 
 def _head(trace: Trace, tab: Tab, identity: dict[str, Any]) -> bytes:
-    """Return the metadata, and the event array's beginning: nothing may follow the events (the tab cuts at the last bracket)."""
+    """Return the metadata and the event array's beginning: the tab cuts at the last bracket, so it must end there."""
     header = {k: v for k, v in trace.header.items() if k not in ("traceEvents", CONVERTED_KEY)}
     changed: dict[str, Any] = {}
-    if "Framework" in header:  # hides the Module view, and the tab fails on the names that torch writes today
+    if "Framework" in header:  # hides the Module view, and the tab fails on torch's current names
         changed["Framework"] = header.pop("Framework")
     devices = _devices(header.get("deviceProperties"), trace, tab)
     if devices is not None and devices != header.get("deviceProperties"):
@@ -133,7 +143,7 @@ def _head(trace: Trace, tab: Tab, identity: dict[str, Any]) -> bytes:
 
 
 def _devices(given: Any, trace: Trace, tab: Tab) -> list[Any] | None:
-    """Return properties for every device that the tab will ask for; None where the trace shows no device."""
+    """Return properties for every device that the tab looks up; None if the trace shows no device."""
     if not tab.devices:
         return None
     known = [dict(d) if isinstance(d, dict) else {} for d in given] if isinstance(given, list) else []

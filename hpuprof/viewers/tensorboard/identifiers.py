@@ -1,4 +1,4 @@
-"""Identifiers of one converted trace: new ones, and those of rows that are there and name another operator or none.
+"""Identifiers of one converted trace: new ones, and corrections of missing or wrong ones.
 
 The tab joins a device row to a call by `correlation`, and both to an operator by `External id`.
 """
@@ -17,7 +17,7 @@ from hpuprof.model.trace import Trace
 
 @dataclass
 class Amended:
-    """Identifiers for rows that are in the file, by (process, thread, start in ns as the converted file counts)."""
+    """Identifiers for existing rows, by (process, thread, start in ns on the converted file's clock)."""
 
     operators: dict[tuple[str, str, int], int] = field(default_factory=dict)
     calls: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Amended:
 
 
 class Identifiers:
-    """Gives out identifiers. `main`: process and thread of the main thread, as one text; `zero_ns`: see `AddedRows`."""
+    """Issues identifiers. `main`: process and thread of the main thread, as one text; `zero_ns`: see `AddedRows`."""
 
     def __init__(self, trace: Trace, links: Links, *, main: str, zero_ns: int) -> None:
         self.trace = trace
@@ -58,7 +58,7 @@ class Identifiers:
         """Find the innermost operator around each of many host rows, each on its OS thread."""
         host = self.trace.host
         main = self.by_thread.get(self.main, -1)
-        # A call on a track of no OS thread was made inside what the main thread did at that time, unless it launched.
+        # A call on a track without an OS thread belongs to what the main thread was doing, unless it launched.
         of_track = np.array(
             [main if t.threadless else self.by_thread.get(t.os_thread, -1) for t in self.trace.tracks] or [-1],
             dtype=np.int32,
@@ -73,7 +73,7 @@ class Identifiers:
         self.around = dict(zip(rows.tolist(), place.tolist(), strict=True))
 
     def operator_around(self, row: int) -> int | None:
-        """Return the external id of the innermost operator around a host row, None for none."""
+        """Return the external id of the innermost operator around a host row, or None."""
         place = self.around.get(row, -1)
         if place < 0:
             return None
@@ -82,7 +82,7 @@ class Identifiers:
         return external if external in self.sound else self._amend(operator)
 
     def _amend(self, operator: int) -> int:
-        """Give an operator an identifier that no other one has."""
+        """Give an operator a unique identifier."""
         where = self.trace.tracks[int(self.trace.host.track[operator])]
         key = where.pid, where.tid, int(self.trace.host.start[operator]) + self.zero_ns
         if key not in self.amended.operators:
@@ -90,9 +90,9 @@ class Identifiers:
         return self.amended.operators[key]
 
     def own_links(self) -> None:
-        """Give calls and their device rows the identifier of the operator around the call, where they name another one.
+        """Give calls and their device rows the identifier of the operator around the call if they name another.
 
-        Kineto wrote the correlation in its place until 2023, which names an operator that has nothing to do with the call.
+        Until 2023 Kineto wrote the correlation there, which names an unrelated operator.
         """
         host, device, nesting = self.trace.host, self.trace.device, self.nesting
         linked = np.flatnonzero(self.links.launch >= 0)
@@ -134,7 +134,7 @@ class Identifiers:
         return where.pid, where.tid, start + self.zero_ns
 
     def own_collectives(self) -> None:
-        """Give the device rows of a collective the identifier of the annotation around their launch: so the tab joins them."""
+        """Give a collective's device rows the id of the annotation around their launch, so that the tab joins them."""
         device, host = self.trace.device, self.trace.host
         rows = np.flatnonzero((device.kind == DeviceKind.COMMUNICATION) & (self.links.launch >= 0))
         spans = np.flatnonzero(

@@ -1,6 +1,6 @@
-"""Rewrites the rows of a trace as they stream by: the tab's spelling of categories and names, identifiers that are missing.
+"""Rewrites a trace's rows as they stream by: the tab's categories and names, and missing identifiers.
 
-A row that needs no change passes as the text it was. What changes is noted in the row itself (see `hpuprof.ingest.restore`).
+A row that needs no change keeps its text. Changes are noted in the row itself (see `hpuprof.ingest.restore`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Numbers: TypeAlias = dict[tuple[str, str, int], int]
 
 @dataclass(frozen=True)
 class _Change:
-    """What becomes of the rows of one category and name; None keeps what is there."""
+    """The changes to rows of one category and name; None keeps the value."""
 
     cat: bytes | None = None
     name: bytes | None = None
@@ -48,7 +48,7 @@ _NO_TIME = msgspec.Raw(b"0")
 
 
 class Rewriter:
-    """Rewrite events of one trace. `lost` counts rows that no viewer could read: without time, name or length."""
+    """Rewrites a trace's events. `lost` counts rows that no viewer can read: without time, name or length."""
 
     def __init__(self, tab: Tab) -> None:
         self.tab = tab
@@ -71,7 +71,7 @@ class Rewriter:
     def _row(self, row: RawEvent) -> bytes | None:
         phase = row.ph
         if phase == "M" or not isinstance(phase, str) or not phase:
-            row.ts = _NO_TIME  # names count for the whole trace
+            row.ts = _NO_TIME  # names apply to the whole trace
             return _text(row) if phase and bytes(row.name).startswith(b'"') else None
         stamp = _ns(row.ts)
         if stamp is None:
@@ -113,9 +113,8 @@ class Rewriter:
             self._amend(row, self.tab.amended.calls, stamp, was, added)
             if b'xternal id"' not in bytes(row.args) and "External id" not in added:
                 added["External id"] = 0
-        if (
-            length < 1000 and bytes(row.cat) == b'"Trace"'
-        ):  # the tab divides the profiler's own row into slices of 1 µs or more
+        # The tab divides the profiler's own row into slices of 1 µs or more.
+        if length < 1000 and bytes(row.cat) == b'"Trace"':
             was.setdefault("cat", "Trace")
             row.cat = msgspec.Raw(b'"plain_trace"')
         if was or added:
@@ -137,15 +136,18 @@ class Rewriter:
             spelled = TAB_CATEGORIES.get(lower)
             if spelled is not None:
                 return _Change(
-                    cat=_quoted(spelled), was=None if spelled == word else {"cat": word},
-                    kernel=spelled in ("Kernel", "gpu_memcpy", "gpu_memset"), call=spelled == "Runtime", operator=spelled == "Python",
-                )  # fmt: skip
+                    cat=_quoted(spelled),
+                    was=None if spelled == word else {"cat": word},
+                    kernel=spelled in ("Kernel", "gpu_memcpy", "gpu_memset"),
+                    call=spelled == "Runtime",
+                    operator=spelled == "Python",
+                )
         if lower in TAB_MISREADS:
             return _Change(cat=_quoted(f"plain_{lower}"), was={"cat": word})
         return _AS_IT_IS
 
     def _annotation(self, word: str, title: str) -> _Change:
-        """Steps, fetching, optimizer and collectives count in the tab as operators; other annotations as nothing."""
+        """Map steps, fetching, optimizer and collectives to operators; the tab ignores other annotations."""
         cat, name = word, title
         if title.startswith(_STEP):
             numbered = title[len(_STEP) :].isdecimal()
@@ -168,7 +170,7 @@ class Rewriter:
         )
 
     def _thread(self, row: RawEvent, was: dict[str, Any]) -> None:
-        """Operators must run on a numbered thread."""
+        """Give operators a numbered thread."""
         tid = bytes(row.tid)
         if tid not in self._threads:
             plain = _plain(row.tid)
@@ -187,11 +189,11 @@ class Rewriter:
             _set(row, "External id", external, was, added)
 
     def _kernel(self, row: RawEvent, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
-        """A kernel names its device by number, equal to its process, and carries both identifiers."""
+        """Give a kernel its device number, equal to its process, and both identifiers."""
         key = _key(row, stamp) if self.tab.amended.device else None
         args = bytes(row.args)
         pid = _plain(row.pid)
-        device = track_number(str(pid)) or 0  # rows that are far from the others may name anything
+        device = track_number(str(pid)) or 0  # rows far from the others may name anything
         if isinstance(pid, str):
             was["pid"], row.pid = pid, msgspec.Raw(b"%d" % device)
         if b'"device":%d' % device not in args.replace(b": ", b":"):
@@ -214,11 +216,11 @@ class Rewriter:
 
 
 def _set(row: RawEvent, name: str, value: int, was: dict[str, Any], added: dict[str, int]) -> None:
-    """Give an argument a value; what it was is noted."""
+    """Set an argument and note its old value."""
     args = _plain(row.args)
     if not isinstance(args, dict):
         args = {}
-    if name == "External id" and "external id" in args:  # before torch 1.11; the tab looks here first
+    if name == "External id" and "external id" in args:  # before torch 1.11; the tab checks it first
         name = "external id"
     if name not in args:
         added[name] = value
@@ -230,7 +232,7 @@ def _set(row: RawEvent, name: str, value: int, was: dict[str, Any], added: dict[
 
 
 def _note(row: RawEvent, was: dict[str, Any], added: dict[str, int]) -> None:
-    """Write into a row's arguments what was added and what was changed."""
+    """Record in a row's arguments what was added and changed."""
     mark: dict[str, Any] = {"was": was} if was else {}
     if added:
         mark["added"] = list(added)
@@ -248,7 +250,7 @@ def _text(row: RawEvent) -> bytes:
 
 
 def _readable(text: bytes) -> bytes:
-    """Return JSON that Python's parser takes, as the tab reads with it: UTF-8, and integers of too many digits as text."""
+    """Return JSON that Python's parser, which the tab uses, accepts: UTF-8, and overlong integers as text."""
     if not text.isascii():
         text = text.decode("utf-8", "replace").encode()
     if len(text) > _MOST_DIGITS:
@@ -261,7 +263,7 @@ def _quoted(text: str) -> bytes:
 
 
 def _plain(raw: Any) -> Any:
-    """Return a value as reading the trace gives it; None for none, and for what is no value."""
+    """Return a value as reading the trace gives it; None if missing or invalid."""
     if not raw:
         return None
     try:
@@ -271,7 +273,7 @@ def _plain(raw: Any) -> Any:
 
 
 def _ns(raw: Any) -> int | None:
-    """Return µs, which may be quoted, as ns; None for what is no number."""
+    """Return µs, possibly quoted, as ns; None if not a number."""
     text = bytes(raw).strip(b'" ')
     if text[-4:-3] == b"." and text[:-4].isdigit() and text[-3:].isdigit():
         return int(text[:-4] + text[-3:])

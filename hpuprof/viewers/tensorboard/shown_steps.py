@@ -1,9 +1,9 @@
-"""How long the stock tab will show each step: it reckons in another way than the annotations do.
+"""Length of each step in the stock tab, which computes it differently from the annotations.
 
-The tab ends a step when the device work that it launched is done, too, and begins the next one there (torch-tb-profiler
-0.4.0 and 0.4.3, `event_parser.py`, `_find_device_steps` and `_update_steps_duration`). Where the host runs ahead of the
-device, work of one step ends in the next: the first step is shown longer by that lead, and later ones by how it changes.
-Trailing steps are left out where they launched nothing, or the last one less than four fifths of the rows of the one before it.
+The tab ends a step when its device work is done and begins the next one there (torch-tb-profiler 0.4.0 and 0.4.3,
+`event_parser.py`, `_find_device_steps` and `_update_steps_duration`). Where the host runs ahead of the device, work of
+one step ends in the next: the first step appears longer by that lead, and later ones by its change. Trailing steps are
+omitted if they launched nothing, and so is a last one with fewer than four fifths of the rows of the one before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpuprof.model.trace import HostRows
 
 @dataclass(frozen=True, eq=False)
 class DeviceNodes:
-    """The device rows that the tab counts. `call`: host row that launched each, -1 for none; times in ns."""
+    """Device rows that the tab counts. `call`: host row that launched each, -1 for none; times in ns."""
 
     call: Ints
     start: Ints
@@ -26,13 +26,13 @@ class DeviceNodes:
 
 
 def shown_steps(host: HostRows, nodes: DeviceNodes, start: Ints, end: Ints) -> list[int]:
-    """Return the length of each step that the tab shows, ns; `start`, `end`: the steps that it gets, ascending."""
+    """Return the length of each step the tab shows, ns; `start`, `end`: the steps it gets, ascending."""
     inside = nodes.call >= 0
     calls = nodes.call[inside]
     step = np.full(len(inside), -1, dtype=np.int64)
     step[inside] = np.searchsorted(start, host.start[calls], side="right") - 1
     inside &= step >= 0
-    # A call counts for the step that holds all of it.
+    # A call counts for the step that contains all of it.
     inside[inside] = host.end[nodes.call[inside]] <= end[step[inside]]
     lengths: list[int] = (end - start).tolist()
     if not inside.any():

@@ -1,4 +1,4 @@
-"""Writes times as the tab reads them best, and the rows that are added to a converted trace."""
+"""Formats times as the tab reads them best, and builds the rows added to a converted trace."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ _SECOND = 1_000_000_000
 
 
 def track_number(text: str) -> int | None:
-    """Return the number that a process or a thread is written as; None for other text and for more digits than 64 bits hold."""
+    """Return the number that a process or thread text stands for; None for other text and beyond 64 bits."""
     return int(text) if text.isdecimal() and len(text) <= 18 else None
 
 
 def micros(ns: int) -> bytes:
-    """Write nanoseconds as Chrome's microseconds."""
+    """Format nanoseconds as Chrome's microseconds."""
     sign, ns = (b"-", -ns) if ns < 0 else (b"", ns)
     return sign + b"%d.%03d" % divmod(ns, 1000)
 
 
 def shortened(ns: int) -> bytes:
-    """Write an operator's length, less a fraction of a nanosecond that reading it rounds away.
+    """Format an operator's length, less a fraction of a nanosecond that reading rounds away.
 
-    The tab adds start and length as doubles and drops an operator that seems to outlive its parent, or to begin before its
-    neighbour has ended; one in a few does, by the last bit. The shorter a row, the more is taken off it (0.1 to 0.4 ns), so
-    that a child that ends with its parent ends before it.
+    The tab adds start and length as doubles and drops an operator that seems to outlive its parent, or to begin before
+    its neighbour ends; one in a few does, by the last bit. Shorter rows lose more (0.1 to 0.4 ns), so that a child that
+    ends with its parent ends before it.
     """
     if ns <= 0:
         return b"0.000"
-    off = 100_000 + 300_000 // (1 + ns.bit_length()) - 2 * (ns * 64 // (1 << ns.bit_length()))  # in femtoseconds
+    off = 100_000 + 300_000 // (1 + ns.bit_length()) - 2 * (ns * 64 // (1 << ns.bit_length()))  # femtoseconds
     whole, rest = divmod(ns * 1_000_000 - off, 1_000_000_000)
     return b"%d.%09d" % (whole, rest)
 
 
 class AddedRows:
-    """Rows to add, as JSON text on the converted file's clock. Times are ns since the trace's first row, as everywhere in a `Trace`.
+    """Rows to add, as JSON text on the converted file's clock. Times are ns since the trace's first row, as in `Trace`.
 
-    `shift_ns` is what is taken off every stamp of the source, `zero_ns` what the first row's stamp becomes: viewers read stamps
-    as doubles, which are finer the smaller they are, so a converted file counts from a whole second before its first row.
+    `shift_ns` is subtracted from every source stamp, `zero_ns` is the first row's new stamp: viewers read stamps as
+    doubles, which are finer near 0, so a converted file starts a whole second before its first row.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -51,8 +51,9 @@ class AddedRows:
         self.zero_ns = stamp - self.shift_ns
         self.rows: list[bytes] = []
 
-    def add(self, *, name: str, cat: str, pid: int, tid: int, start: int, end: int, **arguments: Any) -> None:
-        """Add a slice; arguments that are None are left out. Operators are written a little short (see `shortened`)."""
+    def add(self, name: str, cat: str, place: tuple[int, int, int, int], facts: dict[str, Any]) -> None:
+        """Add a slice at (process, thread, start, end), without `facts` that are None; `shortened` if an operator."""
+        pid, tid, start, end = place
         row = {
             "ph": "X",
             "cat": cat,
@@ -61,7 +62,7 @@ class AddedRows:
             "tid": tid,
             "ts": self.stamp(start),
             "dur": msgspec.Raw(shortened(end - start) if cat == "cpu_op" else micros(max(end - start, 0))),
-            "args": {**{k: v for k, v in arguments.items() if v is not None}, "hpuprof": {"drawn": True}},
+            "args": {**{k: v for k, v in facts.items() if v is not None}, "hpuprof": {"drawn": True}},
         }
         self.rows.append(msgspec.json.encode(row))
 
@@ -70,7 +71,7 @@ class AddedRows:
         return msgspec.Raw(micros(when + self.zero_ns))
 
     def name_track(self, pid: int, tid: int, name: str, *, process: str = "", order: int | None = None) -> None:
-        """Name a track, and its process where it is new."""
+        """Name a track, and its process if given."""
         facts: list[tuple[str, dict[str, Any]]] = [("thread_name", {"name": name})]
         if order is not None:
             facts.append(("thread_sort_index", {"sort_index": order}))

@@ -104,7 +104,7 @@ def test_report_of_a_merged_file(worlds: dict[str, Path], world: str) -> None:
 def test_without_an_hpu_one_warning_and_a_trace_of_the_host(worlds: dict[str, Path]) -> None:
     what = told(worlds, "no_hpu")
     assert what["modules"] == []
-    assert what["warnings"] == ["hpuprof: no accelerator is available; the trace will hold CPU rows only"], (
+    assert what["warnings"] == ["hpuprof: no accelerator is available; the trace will contain CPU rows only"], (
         "once for two fits"
     )
     for folder in (worlds["no_hpu"], worlds["no_hpu"] / "again"):
