@@ -50,7 +50,7 @@ def test_steps_are_chosen_by_number(run, samples: Path, tmp_path: Path):
         (["-o", "absent/m.json"], "no such directory", 2),
         (["-o", "old.json"], "exists", 2),
         (["-o", "m.json", "--ranks", "x"], "ranks 'x' cannot be read", 2),
-        (["-o", "m.json", "--steps", "9:2"], "steps '9:2' are none", 2),
+        (["-o", "m.json", "--steps", "9:2"], "steps '9:2' select nothing", 2),
         (["-o", "m.json", "--clock", "manifest"], "no clock 'manifest'", 2),
         (["-o", "m.json", "--ranks", "12"], "no trace of rank 12", 3),
         (["-o", "m.json", "--steps", "900"], "no step 900:901 in 2 files of ranks 0 to 1", 3),

@@ -349,7 +349,7 @@ def test_a_cut_file_is_converted_as_far_as_it_goes(samples: Path, tmp_path: Path
 
 
 def test_an_unknown_target_is_refused(samples: Path, tmp_path: Path) -> None:
-    with pytest.raises(hpuprof.UsageError, match="nothing is known"):
+    with pytest.raises(hpuprof.UsageError, match="cannot convert for"):
         hpuprof.convert(samples / "cpu_1_rank", tmp_path, target="xprof")
 
 

@@ -236,7 +236,7 @@ def test_a_manifest_moves_hosts_and_says_so(traces: Path, tmp_path: Path):
     with pytest.raises(UsageError, match="no entry for rank 1 on west"):
         merge(traces, tmp_path / "m.json", clock=f"manifest:{manifest}")
     manifest.write_text('{"east": "soon"}')
-    with pytest.raises(UsageError, match="no clock manifest"):
+    with pytest.raises(UsageError, match="not a clock manifest"):
         merge(traces, tmp_path / "m.json", clock=f"manifest:{manifest}")
 
 

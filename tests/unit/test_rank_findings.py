@@ -182,9 +182,9 @@ def test_a_wrong_manifest_is_told(tmp_path):
         '{"node0": {"offset_ns": 1, "drift_ppm": 1}}',
     ):
         (tmp_path / "m.json").write_text(text)
-        with pytest.raises(ConfigError, match="no clock manifest"):
+        with pytest.raises(ConfigError, match="not a clock manifest"):
             hpuprof.analyze(folder, clock=f"manifest:{tmp_path / 'm.json'}")
-    with pytest.raises(ConfigError, match="no clock manifest"):
+    with pytest.raises(ConfigError, match="not a clock manifest"):
         hpuprof.analyze(folder, clock="manifest:nowhere.json")
     with pytest.raises(ConfigError, match="clock is 'sundial'"):
         hpuprof.analyze(folder, clock="sundial")
