@@ -115,7 +115,7 @@ def map_ordered(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Delay signals that end the run until a worker has started: half-started workers print a traceback."""
+    """Delay signals that end the run: locks and workers that are half made print a traceback."""
     kept: list[int] = []
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
@@ -273,8 +273,9 @@ def _begin(started: Event) -> None:
 def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
     """Yield a pool of new processes, none of which outlives the block, and whether any of them started."""
     context = multiprocessing.get_context("spawn")
-    started = context.Event()
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started,))
+    with _undisturbed():
+        started = context.Event()
+        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started,))
     try:
         yield pool, started
     except BaseException:

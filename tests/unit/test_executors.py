@@ -8,6 +8,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,3 +203,29 @@ def _alive(pid):
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+class Ended(BaseException):
+    """What the handler of a signal raises."""
+
+
+def test_a_signal_waits_until_the_pool_is_made(monkeypatch: pytest.MonkeyPatch):
+    made = []
+
+    class Pool(executors.ProcessPoolExecutor):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            super().__init__(*args, **options)
+            made.append(self)
+
+    def end(*_: object) -> None:
+        raise Ended
+
+    monkeypatch.setattr(executors, "ProcessPoolExecutor", Pool)
+    old = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(Ended), executors._pool(1):
+            raise AssertionError("the signal was lost")
+    finally:
+        signal.signal(signal.SIGTERM, old)
+    assert len(made) == 1
