@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 
 import pytest
 
-from benchmarks.graph_mode import published
+from benchmarks.graph_mode import closed_form, published
 
 TABLE = published.rows()
 
@@ -28,7 +27,7 @@ class Reference:
 
 @pytest.fixture(scope="module")
 def law():
-    return importlib.import_module(published.MODULE)
+    return closed_form
 
 
 def by_id(results):
@@ -67,12 +66,6 @@ def test_a_wrong_law_is_seen_to_miss(monkeypatch, capsys):
     monkeypatch.setattr(published, "closed_form", Wrong)
     assert published.main([]) == 1
     assert "missed: rows 1, 2" in capsys.readouterr().err
-
-
-def test_without_the_module_the_command_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(published, "MODULE", "hpuprof.no_such_module")
-    assert published.main([]) == 3
-    assert "no closed form" in capsys.readouterr().err
 
 
 def test_an_unknown_check_is_an_error():

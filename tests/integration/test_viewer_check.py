@@ -227,12 +227,12 @@ def test_tensorboard_is_told_as_its_own_loader_does_it_on_real_traces(real_trace
 
 def agrees(path: Path, cache: Path) -> bool:
     problems = [p for p in hpuprof.check(path).problems if p.viewer == TENSORBOARD]
-    said = [p.text for p in problems if "is not found" not in p.text]
+    said = [p.text for p in problems if "does not find it" not in p.text]
     found = stock(path, cache)
     if found is None:
-        return any(p.severity == "fails" and "is not found" not in p.text for p in problems)
+        return any(p.severity == "fails" and "does not find it" not in p.text for p in problems)
     return (
-        not any(p.severity == "fails" and "is not found" not in p.text for p in problems)
+        not any(p.severity == "fails" and "does not find it" not in p.text for p in problems)
         and any("no GPU summary" in t for t in said) == (found["kernels"] > 0 and not found["summary"])
         and any("no device time" in t for t in said) == (found["kernels"] > 0 and not found["operators"])
     )
@@ -240,13 +240,13 @@ def agrees(path: Path, cache: Path) -> bool:
 
 def test_lanes_of_one_kernel_are_told_as_the_sum_that_the_tab_makes_of_them(samples: Path, tmp_path: Path):
     (path,) = (samples / "hpu_g3_compile").iterdir()
-    (said,) = [p for p in hpuprof.check(path).problems if "adds them up" in p.text]
+    (said,) = [p for p in hpuprof.check(path).problems if "the Kernel view sums them" in p.text]
     hpuprof.convert(path, tmp_path / "tab")
     (converted,) = (tmp_path / "tab").rglob("*.json.gz")
     before, after = stock(path, tmp_path), stock(converted, tmp_path)
     assert before is not None
     assert after is not None
-    assert f"{before['kernels'] / after['kernels']:.0f}." in said.text
+    assert f"to {before['kernels'] / after['kernels']:.0f}." in said.text
     assert after["operators"] > 0 == before["operators"]
 
 

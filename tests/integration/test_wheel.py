@@ -54,7 +54,10 @@ def names(requirements: list[str]) -> set[str]:
 def test_only_the_extra_for_recording_brings_torch():
     extras = settings()["optional-dependencies"]
     inside = re.fullmatch(r"hpuprof\[(.*)\]", extras["all"][0])[1].split(",")
-    assert (len(extras["all"]), set(inside)) == (1, set(extras) - {"all", "record", "site", "test", "benchmarks", "dev"})
+    assert (len(extras["all"]), set(inside)) == (
+        1,
+        set(extras) - {"all", "record", "site", "test", "benchmarks", "dev"},
+    )
     assert [e for e in inside if names(extras[e]) & {"torch", "lightning", "pytorch-lightning"}] == []
 
 
