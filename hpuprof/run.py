@@ -13,13 +13,13 @@ from typing import Any
 
 from hpuprof._version import __version__
 from hpuprof.cache import Cache, code_digest, prune
-from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError, TraceFormatError
+from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.files import cannot_read, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.model.clock import ClockOffset, GivenClock, read_manifest
+from hpuprof.model.losses import all_failed, refuse_losses
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration
@@ -126,9 +126,7 @@ def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Calla
     results = _reduce(run, plan, executor, progress, journal)
     failed = [r for r in results if isinstance(r, FailedFile)]
     if len(failed) == len(results):
-        first = failed[0]
-        more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
-        raise TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
+        raise all_failed(failed)
     from hpuprof.report.combine import combine
 
     def combined() -> Report:
@@ -154,7 +152,7 @@ def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Calla
         results = _reduce(run, plan, executor, lambda _: None, journal, look=False)
         report = combined()
     if plan.options.strict:
-        _refuse_losses(report)
+        refuse_losses(report.data.diagnostics, "analyse")
     return report
 
 
@@ -254,16 +252,6 @@ def _identify_again(run: Run, results: Sequence[Result]) -> Sequence[Identity]:
     if all(new.inside == old.inside for new, old in zip(files, run.files, strict=True)):
         return run.identities
     return identify(files, rank_from=run.rank_from)
-
-
-def _refuse_losses(report: Report) -> None:
-    lost = [d for d in report.data.diagnostics if DIAGNOSTICS[d.code].lossy]
-    if lost:
-        first = lost[0]
-        raise InputError(
-            f"{first.path or 'the input'}: {first.text} ({first.code}); {len(lost)} such problems in all",
-            hint="leave out --strict to analyse what could be read",
-        )
 
 
 def estimated_clocks(report: Report) -> dict[int, ClockOffset]:

@@ -14,7 +14,8 @@ from hpuprof.render.column_words import CAUSE
 from hpuprof.render.drawing import COLOURS, blank, heat_map, in_ms, label, recordings, same_recording
 from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
-from hpuprof.render.sections import SMALLEST_SHARE, span
+from hpuprof.render.sections import span
+from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
 

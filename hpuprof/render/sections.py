@@ -14,12 +14,11 @@ from hpuprof.render.formats import clean, duration, measured, percent
 from hpuprof.render.section import Section
 from hpuprof.render.table_view import is_of
 from hpuprof.render.views import OTHERS, VIEWS
+from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import GateResult, Report, ReportData
 from hpuprof.report.recordings import lead_recording
 
 TOP = 10
-SMALLEST_SHARE = 0.0005
-"""Causes of less idle time than this share of the step would show as 0.0 %."""
 _CLOCK_NOTE = {
     "collective": "Host clocks estimated from collectives.",
     "raw": "Timestamps of all hosts used as recorded.",

@@ -30,7 +30,7 @@ _PHASES = {
 }
 """The host's phases, where no device was traced."""
 SMALLEST_SHARE = 0.0005
-"""Phases below this share of the step would show as 0.0 %."""
+"""Phases and causes of idle time below this share of the step would show as 0.0 %."""
 
 
 def headline(

@@ -21,11 +21,12 @@ from msgspec import Meta
 
 from hpuprof._version import __version__
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.errors import HpuprofError, InputError, InsufficientDataError, TraceFormatError, UsageError
+from hpuprof.errors import HpuprofError, InsufficientDataError, UsageError
 from hpuprof.files import scratch_folder
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, identify
 from hpuprof.ingest.normalise import MAX_SPAN_NS
 from hpuprof.model.clock import ClockOffset, GivenClock
+from hpuprof.model.losses import all_failed, refuse_losses
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
@@ -150,7 +151,7 @@ def merge_files(
             raise _nothing(failed, found, options, [who.rank for _, who in chosen])
         losses = _losses(plans, failed, skipped)
         if options.strict:
-            _refuse_losses(losses)
+            refuse_losses(losses, "merge")
         by_path = {file.path: file for file, _ in chosen}
         timeline = _timeline(plans, [by_path[plan.path] for plan in plans], options)
         size = join_segments(path, _segments(timeline, workers, packed=path.name.endswith(".gz")))
@@ -159,15 +160,6 @@ def merge_files(
             losses.append(_diagnostic("HP128", "", 1, text, None))
         left_out = _left_out(plans, files_without_steps=sum(not file.window for file in found))
         return _merged(timeline, str(path), size, left_out, losses)
-
-
-def _refuse_losses(diagnostics: list[DiagnosticRow]) -> None:
-    lost = [d for d in diagnostics if DIAGNOSTICS[d.code].lossy]
-    if lost:
-        raise InputError(
-            f"{lost[0].path or 'the input'}: {lost[0].text} ({lost[0].code}); {len(lost)} such problems in all",
-            hint="leave out --strict to merge what could be read",
-        )
 
 
 def _choose(
@@ -218,8 +210,7 @@ def _nothing(
     """Return the error to raise when no file could be planned."""
     if not failed:
         return no_such_step(options.steps or Selection(), found, ranks)
-    first, more = failed[0], f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
-    return TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
+    return all_failed(failed)
 
 
 # --------------------------------------------------------------------------------------------------------- the timeline
