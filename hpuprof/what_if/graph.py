@@ -59,6 +59,10 @@ class Graph:
     """By place: where its edges begin in `edges`; shape `(events + 1,)`."""
     source: Ints
     """Place of the source of each edge, in the order of `edges`."""
+    target: Ints
+    """Place of the target of each edge, in the order of `edges`."""
+    chain: Ints
+    """By place: its chain, `HUB` for none."""
     last: Ints
     """By chain: its last event, -1 if it has none."""
     _pieces: list[_Piece]
@@ -97,6 +101,8 @@ class Graph:
             edges=by_target,
             first=first,
             source=place[source[by_target]],
+            target=place[target[by_target]],
+            chain=chain[order],
             last=ends,
             _pieces=_cut(runs, counts, first),
         )
@@ -164,25 +170,28 @@ class Graph:
         Arguments as of `times`, of one sample: shapes `(events,)` and `(edges,)`. The edge is -1 where the event before
         on the chain decided, or where nothing did: the path ends there.
         """
-        events, through = [], []
-        at = int(self.place[event])
+        places, through = self.walk(t[self.order], step[self.order], delay[self.edges], int(self.place[event]))
+        return self.order[places], np.append(self.edges, -1)[through]
+
+    def walk(self, t: Floats, step: Floats, delay: Floats, place: int) -> tuple[Ints, Ints]:
+        """Do what `path` does with places in the order of computation, edges in the order of `edges`."""
+        places, through = [place], []
         while True:
-            here = int(self.order[at])
-            events.append(here)
-            own = slice(int(self.first[at]), int(self.first[at + 1]))
-            arriving = t[self.order[self.source[own]]] + delay[self.edges[own]]
-            behind = int(self.before[at])
-            chained = t[self.order[behind]] + step[here] if behind >= 0 else NEVER
+            at = places[-1]
+            first, stop, behind = int(self.first[at]), int(self.first[at + 1]), int(self.before[at])
+            arriving = t[self.source[first:stop]] + delay[first:stop]
+            chained = t[behind] + step[at] if behind >= 0 else NEVER
             best = int(np.argmax(arriving)) if len(arriving) else -1
-            if best >= 0 and arriving[best] >= max(chained, t[here] - _TIE):
-                through.append(int(self.edges[own][best]))
-                at = int(self.source[own][best])
-            elif behind >= 0 and chained >= t[here] - _TIE:
+            latest = arriving[best] if best >= 0 else NEVER
+            if behind >= 0 and chained >= max(latest, t[at]) - _TIE:
                 through.append(-1)
-                at = behind
+                places.append(behind)
+            elif best >= 0 and latest >= t[at] - _TIE:
+                through.append(first + best)
+                places.append(int(self.source[first + best]))
             else:
                 through.append(-1)
-                return np.array(events, dtype=np.int64), np.array(through, dtype=np.int64)
+                return np.array(places, dtype=np.int64), np.array(through, dtype=np.int64)
 
 
 class _Stretch(NamedTuple):
