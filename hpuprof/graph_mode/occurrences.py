@@ -19,7 +19,7 @@ from hpuprof.graph_mode.signatures import detail_codes, flat_dims, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
-from hpuprof.what_if.launches import rows_named
+from hpuprof.what_if.row_terms import rows_named
 
 CPU_OP_NS = 20_000
 """Minimum duration for a CPU operator on a device's path to count; bookkeeping on small CPU tensors is shorter."""
