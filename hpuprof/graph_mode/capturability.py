@@ -26,7 +26,7 @@ _SHAPES_PER_MODULE = 20
 _FEW_CALLS = 3  # fewer calls say nothing about the next one
 _MEMORY_CALLS = 5  # calls of each module to measure memory on
 _LOOKED_FOR = ("HP301", "HP302", "HP309", "HP313", "HP314", "HP315", "HP317")
-_WITH_DEVICE = ("HP303", "HP304", "HP306")
+_WITH_DEVICE = ("HP303", "HP304")
 _WITH_SHAPES = ("HP307", "HP308", "HP313", "HP321")
 
 
@@ -145,12 +145,8 @@ def _unknowns(context: Context, rows: list[ObstacleRow]) -> tuple[list[str], lis
     (looked if trace.family != "cpu" and len(trace.device) else blind).update(_WITH_DEVICE)
     shown = any(d.values for d in trace.details)
     (looked if trace.shapes else blind).update(_WITH_SHAPES)
-    (looked if context.calls.source == "python" else blind).add("HP322")
     if not shown:
         blind.add("HP313")
-    if trace.family == "hpu":
-        looked.discard("HP306")  # launches are not linked to operators
-        blind.add("HP306")
     return sorted(looked - blind - seen), sorted(blind - seen)
 
 

@@ -84,15 +84,6 @@ _ALL = (
         "capturing graphs.",
     ),
     ObstacleCode(
-        code="HP306",
-        title="CPU operators inside a module",
-        meaning="The operator launched nothing on the device: it ran on the CPU. A replay silently skips CPU work.",
-        advice="Move its tensors to the device, or move the operator out of the region.",
-        fixes={
-            HPU_LAZY: "Move its tensors to 'hpu', or leave the operator outside the graphed module.",
-        },
-    ),
-    ObstacleCode(
         code="HP307",
         title="Shapes change between calls",
         meaning="The inputs have more than one shape. A graph serves one shape; each other shape needs its own graph, "
@@ -246,13 +237,6 @@ _ALL = (
         meaning="Calls with equal shapes have different data types. ModuleCacher's key holds no data type, so the "
         "graph captured for one type would serve the other.",
         advice="Cast before the module, so that each shape has one type.",
-    ),
-    ObstacleCode(
-        code="HP322",
-        title="Hooks run in module calls",
-        meaning="Forward hooks ran around modules. Graphed callables do not run hooks at replay, and capture refuses "
-        "modules that have hooks.",
-        advice="Remove hooks before graphing, or graph the modules inside.",
     ),
 )
 

@@ -151,30 +151,6 @@ def test_how_often_decides_how_bad(tmp_path: Path, steps: list[int], severity: s
     assert words in row.text
 
 
-def test_operators_on_the_cpu(tmp_path: Path):
-    dims = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
-    b = TraceBuilder().steps(6, STEP)
-    for at in every():
-        frames(b, at, ("A_0", 100, 400))
-        op(b, "aten::mm", at + 120, 20, **dims)
-        b.host("aten::mm", at + 200, 60, **dims)  # nothing launched, and long
-        b.host("aten::add_", at + 300, 5, **dims)  # short
-        b.host("aten::view", at + 320, 30, **dims)  # no computation
-        b.host("aten::add_", at + 360, 30, **{"Input Dims": [[], []], "Input type": ["float", "Scalar"]})  # a counter
-    assert seen(b.reduce(tmp_path)) == [("HP306", "blocker", "A_0", "forward, aten::mm", 6)]
-
-
-def test_an_operator_may_launch_for_those_inside_it(tmp_path: Path):
-    dims = {"Input Dims": [[64, 64], [64]], "Input type": ["float", "long"]}
-    b = TraceBuilder().steps(6, STEP)
-    for at in every():
-        frames(b, at, ("A_0", 100, 400))
-        op(b, "aten::embedding", at + 120, 80, **dims)
-        b.host("aten::index_select", at + 125, 40, **dims)
-        op(b, "aten::mm", at + 300, 20, **dims)
-    assert seen(b.reduce(tmp_path)) == []
-
-
 def test_backward_belongs_to_the_module_that_was_differentiated(tmp_path: Path):
     b = TraceBuilder().steps(6, STEP)
     for i, at in enumerate(every()):
