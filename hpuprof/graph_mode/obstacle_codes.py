@@ -88,12 +88,12 @@ _ALL = (
         title="Shapes change between calls",
         meaning="The inputs have more than one shape. A graph serves one shape; each other shape needs its own graph, "
         "or runs without one.",
-        advice="Pad to a few bucket sizes, or keep one graph per shape.",
+        advice="Pad to a few fixed lengths, or keep one graph per shape.",
         fixes={
-            HPU_LAZY: "Wrap the module in ModuleCacher with the max_graphs given; with many shapes, pad to the bucket "
-            "sizes given.",
-            HPU_EAGER: "Pad to the bucket sizes given, or compile with dynamic=True and watch for recompilations.",
-            CUDA_LIKE: "Capture one graph per bucket size given and pad inputs up to it; run rare shapes eagerly.",
+            HPU_LAZY: "Wrap the module in ModuleCacher with that many graphs (max_graphs); with many shapes, pad to a "
+            "few fixed lengths.",
+            HPU_EAGER: "Pad to a few fixed lengths, or compile with dynamic=True and watch for recompilations.",
+            CUDA_LIKE: "Pad inputs to a few fixed lengths and capture one graph for each; run rare shapes eagerly.",
         },
     ),
     ObstacleCode(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ from hpuprof.graph_mode import obstacle_codes as codes
 from hpuprof.graph_mode.diverging_paths import Fork, find_period
 from hpuprof.graph_mode.occurrences import Context, Occurrence
 from hpuprof.graph_mode.placement import Phase
-from hpuprof.graph_mode.shapes import Coverage, coverage, suggest_buckets, unseen
+from hpuprof.graph_mode.shapes import graphs_needed, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, parse
 from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import HostKind
@@ -133,7 +133,7 @@ def _together(context: Context, obstacles: Iterable[Obstacle]) -> list[Obstacle]
         names = sorted({name for row in rows for name in row.modules}, key=natural)
         merged = msgspec.structs.replace(
             rows[0],
-            module=f"{kind} ({len(names)} modules)",
+            module=_title(kind, names),
             modules=names[:_MODULES_NAMED],
             text=rows[0].text if alike else f"{rows[0].text}, in {rows[0].module}; likewise in the others",
             count=sum(row.count for row in rows),
@@ -156,6 +156,42 @@ def _around(context: Context, modules: frozenset[int], calls: Ints) -> frozenset
     return frozenset(found)
 
 
+class _Case(NamedTuple):
+    """What differs between rows. `name`: of the place, if it is no module; `steps`: those in which it was seen."""
+
+    code: str
+    severity: str
+    name: str
+    where: str
+    times: int
+    steps: Ints
+    text: str
+    line: str | None = None
+
+
+def _obstacle(context: Context, case: _Case, phase: Phase, modules: frozenset[int], calls: Ints) -> Obstacle:
+    """Make a row; `calls`: those of `modules` that it concerns, and so do the modules around them."""
+    names = sorted((context.calls.names[m] for m in modules), key=natural)
+    row = ObstacleRow(
+        code=case.code,
+        severity=case.severity,
+        module=_title(case.name, names),
+        modules=names[:_MODULES_NAMED],
+        where=f"{_PHASE[phase]}{', ' if case.where else ''}{case.where}",
+        count=case.times,
+        per_step=case.times / max(1, len(context.steps)),
+        steps=len(case.steps),
+        text=case.text,
+        fix=codes.fix(case.code, context.trace.family, context.trace.mode),
+        python_line=case.line,
+    )
+    return Obstacle(row, phase, modules, _around(context, modules, calls))
+
+
+def _title(kind: str, names: list[str]) -> str:
+    return f"{kind} ({len(names)} modules)" if len(names) > 1 else next(iter(names), kind)
+
+
 def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> list[Obstacle]:
     """Group the cases of an occurrence by place; modules of one class count together."""
     calls = context.calls
@@ -175,37 +211,20 @@ def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> lis
         groups.setdefault((int(places.phase[i]), name), []).append(i)
     out = []
     for (number, name), members in sorted(groups.items()):
-        phase = Phase(number)
-        inside = places.call[members]
-        modules = frozenset(int(m) for m in np.unique(calls.module[inside[inside >= 0]])) if len(calls) else frozenset()
+        phase, first = Phase(number), members[0]
+        inside = np.unique(places.call[members])
+        inside = inside[inside >= 0]
+        modules = frozenset(calls.module[inside].tolist())
         steps = np.unique(places.step[members])
         severity = occurrence.severity or _severity(
             context, occurrence, phase, leaf=bool(modules) and not modules & calls.parents
         )
         severity, often = _frequency(severity, steps, len(context.steps), occurrence.code)
-        first = members[0]
-        names = sorted((calls.names[m] for m in modules), key=natural)
-        row = ObstacleRow(
-            code=occurrence.code,
-            severity=severity,
-            module=f"{name} ({len(names)} modules)" if len(names) > 1 else next(iter(names), name),
-            modules=names[:_MODULES_NAMED],
-            where=f"{_PHASE[phase]}, {occurrence.label}",
-            count=len(members),
-            per_step=len(members) / max(1, len(context.steps)),
-            steps=len(steps),
-            text=occurrence.text + often,
-            fix=codes.fix(occurrence.code, context.trace.family, context.trace.mode),
-            python_line=frames.at(
-                int(occurrence.track[first]), int(occurrence.when[first]), int(occurrence.position[first])
-            ),
-        )
-        out.append(Obstacle(row, phase, modules, _around(context, modules, np.unique(inside[inside >= 0]))))
+        line = frames.at(int(occurrence.track[first]), int(occurrence.when[first]), int(occurrence.position[first]))
+        text = occurrence.text + often
+        case = _Case(occurrence.code, severity, name, occurrence.label, len(members), steps, text, line=line)
+        out.append(_obstacle(context, case, phase, modules, inside))
     return out
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _severity(context: Context, occurrence: Occurrence, phase: Phase, *, leaf: bool) -> str:
@@ -235,166 +254,84 @@ def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, 
     return severity, words
 
 
-# --------------------------------------------------------------------------------------------------- control flow
-
-
-_READS = ("item", "_local_scalar_dense", "is_nonzero", "cpu", "to", "_to_copy", "copy_", "tolist")
-
-
 def _fork(context: Context, fork: Fork, frames: UserFrames) -> Obstacle | None:
-    calls = context.calls
-    if fork.module < 0 and fork.cause in ("first", "last"):
+    """Rate a fork by which calls leave the usual path: only the first or last, regularly, or now and then."""
+    calls, nesting, position = context.calls, context.links.nesting, fork.position
+    whole, end = fork.module < 0, len(fork.calls) - 1
+    series = np.isin(np.arange(end + 1), fork.away).astype(np.int64).tolist()
+    one = fork.away[0] if len(fork.away) == 1 and end > 1 else -1
+    if one in (0, end):
+        severity, often = "harmless", f"; only the {'first' if one == 0 else 'last'} call differs"
+    elif period := find_period(series):
+        severity, often = "periodic", f"; it repeats every {period} {'steps' if whole else 'calls'}"
+    else:
+        mine = calls.of(fork.module)
+        inner = whole or bool((calls.nesting.stop[mine] > mine + 1).any())
+        severity, often = "cut" if inner else "blocker", ""
+    if whole and severity == "harmless":
         return None
-    module = calls.names[fork.module] if fork.module >= 0 else STEP
-    mine = calls.of(fork.module)
-    has_children = bool((calls.nesting.stop[mine] > mine + 1).any()) if fork.module >= 0 else True
-    reason = {
-        "data": "a value is read just before, so data decides",
-        "periodic": f"it repeats every {fork.period} calls, so a counter decides",
-        "first": "only the first call differs",
-        "last": "only the last call differs",
-        "unknown": "no value is read before it, so the program decides (a random number, a counter, an argument)",
-    }[fork.cause]
-    one, other = fork.one or "nothing more", fork.other or "nothing more"
-    after = f"after {fork.after}: " if fork.after else "at the start: "
-    severity = {"first": "harmless", "last": "harmless", "periodic": "periodic"}.get(
-        fork.cause, "cut" if has_children else "blocker"
-    )
-    if fork.module < 0 and "" in (fork.one, fork.other) and (fork.one or fork.other) in _READS:
-        severity = "periodic"  # some steps end by reading a value, as loops that log do
-    away = sum(fork.calls[1:])
-    what = "step" if fork.module < 0 else "call"
-    text = f"{after}{one} in {_many(fork.calls[0], what)}, {other} in {fork.calls[1]}"
-    text += f", {_many(len(fork.calls) - 2, 'more path')}" if len(fork.calls) > 2 else ""
-    position = fork.position
-    nesting = context.links.nesting
     line = frames.at(int(nesting.track[position]), int(nesting.start[position]), position) if position >= 0 else None
-    modules = frozenset({fork.module} if fork.module >= 0 else ())
-    row = ObstacleRow(
-        code="HP309",
-        severity=severity,
-        module=module,
-        modules=[calls.names[m] for m in modules],
-        where="forward" if fork.module >= 0 else _PHASE[Phase.BETWEEN],
-        count=away,
-        per_step=away / max(1, len(context.steps)),
-        steps=len(fork.steps),
-        text=f"{text}; {reason}",
-        fix=codes.fix("HP309", context.trace.family, context.trace.mode),
-        python_line=line,
-    )
-    phase = Phase.FORWARD if modules else Phase.BETWEEN
-    return Obstacle(row, phase, modules, _around(context, modules, mine))
+    away = fork.calls[fork.away]
+    steps = np.unique(away if whole else calls.step[away])
+    name = STEP if whole else calls.names[fork.module]
+    case = _Case("HP309", severity, name, "", len(away), steps[steps >= 0], fork.text + often, line=line)
+    if whole:
+        return _obstacle(context, case, Phase.BETWEEN, frozenset(), away[:0])
+    return _obstacle(context, case, Phase.FORWARD, frozenset({fork.module}), calls.of(fork.module))
 
 
-# --------------------------------------------------------------------------------------------------------- shapes
-
-
-def most_frequent(keys: list[int]) -> int:
-    """Return the key with most calls; of equals, the earliest."""
-    return Counter(keys).most_common(1)[0][0]
-
-
-def is_last_batch(entry: ModuleShapes) -> bool:
+def _is_last_batch(entry: ModuleShapes) -> bool:
     """Whether the only other shape has a smaller first dimension at the end of the data."""
-    if entry.keys is None or entry.lengths is None or len(set(entry.keys)) != 2 or len(entry.keys) < 3:
+    if len(entry.lengths) != 2 or len(entry.keys) < 3 or not entry.varying.startswith("dimension 0 "):
         return False
-    usual = most_frequent(entry.keys)
-    series = [int(k != usual) for k in entry.keys]
-    rare = sum(series)
-    at = int(np.argmax(series))
-    smaller = entry.lengths[at] < entry.lengths[entry.keys.index(usual)]
-    ends = series[-1] == 1 and rare == 1
-    return bool(
-        smaller
-        and entry.varying.startswith("dimension 0 ")
-        and 3 * rare <= len(series)
-        and (ends or find_period(series))
-    )
+    ((usual, _), (other, rare)) = Counter(entry.keys).most_common()
+    series = [int(key == other) for key in entry.keys]
+    ends = rare == series[-1] == 1
+    return entry.lengths[other] < entry.lengths[usual] and 3 * rare <= len(series) and bool(ends or find_period(series))
 
 
 def topmost_varying(context: Context, shapes: list[ModuleShapes]) -> list[ModuleShapes]:
     """Return the modules with changing shapes whose enclosing modules have constant ones."""
-    varying = {e.module for e in shapes if e.keys and len(set(e.keys)) > 1}
+    varying = {e.module for e in shapes if e.varies}
     out = []
     for entry in shapes:
         if entry.module in varying:
             parents = context.calls.parent[entry.calls]
-            above = {int(m) for m in np.unique(context.calls.module[parents[parents >= 0]])}
-            if not above & varying:
+            if not varying & set(context.calls.module[parents[parents >= 0]].tolist()):
                 out.append(entry)
     return out
 
 
-def graphs_needed(served: Coverage) -> tuple[int, bool]:
-    """Return how many graphs serve 95 % of the calls, and whether they should hold the most frequent keys."""
-    lfu = served.prefers_lfu
-    return served.smallest(use_lfu=lfu), lfu
-
-
-def _shapes(context: Context, shapes: list[ModuleShapes]) -> list[Obstacle]:
-    varying = frozenset(e.module for e in shapes if e.keys and len(set(e.keys)) > 1)
-    out = [_changing(context, e, e.keys, varying) for e in topmost_varying(context, shapes) if e.keys]
+def _shapes(context: Context, shapes: list[ModuleShapes]) -> Iterator[Obstacle]:
+    """Yield changing shapes, which concern the modules inside whose shapes change too, and changing data types."""
+    varying = frozenset(e.module for e in shapes if e.varies)
+    for entry in topmost_varying(context, shapes):
+        usual = Counter(entry.keys).most_common(1)[0][0]
+        found = _shape(context, entry, entry.calls[np.array(entry.keys) != usual], *_changing(entry))
+        yield replace(found, around=found.around | (context.calls.inside(entry.module) & varying))
     for entry in shapes:
         if entry.dtype_text:
             severity = "blocker" if context.trace.family == "hpu" else "periodic"
             text = f"calls of one shape with data types {entry.dtype_text}"
-            out.append(_shape_row(context, entry, _ShapeCase("HP321", severity, text, len(entry.calls))))
-    return out
+            yield _shape(context, entry, entry.calls, "HP321", severity, text)
 
 
-def _changing(context: Context, entry: ModuleShapes, keys: list[int], varying: frozenset[int]) -> Obstacle:
-    usual = most_frequent(keys)
-    away = sum(k != usual for k in keys)
-    if is_last_batch(entry) and entry.lengths is not None:
-        sizes = f"{int(entry.lengths[keys.index(usual)])}, the last one {int(entry.lengths.min())}"
-        text = f"batches of {sizes} ({entry.varying})"
-        return _shape_row(context, entry, _ShapeCase("HP308", "periodic", text, away), varying)
-    served = coverage(keys)
-    graphs, lfu = graphs_needed(served)
+def _changing(entry: ModuleShapes) -> tuple[str, str, str]:
+    """Return code, severity and text for a module whose shapes change."""
+    keys, lengths = entry.keys, sorted(set(entry.lengths))
+    if _is_last_batch(entry):
+        return "HP308", "periodic", f"batches of {lengths[1]}, the last one {lengths[0]} ({entry.varying})"
+    graphs, served = graphs_needed(keys)
     new = unseen(keys) or 0.0
-    lengths = sorted(set(entry.lengths.tolist())) if entry.lengths is not None else []
     shown = f" ({', '.join(str(v) for v in lengths[:6])}{' …' if len(lengths) > 6 else ''})" if lengths else ""
-    text = f"{len(set(keys))} signatures in {len(keys)} calls: {entry.varying}{shown}"
-    text += f"; {graphs} graphs serve {served.at(graphs, use_lfu=lfu):.0%}"
-    text += f", the next call needs a new one with probability {new:.0%}"
-    hint = f" max_graphs={graphs}{', use_lfu=True' if lfu else ''}."
-    if len(lengths) > 3 and entry.lengths is not None and (buckets := suggest_buckets(entry.lengths)):
-        hint += f" Buckets {', '.join(str(e) for e in buckets.edges)}."
+    text = f"{len(entry.texts)} signatures in {len(keys)} calls: {entry.varying}{shown}; {graphs} graphs serve "
+    text += f"{served:.0%}, the next call needs a new one with probability {new:.0%}"
     hopeless = graphs > MANY_GRAPHS or (new > MANY_UNSEEN and len(keys) >= 10) or (new > 0.8 and len(keys) >= 4)
-    case = _ShapeCase("HP307", "blocker" if hopeless else "periodic", text, away, hint)
-    return _shape_row(context, entry, case, varying)
+    return "HP307", "blocker" if hopeless else "periodic", text
 
 
-class _ShapeCase(NamedTuple):
-    code: str
-    severity: str
-    text: str
-    away: int  # calls unlike the usual one
-    hint: str = ""  # numbers behind what to do about it
-
-
-def _shape_row(
-    context: Context, entry: ModuleShapes, case: _ShapeCase, varying: frozenset[int] = frozenset()
-) -> Obstacle:
-    """Make a row; it concerns enclosing modules, and those of `varying` inside."""
-    calls = context.calls
-    modules = frozenset({entry.module})
-    keys = entry.keys or []
-    usual = most_frequent(keys)
-    steps = np.unique(calls.step[entry.calls[[k != usual for k in keys]]])
-    row = ObstacleRow(
-        code=case.code,
-        severity=case.severity,
-        module=calls.names[entry.module],
-        modules=[calls.names[entry.module]],
-        where=_PHASE[Phase.FORWARD],
-        count=case.away,
-        per_step=case.away / max(1, len(context.steps)),
-        steps=int((steps >= 0).sum()),
-        text=case.text,
-        fix=codes.fix(case.code, context.trace.family, context.trace.mode) + case.hint,
-        python_line=None,
-    )
-    below = calls.inside(entry.module) & varying if varying else varying
-    return Obstacle(row, Phase.FORWARD, modules, _around(context, modules, entry.calls) | below)
+def _shape(context: Context, entry: ModuleShapes, away: Ints, code: str, severity: str, text: str) -> Obstacle:
+    steps = np.unique(context.calls.step[away])
+    name = context.calls.names[entry.module]
+    case = _Case(code, severity, name, "", len(away), steps[steps >= 0], text)
+    return _obstacle(context, case, Phase.FORWARD, frozenset({entry.module}), entry.calls)
