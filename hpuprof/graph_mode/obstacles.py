@@ -80,8 +80,8 @@ class UserFrames:
         trace, nesting = context.trace, context.links.nesting
         if position >= 0:
             detail = int(trace.host.detail[nesting.rows[position]])
-            stack = parse(trace.details[detail].stack) if detail >= 0 and trace.details[detail].stack else ""
-            for frame in stack.split(";") if isinstance(stack, str) else []:
+            stack = parse(trace.details[detail].stack, str) if detail >= 0 else ""
+            for frame in stack.split(";"):
                 if _own(frame.strip()):
                     return frame.strip()
         if not len(self._tree.rows):

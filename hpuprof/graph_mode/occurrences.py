@@ -279,7 +279,7 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
         groups.setdefault((module, stream.token[here].tobytes()), []).append(positions[positions >= 0])
     for positions in _optimizer_steps(context):
         groups.setdefault(("optimizer", context.op_name[positions].tobytes()), []).append(positions)
-    dynamic = context.hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in context.hits.rule.tolist()]]
+    dynamic = context.hits.dynamic
     # Slicing the next batch out of a tensor happens before the graph, so its index may change.
     batching = named(trace, _BATCHING)
     found: dict[tuple[str, str], list[int]] = {}
@@ -322,8 +322,8 @@ def _optimizer_steps(context: Context) -> Iterator[Ints]:
 def _changing_scalar(trace: Trace, details: Ints) -> str:
     """Return two values of a changing number argument; empty if only lists (sizes) change."""
     sample = [trace.details[d] for d in dict.fromkeys(details.tolist())][:8]
-    kinds = [parse(d.types) for d in sample]
-    given = [parse(d.values) for d in sample]
+    kinds = [parse(d.types, list) for d in sample]
+    given = [parse(d.values, list) for d in sample]
     if any(k != kinds[0] for k in kinds) or any(len(v) != len(kinds[0]) for v in given):
         return ""
     for i, kind in enumerate(kinds[0]):

@@ -7,37 +7,35 @@ data-dependent output shape and up to where calls of the module begin to run dif
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.dynamic_ops import NOISE, SHAPE_AND_READ_RULES, OpHits, named
+from hpuprof.graph_mode.dynamic_ops import NOISE, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.model.arrays import Ints
 from hpuprof.model.trace import Detail, Trace
 
+_Kind = TypeVar("_Kind", list[Any], str)
 MAX_CALLS = 50_000
 """Calls analysed; longer recordings are cut to their first ones."""
 _PREFIX_OPS = 64  # operators whose dimensions are compared to find the varying one
-_TABLE_FIRST = frozenset(
-    {"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"}
-)  # the weight, then the input
-TYPE_BYTES = {
-    name: size
-    for size, names in {
-        1: ("unsigned char", "signed char", "bool", "c10::Float8_e4m3fn", "c10::Float8_e5m2"),
-        2: ("c10::Half", "c10::BFloat16", "short", "short int"),
-        4: ("float", "int"),
-        8: ("double", "long int", "long", "c10::complex<float>"),
-        16: ("c10::complex<double>",),
-    }.items()
-    for name in names
-}
-"""Bytes per element by the profiler's type names."""
+_TABLE_FIRST = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")  # the weight, then the input
+_TYPE_BYTES = tuple(
+    (re.compile(names), size)
+    for names, size in (
+        (r"\bchar$|^bool$|Float8_", 1),
+        (r"Half$|BFloat16$|^short", 2),
+        (r"complex<double>", 16),
+        (r"^double$|^long|complex<float>", 8),
+        (r"^float$|^int$", 4),
+    )
+)  # bytes per element by the profiler's type names; the first match counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,28 +66,13 @@ class _Dimension(NamedTuple):
     at: int
 
 
-def _roots(view: RankView, calls: ModuleCalls) -> list[Ints]:
-    """Return each call's operators that lie in no other operator of the call, as positions in links.nesting."""
-    depth = view.links.nesting.depth
-    found = [np.empty(0, dtype=np.int64)] * len(calls)
-    has = np.flatnonzero(calls.op_stop > calls.op_first)
-    # Sorted by level, then place, so that a call's operators of one level are a range.
-    count = len(depth) + 1
-    order = np.argsort(depth, kind="stable")
-    keys = depth[order] * count + order
-    base = depth[calls.op_first[has]] * count
-    first, stop = np.searchsorted(keys, base + calls.op_first[has]), np.searchsorted(keys, base + calls.op_stop[has])
-    for call, a, b in zip(has.tolist(), first.tolist(), stop.tolist(), strict=True):
-        found[call] = order[a:b]
-    return found
-
-
-def parse(text: bytes | str) -> Any:
-    """Parse a recorded list; an empty list if it is not one."""
+def parse(text: bytes | str, kind: type[_Kind]) -> _Kind:
+    """Parse a recorded list or text; an empty one if it is something else."""
     try:
-        return msgspec.json.decode(text)
+        found = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return []
+        return kind()
+    return found if isinstance(found, kind) else kind()
 
 
 def detail_codes(details: list[Detail], column: str) -> Ints:
@@ -98,12 +81,12 @@ def detail_codes(details: list[Detail], column: str) -> Ints:
     return np.array([*(codes.setdefault(getattr(d, column), len(codes)) for d in details), -1], dtype=np.int64)
 
 
-def flat_dims(dims: Any) -> list[list[int]]:
+def _flat(dims: list[Any]) -> list[list[int]]:
     """Return the dimensions of each tensor in a recorded `Input Dims`, lists of tensors flattened."""
     out: list[list[int]] = []
-    for entry in dims if isinstance(dims, list) else []:
+    for entry in dims:
         if isinstance(entry, list) and entry and all(isinstance(d, list) for d in entry):
-            out += flat_dims(entry)
+            out += _flat(entry)
         elif isinstance(entry, list):
             out.append([d for d in entry if isinstance(d, int)])
     return out
@@ -114,18 +97,19 @@ def module_shapes(view: RankView, calls: ModuleCalls, hits: OpHits) -> list[Modu
     trace, host, rows = view.trace, view.trace.host, view.links.nesting.rows
     name = host.name[rows].astype(np.int64)
     quiet = named(trace, NOISE)[name]
-    dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
+    dynamic = hits.dynamic
     # One number per combination of shapes and strides, one more with data types.
     shape, detail = host.shape[rows].astype(np.int64), host.detail[rows].astype(np.int64)
     laid = shape * (len(trace.details) + 2) + detail_codes(trace.details, "strides")[detail]
     typed = laid * (len(trace.details) + 2) + detail_codes(trace.details, "types")[detail]
-    roots = _roots(view, calls)
+    depth = view.links.nesting.depth
     out = []
     wanted = np.flatnonzero(~calls.recompute)[:MAX_CALLS]
     for module, places in members(calls.module[wanted]):
         mine = wanted[places]
         mine = mine[np.argsort(calls.start[mine], kind="stable")]
-        operators = [p[~quiet[p]] for p in (roots[c] for c in mine.tolist())]
+        spans = (np.arange(a, b) for a, b in zip(calls.op_first[mine], calls.op_stop[mine], strict=True))
+        operators = [p[(depth[p] == depth[p[:1]]) & ~quiet[p]] for p in spans]
         prefix = common_prefix([name[p] for p in operators])
         for p in operators:
             # An operator with a data-dependent output shape still has inputs that count; what follows does not.
@@ -189,7 +173,7 @@ def _dimensions(trace: Trace, rows: Ints) -> list[_Dimension]:
         _Dimension(trace.names[host.name[row]], number, tensor, at)
         for row in rows[:_PREFIX_OPS].tolist()
         if host.shape[row] >= 0
-        for number, tensor in enumerate(flat_dims(parse(trace.shapes[host.shape[row]])))
+        for number, tensor in enumerate(_flat(parse(trace.shapes[host.shape[row]], list)))
         for at in range(len(tensor))
     ]
 
@@ -214,16 +198,13 @@ def _varying(samples: list[list[_Dimension]]) -> tuple[int | None, str]:
 def _input_bytes(trace: Trace, rows: Ints) -> int | None:
     """Return the size of the first tensor input of a call's operators."""
     host = trace.host
-    for row in rows.tolist():
-        if host.shape[row] < 0 or host.detail[row] < 0:
-            continue
-        dims, types = parse(trace.shapes[host.shape[row]]), parse(trace.details[host.detail[row]].types)
-        if not isinstance(dims, list) or not isinstance(types, list):
-            continue
+    for row in rows[(host.shape[rows] >= 0) & (host.detail[rows] >= 0)].tolist():
+        dims, types = parse(trace.shapes[host.shape[row]], list), parse(trace.details[host.detail[row]].types, list)
         table = trace.names[host.name[row]] in _TABLE_FIRST
         for tensor, kind in list(zip(dims, types, strict=False))[table:]:
-            if isinstance(tensor, list) and tensor and all(isinstance(d, int) for d in tensor) and kind in TYPE_BYTES:
-                return int(np.prod(tensor, dtype=np.int64)) * TYPE_BYTES[kind]
+            size = next((size for names, size in _TYPE_BYTES if names.search(str(kind))), 0)
+            if size and isinstance(tensor, list) and tensor and all(isinstance(d, int) for d in tensor):
+                return int(np.prod(tensor, dtype=np.int64)) * size
     return None
 
 
@@ -232,6 +213,6 @@ def _types(trace: Trace, keys: list[int], used: list[Ints]) -> str:
     seen: dict[int, dict[str, None]] = {}
     for key, rows in zip(keys, used, strict=True):
         detail = int(trace.host.detail[rows[0]]) if len(rows) else -1
-        kinds = parse(trace.details[detail].types) if detail >= 0 else []
+        kinds = parse(trace.details[detail].types, list) if detail >= 0 else []
         seen.setdefault(key, {})[str(kinds[0]) if kinds else "?"] = None
     return next((", ".join(kinds) for kinds in seen.values() if len(kinds) > 1), "inside the module")
