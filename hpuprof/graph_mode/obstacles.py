@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from hpuprof.analysis.links import forest
@@ -55,8 +54,23 @@ class Obstacle:
 
     row: ObstacleRow
     phase: Phase
-    modules: frozenset[int]
     around: frozenset[int]
+
+
+class _Case(NamedTuple):
+    """An obstacle in one place. `kind`: class of its modules, `(step)` or `(optimizer)`."""
+
+    code: str
+    severity: str
+    phase: Phase
+    kind: str
+    text: str
+    times: int
+    steps: Ints  # in which it was seen
+    calls: Ints  # of modules in which it was seen
+    label: str = ""
+    line: str | None = None
+    below: frozenset[int] = frozenset()  # modules inside that it concerns too
 
 
 class UserFrames:
@@ -66,29 +80,20 @@ class UserFrames:
         self._context = context
         trace, host = context.trace, context.trace.host
         own = np.array([_own(n) for n in trace.names] or [False], dtype=bool)
-        rows = (
-            np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
-            if len(host)
-            else np.empty(0, dtype=np.int64)
-        )
+        rows = np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
         rows = rows[np.argsort(host.track[rows], kind="stable")]
         self._tree = forest(rows, host.track[rows], host.start[rows], host.end[rows])
 
     def at(self, track: int, when: int, position: int) -> str | None:
-        """Return the frame as `file(line): function`."""
-        context = self._context
-        trace, nesting = context.trace, context.links.nesting
-        if position >= 0:
-            detail = int(trace.host.detail[nesting.rows[position]])
-            stack = parse(trace.details[detail].stack, str) if detail >= 0 else ""
-            for frame in stack.split(";"):
-                if _own(frame.strip()):
-                    return frame.strip()
-        if not len(self._tree.rows):
-            return None
-        lane = np.array([context.placement.lane[track]], dtype=np.int32)
+        """Return the frame as `file(line): function`; `position`: of the operator in links.nesting, -1 for none."""
+        trace, rows = self._context.trace, self._context.links.nesting.rows
+        detail = int(trace.host.detail[rows[position]]) if position >= 0 else -1
+        stack = parse(trace.details[detail].stack, str) if detail >= 0 else ""
+        recorded = (frame.strip() for frame in stack.split(";") if _own(frame.strip()))
+        lane = self._context.placement.lane[[track]]
         found = int(self._tree.innermost(lane, np.array([when], dtype=np.int64))[0])
-        return trace.names[int(trace.host.name[self._tree.rows[found]])] if found >= 0 else None
+        drawn = trace.names[int(trace.host.name[self._tree.rows[found]])] if found >= 0 else None
+        return next(recorded, drawn)
 
 
 def _own(frame: str) -> bool:
@@ -98,13 +103,11 @@ def _own(frame: str) -> bool:
 def judge(context: Context, seen: list[Occurrence], forks: list[Fork], shapes: list[ModuleShapes]) -> list[Obstacle]:
     """Turn all occurrences into rows, the most severe first."""
     frames = UserFrames(context)
-    found: list[Obstacle] = []
-    for occurrence in seen:
-        found += _placed(context, occurrence, frames)
-    single = [o for o in (_fork(context, fork, frames) for fork in forks) if o]
-    found += _together(context, [*single, *_shapes(context, shapes)])
+    cases = [case for occurrence in seen for case in _placed(context, occurrence, frames)]
+    single = [case for case in (_fork(context, fork, frames) for fork in forks) if case]
+    cases += _together(context, [*single, *_shapes(context, shapes)])
     return sorted(
-        found,
+        (_obstacle(context, case) for case in cases),
         key=lambda o: (
             SEVERITIES.index(o.row.severity),
             o.row.code,
@@ -116,68 +119,15 @@ def judge(context: Context, seen: list[Occurrence], forks: list[Fork], shapes: l
     )
 
 
-def _together(context: Context, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
-    """Merge rows of several instances of one class; the instance with most cases gives the words."""
-    groups: dict[tuple[str, ...], list[Obstacle]] = {}
-    for entry in obstacles:
-        row = entry.row
-        kinds = sorted({context.calls.types[m] or context.calls.names[m] for m in entry.modules})
-        groups.setdefault((row.code, row.severity, row.where, *kinds), []).append(entry)
-    out = []
-    for (*_, kind), members in groups.items():
-        rows = sorted((m.row for m in members), key=lambda r: -r.count)
-        if len(rows) == 1:
-            out.append(members[0])
-            continue
-        alike = all(row.text == rows[0].text for row in rows)
-        names = sorted({name for row in rows for name in row.modules}, key=natural)
-        merged = msgspec.structs.replace(
-            rows[0],
-            module=_title(kind, names),
-            modules=names[:_MODULES_NAMED],
-            text=rows[0].text if alike else f"{rows[0].text}, in {rows[0].module}; likewise in the others",
-            count=sum(row.count for row in rows),
-            per_step=sum(row.per_step for row in rows),
-            steps=max(row.steps for row in rows),
-        )
-        modules = frozenset[int]().union(*(m.modules for m in members))
-        around = frozenset[int]().union(*(m.around for m in members))
-        out.append(Obstacle(merged, members[0].phase, modules, around))
-    return out
-
-
-def _around(context: Context, modules: frozenset[int], calls: Ints) -> frozenset[int]:
-    found = set(modules)
-    above = calls
-    while len(above):
-        above = np.unique(context.calls.parent[above])
-        above = above[above >= 0]
-        found.update(int(m) for m in np.unique(context.calls.module[above]))
-    return frozenset(found)
-
-
-class _Case(NamedTuple):
-    """What differs between rows. `name`: of the place, if it is no module; `steps`: those in which it was seen."""
-
-    code: str
-    severity: str
-    name: str
-    where: str
-    times: int
-    steps: Ints
-    text: str
-    line: str | None = None
-
-
-def _obstacle(context: Context, case: _Case, phase: Phase, modules: frozenset[int], calls: Ints) -> Obstacle:
-    """Make a row; `calls`: those of `modules` that it concerns, and so do the modules around them."""
-    names = sorted((context.calls.names[m] for m in modules), key=natural)
+def _obstacle(context: Context, case: _Case) -> Obstacle:
+    calls, modules = context.calls, _modules(context, case)
+    names = sorted((calls.names[m] for m in modules), key=natural)
     row = ObstacleRow(
         code=case.code,
         severity=case.severity,
-        module=_title(case.name, names),
+        module=f"{case.kind} ({len(names)} modules)" if len(names) > 1 else next(iter(names), case.kind),
         modules=names[:_MODULES_NAMED],
-        where=f"{_PHASE[phase]}{', ' if case.where else ''}{case.where}",
+        where=f"{_PHASE[case.phase]}{', ' if case.label else ''}{case.label}",
         count=case.times,
         per_step=case.times / max(1, len(context.steps)),
         steps=len(case.steps),
@@ -185,14 +135,38 @@ def _obstacle(context: Context, case: _Case, phase: Phase, modules: frozenset[in
         fix=codes.fix(case.code, context.trace.family, context.trace.mode),
         python_line=case.line,
     )
-    return Obstacle(row, phase, modules, _around(context, modules, calls))
+    around, above = modules | case.below, case.calls
+    while len(above):
+        above = np.unique(calls.parent[above])
+        above = above[above >= 0]
+        around |= set(calls.module[above].tolist())
+    return Obstacle(row, case.phase, frozenset(around))
 
 
-def _title(kind: str, names: list[str]) -> str:
-    return f"{kind} ({len(names)} modules)" if len(names) > 1 else next(iter(names), kind)
+def _modules(context: Context, case: _Case) -> set[int]:
+    return set(context.calls.module[case.calls].tolist())
 
 
-def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> list[Obstacle]:
+def _together(context: Context, cases: Iterable[_Case]) -> Iterator[_Case]:
+    """Merge cases of several instances of one class; the instance with most calls gives the words."""
+    groups: dict[tuple[object, ...], list[_Case]] = {}
+    for case in cases:
+        groups.setdefault((case.code, case.severity, case.phase, case.kind), []).append(case)
+    for alike in groups.values():
+        first = max(alike, key=lambda case: case.times)
+        text = first.text
+        if any(case.text != text for case in alike):
+            text += f", in {context.calls.names[min(_modules(context, first))]}; likewise in the others"
+        yield first._replace(
+            text=text,
+            times=sum(case.times for case in alike),
+            steps=np.unique(np.concatenate([case.steps for case in alike])),
+            calls=np.concatenate([case.calls for case in alike]),
+            below=frozenset[int]().union(*(case.below for case in alike)),
+        )
+
+
+def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> Iterator[_Case]:
     """Group the cases of an occurrence by place; modules of one class count together."""
     calls = context.calls
     places = context.placement.of(occurrence.track, occurrence.when)
@@ -202,41 +176,44 @@ def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> lis
         keep &= places.call >= 0
     groups: dict[tuple[int, str], list[int]] = {}
     for i in np.flatnonzero(keep).tolist():
-        call = int(places.call[i])
-        if call >= 0:
-            module = int(calls.module[call])
-            name = calls.types[module] or calls.names[module]
-        else:
-            name = OPTIMIZER if places.phase[i] == Phase.OPTIMIZER else STEP
-        groups.setdefault((int(places.phase[i]), name), []).append(i)
-    out = []
-    for (number, name), members in sorted(groups.items()):
+        call, phase = int(places.call[i]), int(places.phase[i])
+        kind = _kind(context, int(calls.module[call])) if call >= 0 else STEP
+        if call < 0 and phase == Phase.OPTIMIZER:
+            kind = OPTIMIZER
+        groups.setdefault((phase, kind), []).append(i)
+    for (number, kind), members in sorted(groups.items()):
         phase, first = Phase(number), members[0]
         inside = np.unique(places.call[members])
         inside = inside[inside >= 0]
-        modules = frozenset(calls.module[inside].tolist())
         steps = np.unique(places.step[members])
-        severity = occurrence.severity or _severity(
-            context, occurrence, phase, leaf=bool(modules) and not modules & calls.parents
-        )
+        severity = occurrence.severity or _severity(context, occurrence, phase, inside)
         severity, often = _frequency(severity, steps, len(context.steps), occurrence.code)
-        line = frames.at(int(occurrence.track[first]), int(occurrence.when[first]), int(occurrence.position[first]))
-        text = occurrence.text + often
-        case = _Case(occurrence.code, severity, name, occurrence.label, len(members), steps, text, line=line)
-        out.append(_obstacle(context, case, phase, modules, inside))
-    return out
+        yield _Case(
+            code=occurrence.code,
+            severity=severity,
+            phase=phase,
+            kind=kind,
+            text=occurrence.text + often,
+            times=len(members),
+            steps=steps,
+            calls=inside,
+            label=occurrence.label,
+            line=frames.at(int(occurrence.track[first]), int(occurrence.when[first]), int(occurrence.position[first])),
+        )
 
 
-def _severity(context: Context, occurrence: Occurrence, phase: Phase, *, leaf: bool) -> str:
+def _kind(context: Context, module: int) -> str:
+    return context.calls.types[module] or context.calls.names[module]
+
+
+def _severity(context: Context, occurrence: Occurrence, phase: Phase, inside: Ints) -> str:
     """Rate by place: inside a module without submodules it blocks; anywhere else it can be cut out."""
     if occurrence.code == "HP315" and "gloo" not in occurrence.label:
         lazy = codes.machine(context.trace.family, context.trace.mode) == codes.HPU_LAZY
         return "cut" if lazy and phase != Phase.BETWEEN else "harmless"
-    if occurrence.code == "HP310":
-        return "cut"
-    if phase == Phase.OPTIMIZER:
-        return "blocker"
-    return "blocker" if leaf else "cut"
+    modules = set(context.calls.module[inside].tolist())
+    leaf = bool(modules) and not modules & context.calls.parents
+    return "blocker" if occurrence.code != "HP310" and (leaf or phase == Phase.OPTIMIZER) else "cut"
 
 
 def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, str]:
@@ -254,30 +231,35 @@ def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, 
     return severity, words
 
 
-def _fork(context: Context, fork: Fork, frames: UserFrames) -> Obstacle | None:
+def _fork(context: Context, fork: Fork, frames: UserFrames) -> _Case | None:
     """Rate a fork by which calls leave the usual path: only the first or last, regularly, or now and then."""
     calls, nesting, position = context.calls, context.links.nesting, fork.position
     whole, end = fork.module < 0, len(fork.calls) - 1
     series = np.isin(np.arange(end + 1), fork.away).astype(np.int64).tolist()
+    mine = calls.of(fork.module)
     one = fork.away[0] if len(fork.away) == 1 and end > 1 else -1
     if one in (0, end):
+        if whole:
+            return None
         severity, often = "harmless", f"; only the {'first' if one == 0 else 'last'} call differs"
     elif period := find_period(series):
         severity, often = "periodic", f"; it repeats every {period} {'steps' if whole else 'calls'}"
     else:
-        mine = calls.of(fork.module)
         inner = whole or bool((calls.nesting.stop[mine] > mine + 1).any())
         severity, often = "cut" if inner else "blocker", ""
-    if whole and severity == "harmless":
-        return None
-    line = frames.at(int(nesting.track[position]), int(nesting.start[position]), position) if position >= 0 else None
     away = fork.calls[fork.away]
     steps = np.unique(away if whole else calls.step[away])
-    name = STEP if whole else calls.names[fork.module]
-    case = _Case("HP309", severity, name, "", len(away), steps[steps >= 0], fork.text + often, line=line)
-    if whole:
-        return _obstacle(context, case, Phase.BETWEEN, frozenset(), away[:0])
-    return _obstacle(context, case, Phase.FORWARD, frozenset({fork.module}), calls.of(fork.module))
+    return _Case(
+        code="HP309",
+        severity=severity,
+        phase=Phase.BETWEEN if whole else Phase.FORWARD,
+        kind=STEP if whole else _kind(context, fork.module),
+        text=fork.text + often,
+        times=len(away),
+        steps=steps[steps >= 0],
+        calls=mine,
+        line=frames.at(int(nesting.track[position]), int(nesting.start[position]), position) if position >= 0 else None,
+    )
 
 
 def _is_last_batch(entry: ModuleShapes) -> bool:
@@ -302,13 +284,13 @@ def topmost_varying(context: Context, shapes: list[ModuleShapes]) -> list[Module
     return out
 
 
-def _shapes(context: Context, shapes: list[ModuleShapes]) -> Iterator[Obstacle]:
+def _shapes(context: Context, shapes: list[ModuleShapes]) -> Iterator[_Case]:
     """Yield changing shapes, which concern the modules inside whose shapes change too, and changing data types."""
     varying = frozenset(e.module for e in shapes if e.varies)
     for entry in topmost_varying(context, shapes):
         usual = Counter(entry.keys).most_common(1)[0][0]
-        found = _shape(context, entry, entry.calls[np.array(entry.keys) != usual], *_changing(entry))
-        yield replace(found, around=found.around | (context.calls.inside(entry.module) & varying))
+        case = _shape(context, entry, entry.calls[np.array(entry.keys) != usual], *_changing(entry))
+        yield case._replace(below=varying & context.calls.inside(entry.module))
     for entry in shapes:
         if entry.dtype_text:
             severity = "blocker" if context.trace.family == "hpu" else "periodic"
@@ -330,8 +312,7 @@ def _changing(entry: ModuleShapes) -> tuple[str, str, str]:
     return "HP307", "blocker" if hopeless else "periodic", text
 
 
-def _shape(context: Context, entry: ModuleShapes, away: Ints, code: str, severity: str, text: str) -> Obstacle:
+def _shape(context: Context, entry: ModuleShapes, away: Ints, code: str, severity: str, text: str) -> _Case:
     steps = np.unique(context.calls.step[away])
-    name = context.calls.names[entry.module]
-    case = _Case(code, severity, name, "", len(away), steps[steps >= 0], text)
-    return _obstacle(context, case, Phase.FORWARD, frozenset({entry.module}), entry.calls)
+    kind = _kind(context, entry.module)
+    return _Case(code, severity, Phase.FORWARD, kind, text, len(away), steps[steps >= 0], entry.calls)
