@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -81,12 +82,14 @@ def detail_codes(details: list[Detail], column: str) -> Ints:
     return np.array([*(codes.setdefault(getattr(d, column), len(codes)) for d in details), -1], dtype=np.int64)
 
 
-def _flat(dims: list[Any]) -> list[list[int]]:
+@lru_cache(maxsize=4096)  # few shapes, many operators
+def _tensors(dims: str) -> list[list[int]]:
     """Return the dimensions of each tensor in a recorded `Input Dims`, lists of tensors flattened."""
-    out: list[list[int]] = []
-    for entry in dims:
+    out, rest = [], parse(dims, list)[::-1]
+    while rest:
+        entry = rest.pop()
         if isinstance(entry, list) and entry and all(isinstance(d, list) for d in entry):
-            out += _flat(entry)
+            rest += entry[::-1]
         elif isinstance(entry, list):
             out.append([d for d in entry if isinstance(d, int)])
     return out
@@ -173,7 +176,7 @@ def _dimensions(trace: Trace, rows: Ints) -> list[_Dimension]:
         _Dimension(trace.names[host.name[row]], number, tensor, at)
         for row in rows[:_PREFIX_OPS].tolist()
         if host.shape[row] >= 0
-        for number, tensor in enumerate(_flat(parse(trace.shapes[host.shape[row]], list)))
+        for number, tensor in enumerate(_tensors(trace.shapes[host.shape[row]]))
         for at in range(len(tensor))
     ]
 
