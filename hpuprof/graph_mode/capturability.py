@@ -222,23 +222,18 @@ def _regions(known: _Known, obstacles: list[Obstacle]) -> list[ModuleRow]:
 
 
 def _shape_rows(context: Context, shapes: list[ModuleShapes], costs: CallCosts) -> list[ShapeRow]:
-    out = []
-    for entry in topmost_varying(context, shapes):
-        keys = np.array(entry.keys, dtype=np.int64)
-        # Keys count up in order of arrival.
-        for key, often in Counter(entry.keys).most_common(_SHAPES_PER_MODULE):
-            mine = entry.calls[keys == key]
-            first = entry.keys.index(key)
-            out.append(
-                ShapeRow(
-                    module=context.calls.names[entry.module],
-                    signature=entry.texts[key],
-                    length=entry.lengths[key] if entry.lengths else None,
-                    calls=often,
-                    fraction=often / len(keys),
-                    first_call=first,
-                    device_ns=None if costs.device is None else float(costs.device[mine].mean()),
-                    input_bytes=entry.input_bytes[key],
-                )
-            )
-    return out
+    """Describe the most frequent signatures of the modules whose shapes change."""
+    return [
+        ShapeRow(
+            module=context.calls.names[entry.module],
+            signature=entry.texts[key],
+            calls=often,
+            fraction=often / len(entry.keys),
+            device_ns=None
+            if costs.device is None
+            else float(costs.device[entry.calls[np.array(entry.keys) == key]].mean()),
+            input_bytes=entry.input_bytes[key],
+        )
+        for entry in topmost_varying(context, shapes)
+        for key, often in Counter(entry.keys).most_common(_SHAPES_PER_MODULE)
+    ]

@@ -57,7 +57,6 @@ _ALL = (
         "region.",
         advice="Remove it, or move it after the region.",
         fixes={
-            HPU_LAZY: "Remove the synchronisation from the region, or move it after the replay.",
             CUDA_LIKE: "Remove `synchronize()` from the region; order work with events and `wait_stream` instead.",
         },
     ),
@@ -69,8 +68,6 @@ _ALL = (
         advice="Create the tensor on the device (`device=x.device`), register it as a buffer, or pass it in as an "
         "input.",
         fixes={
-            HPU_LAZY: "Create the tensor on the device (`device='hpu'`), register it as a buffer, or pass it as an "
-            "input of the graphed module.",
             CUDA_LIKE: "Create the tensor on the device (`device=x.device`), register it as a buffer, or copy into a "
             "static input before `replay()`.",
         },

@@ -127,10 +127,8 @@ class ShapeRow(Row, frozen=True, kw_only=True):
 
     module: Annotated[str, Meta(description="Name of the module.")]
     signature: Annotated[str, Meta(description="Operator and shape of the tensor that distinguishes it.")]
-    length: Annotated[int | None, Meta(description="Value of the dimension that changes, when only one does.")]
     calls: Annotated[int, Meta(description="Calls with it.")]
     fraction: Annotated[float, Meta(title="share", description="Share of the module's calls.")]
-    first_call: Annotated[int, Meta(description="Position of its first call among the module's calls, from 0.")]
     device_ns: Annotated[
         float | None,
         Meta(

@@ -117,11 +117,19 @@ def test_other_shapes_may_take_other_paths(tmp_path: Path):
     assert [o.code for o in part.obstacles] == ["HP307"]
 
 
-def test_the_first_call_may_prepare_something(tmp_path: Path):
-    part = program([[*PLAIN, "aten::randn"], *[PLAIN] * 7]).reduce(tmp_path)
-    ((severity, _, count, text),) = forks(part)
-    assert (severity, count) == ("harmless", 1)
-    assert text.endswith("; only the first call differs")
+@pytest.mark.parametrize(("odd", "which"), [(0, "first"), (7, "last")])
+def test_the_first_or_last_call_may_do_more(tmp_path: Path, odd: int, which: str):
+    paths = [[*PLAIN, "aten::randn"] if i == odd else PLAIN for i in range(8)]
+    assert forks(program(paths).reduce(tmp_path)) == [
+        ("harmless", "A_0", 1, f"after sum: nothing more in 7 calls, randn in 1; only the {which} call differs")
+    ]
+
+
+def test_steps_are_compared_too(tmp_path: Path):
+    b = program([PLAIN] * 9)
+    for i in (2, 3, 6):
+        b.host("aten::exp", i * STEP + 950, 10)
+    assert forks(b.reduce(tmp_path)) == [("cut", "(step)", 3, "after A_0: nothing more in 4 steps, exp in 3")]
 
 
 def test_allocation_and_views_are_no_path(tmp_path: Path):
@@ -136,3 +144,4 @@ def test_equal_forks_of_one_class_are_one_row(tmp_path: Path):
         b.event(**{**event, "name": name, "ts": event["ts"] + 0.5, "pid": 200, "tid": 200})
     (row,) = [o for o in b.reduce(tmp_path).obstacles if o.code == "HP309"]
     assert (row.module, row.modules, row.count, row.steps) == ("A (2 modules)", ["A_0", "A_1"], 6, 3)
+    assert row.text == "after mm: relu in 5 calls, tanh in 3"
