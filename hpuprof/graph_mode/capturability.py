@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.links import launch_calls
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls, Timeline, thread_codes
+from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.obstacles import OPTIMIZER, STEP, Obstacle, graphs_needed, judge, topmost_varying
 from hpuprof.graph_mode.occurrences import Context, find_occurrences
-from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.shapes import DEFAULT_MAX_GRAPHS, coverage, suggest_buckets, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, find_roots, module_shapes
 from hpuprof.model.arrays import Ints

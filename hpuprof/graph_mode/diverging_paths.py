@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.modules import ModuleCalls
+from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
-from hpuprof.graph_mode.modules import ModuleCalls
-from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes, Roots
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import Role

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import collective_groups, find_skeleton, shortest_over_steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.graph_mode.module_regions import module_regions
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, build_program
 from hpuprof.graph_mode.regions import Phases, Region, accumulates, capture, find_phases, find_regions, unchanged
 from hpuprof.graph_mode.replay import Sample, Schedule, host_work, identity_sample, simulate, step_times

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program
 from hpuprof.graph_mode.regions import MIN_LAUNCHES, Phases, Region, launched_work
 from hpuprof.model.arrays import Ints, Mask

@@ -10,11 +10,11 @@ import numpy as np
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import forest
+from hpuprof.analysis.modules import ModuleCalls, Timeline, thread_codes
+from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
-from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
-from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.program import rows_named
 from hpuprof.graph_mode.signatures import detail_codes, flat_dims, parse
 from hpuprof.model.arrays import Codes, Ints, Mask

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof.analysis.links import outermost
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.module_regions import module_candidates
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import rows_named
 from hpuprof.graph_mode.recipes import accumulated
 from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, accumulates, loop_parts

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.bottleneck import StageTotals
 from hpuprof.graph_mode.constants import constants_for
 from hpuprof.graph_mode.launch_model import LaunchModel
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.recipe_model import RecipeModel
 from hpuprof.graph_mode.regions import Region
 from hpuprof.graph_mode.replay import CrosswiseError

@@ -9,9 +9,9 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.constants import PROFILER_ROWS
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.operator_regions import facts_without_links, regions_without_links
 from hpuprof.graph_mode.recipe_queue import (
     Costs,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.regions import Region
 from hpuprof.graph_mode.uncertainty import Drawn
 from hpuprof.model.arrays import Floats, Ints

@@ -10,8 +10,8 @@ from builder import AUTOGRAD, TraceBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpuprof.analysis.modules import backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.program import build_program
 from hpuprof.graph_mode.regions import capture, find_phases, find_regions, unchanged

@@ -8,8 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.modules import OPTIMIZING, ModuleCalls, annotated, loading, running_node, step_of
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.modules import OPTIMIZING, ModuleCalls, annotated, loading, running_node, step_of
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
