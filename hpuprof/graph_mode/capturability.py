@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.links import launch_calls
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls, Timeline, thread_codes
-from hpuprof.analysis.placement import Phase, Placement
+from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
@@ -59,9 +58,8 @@ def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) 
     hits = find_operators(view)
     roots = find_roots(view, calls)
     shapes = module_shapes(view, calls, roots, hits)
-    placement = Placement(view, calls)
-    stream = tokens(view, calls, roots, placement)
-    context = Context(view, calls, placement, hits)
+    stream = tokens(view, calls, roots, view.placement)
+    context = Context(view, calls, view.placement, hits)
     obstacles = judge(context, find_occurrences(context, stream), find_forks(view, calls, shapes, stream), shapes)
     costs = call_costs(view, calls, windows)
     rows, count = _module_rows(context, windows, shapes, costs, obstacles)
@@ -77,7 +75,7 @@ def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) 
 def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
     """Measure each call: host span, backward stretches, launches in both, and the device rows they launched."""
     trace, links, host = view.trace, view.links, view.trace.host
-    rows = launch_calls(trace)
+    rows = view.calls.launches
     linked = links.launch >= 0
     device = np.zeros(len(host), dtype=np.int64)
     np.add.at(device, links.launch[linked], trace.device.dur[linked])

@@ -18,7 +18,7 @@ from hpuprof.graph_mode.regions import Phases, Region, accumulates, capture, fin
 from hpuprof.graph_mode.replay import Sample, Schedule, host_work, identity_sample, simulate, step_times
 from hpuprof.graph_mode.step_model import CapturedStep
 from hpuprof.graph_mode.uncertainty import Drawn, host_scale
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
 
@@ -199,24 +199,8 @@ class LaunchModel:
         )
 
     def _count_waits(self) -> tuple[float, float, float]:
-        """Return waits for the device per step, and how many of them are inside reads and inside copies to the device.
-
-        A copy and the synchronisation after it in the same operator count as one wait, as they are one obstacle.
-        """
-        program, host = self.program, self.view.trace.host
-        calls = np.flatnonzero((program.waits | program.read | program.upload) & ~program.marker)
-        rows = program.row[calls]
-        inner = self.view.links.nesting.innermost(host.track[rows], host.start[rows])
-        alone = -1 - np.arange(len(calls))
-        _, operator = np.unique(np.where(inner >= 0, inner, alone), return_inverse=True)
-
-        def held(mask: Mask) -> Mask:
-            return np.bincount(operator, weights=mask[calls], minlength=int(operator.max(initial=-1)) + 1) > 0
-
-        waits, reads, uploads = held(program.waits), held(program.read), held(program.upload)
-        counts = (waits, waits & reads, waits & uploads & ~reads)
-        each, reading, uploading = (float(found.sum() / program.steps) for found in counts)
-        return each, reading, uploading
+        """Return waits for the device per step, and how many of them are reads and copies to the device."""
+        return self.view.calls.waits_per_step(np.searchsorted(self.view.steps.start, self.low))
 
     def _graphs_there(self) -> tuple[float, float | None, float | None]:
         """Return graph launches per step already there, their share of device time, and the other launches per step."""

@@ -94,6 +94,16 @@ def test_the_more_specific_cause_wins(tmp_path: Path, winner: Cause, loser: Caus
     assert found == {winner.name.lower(): 30, "python": 30}
 
 
+def test_the_wait_that_completes_a_read_is_part_of_it(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 100).device("k", 0, 20).device("k", 80, 20).host("aten::copy_", 30, 40)
+    copy = {"call": "cudaMemcpyAsync", "cat": "gpu_memcpy", "call_dur": 5}
+    b.kernel("Memcpy DtoH (Device -> Pageable)", 38, 2, launch=31, **copy)
+    b.host("cudaStreamSynchronize", 40, 20, cat="cuda_runtime")
+    # Idle 20..38 and 40..80; the copy is queued 36..38.
+    found = causes(b.reduce(tmp_path))
+    assert found == {"blocking_read": 25, "device_latency": 2, "operator_launch": 11, "python": 20}
+
+
 def test_causes_partition_a_gap(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).device("k", 0, 10).device("k", 90, 10)
     b.host("Optimizer.step#SGD.step", 10, 60, cat="user_annotation").host("aten::add", 20, 60)
