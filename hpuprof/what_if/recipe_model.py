@@ -11,7 +11,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.model import StepModel
-from hpuprof.what_if.recipe_schedule import capture_recipes, recorded_recipes
+from hpuprof.what_if.recipe_schedule import beside, capture_recipes, recorded_recipes
 from hpuprof.what_if.recipes import Kind, RecipeProgram, build_recipes
 from hpuprof.what_if.totals import facts_without_links
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
@@ -71,15 +71,9 @@ class RecipeModel(StepModel):
 
     def capture(self, region: Region, *, drop_waits: bool) -> Iterator[Captured]:
         """Yield the step with replays on the caller's thread, and asynchronous ones on the launch thread."""
-        for asynchronous in (False, True):
-            done = capture_recipes(
-                self.program,
-                region.windows,
-                borders=region.borders,
-                drop=drop_waits,
-                inputs=region.inputs,
-                asynchronous=asynchronous,
-            )
-            if not done.graphs:
-                return
+        done = capture_recipes(
+            self.program, region.windows, borders=region.borders, drop=drop_waits, inputs=region.inputs
+        )
+        if done.graphs:
             yield done
+            yield beside(done)

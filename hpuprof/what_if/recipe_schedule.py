@@ -6,13 +6,14 @@ device runs recipes in order. The main path waits where it does in the trace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
-from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
+from hpuprof.model.intervals import EMPTY, Intervals, contains
 from hpuprof.what_if.capture import Captured
 from hpuprof.what_if.constants import PROFILER_ROWS
 from hpuprof.what_if.recipes import Kind, RecipeProgram
@@ -165,9 +166,8 @@ def capture_recipes(
     borders: Ints | None = None,
     drop: bool = False,
     inputs: int = 1,
-    asynchronous: bool = False,
 ) -> Captured:
-    """Return the steps with host windows captured.
+    """Return the steps with host windows captured and replayed while the caller waits; see `beside`.
 
     Each run of accumulated operators that no other operator, wait or border (`borders`, ns) interrupts is one graph. A
     graph replays all its recipes where its first operator was: a recipe covered in part is split, as graph mode flushes
@@ -179,26 +179,26 @@ def capture_recipes(
         borders: where another graph begins.
         drop: the main path no longer waits for the device.
         inputs: static inputs; without any nothing is copied before a replay.
-        asynchronous: replays run on the launch thread.
     """
-    return _Capture(program, windows, borders, drop=drop, inputs=inputs, asynchronous=asynchronous).run()
+    return _Capture(program, windows, borders, drop=drop, inputs=inputs).run()
+
+
+def beside(captured: Captured) -> Captured:
+    """Return the same with asynchronous replays: the caller does not wait for them."""
+    schedule = captured.schedule
+    waits = schedule.waits.only(schedule.waits.kind != Wait.REPLAY)
+    free = Schedule.of(schedule.calls, schedule.rows, waits, schedule.backlog, schedule.steps)
+    return replace(captured, schedule=free, asynchronous=True)
 
 
 class _Capture:
     """One walk along the actions, the operators that no graph holds, and the beginnings of graphs."""
 
     def __init__(
-        self,
-        program: RecipeProgram,
-        windows: Intervals,
-        borders: Ints | None,
-        *,
-        drop: bool,
-        inputs: int,
-        asynchronous: bool,
+        self, program: RecipeProgram, windows: Intervals, borders: Ints | None, *, drop: bool, inputs: int
     ) -> None:
         acts = program.actions
-        self.program, self.drop, self.inputs, self.asynchronous = program, drop, inputs, asynchronous
+        self.program, self.drop, self.inputs = program, drop, inputs
         self.piece, self.starts = _pieces(program, windows, borders, drop=drop)
         self.parts = _parts(program, self.piece)
         self.by_graph: dict[int, list[_Part]] = {}
@@ -242,7 +242,6 @@ class _Capture:
             graphs=self.replays / program.steps,
             inputs=float(self.inputs),
             split=len({action for action, _ in split}) / program.steps,
-            asynchronous=self.asynchronous,
         )
 
     def until(self, when: int, cursor: int) -> _Piece:
@@ -266,8 +265,7 @@ class _Capture:
         for job in jobs:
             sent = out.launch(ready, replays=1.0)
             out.run(sent, [job])
-        if not self.asynchronous:
-            out.returns_after(ready, Wait.JOIN, sent)
+        out.returns_after(ready, Wait.REPLAY, sent)
         self.replays += len(jobs)
         self.pending = []
 
@@ -387,16 +385,25 @@ class _Work:
     def __init__(self, program: RecipeProgram, windows: Intervals) -> None:
         when, kind = program.rows
         keep = ~contains(windows, when) if len(windows) else np.ones(len(when), dtype=bool)
-        self._when, self._windows = when[keep], windows
+        self._when: list[int] = when[keep].tolist()
         seen = kind[keep, None] == np.arange(KINDS)
         self._seen = np.concatenate([np.zeros((1, KINDS)), np.cumsum(seen, axis=0)])
+        self._starts: list[int] = windows.start.tolist()
+        self._ends: list[int] = windows.end.tolist()
+        self._before: list[int] = [0, *np.cumsum(windows.end - windows.start).tolist()]
 
     def between(self, low: int, high: int) -> _Piece:
         if high <= low:
             return _NOTHING
-        gone = int(measure(self._windows, np.array([low]), np.array([high]))[0]) if len(self._windows) else 0
-        first, stop = np.searchsorted(self._when, [low, high])
-        return _Piece(float(high - low - gone), self._seen[stop] - self._seen[first])
+        first, stop = bisect_left(self._when, low), bisect_left(self._when, high)
+        return _Piece(
+            float(high - low - self._covered(high) + self._covered(low)), self._seen[stop] - self._seen[first]
+        )
+
+    def _covered(self, when: int) -> int:
+        """Return how much of the windows lies before an instant."""
+        at = bisect_left(self._starts, when)
+        return self._before[at] - max(0, self._ends[at - 1] - when if at else 0)
 
 
 def _flush_law(program: RecipeProgram) -> tuple[float, float]:

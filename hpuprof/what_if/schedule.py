@@ -36,9 +36,10 @@ class Wait(IntEnum):
     QUEUE = 3  # a launch into a full queue returns only after a row has made room
     JOIN = 4  # a call returns only after another thread's call
     HANDED = 5  # a call begins its segment only after another thread's call
+    REPLAY = 6  # a call returns only after the launch thread has replayed graphs
 
 
-RETURNS = (Wait.DEVICE, Wait.QUEUE, Wait.JOIN)
+RETURNS = (Wait.DEVICE, Wait.QUEUE, Wait.JOIN, Wait.REPLAY)
 """Waits that end before the call after the waiting one."""
 
 
@@ -201,7 +202,7 @@ def _topology(calls: Calls, rows: Rows, waits: Waits) -> Topology:
     behind = np.where(waits.kind == Wait.HANDED, waits.waiting, -1)
     behind[returns] = after[waits.waiting[returns]]
     target = np.where(waits.kind == Wait.LANE, waits.waiting + count, behind)
-    source = waits.source + np.where(waits.by(Wait.JOIN, Wait.HANDED), 0, count)
+    source = waits.source + np.where(waits.by(Wait.JOIN, Wait.REPLAY, Wait.HANDED), 0, count)
     graph = Graph.of(
         chain[sequence],
         number[np.concatenate([rows.call, source])],
