@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.intervals import Intervals, covered_before, union
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
 from hpuprof.ranks.matching import Group, Matching, RankCalls
+from hpuprof.what_if.graph import HUB, Graph
 
 MAX_EVENTS = 400_000
 """Events replayed (calls and waits of all ranks): the first steps that fit."""
@@ -272,6 +273,65 @@ def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
         steps = np.diff(stamps)
         out[r, : len(steps)] = steps[: out.shape[1]]
     return out
+
+
+def step_times(model: Model, scenarios: Sequence[Sequence[Floats]]) -> Floats:
+    """Return each step's length on each rank, shape `(scenarios, ranks, steps)`, NaN where a rank has no such step.
+
+    `scenarios`: main-path times of every rank. Raises CrosswiseError where ranks wait for each other crosswise.
+    """
+    lines = [_line(plan) for plan in model.plans]
+    first = np.cumsum([0, *(len(plan.kind) for plan in model.plans)])
+    # An event of a main path, else a collective: when all its members have come.
+    hub = first[-1]
+    own = [(np.where(e < 0, hub + ~e, e + low)) for line, low in zip(lines, first, strict=False) for e in line.ends]
+    source, target = (np.concatenate(own[i::2]) for i in (0, 1))
+    chain = np.append(np.repeat(np.arange(len(lines)), np.diff(first)), np.full(len(model.members), HUB))
+    graph = Graph.of(chain, source, target)
+    step = np.zeros((len(chain), len(scenarios)))
+    step[:hub] = np.stack([np.concatenate(list(work)) for work in scenarios], axis=1)
+    delay = np.concatenate([line.delay for line in lines])[:, None]
+    begin = np.array([[plan.begin] for plan in model.plans])
+    t = graph.times(step, delay, begin)
+    out = np.full((len(scenarios), len(lines), len(model.steps)), np.nan)
+    for r, (plan, low) in enumerate(zip(model.plans, first, strict=False)):
+        mark = np.flatnonzero(plan.kind == MARK)
+        length = np.diff(t[low + mark] + plan.lag[mark, None], axis=0).T
+        out[:, r, : length.shape[1]] = length
+    return out
+
+
+class _Line(NamedTuple):
+    """Edges of one rank: between events of its main path and collectives, which count down from -1."""
+
+    ends: tuple[Ints, Ints]
+    delay: Floats
+
+
+def _line(plan: Plan) -> _Line:
+    """Return what makes collectives wait for a rank, and the rank for collectives.
+
+    A member starts when the main path has issued it and the call before it on its lane has ended.
+    """
+    issued, joined = np.flatnonzero(plan.kind == ISSUE), np.flatnonzero(plan.kind == JOIN)
+    item, idle, rest = plan.item[issued], plan.idle[issued], plan.rest[issued]
+    rest_of = dict(zip(item.tolist(), rest.tolist(), strict=True))
+    order = issued[np.argsort(plan.lane[issued], kind="stable")]
+    behind = np.flatnonzero((np.diff(plan.lane[order]) == 0) & (plan.lane[order[1:]] >= 0))
+    ahead, queued = order[behind], order[behind + 1]
+    return _Line(
+        (
+            np.concatenate([issued, ~plan.item[ahead], ~plan.item[joined]]),
+            np.concatenate([~item, ~plan.item[queued], joined]),
+        ),
+        np.concatenate(
+            [
+                plan.lag[issued] + idle,
+                plan.rest[ahead] + plan.idle[queued],
+                [rest_of[i] for i in plan.item[joined].tolist()],
+            ]
+        ),
+    )
 
 
 class _Issued(NamedTuple):
