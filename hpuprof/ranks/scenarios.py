@@ -265,16 +265,6 @@ def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
     return np.where(inside, when - since, 0)
 
 
-def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
-    """Replay; return each step's length on each rank, shape `(ranks, steps)`. `work`: other main-path times."""
-    marks = _Replay(model, [p.work for p in model.plans] if work is None else work).marks()
-    out = np.full((len(marks), len(model.steps)), np.nan)
-    for r, stamps in enumerate(marks):
-        steps = np.diff(stamps)
-        out[r, : len(steps)] = steps[: out.shape[1]]
-    return out
-
-
 def step_times(model: Model, scenarios: Sequence[Sequence[Floats]]) -> Floats:
     """Return each step's length on each rank, shape `(scenarios, ranks, steps)`, NaN where a rank has no such step.
 
@@ -332,94 +322,6 @@ def _line(plan: Plan) -> _Line:
             ]
         ),
     )
-
-
-class _Issued(NamedTuple):
-    """A call that a rank issued: its collective, when it was ready, its idle and rest times (see `Plan`)."""
-
-    item: int
-    when: float
-    idle: float
-    rest: float
-
-
-class _Replay:
-    """Each rank's progress in its plan, the calls under way, and the ranks waiting for them."""
-
-    def __init__(self, model: Model, work: Sequence[np.ndarray]) -> None:
-        ranks = len(model.plans)
-        self._events = [
-            [column.tolist() for column in (p.kind, p.item, w, p.lag, p.idle, p.lane, p.rest)]
-            for p, w in zip(model.plans, work, strict=True)
-        ]
-        self._clock = [p.begin for p in model.plans]
-        self._at = [0] * ranks
-        self._missing = model.members.tolist()  # members yet to arrive, by collective
-        self._latest = [-np.inf] * len(self._missing)
-        self._members: dict[int, list[tuple[int, int, float]]] = defaultdict(list)  # under way: rank, lane, rest
-        self._done: list[dict[int, float]] = [{} for _ in range(ranks)]
-        self._queue: list[dict[int, list[_Issued]]] = [defaultdict(list) for _ in range(ranks)]  # by lane
-        self._free: list[dict[int, float]] = [{} for _ in range(ranks)]
-        self._busy: list[dict[int, bool]] = [{} for _ in range(ranks)]
-        self._marks: list[list[float]] = [[] for _ in range(ranks)]
-        self._waiting = [-1] * ranks
-        self._ready = list(range(ranks))[::-1]
-
-    def marks(self) -> list[list[float]]:
-        """Run to the end; return when each rank passed its step marks."""
-        while self._ready:
-            self._advance(self._ready.pop())
-        return self._marks
-
-    def _advance(self, r: int) -> None:
-        """Advance a rank until it waits for an unfinished collective."""
-        kinds, items, works, lags, idles, lanes, rests = self._events[r]
-        done, busy = self._done[r], self._busy[r]
-        i, now = self._at[r], self._clock[r]
-        while i < len(kinds):
-            kind, item, lane = kinds[i], items[i], lanes[i]
-            if kind == JOIN:
-                if item not in done:
-                    self._waiting[r] = item
-                    break
-                now = max(now + works[i], done[item])
-            else:
-                now += works[i]
-                call = _Issued(item, now + lags[i], idles[i], rests[i])
-                if kind == MARK:
-                    self._marks[r].append(call.when)
-                elif lane >= 0 and busy.get(lane, False):
-                    self._queue[r][lane].append(call)
-                else:
-                    self._start(r, lane, call)
-            i += 1
-        self._at[r], self._clock[r] = i, now
-
-    def _start(self, r: int, lane: int, call: _Issued) -> None:
-        """Start a call whose lane is free; the last member ends the collective, and lanes and ranks go on."""
-        stack = [(r, lane, call)]
-        while stack:
-            r, lane, (item, when, idle, rest) = stack.pop()
-            start = max(when, self._free[r].get(lane, -np.inf)) + idle if lane >= 0 else when + idle
-            if lane >= 0:
-                self._busy[r][lane] = True
-            self._latest[item] = max(self._latest[item], start)
-            self._members[item].append((r, lane, rest))
-            self._missing[item] -= 1
-            if self._missing[item]:
-                continue
-            for other, their, after in self._members.pop(item):
-                end = self._latest[item] + after
-                self._done[other][item] = end
-                if their >= 0:
-                    self._busy[other][their] = False
-                    self._free[other][their] = end
-                    if waiting := self._queue[other][their]:
-                        stack.append((other, their, waiting.pop(0)))
-                        self._busy[other][their] = True
-                if self._waiting[other] == item:
-                    self._waiting[other] = -1
-                    self._ready.append(other)
 
 
 def levelled(model: Model) -> list[np.ndarray]:

@@ -16,7 +16,8 @@ from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.matching import Matching, RankCalls
-from hpuprof.ranks.scenarios import build, levelled, run
+from hpuprof.ranks.scenarios import build, levelled, step_times
+from hpuprof.what_if.graph import CrosswiseError
 
 PERSISTENT_SHARE = 0.6
 """A rank that causes the most waiting in a larger share of steps is a persistent straggler: clearly more than half, by
@@ -269,12 +270,15 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
         known = used & np.isfinite(steps)
         return float(steps[known].mean()) if known.any() else float("nan")
 
-    measured, replayed = mean(model.measured), mean(run(model))
-    if not measured > 0 or not np.isfinite(replayed):
-        return None
     blamed = [int(i) for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
     alike = levelled(model)
     own = [plan.work for plan in model.plans]
-    without = {i: mean(run(model, [*own[:i], alike[i], *own[i + 1 :]])) for i in blamed}
-    even = mean(run(model, alike))
-    return WhatIf(measured, replayed, without, even, int(used.any(axis=0).sum()))
+    scenarios = [own, alike, *([*own[:i], alike[i], *own[i + 1 :]] for i in blamed)]
+    try:
+        replayed, even, *without = map(mean, step_times(model, scenarios))
+    except CrosswiseError:
+        return None
+    measured = mean(model.measured)
+    if not measured > 0 or not np.isfinite(replayed):
+        return None
+    return WhatIf(measured, replayed, dict(zip(blamed, without, strict=True)), even, int(used.any(axis=0).sum()))
