@@ -11,6 +11,7 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import collective_groups, find_skeleton, shortest_over_steps
 from hpuprof.graph_mode.constants import PROFILER_ROWS
+from hpuprof.graph_mode.launch_columns import pack_steps
 from hpuprof.graph_mode.module_regions import module_regions
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.program import Program, build_program
@@ -99,6 +100,7 @@ class LaunchModel:
             skeleton=find_skeleton(self._as_recorded, program, identity_sample(), self._shortest),
             critical_skeleton=find_skeleton(on_device, program, identity_sample(), self._shortest, host=False),
             groups=collective_groups(program, trace.comms),
+            schedule=pack_steps(self.view, program, self._as_recorded),
             reason="no part of the step holds enough launches to capture",
         )
 

@@ -68,6 +68,7 @@ class Program:
     targets: dict[int, list[int]]  # call -> rows it waits for
     queued: dict[int, int]  # launch into a full queue -> row whose end made room
     # device rows, in order of calls
+    device_row: Ints
     call: Ints
     lane: Ints
     start: Ints
@@ -174,6 +175,7 @@ def build_program(view: RankView) -> Program | None:
         tail=tail,
         targets=targets,
         queued=queued,
+        device_row=rows.device_row,
         call=rows.call,
         lane=rows.lane,
         start=rows.start,

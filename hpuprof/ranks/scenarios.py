@@ -1,122 +1,166 @@
-"""Replays the ranks, unchanged or with some of their work changed, to predict step times without a straggler.
+"""Cuts the ranks into what is replayed to predict step times without a straggler.
 
-Each rank is cut where it issues a collective, waits for one, or begins a step. Between cuts it works; the replay keeps
-the work and recomputes the waiting. A collective starts on a rank when the rank is ready and its lane is free,
-transfers when all members have arrived, and ends on each member as long after that as recorded. An unchanged replay
-should reproduce the recorded times; its error is reported.
+Where all traces tie device work to launches, ranks are replayed launch by launch: the host works, launches and waits,
+the lanes run what is launched. Else by their main paths: a rank is cut where it issues a collective, waits for one, or
+begins a step, and works between cuts. A collective transfers when all members have arrived, and ends on each as long
+after that as recorded. An unchanged replay should reproduce the recorded times; its error is reported.
 
 Collectives of any number of ranks and send/receive pairs take part; other communication counts as the rank's own work.
-The host has no model of its own: work that it would delay right away is not seen.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
-from hpuprof.model.intervals import Intervals, covered_before, union
+from hpuprof.model.launch_schedule import LaunchSchedule, unpack_schedule
+from hpuprof.ranks.clocks import Clocks
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
+from hpuprof.ranks.launch_line import host_line
+from hpuprof.ranks.lines import Line
+from hpuprof.ranks.main_path import Members, cut, main_line
 from hpuprof.ranks.matching import Group, Matching, RankCalls
-from hpuprof.what_if.graph import HUB, Graph
 
 MAX_EVENTS = 400_000
-"""Events replayed (calls and waits of all ranks): the first steps that fit."""
+"""Events replayed, of all ranks: beyond, main paths; of those, the first steps that fit."""
+LOST_SHARE = 0.001
+"""Share of lost calls beyond which ranks are replayed by their main paths, into which lost calls are put back."""
 
 _QUEUED_NS = 50_000  # a call that starts this soon after the previous one on its lane was queued behind it
-
-ISSUE, JOIN, MARK = 1, 0, 2
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """One rank's events in order.
-
-    `work`: main-path time since the previous event; anchors identify events across ranks.
-    """
-
-    kind: Ints
-    item: Ints  # collective of an issue or join, step of a mark
-    work: np.ndarray
-    lag: np.ndarray  # of issues and marks: time after the main path stopped to wait
-    idle: np.ndarray  # of issues: time from lane free and rank ready to the start
-    lane: Ints
-    rest: np.ndarray  # of issues: end on this rank less the latest start of the collective
-    begin: float
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """All ranks' plans. `steps`: labels of the steps replayed; `measured`: their length on each rank, NaN if absent."""
+    """All ranks' lines, which meet in `collectives`.
 
-    plans: list[Plan]
-    members: Ints  # per collective: how many issues to wait for; 0: not modelled
-    steps: list[int]
-    measured: np.ndarray  # (ranks, steps)
+    `measured`: lengths of the replayed steps that are used, NaN for others, shape `(ranks, steps)`, ns.
+    """
+
+    lines: list[Line]
+    collectives: int
+    measured: Floats
 
 
 def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model | None:
     """Cut every rank into events; None if there is nothing to replay."""
-    if not len(matching):
-        return None
-    pairs = matching.pairs & timed.related
-    modelled = timed.usable | pairs
+    modelled = timed.usable | matching.pairs & timed.related
     if not modelled.any():
         return None
-    step_count = _fit(ranks, matching, modelled)
-    if step_count < 1:
-        return None
     members = _members(ranks, matching, timed, modelled)
-    plans, measured = [], np.full((len(ranks), step_count), np.nan)
-    used = np.zeros(len(matching), dtype=np.int64)
-    zero = int(members.start.min())  # absolute stamps have more digits than a double
-    for r, who in enumerate(ranks):
-        stamps = np.array([s[0] for s in who.steps], dtype=np.int64) + who.origin_ns
-        marks = timed.clocks.correct(stamps, np.full(len(stamps), timed.placement.of_rank[r]))
-        walls = np.array([s[1] for s in who.steps], dtype=np.int64)
-        limit = int(marks[step_count]) if len(marks) > step_count else int(marks[-1] + walls[-1])
-        mine = members.of_rank(r, int(marks[0]), limit)
-        used[mine.which] += 1
-        measured[r, : min(step_count, len(walls))] = walls[:step_count]
-        plans.append(_plan(mine.since(zero), np.append(marks[:step_count], limit) - zero))
-    return Model(plans, used, list(range(step_count)), measured)
+    schedules = _schedules(ranks, members)
+    steps = _shared(ranks, [s.steps for s in schedules]) if schedules else []
+    launch_by_launch = bool(steps) and len(steps[0]) > 0
+    if not launch_by_launch:
+        steps = _shared(ranks, [np.arange(len(who.steps)) for who in ranks])
+        fit = len(steps[0]) * MAX_EVENTS // max(2 * len(members.which), MAX_EVENTS)
+        steps = [mine[: max(1, fit)] for mine in steps]
+    if not len(steps[0]):
+        return None
+    borders = [
+        _borders(who, timed.clocks, int(clock)) for who, clock in zip(ranks, timed.placement.of_rank, strict=True)
+    ]
+    zero = min(int(border[0]) for border in borders)
+    borders = [border - zero for border in borders]
+    members = members.since(zero)
+    if launch_by_launch:
+        lines = _by_launch(schedules, steps, members, borders, len(matching))
+    else:
+        # Up to the next step's beginning: what comes between belongs to the last one.
+        windows = [border[np.append(mine, mine[-1] + 1)] for mine, border in zip(steps, borders, strict=True)]
+        lines = _by_main_path(windows, members, len(matching))
+    measured = [
+        [who.steps[i][1] if who.steps[i][2] else np.nan for i in mine.tolist()]
+        for who, mine in zip(ranks, steps, strict=True)
+    ]
+    return Model(lines, len(matching), np.array(measured, dtype=np.float64))
 
 
-@dataclass(frozen=True, eq=False)
-class _Members:
-    """Calls that take part, columns of shape `(members,)`, on the common clock."""
+def _schedules(ranks: Sequence[RankCalls], members: Members) -> list[LaunchSchedule]:
+    """Return the schedules of all ranks; none unless every rank has one, as ranks are compared like with like.
 
-    which: Ints
-    rank: Ints
-    start: Ints
-    end: Ints
-    lag: Ints
-    tail: Ints
-    lane: Ints
-    latest: Ints
-
-    def of_rank(self, rank: int, low: int, high: int) -> _Members:
-        """Return the calls of one rank that start in `[low, high)`."""
-        keep = np.flatnonzero((self.rank == rank) & (self.start >= low) & (self.start < high))
-        return _Members(**{name: column[keep] for name, column in vars(self).items()})
-
-    def since(self, zero: int) -> _Members:
-        """Return the same calls with time counted from `zero`."""
-        return replace(self, start=self.start - zero, end=self.end - zero, latest=self.latest - zero)
+    Nor where rows were lost: what a lost call kept waiting would pass for work.
+    """
+    packed = [who.schedule for who in ranks if who.schedule]
+    if len(packed) < len(ranks) or (members.call < 0).sum() > LOST_SHARE * len(members.call):
+        return []
+    found = [unpack_schedule(schedule) for schedule in packed]
+    return found if sum(2 * len(s.call) + len(s.segment) for s in found) <= MAX_EVENTS else []
 
 
-def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> _Members:
+def _shared(ranks: Sequence[RankCalls], held: Sequence[Ints]) -> list[Ints]:
+    """Return the positions of each rank's steps that all ranks hold, by label where all ranks have labels."""
+    labelled = all(who.labels for who in ranks)
+    names: list[dict[Hashable, int]] = [
+        {who.labels[i] if labelled else i: i for i in mine.tolist()} for who, mine in zip(ranks, held, strict=True)
+    ]
+    shared = [name for name in names[0] if all(name in mine for mine in names)]
+    return [np.array([mine[name] for name in shared], dtype=np.int64) for mine in names]
+
+
+def _borders(who: RankCalls, clocks: Clocks, clock: int) -> Ints:
+    """Return when the steps of a rank begin, and when the last one ends, on the common clock."""
+    stamps = np.array([s[0] for s in who.steps], dtype=np.int64) + who.origin_ns
+    begins = clocks.correct(stamps, np.full(len(stamps), clock))
+    return np.append(begins, begins[-1] + who.steps[-1][1])
+
+
+def _by_main_path(windows: Sequence[Ints], members: Members, collectives: int) -> list[Line]:
+    """Return the lines of ranks from the calls in the replayed steps. `windows`: the borders of those."""
+    low, high = np.array([[window[0], window[-1]] for window in windows]).T[:, members.rank]
+    members = members.of((members.start >= low) & (members.start < high))
+    latest = _latest(members, collectives)
+    lines = []
+    for r, window in enumerate(windows):
+        mine = members.of(members.rank == r)
+        lines.append(main_line(cut(mine, latest[mine.which], window)))
+    return lines
+
+
+def _by_launch(
+    schedules: Sequence[LaunchSchedule],
+    steps: Sequence[Ints],
+    members: Members,
+    borders: Sequence[Ints],
+    collectives: int,
+) -> list[Line]:
+    """Return the lines of ranks from their schedules, which are replayed as a whole; `steps`: those that count."""
+    members = members.of(members.call >= 0)
+    calls = max(int(members.call.max(initial=-1)), *(int(s.collective.max(initial=-1)) for s in schedules)) + 1
+    place = np.full((len(schedules), calls), -1, dtype=np.int64)
+    place[members.rank, members.call] = np.arange(len(members.call))
+    # Each row's member.
+    rows = [np.where(s.collective >= 0, mine[s.collective], -1) for s, mine in zip(schedules, place, strict=True)]
+    latest = _latest(members.of(np.concatenate([row[row >= 0] for row in rows])), collectives)
+    lines = []
+    for schedule, counted, row, border in zip(schedules, steps, rows, borders, strict=True):
+        which = np.where(row >= 0, members.which[row], -1)
+        rest = np.where(row >= 0, members.end[row] - latest[which], 0)
+        # Steps are numbered from the first one that all ranks have.
+        numbered = replace(schedule, steps=schedule.steps - counted[0])
+        line = host_line(numbered, which, rest, int(border[schedule.steps[0]]))
+        keep = np.isin(schedule.steps, counted)
+        lines.append(replace(line, marks=line.marks[keep], lag=line.lag[keep]))
+    return lines
+
+
+def _latest(members: Members, collectives: int) -> Ints:
+    """Return when the last member of each collective came."""
+    latest = np.full(collectives, -(1 << 62), dtype=np.int64)
+    np.maximum.at(latest, members.which, members.start)
+    return latest
+
+
+def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> Members:
     """Return the members of the modelled collectives; lost rows are put where they must have been.
 
     Otherwise the waiting of a lost call would count as the rank's work, which curing another rank could not shorten.
     """
     keep = np.flatnonzero(modelled[timed.which])
     which, rank, start, end = timed.which[keep], matching.rank[keep], timed.start[keep], timed.end[keep]
+    call = matching.call[keep]
     tail, lane = (gather(ranks, matching, name)[keep] for name in ("tail", "lane"))
     lags = gather(ranks, matching, "start") - gather(ranks, matching, "ready")
     lag, usual_lag = lags[keep], medians(matching, lags)
@@ -145,12 +189,14 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
             begin = min(max(int(due if r == culprit else came), low), high)
             stop = min(max(finish, begin), high)
             queued = 0 if r == culprit else usual_lag[c]
-            lost.append((int(c), r, begin, stop, queued, min(usual_tail[c], stop - begin), lanes.get((r, group), 0)))
+            lost.append(
+                (int(c), r, -1, begin, stop, queued, min(usual_tail[c], stop - begin), lanes.get((r, group), 0))
+            )
     if lost:
         extra = np.array(lost, dtype=np.int64).T
-        which, rank, start, end, lag, tail, lane = (
+        which, rank, call, start, end, lag, tail, lane = (
             np.concatenate([column, more])
-            for column, more in zip((which, rank, start, end, lag, tail, lane), extra, strict=True)
+            for column, more in zip((which, rank, call, start, end, lag, tail, lane), extra, strict=True)
         )
     # A call that started as soon as its lane was free, with its launch lost, was ready before, as it was elsewhere.
     order = np.lexsort((start, lane, rank))
@@ -158,11 +204,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
     bound = np.zeros(len(start), dtype=bool)
     bound[order[1:]] = same & (start[order][1:] - end[order][:-1] < _QUEUED_NS)
     lag = np.where(bound & (lag == 0), usual_lag[which], lag)
-    order = np.lexsort((rank, which))
-    came_last = np.full(len(matching), -(1 << 62), dtype=np.int64)
-    np.maximum.at(came_last, which, start)
-    columns = (which, rank, start, end, lag, tail, lane, came_last[which])
-    return _Members(*(column[order] for column in columns))
+    return Members(which, rank, call, start, end, lag, tail, lane).of(np.lexsort((rank, which)))
 
 
 def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Group], int]:
@@ -173,16 +215,6 @@ def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Gr
     for (r, g), i in zip(keys.T.tolist(), first.tolist(), strict=True):
         out[r, matching.groups[g]] = int(ranks[r].calls.lane[matching.call[i]])
     return out
-
-
-def _fit(ranks: Sequence[RankCalls], matching: Matching, modelled: np.ndarray) -> int:
-    """Return how many of the first steps to replay: all, or as many as `MAX_EVENTS` allows."""
-    counts = [len(r.steps) for r in ranks]
-    steps = min(counts, default=0)
-    if not steps:
-        return 0
-    events = 2 * int(matching.count[modelled].sum())
-    return steps if events <= MAX_EVENTS else max(1, steps * MAX_EVENTS // events)
 
 
 def _timelines(
@@ -206,157 +238,3 @@ def _neighbours(timeline: tuple[Ints, ...] | None, slot: int) -> tuple[int, int]
     slots, start, end = timeline
     at = int(np.searchsorted(slots, slot))
     return int(end[at - 1]) if at else -(1 << 62), int(start[at]) if at < len(start) else 1 << 62
-
-
-def _plan(mine: _Members, marks: Ints) -> Plan:
-    which, start, end, tail, lane, latest = mine.which, mine.start, mine.end, mine.tail, mine.lane, mine.latest
-    ready = start - mine.lag
-    joined = np.flatnonzero((tail > 0) & (end > start))
-    blocked = union(end[joined] - tail[joined], end[joined])
-    # A call queued behind another one on its lane starts when that one ends.
-    before: dict[int, int] = {}
-    reach: dict[int, int] = {}
-    free = np.full(len(start), -(1 << 62), dtype=np.int64)
-    for i in np.lexsort((end, start)).tolist():
-        on = int(lane[i])
-        free[i] = before.get(on, -(1 << 62))
-        before[on] = int(end[i])
-        # Lanes are first in, first out: no call is issued before the ones ahead of it.
-        ready[i] = reach[on] = max(int(ready[i]), reach.get(on, int(ready[i])))
-    overlapping = free > start
-    free[overlapping] = -(1 << 62)
-    lanes = np.where(overlapping, -1, lane)
-    n = len(start)
-    when = np.concatenate([ready, end[joined], marks])
-    kind = np.concatenate([np.full(n, ISSUE), np.full(len(joined), JOIN), np.full(len(marks), MARK)])
-    item = np.concatenate([which, which[joined], np.arange(len(marks))])
-    zeros, nothing = np.zeros(len(joined)), np.zeros(len(marks))
-    position = when - covered_before(blocked, when)
-    stop = when - _stopped_for(blocked, np.sort(end[joined]), when)
-    idle = np.concatenate([(start - np.maximum(ready, free)).astype(np.float64), zeros, nothing])
-    rest = np.concatenate([(end - latest).astype(np.float64), zeros, nothing])
-    lane_all = np.concatenate([lanes, np.full(len(joined) + len(marks), -1)])
-    lag_all = np.where(kind == JOIN, 0, when - stop).astype(np.float64)
-    # Otherwise a wait that ends at its own call's start would come first; no one waits for calls of no length.
-    order = np.lexsort((item, np.concatenate([start, end[joined], marks]), kind, when))
-    position = position[order].astype(np.float64)
-    work = np.diff(position, prepend=position[:1])
-    return Plan(
-        kind[order],
-        item[order],
-        work,
-        lag_all[order],
-        np.maximum(idle[order], 0.0),
-        lane_all[order],
-        rest[order],
-        float(when[order][0] - lag_all[order][0]) if len(when) else 0.0,
-    )
-
-
-def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
-    """Return how long the main path had been stopped at each instant, since it stopped or the last end; 0: working."""
-    if not len(blocked):
-        return np.zeros(len(when), dtype=np.int64)
-    at = np.searchsorted(blocked.start, when, side="right") - 1
-    inside = (at >= 0) & (when < blocked.end[np.maximum(at, 0)])
-    last = np.searchsorted(ends, when, side="right") - 1
-    begun = blocked.start[np.maximum(at, 0)]
-    since = np.maximum(begun, np.where(last >= 0, ends[np.maximum(last, 0)], begun))
-    return np.where(inside, when - since, 0)
-
-
-def step_times(model: Model, scenarios: Sequence[Sequence[Floats]]) -> Floats:
-    """Return each step's length on each rank, shape `(scenarios, ranks, steps)`, NaN where a rank has no such step.
-
-    `scenarios`: main-path times of every rank. Raises CrosswiseError where ranks wait for each other crosswise.
-    """
-    lines = [_line(plan) for plan in model.plans]
-    first = np.cumsum([0, *(len(plan.kind) for plan in model.plans)])
-    # An event of a main path, else a collective: when all its members have come.
-    hub = first[-1]
-    own = [(np.where(e < 0, hub + ~e, e + low)) for line, low in zip(lines, first, strict=False) for e in line.ends]
-    source, target = (np.concatenate(own[i::2]) for i in (0, 1))
-    chain = np.append(np.repeat(np.arange(len(lines)), np.diff(first)), np.full(len(model.members), HUB))
-    graph = Graph.of(chain, source, target)
-    step = np.zeros((len(chain), len(scenarios)))
-    step[:hub] = np.stack([np.concatenate(list(work)) for work in scenarios], axis=1)
-    delay = np.concatenate([line.delay for line in lines])[:, None]
-    begin = np.array([[plan.begin] for plan in model.plans])
-    t = graph.times(step, delay, begin)
-    out = np.full((len(scenarios), len(lines), len(model.steps)), np.nan)
-    for r, (plan, low) in enumerate(zip(model.plans, first, strict=False)):
-        mark = np.flatnonzero(plan.kind == MARK)
-        length = np.diff(t[low + mark] + plan.lag[mark, None], axis=0).T
-        out[:, r, : length.shape[1]] = length
-    return out
-
-
-class _Line(NamedTuple):
-    """Edges of one rank: between events of its main path and collectives, which count down from -1."""
-
-    ends: tuple[Ints, Ints]
-    delay: Floats
-
-
-def _line(plan: Plan) -> _Line:
-    """Return what makes collectives wait for a rank, and the rank for collectives.
-
-    A member starts when the main path has issued it and the call before it on its lane has ended.
-    """
-    issued, joined = np.flatnonzero(plan.kind == ISSUE), np.flatnonzero(plan.kind == JOIN)
-    item, idle, rest = plan.item[issued], plan.idle[issued], plan.rest[issued]
-    rest_of = dict(zip(item.tolist(), rest.tolist(), strict=True))
-    order = issued[np.argsort(plan.lane[issued], kind="stable")]
-    behind = np.flatnonzero((np.diff(plan.lane[order]) == 0) & (plan.lane[order[1:]] >= 0))
-    ahead, queued = order[behind], order[behind + 1]
-    return _Line(
-        (
-            np.concatenate([issued, ~plan.item[ahead], ~plan.item[joined]]),
-            np.concatenate([~item, ~plan.item[queued], joined]),
-        ),
-        np.concatenate(
-            [
-                plan.lag[issued] + idle,
-                plan.rest[ahead] + plan.idle[queued],
-                [rest_of[i] for i in plan.item[joined].tolist()],
-            ]
-        ),
-    )
-
-
-def levelled(model: Model) -> list[np.ndarray]:
-    """Return each rank's main-path times, set to the median of the other ranks on the same stretch.
-
-    A stretch lies between two neighbouring issues or step marks, in the order of that rank; if no other rank has the
-    same neighbours, the rank's own time stays.
-    """
-    known: dict[tuple[tuple[int, int], tuple[int, int]], list[float]] = defaultdict(list)
-    spans = []
-    for plan in model.plans:
-        anchor = np.flatnonzero(plan.kind != JOIN)
-        length = np.diff(np.cumsum(plan.work)[anchor], prepend=0.0).tolist()
-        keys = list(zip(plan.kind[anchor].tolist(), plan.item[anchor].tolist(), strict=True))
-        stretches = list(zip([(-1, -1), *keys[:-1]], keys, strict=True))
-        for stretch, ns in zip(stretches, length, strict=True):
-            known[stretch].append(ns)
-        spans.append((anchor, stretches, length))
-    for values in known.values():
-        values.sort()
-    out = []
-    for plan, (anchor, stretches, length) in zip(model.plans, spans, strict=True):
-        scale = [
-            _median_of_others(known[stretch], ns) / ns if ns > 0 and len(known[stretch]) > 1 else 1.0
-            for stretch, ns in zip(stretches, length, strict=True)
-        ]
-        # Work after the last issue belongs to no stretch.
-        pieces = np.diff(anchor, prepend=-1, append=len(plan.work) - 1)
-        out.append(plan.work * np.repeat([*scale, 1.0], pieces))
-    return out
-
-
-def _median_of_others(values: list[float], own: float) -> float:
-    """Return the median of sorted values without one of them."""
-    at, count = bisect_left(values, own), len(values) - 1
-    middle = count // 2
-    upper = values[middle + (middle >= at)]
-    return upper if count % 2 else (upper + values[middle - 1 + (middle - 1 >= at)]) / 2

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.analysis.groups import percentile
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
+from hpuprof.ranks.lines import levels, step_times
 from hpuprof.ranks.matching import Matching, RankCalls
-from hpuprof.ranks.scenarios import build, levelled, step_times
+from hpuprof.ranks.scenarios import build
 from hpuprof.what_if.graph import CrosswiseError
 
 PERSISTENT_SHARE = 0.6
@@ -66,16 +68,24 @@ class Verdict:
 class WhatIf:
     """Replayed mean step times [ns]. `without`: by position of the rank set to the median of the others."""
 
+    typical_ns: int  # median step of all ranks, as recorded
     measured_ns: float
     replayed_ns: float
     without: dict[int, float]
     even_ns: float
-    steps: int
 
     @property
     def error(self) -> float:
         """Error of the unchanged replay, as a share of the measured mean step."""
         return abs(self.replayed_ns - self.measured_ns) / self.measured_ns
+
+    def saved(self, mean_ns: float) -> float:
+        """Return by how much a scenario shortens the mean step, as a share of it; at least 0."""
+        return max(0.0, 1 - mean_ns / self.replayed_ns)
+
+    def step_ns(self, mean_ns: float) -> float:
+        """Return the median step shortened by as much as a scenario shortens the mean one."""
+        return self.typical_ns * (1 - self.saved(mean_ns))
 
 
 def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Waits:
@@ -260,25 +270,22 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
     model = build(ranks, matching, timed)
     if model is None:
         return None
-    # The recording cuts border steps: their lengths mean nothing.
-    count = len(model.steps)
-    flags = [[u for _, _, u in who.steps[:count]] for who in ranks]
-    used = np.array([own + [False] * (count - len(own)) for own in flags], dtype=bool)
-    used &= np.isfinite(model.measured)
-
-    def mean(steps: Floats) -> float:
-        known = used & np.isfinite(steps)
-        return float(steps[known].mean()) if known.any() else float("nan")
-
+    used = np.isfinite(model.measured)
     blamed = [int(i) for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
-    alike = levelled(model)
-    own = [plan.work for plan in model.plans]
-    scenarios = [own, alike, *([*own[:i], alike[i], *own[i + 1 :]] for i in blamed)]
+    levelled = levels(model.lines)
+    # As recorded, all alike, and each of the blamed like the others.
+    factors = [np.ones((len(by), 2 + len(blamed))) for by in levelled]
+    for r, (factor, by) in enumerate(zip(factors, levelled, strict=True)):
+        changed = [1, *(2 + i for i, who in enumerate(blamed) if who == r)]
+        factor[:, changed] = by[:, None]
     try:
-        replayed, even, *without = map(mean, step_times(model, scenarios))
+        times = np.stack(step_times(model.lines, model.collectives, factors))
     except CrosswiseError:
         return None
-    measured = mean(model.measured)
-    if not measured > 0 or not np.isfinite(replayed):
+
+    walls = np.array([wall for who in ranks for _, wall, good in who.steps if good], dtype=np.int64)
+    typical, measured = percentile(walls, 0.5), float(model.measured[used].sum())
+    if not typical or not measured:
         return None
-    return WhatIf(measured, replayed, dict(zip(blamed, without, strict=True)), even, int(used.any(axis=0).sum()))
+    replayed, even, *without = times[used].mean(axis=0).tolist()
+    return WhatIf(typical, measured / int(used.sum()), replayed, dict(zip(blamed, without, strict=True)), even)

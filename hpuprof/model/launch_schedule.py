@@ -1,0 +1,54 @@
+"""Some consecutive steps of one rank, launch by launch, in compact form: what replaying ranks with their hosts needs.
+
+A host call follows the one before it after `segment` and takes `cost`. A device row starts when its call has begun
+`latency` ago, its lane has been free for `gap`, and the row that it waits for on another lane has been over for
+`edge_gap`. A call that waits for rows returns `tail` after the last of them. A partial holds the columns packed, at a
+few bytes an event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import msgspec
+
+from hpuprof.model.arrays import Ints
+from hpuprof.model.collective_calls import pack_ints, unpack_ints
+
+
+class PackedSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """`LaunchSchedule` as stored in a partial."""
+
+    columns: dict[str, bytes]
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchSchedule:
+    """Columns of integers, times in ns. Calls and rows are in order of time on the host; -1: none."""
+
+    steps: Ints  # their positions in the trace
+    pause: Ints  # host time between each step and the one before, shape (steps,)
+    last: Ints  # call that ends each step, shape (steps,)
+    segment: Ints
+    cost: Ints
+    tail: Ints
+    call: Ints  # of each row
+    lane: Ints
+    dur: Ints
+    latency: Ints
+    gap: Ints
+    edge: Ints  # row on another lane that it waits for
+    edge_gap: Ints
+    collective: Ints  # position of each row among the trace's collective calls
+    wait_call: Ints  # calls that wait, once for each row that they wait for
+    wait_row: Ints
+    backlog: Ints  # until when earlier work occupies each lane, from the first step's start
+
+    def pack(self) -> PackedSchedule:
+        """Return the columns as bytes."""
+        return PackedSchedule(columns={name: pack_ints(column) for name, column in vars(self).items()})
+
+
+def unpack_schedule(packed: PackedSchedule) -> LaunchSchedule:
+    """Return what `pack` stored."""
+    return LaunchSchedule(**{f.name: unpack_ints(packed.columns[f.name]) for f in fields(LaunchSchedule)})
