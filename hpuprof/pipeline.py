@@ -18,7 +18,6 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_table import step_rows, thread_rows
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.capturability import Capturability, capturability
-from hpuprof.graph_mode.constants import read_profile
 from hpuprof.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.ingest.discover import TraceFile, identity_inside
@@ -28,6 +27,7 @@ from hpuprof.model.tables import DiagnosticRow, FileRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
+from hpuprof.what_if.constants import read_profile
 
 DEFAULTS = ReduceOptions()
 

@@ -99,7 +99,7 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
                 f"{options.constants}: {cannot_read(error)}",
                 hint="a file that `hpuprof calibrate -o FILE` wrote",
             ) from None
-        from hpuprof.graph_mode.constants import read_profile
+        from hpuprof.what_if.constants import read_profile
 
         try:
             read_profile(text)

@@ -7,24 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
-from hpuprof.graph_mode.program import Program
-from hpuprof.graph_mode.regions import MIN_LAUNCHES, Phases, Region, launched_work
 from hpuprof.model.arrays import Ints, Mask
-from hpuprof.model.intervals import Intervals, contains, subtract, union
+from hpuprof.model.intervals import Intervals, subtract, union
+from hpuprof.what_if.capture import MIN_LAUNCHES, Region
 
 CHILD_SHARE = 0.1
 """Minimum share of a module's launches for a child to be considered by itself."""
 MAX_CHILDREN = 4
 MAX_TOPS = 3
-
-
-def module_regions(program: Program, calls: ModuleCalls, backward: BackwardWindows, phases: Phases) -> list[Region]:
-    """Return the modules worth their own graph, by the launches of their calls; see `module_candidates`."""
-    captured = launched_work(program) & ~contains(phases.outside, program.begin)
-    low, high = int(program.step_low[0]), int(program.step_high[-1])
-    return module_candidates(
-        calls, backward, np.sort(program.begin[captured]), low, high, program.steps, phases.outside
-    )
 
 
 def module_candidates(

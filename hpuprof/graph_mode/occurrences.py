@@ -15,11 +15,11 @@ from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.placement import Phase, Placement
-from hpuprof.graph_mode.program import rows_named
 from hpuprof.graph_mode.signatures import detail_codes, flat_dims, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
+from hpuprof.what_if.launches import rows_named
 
 CPU_OP_NS = 20_000
 """Minimum duration for a CPU operator on a device's path to count; bookkeeping on small CPU tensors is shorter."""

@@ -9,32 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpuprof.analysis.links import outermost
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.module_regions import module_candidates
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
-from hpuprof.graph_mode.program import rows_named
-from hpuprof.graph_mode.recipes import accumulated
-from hpuprof.graph_mode.regions import COPYING, LOSS, LoopParts, Region, accumulates, loop_parts
+from hpuprof.graph_mode.regions import LOSS, LoopParts, loop_parts
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
-from hpuprof.model.prediction import Prediction
-from hpuprof.model.schema import Activity, DeviceKind, HostKind
+from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import HostRows, Trace
-
-
-def facts_without_links(view: RankView, low: Ints, high: Ints) -> Prediction:
-    """Return facts of the steps [low, high) for every model: existing graphs, collectives, accumulation."""
-    trace, host = view.trace, view.trace.host
-    launched = np.sort(host.start[outermost(trace, np.flatnonzero(host.activity == Activity.GRAPH_LAUNCH))])
-    return Prediction(
-        method="pipeline",
-        steps=len(low),
-        replays=float((np.searchsorted(launched, high) - np.searchsorted(launched, low)).sum() / len(low)),
-        accumulates=accumulates(loop_parts(view).optimizer, low, high),
-        collectives=bool((trace.device.kind == DeviceKind.COMMUNICATION).any()),
-        reason="no part of the step can be replaced by a graph",
-    )
+from hpuprof.what_if.capture import COPYING, Region
+from hpuprof.what_if.launches import rows_named
+from hpuprof.what_if.recipes import accumulated
 
 
 def regions_without_links(

@@ -15,15 +15,21 @@ import msgspec
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.bottleneck import StageTotals
-from hpuprof.graph_mode.constants import constants_for
-from hpuprof.graph_mode.launch_model import LaunchModel
 from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
-from hpuprof.graph_mode.recipe_model import RecipeModel
-from hpuprof.graph_mode.regions import Region
-from hpuprof.graph_mode.replay import CrosswiseError
-from hpuprof.graph_mode.step_model import StepModel
-from hpuprof.graph_mode.uncertainty import (
+from hpuprof.graph_mode.operator_regions import regions_without_links
+from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
+from hpuprof.model.arrays import Floats
+from hpuprof.model.intervals import measure
+from hpuprof.model.prediction import Constant, Option, Prediction
+from hpuprof.model.trace import Trace
+from hpuprof.what_if.capture import Region
+from hpuprof.what_if.constants import constants_for
+from hpuprof.what_if.graph import CrosswiseError
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.model import StepModel
+from hpuprof.what_if.recipe_model import RecipeModel
+from hpuprof.what_if.totals import TotalsModel
+from hpuprof.what_if.uncertainty import (
     REPLAY_LIMIT,
     SAMPLES,
     Drawn,
@@ -33,10 +39,6 @@ from hpuprof.graph_mode.uncertainty import (
     pack,
     resample_weights,
 )
-from hpuprof.model.arrays import Floats
-from hpuprof.model.intervals import measure
-from hpuprof.model.prediction import Constant, Option, Prediction
-from hpuprof.model.trace import Trace
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 LOADER_SHARE = 0.02  # share of the step spent waiting for data-loader workers above which data bounds the step
@@ -73,29 +75,23 @@ def predict(
     constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
     launches = LaunchModel.of(view, constants)
     if launches is not None and launches.error <= REPLAY_LIMIT:
-        return _predict_with(launches, view, calls, backward, constants, settings)
+        regions = launch_regions(view, launches, calls, backward)
+        return _predict_with(launches, regions, settings)
     fell_back = None if launches is None else launches.error
     if not view.on_path.any():
         return Prediction(method="none", reason="the trace holds no host rows of the step", fell_back=fell_back)
     recipes = RecipeModel.of(view, constants) if view.trace.mode.startswith("lazy") else None
-    model = recipes or StageTotals.of(view, constants)
-    found = _predict_with(model, view, calls, backward, constants, settings)
-    return msgspec.structs.replace(found, fell_back=fell_back)
+    model = recipes or TotalsModel.of(view, constants)
+    regions = regions_without_links(view, calls, backward, model.low, model.high)
+    return msgspec.structs.replace(_predict_with(model, regions, settings), fell_back=fell_back)
 
 
-def _predict_with(
-    model: StepModel,
-    view: RankView,
-    calls: ModuleCalls,
-    backward: BackwardWindows,
-    constants: Mapping[str, Constant],
-    settings: Settings,
-) -> Prediction:
-    draws = Draws.make()
+def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -> Prediction:
+    view, constants, draws = model.view, model.constants, Draws.make()
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
     overhead = fit_overhead(lambda at: model.nominal(at).mean(axis=1), settings.unprofiled_ns, noise, draws)
     drawn = Drawn(constants, draws.uniform, overhead, draws.normal[2] * constants["outside_error"].value)
-    seen, eager = model.observed(drawn), model.eager(drawn)
+    seen, eager = model.facts(drawn, model.observed()), model.eager(drawn)
     wall = model.high - model.low
     waited = measure(view.hosts.blocked_by["loader"], model.low, model.high).sum()
     loader_bound = bool(waited > LOADER_SHARE * wall.sum())
@@ -105,10 +101,10 @@ def _predict_with(
     weights = resample_weights(seen.steps, SAMPLES)
     noisy = np.exp(draws.normal[0] * noise + draws.normal[1] * error)
     compared = _Eager((eager * weights).mean(axis=1), weights, noisy, loader_bound)
-    regions = model.regions(calls, backward)
     options, refused = _options(model, regions, drawn, compared)
     return msgspec.structs.replace(
         seen,
+        accumulates=accumulates(loop_parts(view).optimizer, model.low, model.high),
         base=settings.base,
         base_step_ns=float(settings.unprofiled_ns or np.median(eager.mean(axis=1))),
         base_spread=float(noise),
@@ -151,11 +147,11 @@ def _options(model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eage
                     Option(
                         region=region.name,
                         drops_sync=drop,
-                        asynchronous=done.asynchronous,
-                        launches=done.launches,
-                        graphs=done.graphs,
-                        split=done.split,
-                        inputs=done.inputs,
+                        asynchronous=done.captured.asynchronous,
+                        launches=done.captured.launches,
+                        graphs=done.captured.graphs,
+                        split=done.captured.split,
+                        inputs=done.captured.inputs,
                         ratio=pack(eager.over(done.times)),
                         uncorrected_ns=done.uncorrected_ns,
                         host_outside_ns=done.host_outside_ns,

@@ -1,35 +1,26 @@
-"""Candidate regions for graphs, and the step with one of them captured.
-
-A *region* is a set of host windows. Launches inside a window are captured, except copies between host and device (they
-fill static inputs or read results) and calls that wait, which cut the region into pieces with a graph each. Host work
-inside a piece disappears; copies to the device precede the graph launch.
-"""
+"""Candidate regions for graphs: parts of the training loop, found by annotations, autograd and launches."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import BACKWARD
-from hpuprof.graph_mode.program import Program, rows_named
-from hpuprof.graph_mode.replay import Schedule, check_order
-from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.model.intervals import EMPTY, Intervals, clip, contains, intersect, measure, subtract, union, union_of
-from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
+from hpuprof.graph_mode.module_regions import module_candidates
+from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
+from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.intervals import Intervals, clip, contains, measure, subtract, union, union_of
+from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
+from hpuprof.what_if.capture import Around, Region, launched_work
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launches import Program, rows_named
 
-MIN_LAUNCHES = 3
-"""Minimum launches for capturing a piece to pay: a replay costs about as much as two or three launches."""
-
-COPYING = re.compile(
-    r"^aten::(?:to|_to_copy|copy_|item|_local_scalar_dense|is_nonzero|equal|cpu|pin_memory|_pin_memory)$"
-)
 LOSS = re.compile(r"loss|cross_entropy|nll_", re.IGNORECASE)
-ACCUMULATE = re.compile(r"AccumulateGrad")
 ZERO = re.compile(r"zero_grad", re.IGNORECASE)
 
 
@@ -41,24 +32,10 @@ class Phases:
     zero_grad: Intervals
     outside: Intervals  # data loading, callbacks: never part of a graph
     loss: Intervals  # outermost loss operators and their backward nodes
-    accumulate: Intervals  # autograd storing gradients in parameters
-    copying: Intervals  # operators around copies between host and device, and around waits
     first: Ints  # per step of the program: start of the first operator that launches device work
     last: Ints  # end of the last one
     backward: Ints  # start of backward, -1 for none
     backward_end: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """A candidate: windows to capture. `split`: forward and backward are separate graphs."""
-
-    name: str
-    windows: Intervals
-    inputs: int = 1
-    split: bool = False
-    members: tuple[str, ...] = ()  # modules that it wraps
-    borders: Ints | None = None  # instants at which another graph begins [ns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +76,7 @@ def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
     return bool(with_optimizer.any() and not with_optimizer.all())
 
 
-def find_phases(view: RankView, program: Program) -> Phases:
+def find_phases(view: RankView, program: Program, around: Around) -> Phases:
     """Find data loading, forward, backward and optimizer of each step, by annotations and the autograd thread."""
     trace, host, links = view.trace, view.trace.host, view.links
     role = view.host_roles
@@ -112,10 +89,8 @@ def find_phases(view: RankView, program: Program) -> Phases:
 
     operators = (main | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
     loss = when(operators & rows_named(trace, LOSS))
-    accumulate = when(operators & rows_named(trace, ACCUMULATE))
     captured = launched_work(program)
-    copying = _copying_operators(trace, links, program)
-    fixed = union_of(outside, copying)
+    fixed = union_of(outside, around.copying)
     roots = _roots(trace, links, (main & (host.activity == Activity.OPTIMIZER)) | _module_roots(trace, main))
     first = np.full(program.steps, -1, dtype=np.int64)
     last = np.full(program.steps, -1, dtype=np.int64)
@@ -135,7 +110,7 @@ def find_phases(view: RankView, program: Program) -> Phases:
         rows = back[(at == step) & (host.start[back] < program.step_high[step])]
         if len(rows):
             backward[step], backward_end[step] = int(host.start[rows].min()), int(host.end[rows].max())
-    return Phases(optimizer, zero, outside, loss, accumulate, copying, first, last, backward, backward_end)
+    return Phases(optimizer, zero, outside, loss, first, last, backward, backward_end)
 
 
 def _module_roots(trace: Trace, main: Mask) -> Mask:
@@ -168,35 +143,14 @@ def _around(roots: Intervals, when: int) -> tuple[int, int]:
     return when, when
 
 
-def launched_work(program: Program) -> Mask:
-    """Mark the calls that launch work a graph can hold: not waits or copies between host and device."""
-    kinds = program.kind
-    rows = np.bincount(program.call, minlength=len(program.row)) > 0
-    useful = np.bincount(program.call[kinds != DeviceKind.COPY], minlength=len(program.row)) > 0
-    inner = rows & ~useful & ~program.upload & ~program.read  # copies within the device, memset
-    captured: Mask = (useful | inner) & ~program.waits & ~program.upload & ~program.read & ~program.marker
-    return captured
-
-
-def _copying_operators(trace: Trace, links: Links, program: Program) -> Intervals:
-    """Return the outermost copying operators around uploads, reads and waits; else the calls alone."""
-    nesting, host = links.nesting, trace.host
-    calls = np.flatnonzero((program.upload | program.read | program.waits) & ~program.marker)
-    if not len(calls):
-        return EMPTY
-    rows = program.row[calls]
-    begin, end = program.begin[calls].copy(), program.end[calls].copy()
-    if len(nesting.rows):
-        copying = rows_named(trace, COPYING)[nesting.rows]
-        at = nesting.innermost(host.track[rows], host.start[rows])
-        while True:
-            good = (at >= 0) & copying[np.maximum(at, 0)]
-            if not good.any():
-                break
-            begin[good] = np.minimum(begin[good], nesting.start[at[good]])
-            end[good] = np.maximum(end[good], nesting.end[at[good]])
-            at = np.where(good, nesting.parent[np.maximum(at, 0)], -1)
-    return union(begin, end)
+def launch_regions(view: RankView, model: LaunchModel, calls: ModuleCalls, backward: BackwardWindows) -> list[Region]:
+    """Return the candidates of a launch-by-launch program: parts of the loop, and modules."""
+    program = model.program
+    phases = find_phases(view, program, model.around)
+    launched = program.begin[launched_work(program) & ~contains(phases.outside, program.begin)]
+    low, high = int(program.step_low[0]), int(program.step_high[-1])
+    modules = module_candidates(calls, backward, np.sort(launched), low, high, program.steps, phases.outside)
+    return [*find_regions(program, phases), *modules]
 
 
 def find_regions(program: Program, phases: Phases) -> list[Region]:
@@ -225,294 +179,3 @@ def find_regions(program: Program, phases: Phases) -> list[Region]:
 def clip_to_steps(a: Intervals, program: Program) -> Intervals:
     """Return the part of `a` that lies between the first and the last step of the program."""
     return clip(a, int(program.step_low[0]), int(program.step_high[-1]))
-
-
-@dataclass(frozen=True, eq=False)
-class Transformed:
-    """A schedule and its captured launches, graph launches and copies into static inputs, per step."""
-
-    schedule: Schedule
-    launches: float
-    graphs: float
-    inputs: float
-    removed: Intervals
-
-
-def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
-    """Return the schedule of the program as recorded. `blocking`: launches wait for their work, as they did."""
-    return _schedule(program, EMPTY, np.zeros(len(program.row), dtype=bool), blocking=blocking)
-
-
-def capture(
-    program: Program,
-    phases: Phases,
-    region: Region,
-    *,
-    drop_waits: bool = False,
-    recipes: bool = False,
-) -> Transformed:
-    """Return the schedule with a region captured. `drop_waits`: the host no longer waits for the device in a step.
-
-    `recipes`: each captured launch remains one launch (HPU lazy mode replays recipe by recipe).
-    """
-    captured = launched_work(program) & contains(region.windows, program.begin)
-    apart = np.zeros(len(captured), dtype=bool)
-    if region.split:
-        # Hooks run after a graphed backward, so their collectives stay outside and follow it. So does storing gradients
-        # in parameters.
-        apart[program.call[program.kind == DeviceKind.COMMUNICATION]] = True
-        apart |= contains(phases.accumulate, program.begin)
-        apart &= captured
-        captured &= ~apart
-    waiting = (program.waits | program.read) & ~program.marker
-    cuts = np.zeros(len(waiting), dtype=bool) if drop_waits else waiting & contains(region.windows, program.begin)
-    around = phases.copying
-    kept = around if not drop_waits else _only(around, program, program.upload & ~program.marker)
-    windows = subtract(region.windows, union_of(kept, phases.accumulate) if region.split else kept)
-    cuts |= _late_uploads(program, captured | apart, _pieces(program, region, cuts))
-    piece = _pieces(program, region, cuts)
-    used = _consumed(program, captured, apart, piece)
-    captured, apart = captured | used, apart & ~used
-    names, index = np.unique(piece[captured], return_inverse=True)
-    count = np.bincount(index, minlength=len(names))
-    good = names[count >= MIN_LAUNCHES]
-    captured &= np.isin(piece, good)
-    cut_at = program.begin[cuts]
-    bounds = _piece_bounds(region.windows, np.sort(cut_at), good, len(cut_at) + 1)
-    removed = intersect(windows, bounds)
-    gone = waiting & drop_waits
-    if drop_waits:
-        reads = _only(phases.copying, program, gone)
-        removed = union_of(removed, reads)
-    schedule = _schedule(program, removed, captured, gone=gone, stays=apart)
-    # Uploads precede their piece's graph; rows follow their calls.
-    inside = np.isin(piece, good) & (piece >= 0)
-    uploads = inside & program.upload & ~captured
-    key = np.arange(len(piece), dtype=np.int64)
-    for name in good.tolist():
-        members = np.flatnonzero(inside & (piece == name))
-        if uploads[members].any():
-            key[members] = members[0]
-        if apart[members].any():
-            key[members] = members[0]
-    rank = np.where(inside & apart, 2, np.where(inside & ~uploads, 1, 0))
-    order = np.lexsort((np.arange(len(key)), rank, key))
-    inputs = float(region.inputs if region.inputs != 1 else max(1, round(uploads.sum() / max(1, program.steps))))
-    if apart.any():
-        schedule = _behind(schedule, program, piece, captured, apart)
-    schedule = _reorder(schedule, order)
-    head, launches = _heads(piece[order], captured[order])
-    replay_count = np.where(head, launches if recipes else 1, 0)
-    filled = np.where(head, inputs / max(1.0, head.sum() / program.steps) if not region.split else 1.0, 0.0)
-    check_order(schedule)
-    schedule = _with(
-        schedule,
-        replay=head,
-        replay_launches=np.where(head, launches, 0),
-        replay_count=replay_count,
-        inputs=filled,
-        copies=_copies(schedule, filled),
-    )
-    return Transformed(
-        schedule,
-        launches=float(captured.sum() / program.steps),
-        graphs=float(head.sum() / program.steps),
-        inputs=inputs if head.any() else 0.0,
-        removed=removed,
-    )
-
-
-def _pieces(program: Program, region: Region, cuts: Mask) -> Ints:
-    """Return the piece of each call, -1 outside: pieces are windows divided by cuts."""
-    cut_at = program.begin[cuts]
-    window = np.searchsorted(region.windows.start, program.begin, side="right") - 1
-    piece = window * (len(cut_at) + 1) + np.searchsorted(cut_at, program.begin, side="right")
-    return np.where(contains(region.windows, program.begin), piece, -1)
-
-
-def _waits_within(program: Program, piece: Ints) -> Ints:
-    """Return the rows that wait for another lane's row launched in the same piece."""
-    rows = np.flatnonzero(program.edge >= 0)
-    mine, theirs = piece[program.call[rows]], piece[program.call[program.edge[rows]]]
-    found: Ints = rows[(mine >= 0) & (mine == theirs)]
-    return found
-
-
-def _late_uploads(program: Program, captured: Mask, piece: Ints) -> Mask:
-    """Mark the uploads that wait for work of their own piece: unable to precede its graph, they start another."""
-    late = np.zeros(len(captured), dtype=bool)
-    rows = _waits_within(program, piece)
-    rows = rows[program.upload[program.call[rows]] & captured[program.call[program.edge[rows]]]]
-    late[program.call[rows]] = True
-    return late & ~captured
-
-
-def _consumed(program: Program, captured: Mask, apart: Mask, piece: Ints) -> Mask:
-    """Mark the calls kept after their graph that launch work which the graph needs: they belong inside.
-
-    Nothing in the region uses a hook's gradient reduction; it does use a module's gathers.
-    """
-    used = np.zeros(len(captured), dtype=bool)
-    rows = _waits_within(program, piece)
-    waiting, source = program.call[rows], program.call[program.edge[rows]]
-    while True:
-        more = source[(captured | used)[waiting] & (apart & ~used)[source]]
-        if not len(more):
-            return used
-        used[more] = True
-
-
-def _copies(schedule: Schedule, inputs: Floats) -> Floats:
-    """Return the device's copies into static inputs before each row: the first row of a graph waits for them."""
-    out = np.zeros(len(schedule.call))
-    calls = np.flatnonzero(inputs)
-    first = np.searchsorted(schedule.call, calls)
-    there = first < len(out)
-    there[there] = schedule.call[first[there]] == calls[there]
-    out[first[there]] = inputs[calls[there]]
-    return out
-
-
-def _behind(schedule: Schedule, program: Program, piece: Ints, captured: Mask, apart: Mask) -> Schedule:
-    """Let rows of calls outside a piece's graph wait for the graph's last row."""
-    edge, edge_gap = schedule.edge.copy(), schedule.edge_gap.copy()
-    row_piece = piece[program.call]
-    for name in np.unique(piece[apart]).tolist():
-        inside = np.flatnonzero(captured[program.call] & (row_piece == name))
-        if len(inside):
-            mine = np.flatnonzero(apart[program.call] & (row_piece == name))
-            edge[mine] = inside[-1]
-            edge_gap[mine] = program.typical_gap
-    return replace(schedule, edge=edge, edge_gap=edge_gap)
-
-
-def _only(around: Intervals, program: Program, calls: Mask) -> Intervals:
-    """Return the intervals of `around` that hold one of the calls."""
-    at = np.searchsorted(around.start, program.begin[calls], side="right") - 1
-    at = np.unique(at[at >= 0])
-    return Intervals(around.start[at], around.end[at])
-
-
-def _piece_bounds(windows: Intervals, cuts: Ints, good: Ints, base: int) -> Intervals:
-    low, high = [], []
-    for name in good.tolist():
-        window, part = divmod(name, base)
-        begin, end = int(windows.start[window]), int(windows.end[window])
-        low.append(max(begin, int(cuts[part - 1])) if part else begin)
-        high.append(min(end, int(cuts[part])) if part < len(cuts) else end)
-    return union(np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
-
-
-def _heads(piece: Ints, captured: Mask) -> tuple[Mask, Ints]:
-    """Mark the first captured call of each piece, and count the captured calls of its piece."""
-    head = np.zeros(len(piece), dtype=bool)
-    launches = np.zeros(len(piece), dtype=np.int64)
-    rows = np.flatnonzero(captured)
-    if len(rows):
-        _, first, count = np.unique(piece[rows], return_index=True, return_counts=True)
-        head[rows[first]] = True
-        launches[rows[first]] = count
-    return head, launches
-
-
-def _schedule(
-    program: Program,
-    removed: Intervals,
-    captured: Mask,
-    *,
-    gone: Mask | None = None,
-    stays: Mask | None = None,
-    blocking: bool = False,
-) -> Schedule:
-    segment, rows = program.host_work(removed)
-    cost = program.useful.copy()
-    inside = contains(removed, program.begin) | captured
-    if stays is not None:
-        inside &= ~stays
-    cost[inside] = 0.0
-    dur = program.dur.copy()
-    waits, targets, tail = program.waits.copy(), program.targets, program.tail
-    if gone is not None and gone.any():
-        waits &= ~gone
-        cost[gone] = 0.0
-        dur[gone[program.call]] = 0.0
-    if program.queued:
-        targets = dict(targets)
-        captures = np.cumsum(captured)
-        for i, freed in program.queued.items():
-            # The queue is full only while every launch since the one that left it is still a launch.
-            if captures[i] == captures[program.call[freed]]:
-                waits[i] = True
-                targets[i] = [freed]
-    if blocking and program.blocking:
-        waits = waits | ~program.marker
-        first = np.searchsorted(program.call, np.arange(len(waits)), side="left")
-        stop = np.searchsorted(program.call, np.arange(len(waits)), side="right")
-        targets = dict(targets)
-        tail = tail.copy()
-        ends = program.start + program.dur
-        for i in np.flatnonzero((stop > first) & ~program.waits).tolist():
-            targets[i] = list(range(int(first[i]), int(stop[i])))
-            tail[i] = max(0.0, float(program.end[i] - ends[first[i] : stop[i]].max()))
-    return Schedule(
-        segment=segment.astype(np.float64),
-        segment_rows=rows,
-        cost=cost,
-        cost_rows=np.where(inside[:, None], 0, program.call_rows()),
-        replay=np.zeros(len(cost), dtype=bool),
-        replay_launches=np.zeros(len(cost), dtype=np.int64),
-        replay_count=np.zeros(len(cost), dtype=np.int64),
-        inputs=np.zeros(len(cost)),
-        marker=program.marker,
-        waits=waits,
-        targets=targets,
-        tail=tail,
-        call=program.call,
-        identity=np.arange(len(program.call)),
-        lane=program.lane,
-        dur=dur,
-        latency=program.latency,
-        gap=program.gap,
-        edge=program.edge,
-        edge_gap=program.edge_gap,
-        captured=captured[program.call],
-        elastic=captured[program.call] & (program.kind != DeviceKind.COMMUNICATION),
-        copies=np.zeros(len(program.call)),
-        lanes=program.lanes,
-    )
-
-
-def _with(schedule: Schedule, **changes: object) -> Schedule:
-    return replace(schedule, **changes)  # type: ignore[arg-type]
-
-
-def _reorder(schedule: Schedule, order: Ints) -> Schedule:
-    """Put calls into a new order; rows move with them, targets stay tied to their calls."""
-    if (order == np.arange(len(order))).all():
-        return schedule
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    call = place[schedule.call]
-    rows = np.argsort(call, kind="stable")
-    return _with(
-        schedule,
-        segment=schedule.segment[order],
-        segment_rows=schedule.segment_rows[order],
-        cost=schedule.cost[order],
-        cost_rows=schedule.cost_rows[order],
-        marker=schedule.marker[order],
-        waits=schedule.waits[order],
-        tail=schedule.tail[order],
-        targets={int(place[i]): rows_ for i, rows_ in schedule.targets.items()},
-        call=call[rows],
-        identity=schedule.identity[rows],
-        lane=schedule.lane[rows],
-        dur=schedule.dur[rows],
-        latency=schedule.latency[rows],
-        gap=schedule.gap[rows],
-        edge=schedule.edge[rows],
-        edge_gap=schedule.edge_gap[rows],
-        captured=schedule.captured[rows],
-        elastic=schedule.elastic[rows],
-        copies=schedule.copies[rows],
-    )

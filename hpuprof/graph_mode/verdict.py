@@ -13,14 +13,14 @@ import numpy as np
 from hpuprof.graph_mode import verdict_words as words
 from hpuprof.graph_mode.candidates import Candidate, OptionKey, RegionName
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
-from hpuprof.graph_mode.constants import constants_for
 from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
 from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, memory_held, situation_of
-from hpuprof.graph_mode.uncertainty import REPLAY_LIMIT, Draws, unpack
 from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, GraphMode, GraphOption, Interval, Prediction
 from hpuprof.model.tables import FileRow
+from hpuprof.what_if.constants import constants_for
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, Draws, unpack
 
 SURE = 0.9  # yes from this probability of a gain, no from this probability of none
 STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser

@@ -1,8 +1,8 @@
 """Some consecutive steps of one rank, launch by launch, in compact form: what replaying ranks with their hosts needs.
 
 A host call follows the one before it after `segment` and takes `cost`. A device row starts when its call has begun
-`latency` ago, its lane has been free for `gap`, and the row that it waits for on another lane has been over for
-`edge_gap`. A call that waits for rows returns `tail` after the last of them. A partial holds the columns packed, at a
+`latency` ago, its lane has been free for `gap`, and the rows that it waits for on other lanes have been over for
+`late_delay`. A call that waits for rows returns `wait_tail` after them. A partial holds the columns packed, at a
 few bytes an event.
 """
 
@@ -31,17 +31,18 @@ class LaunchSchedule:
     last: Ints  # call that ends each step, shape (steps,)
     segment: Ints
     cost: Ints
-    tail: Ints
     call: Ints  # of each row
     lane: Ints
     dur: Ints
     latency: Ints
     gap: Ints
-    edge: Ints  # row on another lane that it waits for
-    edge_gap: Ints
     collective: Ints  # position of each row among the trace's collective calls
-    wait_call: Ints  # calls that wait, once for each row that they wait for
+    wait_call: Ints  # calls that wait for rows
     wait_row: Ints
+    wait_tail: Ints
+    late_row: Ints  # rows that wait for rows on other lanes
+    late_source: Ints
+    late_delay: Ints
     backlog: Ints  # until when earlier work occupies each lane, from the first step's start
 
     def pack(self) -> PackedSchedule:

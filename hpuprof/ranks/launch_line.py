@@ -49,14 +49,14 @@ def host_line(schedule: LaunchSchedule, collective: Ints, rest: Floats, begin: f
     dur = np.where(joins, 0, s.dur)
     fixed[row_start], work[row_start], own[row_start] = s.gap, dur, device
     # Edges: launches, waits between lanes, joining and leaving collectives, waits of the host.
-    told, joined = np.flatnonzero(s.edge >= 0), np.flatnonzero(joins)
+    joined, late = np.flatnonzero(joins), s.late_row
     after = s.wait_call + 1
     edges = [
         (call_at[s.call], row_start, s.latency, dur, device),
-        (row_end[s.edge[told]], row_start[told], s.edge_gap[told], dur[told], device[told]),
+        (row_end[s.late_source], row_start[late], s.late_delay, dur[late], device[late]),
         (row_start[joined], ~collective[joined], 0 * joined, 0 * joined, 0 * joined - 1),
         (~collective[joined], row_end[joined], rest[joined], 0 * joined, 0 * joined - 1),
-        (row_end[s.wait_row], call_at[after], s.tail[s.wait_call], s.segment[after], after),
+        (row_end[s.wait_row], call_at[after], s.wait_tail, s.segment[after], after),
     ]
     source, target, fixed_e, work_e, own_e = (np.concatenate(column) for column in zip(*edges, strict=True))
     keys_of: list[Hashable] = [(side, key) for side in ("host", "device") for key in keys]

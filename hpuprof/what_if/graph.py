@@ -12,9 +12,9 @@ number of runs, not with Python work per event.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +59,10 @@ class Graph:
     """By place: where its edges begin in `edges`; shape `(events + 1,)`."""
     source: Ints
     """Place of the source of each edge, in the order of `edges`."""
+    target: Ints
+    """Place of the target of each edge, in the order of `edges`."""
+    chain: Ints
+    """By place: its chain, `HUB` for none."""
     last: Ints
     """By chain: its last event, -1 if it has none."""
     _pieces: list[_Piece]
@@ -75,72 +79,32 @@ class Graph:
         Raises:
             CrosswiseError: events wait for each other.
         """
-        count, chains = len(chain), int(chain.max(initial=-1)) + 1
-        by_target = np.argsort(target, kind="stable")
-        counts = np.bincount(target, minlength=count)
-        edge_of = np.append([0], np.cumsum(counts))
-        sources, lows = source[by_target].tolist(), edge_of.tolist()
-        lines = _lines(chain, chains)
-        at, done = [0] * len(lines), bytearray(count)
-        waiting: defaultdict[int, list[int]] = defaultdict(list)
-        order: list[int] = []
-        before: list[int] = []
-        shape: list[tuple[int, bool]] = []  # of each piece: how many events, whether each is on its own chain
-        place = [0] * count
-        ready = list(range(len(lines)))
-        while ready:
-            runs: list[list[int]] = []
-            alone: list[tuple[int, int]] = []
-            for which in ready:
-                line, low = lines[which], at[which]
-                stop = _blocked(line, low, sources, lows, done, waiting, which)
-                if stop == low:
-                    continue
-                at[which] = stop
-                previous = line[low - 1] if low else -1
-                behind = previous if low else ~(which + 1 if which < chains else 0)
-                if stop == low + 1:
-                    alone.append((line[low], behind))
-                else:
-                    runs.append([behind, *line[low:stop]])
-            begun = len(order)
-            for behind, *events in runs:
-                shape.append((len(events), False))
-                for event in events:
-                    place[event] = len(order)
-                    before.append(len(order) - 1)
-                    order.append(event)
-                before[-len(events)] = place[behind] if behind >= 0 else behind
-            if alone:
-                shape.append((len(alone), True))
-                # All look back to earlier pieces: what they wait for was done before this round.
-                before += [place[behind] if behind >= 0 else behind for _, behind in alone]
-                for event, _ in alone:
-                    place[event] = len(order)
-                    order.append(event)
-            woken: set[int] = set()
-            for event in order[begun:]:
-                done[event] = 1
-                woken.update(waiting.pop(event, ()))
-            ready = sorted(woken)
-        if len(order) < count:
-            raise CrosswiseError(f"{count - len(order)} of {count} events wait for each other crosswise")
-        places, ordered = np.array(place, dtype=np.int64), np.array(order, dtype=np.int64)
-        counts = counts[ordered]
+        chains = int(chain.max(initial=-1)) + 1
+        line, position, ends = _lines(chain, chains)
+        length = np.bincount(line, minlength=chains)
+        runs = _order(length, line, position, source, target)
+        by_line = np.lexsort((position, line))
+        begins = np.append([0], np.cumsum(length))
+        order = np.concatenate([by_line[begins[which] + low : begins[which] + high] for which, low, high, _ in runs])
+        place = np.empty(len(chain), dtype=np.int64)
+        place[order] = np.arange(len(chain))
+        before = np.where(line < chains, ~(line + 1), -1)
+        behind = by_line[1:][position[by_line[1:]] > 0]
+        before[behind] = place[by_line[:-1][position[by_line[1:]] > 0]]
+        by_target = np.argsort(place[target], kind="stable")
+        counts = np.bincount(place[target], minlength=len(chain))
         first = np.append([0], np.cumsum(counts))
-        within = np.arange(len(source)) - np.repeat(first[:-1], counts)
-        edges = by_target[np.repeat(edge_of[ordered], counts) + within]
-        ends = np.full(chains, -1, dtype=np.int64)
-        ends[chain[chain >= 0]] = np.flatnonzero(chain >= 0)
         return cls(
-            order=ordered,
-            place=places,
-            before=np.array(before, dtype=np.int64),
-            edges=edges,
+            order=order,
+            place=place,
+            before=before[order],
+            edges=by_target,
             first=first,
-            source=places[source[edges]],
+            source=place[source[by_target]],
+            target=place[target[by_target]],
+            chain=chain[order],
             last=ends,
-            _pieces=_cut(shape, counts, first),
+            _pieces=_cut(runs, counts, first),
         )
 
     def __len__(self) -> int:
@@ -206,63 +170,124 @@ class Graph:
         Arguments as of `times`, of one sample: shapes `(events,)` and `(edges,)`. The edge is -1 where the event before
         on the chain decided, or where nothing did: the path ends there.
         """
-        events, through = [], []
-        at = int(self.place[event])
+        places, through = self.walk(t[self.order], step[self.order], delay[self.edges], int(self.place[event]))
+        return self.order[places], np.append(self.edges, -1)[through]
+
+    def walk(self, t: Floats, step: Floats, delay: Floats, place: int) -> tuple[Ints, Ints]:
+        """Do what `path` does with places in the order of computation, edges in the order of `edges`."""
+        places, through = [place], []
         while True:
-            here = int(self.order[at])
-            events.append(here)
-            own = slice(int(self.first[at]), int(self.first[at + 1]))
-            arriving = t[self.order[self.source[own]]] + delay[self.edges[own]]
-            behind = int(self.before[at])
-            chained = t[self.order[behind]] + step[here] if behind >= 0 else NEVER
+            at = places[-1]
+            first, stop, behind = int(self.first[at]), int(self.first[at + 1]), int(self.before[at])
+            arriving = t[self.source[first:stop]] + delay[first:stop]
+            chained = t[behind] + step[at] if behind >= 0 else NEVER
             best = int(np.argmax(arriving)) if len(arriving) else -1
-            if best >= 0 and arriving[best] >= max(chained, t[here] - _TIE):
-                through.append(int(self.edges[own][best]))
-                at = int(self.source[own][best])
-            elif behind >= 0 and chained >= t[here] - _TIE:
+            latest = arriving[best] if best >= 0 else NEVER
+            if behind >= 0 and chained >= max(latest, t[at]) - _TIE:
                 through.append(-1)
-                at = behind
+                places.append(behind)
+            elif best >= 0 and latest >= t[at] - _TIE:
+                through.append(first + best)
+                places.append(int(self.source[first + best]))
             else:
                 through.append(-1)
-                return np.array(events, dtype=np.int64), np.array(through, dtype=np.int64)
+                return np.array(places, dtype=np.int64), np.array(through, dtype=np.int64)
 
 
-def _lines(chain: Ints, chains: int) -> list[list[int]]:
-    """Return the events of each chain, and each hub as a line of its own behind them."""
-    order = np.argsort(chain, kind="stable")
-    cuts = np.searchsorted(chain[order], np.arange(chains + 1))
-    hubs = np.flatnonzero(chain == HUB).tolist()
-    return [*(order[low:high].tolist() for low, high in pairwise(cuts.tolist())), *([v] for v in hubs)]
+class _Stretch(NamedTuple):
+    """Events of one line that can be computed without waiting. A line is a chain, or a hub by itself."""
+
+    line: int
+    low: int
+    high: int
+    piece: int
 
 
-def _blocked(
-    line: list[int],
-    low: int,
-    sources: list[int],
-    lows: list[int],
-    done: bytearray,
-    waiting: defaultdict[int, list[int]],
-    which: int,
-) -> int:
-    """Return how far a line can run: to the first event that waits for one not done, which will wake it."""
-    for i in range(low, len(line)):
-        event = line[i]
-        for source in sources[lows[event] : lows[event + 1]]:
-            if not done[source]:
-                waiting[source].append(which)
-                return i
-    return len(line)
+def _lines(chain: Ints, chains: int) -> tuple[Ints, Ints, Ints]:
+    """Return the line of each event and its position there, and the last event of each chain, -1 for none."""
+    hubs = np.flatnonzero(chain == HUB)
+    line = chain.copy()
+    line[hubs] = chains + np.arange(len(hubs))
+    order = np.argsort(line, kind="stable")
+    starts = np.searchsorted(line[order], line[order])
+    position = np.empty(len(chain), dtype=np.int64)
+    position[order] = np.arange(len(chain)) - starts
+    last = np.full(chains, -1, dtype=np.int64)
+    last[chain[chain >= 0]] = np.flatnonzero(chain >= 0)
+    return line, position, last
 
 
-def _cut(shape: list[tuple[int, bool]], counts: Ints, first: Ints) -> list[_Piece]:
+def _order(length: Ints, line: Ints, position: Ints, source: Ints, target: Ints) -> list[_Stretch]:
+    """Return stretches in an order in which they can be computed; each line goes on until it needs what is not done."""
+    needs = _needs(line, position, source, target)
+    waiting: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    total, done = length.tolist(), [0] * len(length)
+    out: list[_Stretch] = []
+    ready, piece = list(range(len(length))), 0
+    while ready:
+        runs: list[_Stretch] = []
+        alone: list[tuple[int, int]] = []
+        for which in ready:
+            stop, cause = total[which], None
+            for other, targets, needed in needs.get(which, ()):
+                # The first edge whose source is not done; what is needed by then never falls.
+                i = bisect_left(needed, done[other])
+                if i < len(targets) and targets[i] < stop:
+                    stop, cause = targets[i], (other, needed[i])
+            if cause is not None:
+                waiting[cause[0]].append((cause[1], which))
+            if stop > done[which] + 1:
+                runs.append(_Stretch(which, done[which], stop, piece + len(runs)))
+            elif stop > done[which]:
+                alone.append((which, stop))
+        piece += len(runs)
+        new = runs + [_Stretch(which, stop - 1, stop, piece) for which, stop in alone]
+        piece += bool(alone)
+        woken: list[int] = []
+        for which, _, stop, _ in new:
+            done[which] = stop
+            still = waiting.pop(which, [])
+            woken += [other for needed, other in still if needed < stop]
+            if len(still) > 0:
+                waiting[which] = [(needed, other) for needed, other in still if needed >= stop]
+        out += new
+        ready = sorted(set(woken))
+    left = sum(total) - sum(done)
+    if left:
+        raise CrosswiseError(f"{left} of {sum(total)} events wait for each other crosswise")
+    return out
+
+
+def _needs(line: Ints, position: Ints, source: Ints, target: Ints) -> dict[int, list[tuple[int, list[int], list[int]]]]:
+    """Return for each line, by the other line: positions that wait for it, and how far it must be done by then."""
+    order = np.lexsort((position[target], line[source], line[target]))
+    waiting, other = line[target][order], line[source][order]
+    cuts = np.flatnonzero(np.append([True], (waiting[1:] != waiting[:-1]) | (other[1:] != other[:-1])))[: len(order)]
+    out: dict[int, list[tuple[int, list[int], list[int]]]] = {}
+    for mine in np.split(order, cuts[1:]) if len(order) else []:
+        needed = np.maximum.accumulate(position[source[mine]])
+        out.setdefault(int(line[target[mine[0]]]), []).append(
+            (int(line[source[mine[0]]]), position[target[mine]].tolist(), needed.tolist())
+        )
+    return out
+
+
+def _cut(runs: list[_Stretch], counts: Ints, first: Ints) -> list[_Piece]:
+    """Return the pieces that stretches form, with their edges."""
+    sizes: defaultdict[int, int] = defaultdict(int)
+    single = {}
+    for run in runs:
+        sizes[run.piece] += run.high - run.low
+        single[run.piece] = run.high - run.low == 1
     pieces, low = [], 0
-    for size, single in shape:
+    for piece, size in sizes.items():
         high = low + size
         mine = counts[low:high]
         having = np.flatnonzero(mine)
         starts = first[low:high][having] - first[low]
-        every = len(having) == size and int(mine.sum()) == size
-        pieces.append(_Piece(slice(low, high), slice(int(first[low]), int(first[high])), having, starts, single, every))
+        every = len(having) == size and int(first[high] - first[low]) == size
+        edges = slice(int(first[low]), int(first[high]))
+        pieces.append(_Piece(slice(low, high), edges, having, starts, single[piece], every))
         low = high
     return pieces
 

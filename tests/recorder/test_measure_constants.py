@@ -11,8 +11,8 @@ import pytest
 
 from hpuprof.cli.main import main
 from hpuprof.errors import InsufficientDataError, UsageError
-from hpuprof.graph_mode.constants import constants_for, read_profile
 from hpuprof.recorder import measure_constants as module
+from hpuprof.what_if.constants import constants_for, read_profile
 
 torch = needs.module("torch", "torch")
 

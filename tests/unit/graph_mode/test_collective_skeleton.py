@@ -7,13 +7,14 @@ import pytest
 from builder import TraceBuilder
 from rank_traces import ALL_REDUCE, comm, header
 
-from hpuprof.graph_mode.collective_skeleton import alone_ns, find_skeleton, together_ns
-from hpuprof.graph_mode.regions import unchanged
-from hpuprof.graph_mode.replay import identity_sample, simulate, step_times
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.prediction import CollectiveSkeleton
-
-from .test_replay import program_of
+from hpuprof.what_if.launches import build_program, unchanged
+from hpuprof.what_if.play import Sample, play
+from hpuprof.what_if.schedule import Schedule
+from hpuprof.what_if.skeleton import Collectives, find_skeleton
 
 LAUNCHES, KERNEL, TRANSFER, LATENCY = 6, 5.0, 40.0, 4.0
 
@@ -105,12 +106,15 @@ def job(slow: list[list[float]], steps: int = 6) -> list[TraceBuilder]:
     return ranks
 
 
+def schedule_of(builder: TraceBuilder, folder) -> Schedule:
+    return unchanged(build_program(RankView.of(builder.trace(folder))))
+
+
 def test_the_reduced_step_is_the_replayed_step(tmp_path):
-    program = program_of(job([[30, 10], [10, 30]])[0], tmp_path)
-    schedule = unchanged(program)
-    found = find_skeleton(schedule, program, identity_sample(), program.dur)
+    schedule = schedule_of(job([[30, 10], [10, 30]])[0], tmp_path)
+    found = find_skeleton(schedule, Collectives.of(schedule), Sample.unchanged())
     assert found is not None
-    whole = step_times(simulate(schedule, identity_sample(), repeats=2, backlog=program.backlog), program.steps)[0, -1]
+    whole = play(schedule, Sample.unchanged(), repeats=2).step_times(schedule.steps)[0, -1]
     assert alone_ns(found) == pytest.approx(whole, abs=1)
 
 
@@ -119,8 +123,8 @@ def test_without_collectives_there_is_no_skeleton(tmp_path):
     for i in range(6):
         for k in range(5):
             builder.kernel("gemm", 1000 * i + 100 * k + 20, 20, launch=1000 * i + 100 * k)
-    program = program_of(builder, tmp_path)
-    assert find_skeleton(unchanged(program), program, identity_sample(), program.dur) is None
+    schedule = schedule_of(builder, tmp_path)
+    assert find_skeleton(schedule, Collectives.of(schedule), Sample.unchanged()) is None
 
 
 def test_ranks_that_wait_for_each_other_in_turn_stop_waiting_in_graphs(tmp_path):

@@ -11,12 +11,12 @@ from builder import TraceBuilder
 
 from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.candidates import RegionName
-from hpuprof.graph_mode.constants import constants_for, draw, read_profile
 from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
-from hpuprof.graph_mode.uncertainty import SAMPLES, Draws, pack
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.prediction import Option, Prediction
 from hpuprof.model.tables import ObstacleRow
+from hpuprof.what_if.constants import constants_for, draw, read_profile
+from hpuprof.what_if.uncertainty import SAMPLES, Draws, pack
 
 UNIFORM = Draws.make().uniform[0]
 

@@ -12,9 +12,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from hpuprof.graph_mode.constants import draw
 from hpuprof.model.arrays import Floats
 from hpuprof.model.prediction import Constant
+from hpuprof.what_if.constants import draw
 
 SAMPLES = 64
 SEED = 20_260

@@ -25,11 +25,12 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.threads import on_host_path
-from hpuprof.graph_mode.constants import PROFILER_ROWS
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
+from hpuprof.what_if.constants import PROFILER_ROWS
+from hpuprof.what_if.schedule import GRAPH_COSTS, MAIN, THREADS, Calls, Rows, Schedule, Wait, Waits
 
 MAX_CALLS = 5_000
 MAX_ROWS = 8_000
@@ -114,6 +115,59 @@ class Program:
             left = when[~contains(removed, when)] if len(removed) else when
             out[:, i] = np.searchsorted(left, high) - np.searchsorted(left, low)
         return out
+
+
+def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
+    """Return the schedule of the program as recorded. `blocking`: launches wait for their work, if they did."""
+    count = len(program.row)
+    segment, segment_rows = program.host_work()
+    waits = [
+        (int(Wait.DEVICE), call, row, float(program.tail[call]))
+        for call, rows in program.targets.items()
+        for row in rows
+    ]
+    waits += [(int(Wait.QUEUE), call, row, float(program.tail[call])) for call, row in program.queued.items()]
+    lanes = np.flatnonzero(program.edge >= 0)
+    waits += [(int(Wait.LANE), row, int(program.edge[row]), float(program.edge_gap[row])) for row in lanes.tolist()]
+    if blocking and program.blocking:
+        ends, launches = program.start + program.dur, ~(program.waits | program.marker)
+        mine = np.flatnonzero(launches[program.call])
+        until = np.zeros(count)
+        np.maximum.at(until, program.call[mine], ends[mine])
+        tail = np.maximum(0.0, program.end - until)
+        waits += [
+            (int(Wait.DEVICE), int(program.call[row]), row, float(tail[program.call[row]])) for row in mine.tolist()
+        ]
+    no_rows = np.zeros(len(program.call), dtype=bool)
+    return Schedule.of(
+        Calls(
+            thread=np.full(count, MAIN),
+            place=np.arange(count),
+            step=program.step,
+            row=program.row,
+            ends_step=program.marker,
+            segment=segment.astype(np.float64),
+            segment_rows=segment_rows.astype(np.float64),
+            cost=program.useful,
+            cost_rows=program.call_rows().astype(np.float64),
+            graph_costs=np.zeros((count, len(GRAPH_COSTS))),
+        ),
+        Rows(
+            call=program.call,
+            lane=program.lane,
+            row=program.device_row,
+            dur=program.dur,
+            latency=program.latency,
+            gap=program.gap,
+            collective=program.kind == DeviceKind.COMMUNICATION,
+            elastic=no_rows,
+            captured=no_rows,
+            copies=np.zeros(len(program.call)),
+        ),
+        Waits.of(waits),
+        np.concatenate([np.zeros(THREADS), program.backlog]),
+        program.steps,
+    )
 
 
 def build_program(view: RankView) -> Program | None:

@@ -15,13 +15,15 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
-from hpuprof.graph_mode.recipe_queue import Costs, find_skeleton, play, schedule_recipes, work_of
-from hpuprof.graph_mode.recipes import Kind, build_recipes
-from hpuprof.graph_mode.replay import step_times
-from hpuprof.graph_mode.uncertainty import unpack
 from hpuprof.graph_mode.verdict_words import assumptions, evidence
 from hpuprof.model.intervals import union
-from hpuprof.model.schema import HostKind
+from hpuprof.what_if.play import Sample, play
+from hpuprof.what_if.recipe_schedule import capture_recipes, recorded_recipes
+from hpuprof.what_if.recipes import Kind, build_recipes
+from hpuprof.what_if.schedule import LAUNCHER as LAUNCH_THREAD
+from hpuprof.what_if.schedule import Schedule
+from hpuprof.what_if.skeleton import Collectives, find_skeleton
+from hpuprof.what_if.uncertainty import unpack
 
 LAUNCHER, BRIDGE, LAUNCHER_BRIDGE = (100, 102), (20_100, 100), (20_100, 102)
 LATENCY, GAP, BUILD, REST = 5, 2, 10, 10
@@ -96,17 +98,21 @@ def predicted(builder: TraceBuilder, folder, **options):
 
 
 def program_of(builder: TraceBuilder, folder):
-    return build_recipes(view_of(builder, folder), {})
+    return build_recipes(view_of(builder, folder))
 
 
-def costs(replay: float = 7, flush: float = 4, *, asynchronous: bool = False, scale: float = 1.0) -> Costs:
-    one = np.ones(1)
-    return Costs(one * replay * 1000, one * flush * 1000, one * scale, asynchronous)
+def costs(replay: float = 7, flush: float = 4, *, scale: float = 1.0) -> Sample:
+    """Costs in µs of one replay and of copying inputs, and how much longer kernels take in a graph."""
+    return replace(
+        Sample.unchanged(),
+        graph_costs=np.array([[replay, 0.0, 0.0, flush]]) * 1000,
+        kernel_scale=np.array([scale]),
+    )
 
 
-def times(program, of, drawn: Costs | None = None) -> list[float]:
-    done = play(program, of.actions, work_of(of.actions, np.zeros(1)), drawn, repeats=3)
-    return (step_times(done, program.steps)[0] / 1000).tolist()
+def times(schedule: Schedule, sample: Sample | None = None) -> list[float]:
+    played = play(schedule, Sample.unchanged() if sample is None else sample, repeats=3)
+    return (played.step_times(schedule.steps)[0] / 1000).tolist()
 
 
 def windows(program, low: float, high: float):
@@ -141,56 +147,56 @@ def test_each_launch_finds_its_flush_and_each_recipe_its_launch(tmp_path):
 )
 def test_the_slowest_stage_decides_and_replayed_unchanged_it_is_the_recorded_step(tmp_path, changes, step):
     program = program_of(lazy(12, **changes), tmp_path)
-    recorded = schedule_recipes(program)
-    assert times(program, recorded) == pytest.approx([step] * program.steps)
-    done = play(program, recorded.actions, work_of(recorded.actions, np.zeros(1)))
-    assert done[0, -1] == pytest.approx(program.completed(), abs=2)
+    recorded = recorded_recipes(program)
+    assert times(recorded) == pytest.approx([step] * program.steps)
+    assert play(recorded, Sample.unchanged()).done[0, -1] == pytest.approx(program.completed(), abs=2)
     assert program.unexplained == 0
 
 
 def test_a_captured_step_keeps_its_end_and_pays_a_replay_for_each_recipe(tmp_path):
     program = program_of(lazy(8), tmp_path)
-    whole = schedule_recipes(program, windows(program, 0, 90))
+    whole = capture_recipes(program, windows(program, 0, 90))
     assert (whole.launches, whole.graphs, whole.split) == (4, 2, 0)
     # 4 for copies, 20 to launch them, 7 for each recipe, 10 that stay; the device needs 30 + 1 + 10 + 1 (no gap is seen: 1).
-    assert times(program, whole, costs()) == pytest.approx([48] * program.steps)
+    assert times(whole.schedule, costs()) == pytest.approx([48] * program.steps)
+    beside = capture_recipes(program, windows(program, 0, 90), asynchronous=True)
     # Beside the main path the launch thread has 20 + 7 + 7, so the device decides; twice as slow recipes take 60 + 1 + 20 + 1.
-    assert times(program, whole, costs(asynchronous=True)) == pytest.approx([42] * program.steps)
-    assert times(program, whole, costs(asynchronous=True, scale=2.0)) == pytest.approx([82] * program.steps)
+    assert times(beside.schedule, costs()) == pytest.approx([42] * program.steps)
+    assert times(beside.schedule, costs(scale=2.0)) == pytest.approx([82] * program.steps)
 
 
 def test_a_wait_in_each_step_stays_unless_it_is_dropped(tmp_path):
     program = program_of(lazy(8, wait=True), tmp_path)
-    whole = schedule_recipes(program, windows(program, 0, 90))
+    whole = capture_recipes(program, windows(program, 0, 90))
     # Launched at 31 and 38; done at 31 + 5 + 30 = 66 and 66 + 1 + 10 = 77; seen at 80, then 10.
-    assert times(program, whole, costs()) == pytest.approx([90] * program.steps)
-    free = schedule_recipes(program, windows(program, 0, 90), drop=True)
-    assert times(program, free, costs()) == pytest.approx([48] * program.steps)
+    assert times(whole.schedule, costs()) == pytest.approx([90] * program.steps)
+    free = capture_recipes(program, windows(program, 0, 90), drop=True)
+    assert times(free.schedule, costs()) == pytest.approx([48] * program.steps)
 
 
 def test_a_region_of_one_recipe_leaves_the_other_as_it_was(tmp_path):
     program = program_of(lazy(8, work=(30, 10)), tmp_path)
-    second = schedule_recipes(program, windows(program, 50, 90))
+    second = capture_recipes(program, windows(program, 50, 90))
     assert (second.launches, second.graphs, second.split) == (2, 1, 0)
     # Flushed at 50, launched until 70; at 54 the copies wait for that and are launched until 90, replayed until 97; 10 more.
-    assert times(program, second, costs()) == pytest.approx([107] * program.steps)
+    assert times(second.schedule, costs()) == pytest.approx([107] * program.steps)
     # Nothing to copy: the replay follows the launch at 70.
-    bare = schedule_recipes(program, windows(program, 50, 90), inputs=False)
-    assert times(program, bare, costs()) == pytest.approx([87] * program.steps)
+    bare = capture_recipes(program, windows(program, 50, 90), inputs=0)
+    assert times(bare.schedule, costs()) == pytest.approx([87] * program.steps)
     # Only the captured recipe changes: 30 + 1 + 1000 + 1 on the device.
-    assert times(program, bare, costs(scale=100.0)) == pytest.approx([1032] * program.steps)
+    assert times(bare.schedule, costs(scale=100.0)) == pytest.approx([1032] * program.steps)
 
 
 def test_a_region_that_covers_part_of_a_recipe_splits_it(tmp_path):
     program = program_of(lazy(8, work=(300, 10)), tmp_path)
-    half = schedule_recipes(program, windows(program, 0, 20))
+    half = capture_recipes(program, windows(program, 0, 20))
     assert (half.launches, half.graphs, half.split) == (1, 1, 1)
-    (replay,) = [a for a in half.actions[:3] if a.kind == Kind.REPLAY]
-    flush = half.actions[1]
-    assert [job.dur for job in replay.replays] == [150_000]
-    assert [job.dur for job in flush.jobs] == [150_000]
+    rows = half.schedule.rows
+    assert rows.dur[:3].tolist() == [150_000, 150_000, 10_000]
+    assert rows.elastic[:3].tolist() == [True, False, False]
+    assert (half.schedule.calls.thread[rows.call] == LAUNCH_THREAD).all()
     # The parts run one after the other, a gap apart: 150 + 2 + 150 + 2 + 10 + 2.
-    assert times(program, half, costs()) == pytest.approx([316] * program.steps)
+    assert times(half.schedule, costs()) == pytest.approx([316] * program.steps)
 
 
 def test_uploads_and_operators_inside_operators_are_no_part_of_a_recipe(tmp_path):
@@ -205,9 +211,9 @@ def test_uploads_and_operators_inside_operators_are_no_part_of_a_recipe(tmp_path
 
 def test_a_border_makes_two_graphs_of_one_recipe(tmp_path):
     program = program_of(lazy(8), tmp_path)
-    split = schedule_recipes(program, windows(program, 0, 50), borders=program.low + 20_000)
+    split = capture_recipes(program, windows(program, 0, 50), borders=program.low + 20_000)
     assert split.graphs == 2
-    assert schedule_recipes(program, windows(program, 0, 50)).graphs == 1
+    assert capture_recipes(program, windows(program, 0, 50)).graphs == 1
 
 
 def test_one_recipe_that_runs_back_to_back_is_cut_where_it_repeats(tmp_path):
@@ -260,19 +266,18 @@ def test_a_step_that_only_waits_belongs_to_the_steps_before_it(tmp_path):
     walls = (program.high - program.low) / 1000
     assert walls.max() > 5 * np.median(walls)
     # From the last recipe's end to the next one's start: 3 until it is seen, 10, 40 + 10 of host, 20, 5; instead of a gap of 2.
-    assert sum(times(program, schedule_recipes(program))) == pytest.approx(10 * 214 + 88 - 2)
+    assert sum(times(recorded_recipes(program))) == pytest.approx(10 * 214 + 88 - 2)
 
 
 def test_profiler_rows_are_taken_off_host_work(tmp_path):
-    program = build_recipes(view_of(lazy(8), tmp_path), {HostKind.OP: 1000.0, HostKind.RUNTIME: 500.0})
-    recorded = schedule_recipes(program)
-    done = play(program, recorded.actions, work_of(recorded.actions, np.ones(1)), repeats=2)
-    # Per step 4 operators of 1 µs; 4 accumulations and 2 flushes of 0.5 µs.
-    assert step_times(done, program.steps)[0] / 1000 == pytest.approx([93] * program.steps)
+    recorded = recorded_recipes(program_of(lazy(8), tmp_path))
+    profiled = replace(Sample.unchanged(), overhead=np.ones(1), row_costs=np.array([[1000.0, 0, 0, 500.0]]))
+    # Per step 4 operators of 1 µs; 4 accumulations and 2 flushes of 0.5 µs. Those of the launch thread do not show.
+    assert times(recorded, profiled) == pytest.approx([93] * recorded.steps)
 
 
 def test_of_many_recipes_the_steps_in_the_middle_enter(tmp_path, monkeypatch):
-    monkeypatch.setattr("hpuprof.graph_mode.recipes.MAX_ACTIONS", 9)
+    monkeypatch.setattr("hpuprof.what_if.recipes.MAX_ACTIONS", 9)
     program = program_of(lazy(12), tmp_path)
     assert (program.low / 1000).tolist() == [400, 500, 600, 700]  # four steps of two flushes, of the ten that are used
 
@@ -284,9 +289,9 @@ def test_a_collective_between_two_recipes_keeps_its_place_in_the_queue(tmp_path)
         builder.lane("hccl_allreduce", 100 * step + 105, 8, engine="NIC 0", tid=9000)
     program = program_of(builder, tmp_path)
     assert program.collectives_ns.tolist() == [8_000, 0] * program.steps
-    whole = schedule_recipes(program, windows(program, 0, 90))
+    beside = capture_recipes(program, windows(program, 0, 90), asynchronous=True)
     # 30 + 8 + 1 + 10 + 1 on the device.
-    assert times(program, whole, costs(asynchronous=True)) == pytest.approx([50] * program.steps)
+    assert times(beside.schedule, costs()) == pytest.approx([50] * program.steps)
 
 
 def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
@@ -294,16 +299,20 @@ def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
     for step in range(8):
         builder.lane("hccl_allreduce", 100 * step + 105, 8, engine="NIC 0", tid=9000)
     program = program_of(builder, tmp_path)
-    captured = schedule_recipes(program, windows(program, 0, 90))
-    one, drawn = np.zeros(1), costs(asynchronous=True)
-    found = find_skeleton(program, captured, one, drawn)
+
+    def skeleton(program):
+        recorded = recorded_recipes(program)
+        done = capture_recipes(program, windows(program, 0, 90), asynchronous=True)
+        return find_skeleton(done.schedule, Collectives.of(recorded), costs())
+
+    found = skeleton(program)
     assert found is not None
     assert alone_ns(found) == pytest.approx(50_000)  # as played, see above
     # A rank whose first recipe takes 25 µs longer lets the other one wait; its own transfer stays.
     late = replace(program, dur=np.where(program.collectives_ns > 0, program.dur + 25_000, program.dur))
-    slow = find_skeleton(late, schedule_recipes(late, windows(late, 0, 90)), one, drawn)
-    assert together_ns([found, slow], [[], []]) == pytest.approx(75_000)
-    critical = find_skeleton(program, schedule_recipes(program), one, host=False)
+    assert together_ns([found, skeleton(late)], [[], []]) == pytest.approx(75_000)
+    recorded = recorded_recipes(program)
+    critical = find_skeleton(recorded, Collectives.of(recorded), Sample.unchanged(), host=False)
     assert alone_ns(critical) == pytest.approx(30_000 + 8_000 + 2_000 + 10_000 + 2_000, abs=2_100)
 
 
@@ -314,7 +323,7 @@ def test_waiting_for_a_full_queue_is_not_the_launch_threads_work(tmp_path):
     assert max(rows) > 100
     program = program_of(builder, tmp_path)
     assert program.launch.tolist() == pytest.approx([20_000] * len(program.launch), abs=5)
-    assert np.mean(times(program, schedule_recipes(program))) == pytest.approx(214, abs=1)
+    assert np.mean(times(recorded_recipes(program))) == pytest.approx(214, abs=1)
 
 
 def test_graphs_that_are_there_tell_what_they_carry(tmp_path):

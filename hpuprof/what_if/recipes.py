@@ -19,11 +19,12 @@ from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import launch_calls, outermost
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.program import neighbours
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
+from hpuprof.what_if.constants import PROFILER_ROWS
+from hpuprof.what_if.launches import neighbours
 
 COARSE = 2_000
 """Stamps in whole microseconds: an end may read up to 2 µs early."""
@@ -48,7 +49,6 @@ class Kind(IntEnum):
     WAIT = 3  # waits for a recipe to end
     JOIN = 4  # waits for the launch thread
     MARK = 5  # the step's end
-    REPLAY = 6  # replays captured recipes; never recorded, inserted by regions
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class RecipeProgram:
     typical_gap: float
     op_start: Ints  # accumulated operators, by start
     op_action: Ints  # the action that hands them over, -1 for none
-    rows: tuple[Ints, Floats]  # profiler rows on the main path: sorted starts, nominal cost of each [ns]
+    rows: tuple[Ints, Ints]  # profiler rows on the main path: sorted starts, kind of each as in PROFILER_ROWS
     thread_backlog: float  # until when earlier launches and recipes last, relative to the first step's start
     device_backlog: float
     unexplained: float  # unexplained delay of recipes over the steps' time
@@ -123,11 +123,8 @@ class RecipeProgram:
         return float(max(self.end[acts.stop[a] - 1] - shift[acts.step[a]] for a in given.tolist()))
 
 
-def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram | None:
-    """Match the recipes of the used steps; None if one of them lacks its launch or its device work.
-
-    `costs`: nominal profiling cost per row of each kind [ns].
-    """
+def build_recipes(view: RankView) -> RecipeProgram | None:
+    """Match the recipes of the used steps; None if one of them lacks its launch or its device work."""
     trace, steps, hosts = view.trace, view.steps, view.hosts
     host = trace.host
     calls = launch_calls(trace)
@@ -178,7 +175,7 @@ def build_recipes(view: RankView, costs: dict[HostKind, float]) -> RecipeProgram
         typical_gap=typical_gap,
         op_start=op_start,
         op_action=op_action,
-        rows=_profiler_rows(trace, path, hosts, costs),
+        rows=_profiler_rows(trace, path, hosts),
         thread_backlog=float(host.end[calls[before]].max() - low[0]) if len(before) else -1e12,
         device_backlog=float(earlier.max() - low[0]) if len(earlier) else -1e12,
         unexplained=unexplained / float((high - low).sum()),
@@ -470,11 +467,10 @@ def _mixed(actions: Actions, op_action: Ints, op_name: Ints, recipe: Ints) -> fl
     return 1.0 - sum(max(seen.values()) for seen in by_id.values()) / total if total else 0.0
 
 
-def _profiler_rows(trace: Trace, path: Mask, hosts: HostTime, costs: dict[HostKind, float]) -> tuple[Ints, Floats]:
+def _profiler_rows(trace: Trace, path: Mask, hosts: HostTime) -> tuple[Ints, Ints]:
     host = trace.host
-    table = np.zeros(max(HostKind) + 1)
-    for kind, cost in costs.items():
-        table[kind] = cost
-    rows = np.flatnonzero(path & (table[host.kind] > 0) & ~contains(hosts.blocked, host.start))
+    number = np.full(max(HostKind) + 1, -1)
+    number[list(PROFILER_ROWS)] = np.arange(len(PROFILER_ROWS))
+    rows = np.flatnonzero(path & (number[host.kind] >= 0) & ~contains(hosts.blocked, host.start))
     rows = rows[np.argsort(host.start[rows], kind="stable")]
-    return host.start[rows], table[host.kind[rows]]
+    return host.start[rows], number[host.kind[rows]]

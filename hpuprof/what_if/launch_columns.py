@@ -1,0 +1,87 @@
+"""The recorded steps as a rank's partial carries them, for replaying ranks together with their hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hpuprof.analysis.collective_search import position_of_rows
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.launch_schedule import LaunchSchedule, PackedSchedule
+from hpuprof.what_if.launches import DEFAULT_GAP, DEFAULT_LATENCY, FOLLOWS, Program
+from hpuprof.what_if.schedule import RETURNS, THREADS, Rows, Schedule, Wait, Waits
+
+MAX_EVENTS = 6_000
+"""Calls and rows kept per rank, about 4 bytes each: the first steps that fit."""
+
+
+def pack_steps(view: RankView, program: Program, schedule: Schedule) -> PackedSchedule | None:
+    """Return the first steps of a schedule of the program as recorded; None without collectives, or if none fits."""
+    position = position_of_rows(view.trace)[schedule.rows.row]
+    ends = np.flatnonzero(schedule.calls.ends_step)
+    counts = np.searchsorted(schedule.rows.call, ends, side="right")
+    steps = int(np.searchsorted(ends + 1 + counts, MAX_EVENTS, side="right"))
+    if not steps or not (position >= 0).any():
+        return None
+    last, count = int(ends[steps - 1]), int(counts[steps - 1])
+    rows, waits = _with_joins(schedule, program.start.astype(np.float64), position >= 0)
+    # What is waited for comes before: nothing kept waits for a row of a later step.
+    calls = waits.only(waits.by(*RETURNS) & (waits.waiting <= last))
+    lanes = waits.only(waits.by(Wait.LANE) & (waits.waiting < count))
+    low = program.step_low[:steps]
+    return LaunchSchedule(
+        steps=np.searchsorted(view.steps.start, low),
+        pause=low - np.append(low[:1], program.step_high[: steps - 1]),
+        last=ends[:steps],
+        segment=_whole(schedule.calls.segment[: last + 1]),
+        cost=_whole(schedule.calls.cost[: last + 1]),
+        call=rows.call[:count],
+        lane=rows.lane[:count],
+        dur=_whole(rows.dur[:count]),
+        latency=_whole(rows.latency[:count]),
+        gap=_whole(rows.gap[:count]),
+        collective=position[:count],
+        wait_call=calls.waiting,
+        wait_row=calls.source,
+        wait_tail=_whole(calls.tail),
+        late_row=lanes.waiting,
+        late_source=lanes.source,
+        late_delay=_whole(lanes.tail),
+        backlog=_whole(schedule.backlog[THREADS:]),
+    ).pack()
+
+
+def _with_joins(schedule: Schedule, start: Floats, collective: Mask) -> tuple[Rows, Waits]:
+    """Return rows and waits with what collectives wait for and what waits for collectives. `start`: of rows, recorded.
+
+    A collective that starts right behind work of another lane waited for it, and so did work right behind a collective.
+    Where most gaps are such waits they look typical, and nothing else explains them.
+    """
+    rows, waits = schedule.rows, schedule.waits
+    ends = start + rows.dur
+    order = np.lexsort((np.arange(len(rows)), rows.lane))
+    before = np.full(len(rows), -np.inf)  # end of the lane's previous row
+    before[order[1:]] = np.where(np.diff(rows.lane[order]) == 0, ends[order[:-1]], -np.inf)
+    explained = np.isin(np.arange(len(rows)), waits.waiting[waits.by(Wait.LANE)])
+    gap, latency = rows.gap.copy(), rows.latency.copy()
+    for waiting in (collective, ~collective):
+        sources, late = np.flatnonzero(~waiting), np.flatnonzero(waiting & ~explained)
+        if not len(sources):
+            continue
+        sources = sources[np.argsort(ends[sources], kind="stable")]
+        at = np.searchsorted(ends[sources], start[late], side="right") - 1
+        source = sources[np.maximum(at, 0)]
+        apart = start[late] - ends[source]
+        hit = (at >= 0) & (source < late) & (apart <= FOLLOWS) & (ends[source] > before[late])
+        hit &= rows.lane[source] != rows.lane[late]
+        found = late[hit]
+        waits = waits.also(Waits(np.full(len(found), Wait.LANE), found, source[hit], apart[hit]))
+        gap[found] = np.minimum(gap[found], DEFAULT_GAP)
+        latency[found] = np.minimum(latency[found], DEFAULT_LATENCY)
+    return replace(rows, gap=gap, latency=latency), waits
+
+
+def _whole(ns: Floats) -> Ints:
+    return np.rint(ns).astype(np.int64)

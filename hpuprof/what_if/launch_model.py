@@ -1,0 +1,123 @@
+"""The step launch by launch: the model for traces that link device rows to their launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Mask
+from hpuprof.model.prediction import Constant, Prediction
+from hpuprof.model.schema import Activity, DeviceKind
+from hpuprof.model.trace import CommNote
+from hpuprof.what_if.capture import Around, Captured, Region, capture
+from hpuprof.what_if.launch_columns import pack_steps
+from hpuprof.what_if.launches import Program, build_program, unchanged
+from hpuprof.what_if.model import StepModel
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchModel(StepModel):
+    """A program of launches and device rows."""
+
+    program: Program
+    around: Around
+
+    @classmethod
+    def of(cls, view: RankView, constants: Mapping[str, Constant]) -> LaunchModel | None:
+        """Return the model; None if launches are not linked to device rows."""
+        program = build_program(view)
+        if program is None:
+            return None
+        shift = program.step_low - np.append([0], np.cumsum(program.step_high - program.step_low)[:-1])
+        ends = program.start + program.dur - shift[program.step[program.call]]
+        schedule = unchanged(program)
+        return cls(
+            view=view,
+            constants=constants,
+            low=program.step_low,
+            high=program.step_high,
+            recorded=unchanged(program, blocking=True) if program.blocking else schedule,
+            schedule=schedule,
+            completed_ns=max(float((program.step_high - program.step_low).sum()), float(ends.max(initial=0.0))),
+            typical_latency=program.typical_latency,
+            typical_gap=program.typical_gap,
+            program=program,
+            around=Around.of(view, program),
+        )
+
+    def observed(self) -> Prediction:
+        """Return facts that hold whatever is captured."""
+        program = self.program
+        waits, reading, uploading = self._count_waits()
+        replays, covered, left_out = self._graphs_there()
+        return Prediction(
+            method="replay",
+            steps=program.steps,
+            unexplained=program.unexplained,
+            waits=waits,
+            waits_reading=reading,
+            waits_uploading=uploading,
+            other_threads=program.other_threads,
+            linked=program.linked_fraction,
+            replays=replays,
+            covered=covered,
+            left_out=left_out,
+            collectives=bool((program.kind == DeviceKind.COMMUNICATION).any()),
+            groups=self._groups(self.view.trace.comms),
+            schedule=pack_steps(self.view, program, self.recorded),
+            reason="no part of the step holds enough launches to capture",
+        )
+
+    def waits_in(self, region: Region) -> bool:
+        """Tell whether to try the region without its waits, too."""
+        waits = self.program.waits & ~self.program.marker
+        return bool(waits.any()) and region.name in ("step", "forward+backward")
+
+    def capture(self, region: Region, *, drop_waits: bool) -> Iterator[Captured]:
+        """Yield the step with the region captured, if it holds enough launches."""
+        lazy = self.view.trace.mode.startswith("lazy")
+        done = capture(self.program, self.schedule, self.around, region, drop_waits=drop_waits, recipes=lazy)
+        if done.graphs:
+            yield done
+
+    def _groups(self, notes: Sequence[CommNote]) -> list[str]:
+        """Return the group of each collective of the chosen step, as text that all its ranks share; empty: unknown."""
+        program = self.program
+        rows = np.flatnonzero(np.isin(program.device_row, self.collectives.chosen))
+        found = [notes[c] if c >= 0 else CommNote() for c in program.comm[rows].tolist()]
+        return [",".join(map(str, n.ranks)) or n.group_text or n.group for n in found]
+
+    def _count_waits(self) -> tuple[float, float, float]:
+        """Return waits for the device per step, and how many of them are inside reads and inside copies to the device.
+
+        A copy and the synchronisation after it in the same operator count as one wait, as they are one obstacle.
+        """
+        program, host = self.program, self.view.trace.host
+        calls = np.flatnonzero((program.waits | program.read | program.upload) & ~program.marker)
+        rows = program.row[calls]
+        inner = self.view.links.nesting.innermost(host.track[rows], host.start[rows])
+        alone = -1 - np.arange(len(calls))
+        _, operator = np.unique(np.where(inner >= 0, inner, alone), return_inverse=True)
+
+        def held(mask: Mask) -> Mask:
+            return np.bincount(operator, weights=mask[calls], minlength=int(operator.max(initial=-1)) + 1) > 0
+
+        waits, reads, uploads = held(program.waits), held(program.read), held(program.upload)
+        counts = (waits, waits & reads, waits & uploads & ~reads)
+        each, reading, uploading = (float(found.sum() / program.steps) for found in counts)
+        return each, reading, uploading
+
+    def _graphs_there(self) -> tuple[float, float | None, float | None]:
+        """Return graph launches per step already there, their share of device time, and the other launches per step."""
+        program = self.program
+        safe = np.maximum(program.row, 0)
+        graph = (program.row >= 0) & (self.view.trace.host.activity[safe] == Activity.GRAPH_LAUNCH)
+        if not graph.any():
+            return 0.0, None, None
+        total = float(program.dur.sum())
+        left_out = np.unique(program.call[~graph[program.call]])
+        share = float(program.dur[graph[program.call]].sum() / total) if total else None
+        return float(graph.sum() / program.steps), share, len(left_out) / program.steps

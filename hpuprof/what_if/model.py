@@ -1,0 +1,181 @@
+"""One run of used steps, however its schedule was built, and what a prediction asks of it.
+
+Three builders make such a model: launch by launch, recipe by recipe, from the totals of stages. Everything after them
+is the same: the profiler's cost, the samples, the step times with and without an edit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
+from hpuprof.what_if.capture import Captured, Region
+from hpuprof.what_if.constants import PROFILER_ROWS
+from hpuprof.what_if.play import HostWork, Sample, play
+from hpuprof.what_if.schedule import MAIN, Schedule, Wait
+from hpuprof.what_if.skeleton import Collectives, find_skeleton
+from hpuprof.what_if.uncertainty import Drawn, host_scale
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedStep:
+    """The step with a region captured: times of shape `(samples, steps)`, ns, and the per-step costs of capturing."""
+
+    captured: Captured
+    times: Floats
+    uncorrected_ns: float  # profiling cost included
+    host_outside_ns: float
+    host_outside_low_ns: float  # 5th percentile
+    skeleton: CollectiveSkeleton | None
+
+
+@dataclass(frozen=True, eq=False)
+class StepModel(ABC):
+    """The used steps of one trace. Times in ns."""
+
+    view: RankView
+    constants: Mapping[str, Constant]
+    low: Ints  # when the steps begin
+    high: Ints  # when they end
+    recorded: Schedule  # gives the recorded times
+    schedule: Schedule  # of the same program without the profiler: launches do not wait for their work
+    completed_ns: float  # when the last step was complete in the trace, the steps laid end to end
+    typical_latency: float
+    typical_gap: float
+
+    @abstractmethod
+    def observed(self) -> Prediction:
+        """Return facts that hold whatever is captured; `reason`: the refusal if nothing can be captured."""
+
+    @abstractmethod
+    def waits_in(self, region: Region) -> bool:
+        """Tell whether to try the region without the waits inside the step, too."""
+
+    @abstractmethod
+    def capture(self, region: Region, *, drop_waits: bool) -> Iterator[Captured]:
+        """Yield the ways to launch a region as graphs; none if it holds nothing to capture.
+
+        Raises:
+            CrosswiseError: the captured work would wait for itself.
+        """
+
+    @cached_property
+    def error(self) -> float:
+        """Error of replaying the unchanged program, as a share of the recorded time."""
+        replayed = play(self.recorded, Sample.unchanged()).done[0, -1]
+        return abs(float(replayed) - self.completed_ns) / self.completed_ns
+
+    def nominal(self, overhead: Floats) -> Floats:
+        """Return step times at overheads of `uncertainty.GRID`, profiler rows at nominal cost.
+
+        Shape `(overheads, steps)`.
+        """
+        count = len(overhead)
+        grid = replace(
+            Sample.unchanged(count),
+            overhead=np.clip(overhead, 0.0, 3.0),
+            row_costs=np.tile(self.row_costs, (count, 1)),
+            host_scale=host_scale(overhead),
+        )
+        return play(self.schedule, grid, repeats=2).step_times(self.schedule.steps)
+
+    def eager(self, drawn: Drawn) -> Floats:
+        """Return step times of the unchanged program, shape `(samples, steps)`."""
+        return play(self.schedule, self.sample(drawn), repeats=2).step_times(self.schedule.steps)
+
+    def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
+        """Yield the step with a region captured, once for each way to do it."""
+        sample = self.sample(drawn)
+        for done in self.capture(region, drop_waits=drop_waits):
+            schedule = self.collectives.all_ranks(done.schedule)
+            # The remaining host work was measured next to the work that goes away; the less remains, the less certain
+            # its cost.
+            stays = min(1.0, _recorded_work(schedule) / max(1.0, _recorded_work(self.schedule)))
+            mine = replace(sample, outside=np.exp(drawn.outside * (1.0 - stays)))
+            middle = mine.median()
+            both = mine.and_(middle.as_recorded())
+            work = HostWork.of(schedule, both)
+            times = play(schedule, both, repeats=2, work=work).step_times(schedule.steps)
+            corrected = HostWork(work.segment[:, :-1], work.cost[:, :-1])
+            yield CapturedStep(
+                captured=done,
+                times=times[:-1],
+                uncorrected_ns=float(times[-1].mean()),
+                host_outside_ns=corrected.per_step(schedule),
+                host_outside_low_ns=corrected.per_step(schedule, 5),
+                skeleton=find_skeleton(schedule, self.collectives, middle),
+            )
+
+    def facts(self, drawn: Drawn, seen: Prediction) -> Prediction:
+        """Add what the schedule tells to facts of the trace."""
+        alone = self.device_alone
+        return msgspec.structs.replace(
+            seen,
+            replay_error=self.error,
+            critical_ns=float(play(alone, Sample.unchanged(), repeats=2, host=False).step_times(alone.steps).mean()),
+            host_ns=HostWork.of(self.schedule, self.sample(drawn)).per_step(self.schedule),
+            skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
+            critical_skeleton=find_skeleton(alone, self.collectives, Sample.unchanged(), host=False),
+        )
+
+    @cached_property
+    def collectives(self) -> Collectives:
+        """The collectives of the recorded steps."""
+        return Collectives.of(self.recorded)
+
+    @cached_property
+    def device_alone(self) -> Schedule:
+        """The schedule whose replay without host time is the device's critical path: gaps are at most typical ones."""
+        schedule = self.collectives.all_ranks(self.schedule)
+        lanes = schedule.waits.kind == Wait.LANE
+        tail = np.where(lanes, np.minimum(schedule.waits.tail, self.typical_gap), schedule.waits.tail)
+        return schedule.tails(tail).reweighted(gap=np.minimum(schedule.rows.gap, self.typical_gap))
+
+    @cached_property
+    def row_costs(self) -> Floats:
+        """Nominal profiling cost per row by kind [ns]; operators cost more when shapes were recorded."""
+        cost = np.array([self.constants[name].value for name in PROFILER_ROWS.values()])
+        if (self.view.trace.host.shape >= 0).any():
+            cost[0] *= self.constants["profiler_shapes"].value
+        return cost
+
+    def sample(self, drawn: Drawn) -> Sample:
+        """Return the machine's and the profiler's costs of each draw."""
+        calls, nominal = self.schedule.calls, self.row_costs
+        # The split of the profiler's cost among kinds of rows is unknown; the fit holds for their sum, so keep that.
+        rows = calls.segment_rows.sum(axis=0) + calls.cost_rows.sum(axis=0)
+        costs = np.stack(
+            [
+                drawn.constant(name, 7 + i) / self.constants[name].value * nominal[i]
+                for i, name in enumerate(PROFILER_ROWS.values())
+            ],
+            axis=1,
+        )
+        costs *= (float(nominal @ rows) / np.maximum(costs @ rows, 1e-9))[:, None]
+        input_copy, extra = drawn.constant("input_copy", 5), drawn.uniform[6]
+        replays, per_launch = drawn.constant("replay", 1), drawn.constant("replay_per_launch", 2)
+        return Sample(
+            overhead=np.clip(drawn.overhead, 0.0, 3.0),
+            row_costs=costs,
+            host_scale=host_scale(drawn.overhead),
+            outside=np.ones(len(drawn.overhead)),
+            graph_costs=np.column_stack([replays, per_launch, extra * input_copy, input_copy]),
+            graph_gap=drawn.constant("graph_gap", 3),
+            graph_latency=np.full(len(drawn.overhead), self.typical_latency),
+            kernel_scale=drawn.constant("kernel_scale", 4),
+            copy=extra * drawn.constant("input_copy_device", 5),
+        )
+
+
+def _recorded_work(schedule: Schedule) -> float:
+    """Return the main path's work with the profiler's cost."""
+    main = schedule.calls.thread == MAIN
+    return float(schedule.calls.segment[main].sum() + schedule.calls.cost[main].sum())

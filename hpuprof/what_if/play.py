@@ -1,0 +1,207 @@
+"""Plays a schedule with samples of the machine's and the profiler's costs: when each step was complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats
+from hpuprof.what_if.graph import NEVER
+from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
+from hpuprof.what_if.uncertainty import FLOOR
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Costs of the machine and of the profiler; each of shape `(samples,)`, times in ns."""
+
+    overhead: Floats  # multiples of `row_costs`
+    row_costs: Floats  # profiling cost per row by kind, shape (samples, KINDS)
+    host_scale: Floats  # factor on all host work
+    outside: Floats  # factor on that of the main path
+    graph_costs: Floats  # of `schedule.GRAPH_COSTS`, shape (samples, 4)
+    graph_gap: Floats
+    graph_latency: Floats
+    kernel_scale: Floats
+    copy: Floats  # device time of one copy into a static input
+
+    def __len__(self) -> int:
+        return len(self.overhead)
+
+    @classmethod
+    def unchanged(cls, count: int = 1) -> Sample:
+        """Return samples that change nothing: no correction, graphs for nothing."""
+        one, zero = np.ones(count), np.zeros(count)
+        return cls(zero, np.zeros((count, KINDS)), one, one, np.zeros((count, 4)), zero, zero, one, zero)
+
+    def median(self) -> Sample:
+        """Return one sample, the median of each."""
+        return Sample(**{name: np.median(values, axis=0, keepdims=True) for name, values in vars(self).items()})
+
+    def and_(self, other: Sample) -> Sample:
+        """Return these samples and others."""
+        return Sample(**{name: np.concatenate([v, vars(other)[name]]) for name, v in vars(self).items()})
+
+    def as_recorded(self) -> Sample:
+        """Return them with the profiler's cost left in."""
+        one = np.ones(len(self))
+        return replace(self, overhead=np.zeros(len(self)), host_scale=one, outside=one)
+
+
+@dataclass(frozen=True, eq=False)
+class HostWork:
+    """Segments and costs of calls without profiling, shape `(calls, samples)`, ns; graph launches left out."""
+
+    segment: Floats
+    cost: Floats
+
+    @classmethod
+    def of(cls, schedule: Schedule, sample: Sample) -> HostWork:
+        """Compute it; at least `FLOOR` of any work remains."""
+        calls = schedule.calls
+        factor = sample.host_scale * sample.outside
+        if (calls.thread != MAIN).any():
+            factor = np.where((calls.thread == MAIN)[:, None], factor, sample.host_scale)
+        return cls(
+            _corrected(calls.segment, calls.segment_rows, sample, factor),
+            _corrected(calls.cost, calls.cost_rows, sample, factor),
+        )
+
+    def per_step(self, schedule: Schedule, percentile: float = 50) -> float:
+        """Return the main path's work per step, a percentile of the samples, ns."""
+        main = schedule.calls.thread == MAIN
+        total = self.segment[main].sum(axis=0) + self.cost[main].sum(axis=0)
+        return float(np.percentile(total, percentile)) / schedule.steps
+
+
+def _corrected(work: Floats, rows: Floats, sample: Sample, factor: Floats) -> Floats:
+    # No matrix product: with four columns it gains nothing and wakes BLAS threads in every worker.
+    per_row = sample.overhead[:, None] * sample.row_costs
+    left = np.repeat(work[:, None], len(sample), axis=1)
+    for kind in range(KINDS):
+        if rows[:, kind].any():
+            left -= rows[:, kind, None] * per_row[:, kind]
+    np.maximum(left, FLOOR * work[:, None], out=left)
+    left *= factor
+    return left
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """What a schedule came to."""
+
+    done: Floats
+    """When each step was complete: the host at its end, its rows done. Shape `(samples, repeats * steps)`, ns."""
+    times: Floats
+    """When each event of the last repetition happened, by place in the graph, shape `(events, samples)`, ns."""
+
+    def step_times(self, steps: int) -> Floats:
+        """Return the step times of the last repetition of two or more, shape `(samples, steps)`, ns."""
+        return np.diff(self.done, axis=1)[:, -steps:]
+
+
+def play(
+    schedule: Schedule, sample: Sample, *, repeats: int = 1, host: bool = True, work: HostWork | None = None
+) -> Played:
+    """Play the schedule `repeats` times.
+
+    Args:
+        schedule: what to play.
+        sample: costs.
+        repeats: how often; in the second repetition the steps follow each other as they do in a long run.
+        host: without it all host time and waiting is left out, which leaves the device's critical path.
+        work: the result of `HostWork.of`, if already computed.
+    """
+    weights = Weights.of(schedule, sample, host=host, work=work)
+    begin, done = weights.begin, []
+    for _ in range(repeats):
+        times = schedule.topology.graph.solve(weights.step, weights.delay, begin)
+        done.append(complete(schedule, times))
+        begin = weights.ends(schedule, times)
+    # What an earlier repetition launched must be done, too.
+    return Played(np.maximum.accumulate(np.concatenate(done)).T, times)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The weights of a schedule's graph, in its order of computation; see `Graph.solve`."""
+
+    step: Floats
+    delay: Floats
+    begin: Floats
+    cost: Floats  # of calls, shape (calls, samples)
+
+    @classmethod
+    def of(cls, schedule: Schedule, sample: Sample, *, host: bool = True, work: HostWork | None = None) -> Weights:
+        """Compute them for each sample."""
+        calls, rows, topology, count = schedule.calls, schedule.rows, schedule.topology, len(sample)
+        segment = cost = np.zeros((len(calls), count))
+        begin = np.full((len(schedule.backlog), count), NEVER)
+        begin[:THREADS] = 0.0
+        if host:
+            work = work or HostWork.of(schedule, sample)
+            segment, cost = _with_launches(work.segment, schedule, sample), work.cost
+            begin[:] = schedule.backlog[:, None]
+        # In a graph durations, gaps and latencies are the sample's; elsewhere one sample serves for all.
+        dur, gap, latency = (column[:, None] for column in (rows.dur, rows.gap, rows.latency))
+        if rows.elastic.any():
+            dur = np.where(rows.elastic[:, None], dur * sample.kernel_scale, dur)
+        if rows.captured.any():
+            copying = rows.copies[:, None] * sample.copy
+            gap = np.where(rows.captured[:, None], sample.graph_gap, gap) + copying
+            latency = np.where(rows.captured[:, None], sample.graph_latency, latency) + copying
+        step = np.empty((len(calls) + len(rows), count))
+        follows = topology.previous >= 0
+        step[topology.calls] = segment
+        step[topology.calls[follows]] += cost[topology.previous[follows]]
+        step[topology.rows] = gap + dur
+        delay = np.empty((len(topology.graph.edges), count))
+        delay[topology.launches] = (latency if host else 0.0) + dur
+        of_rows = topology.behind < 0
+        tail = schedule.waits.tail[:, None]
+        delay[topology.waits[of_rows]] = (
+            tail[of_rows] + np.broadcast_to(dur, (len(rows), dur.shape[1]))[schedule.waits.waiting[of_rows]]
+        )
+        of_calls = ~of_rows
+        delay[topology.waits[of_calls]] = tail[of_calls] + segment[topology.behind[of_calls]] if host else NEVER
+        return cls(step, delay, begin, cost)
+
+    def ends(self, schedule: Schedule, times: Floats) -> Floats:
+        """Return when each chain was done, shape `(chains, samples)`: where the next repetition begins."""
+        graph, out = schedule.topology.graph, np.array(self.begin)
+        used = np.flatnonzero(graph.last >= 0)
+        out[used] = times[graph.place[graph.last[used]]]
+        for call in np.flatnonzero(schedule.topology.after < 0).tolist():
+            out[schedule.calls.thread[call]] += self.cost[call]
+        return out
+
+
+def _with_launches(segment: Floats, schedule: Schedule, sample: Sample) -> Floats:
+    """Add the launches of graphs to segments."""
+    counts = schedule.calls.graph_costs
+    at = np.flatnonzero(counts.any(axis=1))
+    if not len(at):
+        return segment
+    segment = segment.copy()
+    for kind in range(counts.shape[1]):
+        segment[at] += counts[at, kind, None] * sample.graph_costs[:, kind]
+    return segment
+
+
+def complete(schedule: Schedule, times: Floats) -> Floats:
+    """Return when each step was complete: the host at its end, all rows launched until then done.
+
+    Shape `(steps, samples)`, ns; `times` by place.
+    """
+    ends = np.flatnonzero(schedule.calls.ends_step)
+    ends = ends[np.argsort(schedule.calls.step[ends])]
+    done: Floats = times[schedule.topology.calls[ends]]
+    if len(schedule.rows):
+        latest = np.full(done.shape, NEVER)
+        step = schedule.row_step
+        order = np.argsort(step, kind="stable")
+        first = np.flatnonzero(np.append([True], np.diff(step[order]) > 0))
+        latest[step[order][first]] = np.maximum.reduceat(times[schedule.topology.rows[order]], first, axis=0)
+        np.maximum(done, np.maximum.accumulate(latest, axis=0), out=done)
+    return done

@@ -1,0 +1,228 @@
+"""A run of steps as it would be played: calls of host threads, device rows, and what waits for what. Owns no engine.
+
+A call follows the call before it on its thread: first the host work before it (its *segment*), then the call. Its rows
+start when it has begun and their lane is free:
+
+    call = max(end of the call before, ends of what that one waited for + tail, other threads' calls) + segment
+    row  = max(call + latency, end of the lane's row before + gap, end of a row on another lane + delay) + duration
+
+Waits name the call or row that is waited for. Captured rows and graph launches take their costs from a `Sample`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.what_if.graph import NEVER, Graph
+
+MAIN, LAUNCHER, BESIDE = 0, 1, 2
+"""Host threads: the main path (main and autograd, which take turns), the launch thread, work beside the main path."""
+THREADS = 3
+GRAPH_COSTS = ("replay", "replay_per_launch", "extra_input", "input_copy")
+"""What `Calls.graph_costs` counts: launches of graphs, launches in them, inputs of unknown number, other copies."""
+KINDS = 4
+"""Kinds of profiler rows, in the order of `constants.PROFILER_ROWS`."""
+
+
+class Wait(IntEnum):
+    """What waits for what."""
+
+    LANE = 1  # a row for a row on another lane
+    DEVICE = 2  # a call returns only after a row
+    QUEUE = 3  # a launch into a full queue returns only after a row has made room
+    JOIN = 4  # a call returns only after another thread's call
+    HANDED = 5  # a call begins its segment only after another thread's call
+
+
+RETURNS = (Wait.DEVICE, Wait.QUEUE, Wait.JOIN)
+"""Waits that end before the call after the waiting one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """Calls and step ends; columns of shape `(calls,)`, times in ns."""
+
+    thread: Ints
+    place: Ints
+    """Position in the program, over all threads."""
+    step: Ints
+    row: Ints
+    """Host row, -1 for none."""
+    ends_step: Mask
+    segment: Floats
+    segment_rows: Floats
+    """Profiler rows in it by kind, shape `(calls, KINDS)`."""
+    cost: Floats
+    """Of the call, waiting left out."""
+    cost_rows: Floats
+    graph_costs: Floats
+    """Multiples of a sample's `GRAPH_COSTS` in the segment, shape `(calls, 4)`."""
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Device rows; columns of shape `(rows,)`, times in ns."""
+
+    call: Ints
+    lane: Ints
+    row: Ints
+    """Device row, -1 for none."""
+    dur: Floats
+    latency: Floats
+    gap: Floats
+    collective: Mask
+    elastic: Mask
+    """Whether the duration changes in a graph: all captured rows but collectives."""
+    captured: Mask
+    """Whether gap and latency are those inside a graph."""
+    copies: Floats
+    """Copies into static inputs that the device makes before it."""
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """Edges beyond launches and chains; columns of shape `(waits,)`."""
+
+    kind: Ints
+    waiting: Ints
+    """Row or call that waits."""
+    source: Ints
+    """Row or call that is waited for."""
+    tail: Floats
+    """From the end of that one [ns]."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @classmethod
+    def none(cls) -> Waits:
+        """Return no waits."""
+        return cls.of([])
+
+    @classmethod
+    def of(cls, waits: list[tuple[int, int, int, float]]) -> Waits:
+        """Return the waits given as (kind, waiting, source, tail)."""
+        table = np.array(waits, dtype=np.float64).reshape(-1, 4).T
+        return cls(table[0].astype(np.int64), table[1].astype(np.int64), table[2].astype(np.int64), table[3])
+
+    def only(self, keep: Mask) -> Waits:
+        """Return some of them."""
+        return Waits(self.kind[keep], self.waiting[keep], self.source[keep], self.tail[keep])
+
+    def also(self, other: Waits) -> Waits:
+        """Return these and others."""
+        both = (np.concatenate([getattr(self, f), getattr(other, f)]) for f in ("kind", "waiting", "source", "tail"))
+        return Waits(*both)
+
+    def by(self, *kinds: Wait) -> Mask:
+        """Mark the waits of some kinds."""
+        found: Mask = np.isin(self.kind, kinds)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """The graph of a schedule: events are its calls, then its rows; edges its launches, then its waits."""
+
+    graph: Graph
+    calls: Ints
+    """Place of each call."""
+    rows: Ints
+    launches: Ints
+    """Place of each row's launch among the edges."""
+    waits: Ints
+    previous: Ints
+    """Call before each call on its thread, -1 for none."""
+    after: Ints
+    """Call after each call on its thread, -1 for none."""
+    behind: Ints
+    """By wait: the call whose segment it delays, -1 for waits of rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Made by `of`, which refuses crosswise waits; `reweighted` keeps the topology."""
+
+    calls: Calls
+    rows: Rows
+    waits: Waits
+    backlog: Floats
+    """By thread, then by lane: until when earlier work lasts [ns]; of the main path: when it begins."""
+    steps: int
+    topology: Topology
+
+    @classmethod
+    def of(cls, calls: Calls, rows: Rows, waits: Waits, backlog: Floats, steps: int) -> Schedule:
+        """Sort the events.
+
+        Raises:
+            CrosswiseError: events wait for each other crosswise.
+        """
+        return cls(calls, rows, waits, backlog, steps, _topology(calls, rows, waits))
+
+    @property
+    def lanes(self) -> int:
+        """Number of device lanes."""
+        return len(self.backlog) - THREADS
+
+    @property
+    def row_step(self) -> Ints:
+        """Step in which each row was launched."""
+        return self.calls.step[self.rows.call]
+
+    def reweighted(self, **rows: Floats) -> Schedule:
+        """Return it with other columns of rows: durations, gaps, latencies."""
+        return replace(self, rows=replace(self.rows, **rows))  # type: ignore[arg-type]
+
+    def tails(self, tail: Floats) -> Schedule:
+        """Return it with other tails of waits, shape `(waits,)`, ns."""
+        return replace(self, waits=replace(self.waits, tail=tail))
+
+
+def _topology(calls: Calls, rows: Rows, waits: Waits) -> Topology:
+    count = len(calls)
+    key = np.concatenate([calls.place, calls.place[rows.call]])
+    sequence = np.lexsort((np.arange(len(key)), key))
+    number = np.empty(len(key), dtype=np.int64)
+    number[sequence] = np.arange(len(key))
+    chain = np.concatenate([calls.thread, rows.lane + THREADS])
+    previous, after = _neighbours(calls)
+    returns = waits.by(*RETURNS)
+    behind = np.where(waits.kind == Wait.HANDED, waits.waiting, -1)
+    behind[returns] = after[waits.waiting[returns]]
+    target = np.where(waits.kind == Wait.LANE, waits.waiting + count, behind)
+    source = waits.source + np.where(waits.by(Wait.JOIN, Wait.HANDED), 0, count)
+    graph = Graph.of(
+        chain[sequence],
+        number[np.concatenate([rows.call, source])],
+        number[np.concatenate([np.arange(len(rows)) + count, target])],
+    )
+    at = np.empty(len(graph.edges), dtype=np.int64)
+    at[graph.edges] = np.arange(len(graph.edges))
+    place = graph.place[number]
+    return Topology(graph, place[:count], place[count:], at[: len(rows)], at[len(rows) :], previous, after, behind)
+
+
+def _neighbours(calls: Calls) -> tuple[Ints, Ints]:
+    """Return the calls before and after each call on its thread, -1 for none."""
+    order = np.lexsort((calls.place, calls.thread))
+    same = calls.thread[order][1:] == calls.thread[order][:-1]
+    previous, after = np.full((2, len(order)), -1, dtype=np.int64)
+    previous[order[1:][same]] = order[:-1][same]
+    after[order[:-1][same]] = order[1:][same]
+    return previous, after
+
+
+def idle_before(lanes: int) -> Floats:
+    """Return the backlog of a machine that did nothing before."""
+    return np.append(np.zeros(THREADS), np.full(lanes, NEVER))

@@ -1,0 +1,145 @@
+"""A step reduced to its collectives: longest paths between them, for playing ranks together.
+
+Playing only adds and takes maxima. So seen from outside, a step of one rank is a table of longest paths: when
+collective k could start if no collective took time (`free`), and how long after the end of collective j it can start at
+the earliest (`after`). Tables of all ranks take kilobytes, and give exactly the result of playing the ranks side by
+side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.prediction import CollectiveSkeleton
+from hpuprof.what_if.graph import NEVER
+from hpuprof.what_if.play import Sample, Weights, complete
+from hpuprof.what_if.schedule import Schedule
+
+MAX_COLLECTIVES = 128
+"""Collectives per step above which ranks are not played together."""
+_ELEMENTS = 1 << 20
+"""Of an array: collectives played at a time, times events."""
+
+
+@dataclass(frozen=True, eq=False)
+class Collectives:
+    """The collectives of the recorded steps; rows are named by their device row, so that edits keep them apart."""
+
+    step: int
+    """The last step with the usual number of collectives."""
+    chosen: Ints
+    """Device rows of its collectives, in order; none if there are too many."""
+    shortest: dict[int, float]
+    """Shortest duration of each device row over the steps, at the same place of the step [ns]."""
+
+    @classmethod
+    def of(cls, recorded: Schedule) -> Collectives:
+        """Find them."""
+        rows = np.flatnonzero(recorded.rows.collective)
+        named, step = recorded.rows.row[rows], recorded.row_step[rows]
+        counts = np.bincount(step, minlength=recorded.steps)
+        place = np.arange(len(step)) - np.searchsorted(step, np.arange(recorded.steps))[step]
+        least = np.full(int(place.max(initial=0)) + 1, np.inf)
+        np.minimum.at(least, place, recorded.rows.dur[rows])
+        shortest = dict(zip(named.tolist(), least[place].tolist(), strict=True))
+        usual = int(np.median(counts)) if len(counts) else 0
+        fits = np.flatnonzero(counts == usual)
+        if not usual or usual > MAX_COLLECTIVES or not len(fits):
+            return cls(0, named[:0], shortest)
+        return cls(int(fits[-1]), named[step == fits[-1]], shortest)
+
+    def all_ranks(self, schedule: Schedule) -> Schedule:
+        """Shorten collectives: if all ranks change alike, a rank waits less inside a collective for the slowest host.
+
+        The transfer time lies between the shortest duration over steps at the same place and the observed one; take
+        the middle.
+        """
+        rows = np.flatnonzero(schedule.rows.collective)
+        if not len(rows):
+            return schedule
+        dur = schedule.rows.dur.copy()
+        least = np.array([self.shortest.get(row, np.inf) for row in schedule.rows.row[rows].tolist()])
+        dur[rows] = 0.5 * (dur[rows] + np.minimum(dur[rows], least))
+        return schedule.reweighted(dur=dur)
+
+
+def find_skeleton(
+    schedule: Schedule, of: Collectives, sample: Sample, *, host: bool = True
+) -> CollectiveSkeleton | None:
+    """Reduce one step of a schedule to its collectives; None if it has none or too many.
+
+    `sample` holds one sample; `host=False` leaves out all host time.
+    """
+    if not len(of.chosen):
+        return None
+    topology, rows = schedule.topology, schedule.rows
+    nodes = np.flatnonzero(rows.collective & np.isin(rows.row, of.chosen))
+    nodes = nodes[np.lexsort((nodes, schedule.calls.place[rows.call[nodes]]))]
+    at = topology.rows[nodes]
+    alone = rows.dur[nodes]
+    dur = rows.dur.copy()
+    dur[nodes] = 0.0
+    with_them, without = (Weights.of(played, sample, host=host) for played in (schedule, schedule.reweighted(dur=dur)))
+    free = _free(schedule, of.step, with_them, without, at)
+    after = _after(schedule, of.step, without, at)
+    count = len(nodes)
+    if (after[:count][np.triu_indices(count, 1)] > NEVER).any():  # one waits for another that was launched later
+        order = np.argsort(at)
+        free, after = free[np.append(order, count)], after[np.ix_(np.append(order, count), order)]
+        nodes, alone = nodes[order], alone[order]
+    after[np.triu_indices(count)] = NEVER
+    k, j = _needed(after)
+    place = {row: i for i, row in enumerate(of.chosen.tolist())}
+    named = rows.row[nodes].tolist()
+    return CollectiveSkeleton(
+        free=free.astype("<f4").tobytes(),
+        later=k.astype("<u2").tobytes(),
+        earlier=j.astype("<u2").tobytes(),
+        after=after[k, j].astype("<f4").tobytes(),
+        alone=alone.astype("<f4").tobytes(),
+        transfer=np.array([of.shortest[row] for row in named]).astype("<f4").tobytes(),
+        order=np.array([place[row] for row in named]).astype("<u2").tobytes(),
+    )
+
+
+def _free(schedule: Schedule, step: int, with_them: Weights, without: Weights, at: Ints) -> Floats:
+    """Return the times of places and of the step's end if no collective of it took time, since the step before."""
+    graph = schedule.topology.graph
+    begin, before = without.begin, NEVER
+    if step == 0:  # a step needs one before it
+        times = graph.solve(with_them.step, with_them.delay, begin)
+        begin, before = with_them.ends(schedule, times), complete(schedule, times)[-1, 0]
+    times = graph.solve(without.step, without.delay, begin)
+    done = complete(schedule, times)[:, 0]
+    free: Floats = np.append(times[at, 0], done[step]) - (done[step - 1] if step else before)
+    return free
+
+
+def _after(schedule: Schedule, step: int, without: Weights, at: Ints) -> Floats:
+    """Return the longest paths from each place to each place and to the step's end, shape `(to, from)`."""
+    graph, count = schedule.topology.graph, len(at)
+    after = np.full((count + 1, count), NEVER)
+    block = max(16, _ELEMENTS // max(1, len(graph)))
+    begin = np.full((len(without.begin), 1), NEVER)
+    for low in range(0, count, block):
+        these = np.arange(low, min(count, low + block))
+        given = np.full((len(graph), len(these)), NEVER)
+        given[at[these], np.arange(len(these))] = 0.0
+        times = graph.solve(without.step, without.delay, begin, given)
+        after[:count, these] = times[at]
+        after[count, these] = complete(schedule, times)[step]
+    return after
+
+
+def _needed(after: Floats) -> tuple[Ints, Ints]:
+    """Return the entries (k, j) that no path over a collective between them gives already."""
+    keep = after > NEVER
+    for k, later in enumerate(after):
+        # What does not lie between is never reached, or never reaches.
+        over = (later[:, None] + after[: len(later)]).max(axis=0, initial=NEVER)
+        keep[k] &= over < later - 1.0
+    found = np.nonzero(keep)
+    return found[0], found[1]
