@@ -104,6 +104,18 @@ def test_host_and_device_are_levelled_apart():
     assert alike == pytest.approx([337.0 + 50 + 1 + 10] * 3)
 
 
+def test_a_cure_saves_no_more_than_hosts_allow():
+    """All hosts call the collective at 305, so that it starts at 308; one rank computes until 423 and is ready at 425.
+
+    Like the others it would be ready at 125, and the step end after 308 + 50 + 1 + 10.
+    """
+    hosts = np.array([20, 280, 0, 10])
+    ranks = [with_host(replace(launched(20, compute), segment=hosts)) for compute in (400, 100, 100)]
+    as_recorded, alike = replayed(*ranks)
+    assert as_recorded == [425.0 + 50 + 1 + 10] * 3
+    assert alike == pytest.approx([308.0 + 50 + 1 + 10] * 3)
+
+
 def test_a_host_that_does_not_wait_ends_its_step_when_its_own_work_is_done():
     line = with_host(launched(20, 100, waits=False))
     assert replayed(line)[0] == [45.0]
