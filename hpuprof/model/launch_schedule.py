@@ -8,9 +8,10 @@ few bytes an event.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import msgspec
+import numpy as np
 
 from hpuprof.model.arrays import Ints
 from hpuprof.model.collective_calls import pack_ints, unpack_ints
@@ -44,6 +45,25 @@ class LaunchSchedule:
     late_source: Ints
     late_delay: Ints
     backlog: Ints  # until when earlier work occupies each lane, from the first step's start
+
+    @property
+    def events(self) -> Ints:
+        """Calls and rows up to the end of each step."""
+        events: Ints = self.last + 1 + np.searchsorted(self.call, self.last, side="right")
+        return events
+
+    def first(self, steps: int) -> LaunchSchedule:
+        """Return its first steps. What is waited for comes before: nothing kept waits for a row of a later step."""
+        calls = int(self.last[steps - 1]) + 1
+        rows = int(np.searchsorted(self.call, calls))
+        waits, late = self.wait_call < calls, self.late_row < rows
+        columns = vars(self)
+        kept = {name: columns[name][:steps] for name in ("steps", "pause", "last")}
+        kept |= {name: columns[name][:calls] for name in ("segment", "cost")}
+        kept |= {name: columns[name][:rows] for name in ("call", "lane", "dur", "latency", "gap", "collective")}
+        kept |= {name: columns[name][waits] for name in ("wait_call", "wait_row", "wait_tail")}
+        kept |= {name: columns[name][late] for name in ("late_row", "late_source", "late_delay")}
+        return replace(self, **kept)
 
     def pack(self) -> PackedSchedule:
         """Return the columns as bytes."""

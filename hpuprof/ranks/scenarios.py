@@ -25,7 +25,7 @@ from hpuprof.ranks.main_path import Members, cut, main_line
 from hpuprof.ranks.matching import Group, Matching, RankCalls
 
 MAX_EVENTS = 400_000
-"""Events replayed, of all ranks: beyond, main paths; of those, the first steps that fit."""
+"""Events replayed, of all ranks: the first steps that fit; main paths if none does launch by launch."""
 LOST_SHARE = 0.001
 """Share of lost calls beyond which ranks are replayed by their main paths, into which lost calls are put back."""
 
@@ -79,15 +79,17 @@ def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model
 
 
 def _schedules(ranks: Sequence[RankCalls], members: Members) -> list[LaunchSchedule]:
-    """Return the schedules of all ranks; none unless every rank has one, as ranks are compared like with like.
+    """Return the schedules of all ranks, of as many steps as fit.
 
-    Nor where rows were lost: what a lost call kept waiting would pass for work.
+    None unless every rank has one, as ranks are compared like with like. Nor where rows were lost: what a lost call
+    kept waiting would pass for work.
     """
     packed = [who.schedule for who in ranks if who.schedule]
     if len(packed) < len(ranks) or (members.call < 0).sum() > LOST_SHARE * len(members.call):
         return []
     found = [unpack_schedule(schedule) for schedule in packed]
-    return found if sum(2 * len(s.call) + len(s.segment) for s in found) <= MAX_EVENTS else []
+    fit = min(int(np.searchsorted(s.events, MAX_EVENTS // len(ranks), side="right")) for s in found)
+    return [s.first(fit) for s in found] if fit else []
 
 
 def _shared(ranks: Sequence[RankCalls], held: Sequence[Ints]) -> list[Ints]:

@@ -20,29 +20,22 @@ MAX_EVENTS = 6_000
 def pack_steps(view: RankView, program: Program, schedule: Schedule) -> PackedSchedule | None:
     """Return the first steps of a schedule of the program as recorded; None without collectives, or if none fits."""
     position = position_of_rows(view.trace)[schedule.rows.row]
-    ends = np.flatnonzero(schedule.calls.ends_step)
-    counts = np.searchsorted(schedule.rows.call, ends, side="right")
-    steps = int(np.searchsorted(ends + 1 + counts, MAX_EVENTS, side="right"))
-    if not steps or not (position >= 0).any():
+    if not (position >= 0).any():
         return None
-    last, count = int(ends[steps - 1]), int(counts[steps - 1])
     rows, waits = _with_joins(schedule, program.start.astype(np.float64), position >= 0)
-    # What is waited for comes before: nothing kept waits for a row of a later step.
-    calls = waits.only(waits.by(*RETURNS) & (waits.waiting <= last))
-    lanes = waits.only(waits.by(Wait.LANE) & (waits.waiting < count))
-    low = program.step_low[:steps]
-    return LaunchSchedule(
-        steps=np.searchsorted(view.steps.start, low),
-        pause=low - np.append(low[:1], program.step_high[: steps - 1]),
-        last=ends[:steps],
-        segment=_whole(schedule.calls.segment[: last + 1]),
-        cost=_whole(schedule.calls.cost[: last + 1]),
-        call=rows.call[:count],
-        lane=rows.lane[:count],
-        dur=_whole(rows.dur[:count]),
-        latency=_whole(rows.latency[:count]),
-        gap=_whole(rows.gap[:count]),
-        collective=position[:count],
+    calls, lanes = waits.only(waits.by(*RETURNS)), waits.only(waits.by(Wait.LANE))
+    whole = LaunchSchedule(
+        steps=np.searchsorted(view.steps.start, program.step_low),
+        pause=program.step_low - np.append(program.step_low[:1], program.step_high[:-1]),
+        last=np.flatnonzero(schedule.calls.ends_step),
+        segment=_whole(schedule.calls.segment),
+        cost=_whole(schedule.calls.cost),
+        call=rows.call,
+        lane=rows.lane,
+        dur=_whole(rows.dur),
+        latency=_whole(rows.latency),
+        gap=_whole(rows.gap),
+        collective=position,
         wait_call=calls.waiting,
         wait_row=calls.source,
         wait_tail=_whole(calls.tail),
@@ -50,7 +43,9 @@ def pack_steps(view: RankView, program: Program, schedule: Schedule) -> PackedSc
         late_source=lanes.source,
         late_delay=_whole(lanes.tail),
         backlog=_whole(schedule.backlog[THREADS:]),
-    ).pack()
+    )
+    steps = int(np.searchsorted(whole.events, MAX_EVENTS, side="right"))
+    return whole.first(steps).pack() if steps else None
 
 
 def _with_joins(schedule: Schedule, start: Floats, collective: Mask) -> tuple[Rows, Waits]:

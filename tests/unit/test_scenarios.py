@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rank_traces import CAME, blocking
 
 from hpuprof.model.launch_schedule import LaunchSchedule, unpack_schedule
 from hpuprof.ranks.launch_line import host_line
@@ -124,6 +125,22 @@ def test_a_host_that_does_not_wait_ends_its_step_when_its_own_work_is_done():
 def test_a_step_counts_from_its_own_beginning():
     """A rank that begins 40 later makes the other wait: 40 more for that one."""
     assert replayed(with_host(launched(20, 100)), with_host(launched(20, 100), 40.0))[0] == [226.0, 186.0]
+
+
+def test_the_first_steps_of_a_schedule_are_replayed_as_with_the_others_behind_them(tmp_path):
+    """From traces: the job of `four_ranks`, in which ranks wait in every step."""
+    latest = [500, 600, 400]
+    ranks = [blocking(rank, came, latest).reduce(tmp_path / str(rank)) for rank, came in CAME.items()]
+    schedules = [unpack_schedule(part.prediction.schedule) for part in ranks]
+
+    def steps(schedules: list[LaunchSchedule]) -> np.ndarray:
+        rest = np.full(9, 100_000.0)  # the transfer; waiting is recomputed
+        lines = [host_line(s, s.collective, rest[: len(s.call)], 0.0) for s in schedules]
+        return np.stack(step_times(lines, 3, [np.ones((len(line.length), 1)) for line in lines]))[..., 0]
+
+    whole, some = steps(schedules), steps([s.first(2) for s in schedules])
+    assert whole == pytest.approx(np.full((4, 3), 1e6))
+    assert some == pytest.approx(whole[:, :2])
 
 
 def test_a_schedule_survives_packing():
