@@ -45,26 +45,25 @@ def step_times(lines: Sequence[Line], collectives: int, factors: Sequence[Floats
     lines wait for each other crosswise.
     """
     first = np.cumsum([0, *(len(line.chain) for line in lines)])
+    edge = np.cumsum([0, *(len(line.source) for line in lines)])
     chains = np.cumsum([0, *(len(line.begin) for line in lines)])
-    ends = [
+    source, target = (
         np.concatenate([np.where(e >= 0, e + low, first[-1] + ~e) for e, low in zip(side, first, strict=False)])
         for side in ([line.source for line in lines], [line.target for line in lines])
-    ]
-    chain = [np.where(line.chain == HUB, HUB, line.chain + low) for line, low in zip(lines, chains, strict=False)]
-    graph = Graph.of(np.concatenate([*chain, np.full(collectives, HUB)]), *ends)
-    weights = [_weights(line, by) for line, by in zip(lines, factors, strict=True)]
-    count = factors[0].shape[1]
-    step = np.concatenate([w[: len(line.chain)] for line, w in zip(lines, weights, strict=True)])
-    t = graph.times(
-        np.concatenate([step, np.zeros((collectives, count))]),
-        np.concatenate([w[len(line.chain) :] for line, w in zip(lines, weights, strict=True)]),
-        np.concatenate([line.begin for line in lines])[:, None],
     )
-    times = []
-    for line, low in zip(lines, first, strict=False):
-        border = t[low + line.marks] + line.lag[..., None]
-        times.append(border[:, 1] - border[:, 0])
-    return times
+    chain = [np.where(line.chain == HUB, HUB, line.chain + low) for line, low in zip(lines, chains, strict=False)]
+    graph = Graph.of(np.concatenate([*chain, np.full(collectives, HUB)]), source, target)
+    at = np.empty(len(graph.edges), dtype=np.int64)
+    at[graph.edges] = np.arange(len(at))
+    count = factors[0].shape[1]
+    step, delay = np.zeros((len(graph), count)), np.empty((len(at), count))
+    for r, (line, by) in enumerate(zip(lines, factors, strict=True)):
+        weights = _weights(line, by)
+        step[graph.place[first[r] : first[r + 1]]] = weights[: len(line.chain)]
+        delay[at[edge[r] : edge[r + 1]]] = weights[len(line.chain) :]
+    t = graph.solve(step, delay, np.concatenate([line.begin for line in lines])[:, None])
+    borders = [t[graph.place[low + line.marks]] + line.lag[..., None] for line, low in zip(lines, first, strict=False)]
+    return [border[:, 1] - border[:, 0] for border in borders]
 
 
 def _weights(line: Line, factors: Floats) -> Floats:

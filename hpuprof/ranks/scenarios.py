@@ -24,7 +24,7 @@ from hpuprof.ranks.lines import Line
 from hpuprof.ranks.main_path import Members, cut, main_line
 from hpuprof.ranks.matching import Group, Matching, RankCalls
 
-MAX_EVENTS = 400_000
+MAX_EVENTS = 1_000_000
 """Events replayed, of all ranks: the first steps that fit; main paths if none does launch by launch."""
 LOST_SHARE = 0.001
 """Share of lost calls beyond which ranks are replayed by their main paths, into which lost calls are put back."""

@@ -13,8 +13,8 @@ from hpuprof.model.launch_schedule import LaunchSchedule, PackedSchedule
 from hpuprof.what_if.launches import DEFAULT_GAP, DEFAULT_LATENCY, FOLLOWS, Program
 from hpuprof.what_if.schedule import RETURNS, THREADS, Rows, Schedule, Wait, Waits
 
-MAX_EVENTS = 6_000
-"""Calls and rows kept per rank, about 4 bytes each: the first steps that fit."""
+MAX_EVENTS = 16_000
+"""Calls and rows kept per rank, 2 to 5 bytes each: the first steps that fit."""
 
 
 def pack_steps(view: RankView, program: Program, schedule: Schedule) -> PackedSchedule | None:
