@@ -27,10 +27,9 @@ from hpuprof.model.tables import (
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
-from hpuprof.ranks.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
+from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, Verdict, Waits, WhatIf, judge, measure_waits, what_if
 
 _COMPARABLE = ("lightning", "profiler_step", "annotation")
-MAX_REPLAY_ERROR = 0.05
 Main = Sequence[tuple[RankRow, RankPartial]]
 _T = TypeVar("_T")
 

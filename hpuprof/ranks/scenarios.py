@@ -10,7 +10,7 @@ Collectives of any number of ranks and send/receive pairs take part; other commu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,52 +44,56 @@ class Model:
     measured: Floats
 
 
-def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model | None:
-    """Cut every rank into events; None if there is nothing to replay."""
+def models(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Iterator[Model]:
+    """Yield what can be replayed, best first: ranks launch by launch, ranks by their main paths."""
     modelled = timed.usable | matching.pairs & timed.related
-    if not modelled.any():
-        return None
+    if not modelled.any() or not all(who.steps for who in ranks):
+        return
     members = _members(ranks, matching, timed, modelled)
-    schedules = _schedules(ranks, members)
-    steps = _shared(ranks, [s.steps for s in schedules]) if schedules else []
-    launch_by_launch = bool(steps) and len(steps[0]) > 0
-    if not launch_by_launch:
-        steps = _shared(ranks, [np.arange(len(who.steps)) for who in ranks])
-        fit = len(steps[0]) * MAX_EVENTS // max(2 * len(members.which), MAX_EVENTS)
-        steps = [mine[: max(1, fit)] for mine in steps]
-    if not len(steps[0]):
-        return None
     borders = [
         _borders(who, timed.clocks, int(clock)) for who, clock in zip(ranks, timed.placement.of_rank, strict=True)
     ]
     zero = min(int(border[0]) for border in borders)
     borders = [border - zero for border in borders]
     members = members.since(zero)
-    if launch_by_launch:
+    schedules, steps = _schedules(ranks, members)
+    if schedules:
         lines = _by_launch(schedules, steps, members, borders, len(matching))
-    else:
+        yield Model(lines, len(matching), _measured(ranks, steps))
+    steps = _shared(ranks, [np.arange(len(who.steps)) for who in ranks])
+    if len(steps[0]):
+        fit = len(steps[0]) * MAX_EVENTS // max(2 * len(members.which), MAX_EVENTS)
+        steps = [mine[: max(1, fit)] for mine in steps]
         # Up to the next step's beginning: what comes between belongs to the last one.
         windows = [border[np.append(mine, mine[-1] + 1)] for mine, border in zip(steps, borders, strict=True)]
-        lines = _by_main_path(windows, members, len(matching))
-    measured = [
+        yield Model(_by_main_path(windows, members, len(matching)), len(matching), _measured(ranks, steps))
+
+
+def _measured(ranks: Sequence[RankCalls], steps: Sequence[Ints]) -> Floats:
+    found = [
         [who.steps[i][1] if who.steps[i][2] else np.nan for i in mine.tolist()]
         for who, mine in zip(ranks, steps, strict=True)
     ]
-    return Model(lines, len(matching), np.array(measured, dtype=np.float64))
+    return np.array(found, dtype=np.float64)
 
 
-def _schedules(ranks: Sequence[RankCalls], members: Members) -> list[LaunchSchedule]:
-    """Return the schedules of all ranks, of as many steps as fit.
+def _schedules(ranks: Sequence[RankCalls], members: Members) -> tuple[list[LaunchSchedule], list[Ints]]:
+    """Return the schedules of all ranks, and the positions of the steps that all of them hold: the first ones that fit.
 
     None unless every rank has one, as ranks are compared like with like. Nor where rows were lost: what a lost call
     kept waiting would pass for work.
     """
     packed = [who.schedule for who in ranks if who.schedule]
     if len(packed) < len(ranks) or (members.call < 0).sum() > LOST_SHARE * len(members.call):
-        return []
+        return [], []
     found = [unpack_schedule(schedule) for schedule in packed]
-    fit = min(int(np.searchsorted(s.events, MAX_EVENTS // len(ranks), side="right")) for s in found)
-    return [s.first(fit) for s in found] if fit else []
+    steps = _shared(ranks, [s.steps for s in found])
+    held = [np.searchsorted(s.steps, mine) for s, mine in zip(found, steps, strict=True)]
+    events = np.sum([s.events[at] for s, at in zip(found, held, strict=True)], axis=0)
+    fit = int(np.searchsorted(events, MAX_EVENTS, side="right"))
+    if not fit:
+        return [], []
+    return [s.first(int(at[fit - 1]) + 1) for s, at in zip(found, held, strict=True)], [mine[:fit] for mine in steps]
 
 
 def _shared(ranks: Sequence[RankCalls], held: Sequence[Ints]) -> list[Ints]:

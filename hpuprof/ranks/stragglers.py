@@ -18,7 +18,7 @@ from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.lines import levels, step_times
 from hpuprof.ranks.matching import Matching, RankCalls
-from hpuprof.ranks.scenarios import build
+from hpuprof.ranks.scenarios import Model, models
 from hpuprof.what_if.graph import CrosswiseError
 
 PERSISTENT_SHARE = 0.6
@@ -34,6 +34,8 @@ MIN_STEPS = 3
 NOISE_NS = 10_000
 """A rank that arrives this much after the others is last: above the error of estimated clocks (median 0.46 µs, 99th
 percentile 2.5 µs in simulated jobs, docs/method/ranks.md)."""
+MAX_REPLAY_ERROR = 0.05
+"""Of a replay that is trusted, by judgement: what a straggler costs is of that size."""
 CANDIDATES = 3
 """Ranks with the most blame to replay. By judgement: the first one is nearly always the answer."""
 
@@ -266,12 +268,23 @@ def judge(waits: Waits, timed: Timed) -> Verdict:
 
 
 def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits: Waits) -> WhatIf | None:
-    """Replay the steps unchanged, with each of the most blamed ranks levelled, and with all ranks levelled."""
-    model = build(ranks, matching, timed)
-    if model is None:
-        return None
-    used = np.isfinite(model.measured)
+    """Replay the steps unchanged, with each of the most blamed ranks levelled, and with all ranks levelled.
+
+    The first model that gives the recorded steps counts, else the last one.
+    """
+    walls = np.array([wall for who in ranks for _, wall, good in who.steps if good], dtype=np.int64)
     blamed = [int(i) for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
+    found = None
+    for model in models(ranks, matching, timed):
+        found = _replay(model, blamed, percentile(walls, 0.5) or 0) or found
+        if found is not None and found.error <= MAX_REPLAY_ERROR:
+            break
+    return found
+
+
+def _replay(model: Model, blamed: Sequence[int], typical: int) -> WhatIf | None:
+    """Return the scenarios of a model; None without used steps, and where ranks wait for each other crosswise."""
+    used = np.isfinite(model.measured)
     levelled = levels(model.lines)
     # As recorded, all alike, and each of the blamed like the others.
     factors = [np.ones((len(by), 2 + len(blamed))) for by in levelled]
@@ -282,10 +295,7 @@ def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits:
         times = np.stack(step_times(model.lines, model.collectives, factors))
     except CrosswiseError:
         return None
-
-    walls = np.array([wall for who in ranks for _, wall, good in who.steps if good], dtype=np.int64)
-    typical, measured = percentile(walls, 0.5), float(model.measured[used].sum())
-    if not typical or not measured:
+    if not model.measured[used].sum() > 0:
         return None
     replayed, even, *without = times[used].mean(axis=0).tolist()
-    return WhatIf(typical, measured / int(used.sum()), replayed, dict(zip(blamed, without, strict=True)), even)
+    return WhatIf(typical, float(model.measured[used].mean()), replayed, dict(zip(blamed, without, strict=True)), even)
