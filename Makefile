@@ -19,7 +19,7 @@ demo: $(VENV)/bin/hpuprof
 	@printf '\n== and at length: hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/\n\n'
 	@$(VENV)/bin/hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/ --quiet
 
-$(VENV)/bin/hpuprof: pyproject.toml $(shell find hpuprof -type f -not -name '*.pyc')
+$(VENV)/bin/hpuprof: pyproject.toml setup.py $(shell find hpuprof native -type f -not -name '*.pyc')
 	rm -rf build  # setuptools would put what lies there into the wheel, deleted modules too
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install -q --disable-pip-version-check .

@@ -48,7 +48,10 @@ _END_BYTES, _SAMPLE_BYTES, _SAMPLES = 64 << 10, 4 << 10, 14
 _CHECKSUM_BYTES = 16
 _PRUNE_S = _ABANDONED_S = 86_400.0
 _WORDS = ("auto", "beside", "off")
-_ROOMS = ("analysis", "graph_mode", "ingest", "model", "diagnostics.py", "naming.py", "pipeline.py", "tasks.py")
+_ROOMS = (
+    *("analysis", "graph_mode", "ingest", "model", "what_if"),
+    *("diagnostics.py", "naming.py", "native.py", "pipeline.py", "tasks.py"),
+)
 
 
 @lru_cache(maxsize=1)

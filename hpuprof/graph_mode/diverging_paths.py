@@ -1,34 +1,26 @@
-"""Calls that took different paths with the same inputs: where they fork, and the cause.
+"""Calls that took different paths with the same inputs, and where they part.
 
 A sequence holds a call's own operators, and one token for each call of another module inside it; so a path is reported
 where it forks, not in every enclosing module. Whole steps are compared likewise: their tokens are module calls and the
-operators between them (data loading, backward and optimizer left out).
+operators between them (data loading, backward and optimizer left out). Reads of values are obstacles of their own
+(HP302) and no tokens.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Literal
 
 import numpy as np
 
-from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.graph_mode.placement import Phase, Placement
-from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes, Roots
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes
+from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import Role
-from hpuprof.model.trace import Trace
 
 MAX_PERIOD = 20
-_NEAR = 8  # tokens before a fork in which reading a value counts as its cause
-_LONGEST = 500  # tokens compared in sequences that differ
-
-Cause = Literal["data", "periodic", "first", "last", "unknown"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +28,13 @@ class Tokens:
     """Operators and inner calls of every call and step, by time; one slice of the arrays per owner.
 
     `token`: name code of an operator, or -1 - module code of an inner call; `position`: the operator in links.nesting,
-    -1 for calls; `reads`: whether the operator hands a value to Python. Owners: calls by position, then steps.
+    -1 for calls. Owners: calls by position, then steps.
     """
 
     first: Ints
     stop: Ints
     token: Ints
     position: Ints
-    reads: Mask
 
     def of(self, owner: int) -> slice:
         """Return the slice of an owner's tokens."""
@@ -52,68 +43,52 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Fork:
-    """Calls of one module (or steps: module -1) that diverge under one signature.
+    """Calls of one module (or steps: module -1) that took several paths under one signature.
 
-    `calls`: the number on each path, most frequent first; `position`: the operator before the fork (in links.nesting,
-    -1 for none); `after`, `one`, `other`: names of the token before the fork and of those on the two sides.
+    `away`: the calls off the most frequent path, among `calls` of that signature; `text`: the first difference of the
+    two most frequent paths; `position`: the operator there, or the one before (in links.nesting, -1 for none).
     """
 
     module: int
-    calls: tuple[int, ...]
-    cause: Cause
-    period: int | None
-    steps: tuple[int, ...]  # steps with calls off the most frequent path
+    calls: Ints  # positions in ModuleCalls, or steps
+    away: Ints  # positions in `calls`
     position: int
-    after: str
-    one: str
-    other: str
+    text: str
 
 
-def tokens(view: RankView, calls: ModuleCalls, roots: Roots, placement: Placement) -> Tokens:
+def tokens(view: RankView, calls: ModuleCalls, placement: Placement) -> Tokens:
     """Collect the tokens of every call and step."""
     trace, nesting = view.trace, view.links.nesting
     name = trace.host.name[nesting.rows].astype(np.int64)
-    quiet = named(trace, NOISE)[name]
+    quiet = named(trace, NOISE | COMMON_READS)[name]
     base = np.zeros(len(calls) + 1, dtype=np.int64)
     has = np.flatnonzero(calls.op_stop > calls.op_first)
-    base[has] = roots.depth[calls.op_first[has]]
+    base[has] = nesting.depth[calls.op_first[has]]
     places = placement.of(nesting.track, nesting.start)
-    owner = roots.owner.copy()
+    owner = calls.nesting.innermost(nesting.track, nesting.start)
     main = view.roles[nesting.track] == Role.MAIN
     step_level = (owner < 0) & main & (places.phase == Phase.BETWEEN) & (places.step >= 0)
     owner[step_level] = len(calls) + places.step[step_level]
-    keep = np.flatnonzero((owner >= 0) & ~quiet & (roots.depth == base[np.minimum(owner, len(calls))]))
-    reads = _reads(trace, view.links)
+    keep = np.flatnonzero((owner >= 0) & ~quiet & (nesting.depth == base[np.minimum(owner, len(calls))]))
     inner = np.flatnonzero(~calls.recompute)
     above = calls.parent[inner]
     in_step = (above < 0) & (calls.step[inner] >= 0)
     above = np.where(in_step, len(calls) + calls.step[inner], above)
     inner, above = inner[above >= 0], above[above >= 0]
     owners = np.concatenate([owner[keep], above])
-    start = np.concatenate([nesting.start[keep], calls.start[inner]])
     token = np.concatenate([name[keep], -1 - calls.module[inner].astype(np.int64)])
     position = np.concatenate([keep, np.full(len(inner), -1, dtype=np.int64)])
-    read = np.concatenate([reads[keep], np.zeros(len(inner), dtype=bool)])
-    order = np.lexsort((start, owners))
+    order = np.lexsort((np.concatenate([nesting.start[keep], calls.start[inner]]), owners))
     every = np.arange(len(calls) + len(view.steps))
     first, stop = np.searchsorted(owners[order], every), np.searchsorted(owners[order], every, side="right")
-    return Tokens(first, stop, token[order], position[order], read[order])
-
-
-def _reads(trace: Trace, links: Links) -> Mask:
-    """Mark the operators that are, or hold, a read of a value."""
-    read = named(trace, COMMON_READS)[trace.host.name[links.nesting.rows]]
-    holds: Mask = links.nesting.sums(read.astype(np.int64)) > 0
-    return holds
+    return Tokens(first, stop, token[order], position[order])
 
 
 def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], stream: Tokens) -> list[Fork]:
-    """Find the modules, and the steps, whose calls diverge under one signature."""
-    trace, steps = view.trace, view.steps
+    """Find the modules, and the steps, whose calls took several paths under one signature."""
+    words = [*(name.removeprefix("aten::") for name in view.trace.names), *reversed(calls.names)]  # by token
     found = []
     for entry in shapes:
-        if len(entry.calls) < 2:
-            continue
         groups: dict[int, list[int]] = {}
         above = calls.parent[entry.calls]
         # A module that calls itself diverges where the recursion ends.
@@ -122,86 +97,38 @@ def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], s
         for call, key, inner in zip(entry.calls.tolist(), keys, itself.tolist(), strict=True):
             if not inner:
                 groups.setdefault(key, []).append(call)
-        for members in sorted(groups.values(), key=len, reverse=True):
-            where = calls.step[np.array(members, dtype=np.int64)].tolist()
-            fork = _fork(trace, calls, stream, entry.module, members, where)
-            if fork:
-                found.append(fork)
-                break
+        forks = (_fork(stream, words, entry.module, alike) for alike in sorted(groups.values(), key=len, reverse=True))
+        found += [fork for fork in forks if fork][:1]
     # The recording may cut its first and last step.
-    whole = [len(calls) + i for i, reason in enumerate(steps.excluded[:MAX_CALLS]) if reason not in ("first", "last")]
-    if len(whole) >= 3:
-        fork = _fork(trace, calls, stream, -1, whole, [o - len(calls) for o in whole])
-        if fork:
-            found.append(fork)
-    return found
+    whole = [i for i, reason in enumerate(view.steps.excluded[:MAX_CALLS]) if reason not in ("first", "last")]
+    fork = _fork(stream, words, -1, whole, len(calls)) if len(whole) >= 3 else None
+    return [*found, *([fork] if fork else [])]
 
 
-def _fork(
-    trace: Trace,
-    calls: ModuleCalls,
-    stream: Tokens,
-    module: int,
-    owners: list[int],
-    where: list[int],
-) -> Fork | None:
+def _fork(stream: Tokens, words: list[str], module: int, alike: list[int], behind: int = 0) -> Fork | None:
+    """Compare calls of one signature (or steps: their owners come `behind` the calls)."""
     paths: dict[bytes, list[int]] = {}
-    labels = []
-    for i, owner in enumerate(owners):
-        key = stream.token[stream.of(owner)].tobytes()
-        paths.setdefault(key, []).append(i)
-        labels.append(key)
+    for i, call in enumerate(alike):
+        paths.setdefault(stream.token[stream.of(call + behind)].tobytes(), []).append(i)
     if len(paths) < 2:
         return None
-    ranked = sorted(paths.values(), key=lambda members: (-len(members), members[0]))
-    usual, rare = ranked[0], ranked[1]
-    series = [int(label != labels[usual[0]]) for label in labels]
-    a, b = owners[usual[0]], owners[rare[0]]
-    at, one, other = _difference(stream.token[stream.of(a)], stream.token[stream.of(b)])
-    cause, period = _cause(series, stream, b, at)
-    here = stream.of(b)
-    behind = stream.position[here][:at]
-    known = behind[behind >= 0]
-    before = stream.token[here][at - 1 : at]
-    named_steps = sorted({s for s, off in zip(where, series, strict=True) if off and s >= 0})
-    return Fork(
-        module=module,
-        calls=tuple(len(members) for members in ranked),
-        cause=cause,
-        period=period,
-        steps=tuple(named_steps),
-        position=int(known[-1]) if len(known) else int(next((p for p in stream.position[here].tolist() if p >= 0), -1)),
-        after=_names(trace, calls, before),
-        one=_names(trace, calls, one),
-        other=_names(trace, calls, other),
-    )
+    usual, rare, *others = sorted(paths.values(), key=lambda same: (-len(same), same[0]))
+    one, here = (stream.of(alike[path[0]] + behind) for path in (usual, rare))
+    a, b = stream.token[one].tolist(), stream.token[here].tolist()
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    after = f"after {words[a[at - 1]]}" if at else "at the start"
+    this, that = (words[path[at]] if at < len(path) else "nothing more" for path in (a, b))
+    text = f"{after}: {this} in {many(len(usual), 'step' if module < 0 else 'call')}, {that} in {len(rare)}"
+    text += f", {many(len(others), 'more path')}" if others else ""
+    position = stream.position[here].tolist()
+    near = (p for p in (*position[at : at + 1], *reversed(position[:at]), *position[at:]) if p >= 0)
+    away = np.setdiff1d(np.arange(len(alike)), usual)
+    return Fork(module, np.array(alike, dtype=np.int64), away, next(near, -1), text)
 
 
-def _difference(a: Ints, b: Ints) -> tuple[int, Ints, Ints]:
-    """Return where two sequences first diverge (in b), and the tokens there that are only in a and only in b."""
-    shared = min(len(a), len(b))
-    differ = np.flatnonzero(a[:shared] != b[:shared])
-    at = int(differ[0]) if len(differ) else shared
-    matcher = SequenceMatcher(None, a[at : at + _LONGEST].tolist(), b[at : at + _LONGEST].tolist(), autojunk=False)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag != "equal":
-            return at, a[at + i1 : at + i2], b[at + j1 : at + j2]
-    return at, a[at:], b[at:]
-
-
-def _cause(series: list[int], stream: Tokens, owner: int, at: int) -> tuple[Cause, int | None]:
-    """Return the cause of the fork. `series`: per call 0 for the most frequent path, 1 for another."""
-    if sum(series) == series[0] == 1 and len(series) > 2:
-        return "first", None
-    period = find_period(series)
-    if period:
-        return "periodic", period
-    read = stream.reads[stream.of(owner)][max(0, at - _NEAR) : at]
-    if read.any():
-        return "data", None
-    if sum(series) == series[-1] == 1 and len(series) > 2:
-        return "last", None
-    return "unknown", None
+def many(count: int, what: str) -> str:
+    """Return a number of things in words."""
+    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def find_period(series: list[int]) -> int | None:
@@ -216,12 +143,3 @@ def find_period(series: list[int]) -> int | None:
         if len(values) >= max(2 * period, period + 5) and bool((values[period:] == values[:-period]).all()):
             return period
     return None
-
-
-def _names(trace: Trace, calls: ModuleCalls, codes: Ints, most: int = 3) -> str:
-    """Write the first few tokens as text."""
-    words = [
-        trace.names[c].removeprefix("aten::") if c >= 0 else calls.names[-1 - c] for c in codes[: most + 1].tolist()
-    ]
-    counted = [f"{w} ×{n}" if n > 1 else w for w, n in Counter(words[:most]).items()]
-    return ", ".join(counted) + (" …" if len(words) > most else "")

@@ -33,50 +33,32 @@ class OpRule:
     `what` completes "`aten::index` …"; `code` is the obstacle (see `obstacle_codes`).
     """
 
-    id: str
     code: str
     names: frozenset[str]
     what: str
-    source: str
     inside: frozenset[str] = frozenset()
 
 
 SHAPE_AND_READ_RULES: tuple[OpRule, ...] = (
+    # tags (index); trace: an integer index has no nonzero inside; a mask with one value becomes masked_fill_
     OpRule(
-        "mask-index",
         "HP301",
         _aten("index _unsafe_index index_put index_put_ _index_put_impl_ _unsafe_index_put"),
         "by a boolean mask: the number of elements depends on data",
-        "tags (index) with trace: an integer index has no nonzero inside; a mask with one value becomes masked_fill_",
         _NONZERO,
     ),
+    # vendor (`tmp[torch.where(tmp > 0)]`); trace: the form with three inputs has no nonzero inside
+    OpRule("HP301", _aten("where"), "with the condition alone: the number of indices depends on data", _NONZERO),
+    # tags, trace
+    OpRule("HP301", _aten("one_hot"), "reads the largest class back to size or check its output", _READS),
+    # tags; trace: with a number, or with output_size, nothing is read
     OpRule(
-        "where-indices",
-        "HP301",
-        _aten("where"),
-        "with the condition alone: the number of indices depends on data",
-        "vendor (`tmp[torch.where(tmp > 0)]`) with trace: the form with three inputs has no nonzero inside",
-        _NONZERO,
+        "HP301", _aten("repeat_interleave"), "with a tensor of repeats: the output's length depends on data", _READS
     ),
+    # trace
+    OpRule("HP301", _aten("histc"), "reads its range back", _READS),
+    # tags (dynamic_output_shape); masked_scatter, histogram, nms and _pack_padded_sequence read sizes from data
     OpRule(
-        "one-hot",
-        "HP301",
-        _aten("one_hot"),
-        "reads the largest class back to size or check its output",
-        "tags (one_hot) with trace",
-        _READS,
-    ),
-    OpRule(
-        "repeat-interleave",
-        "HP301",
-        _aten("repeat_interleave"),
-        "with a tensor of repeats: the output's length depends on data",
-        "tags (repeat_interleave) with trace: with a number, or with output_size, nothing is read",
-        _READS,
-    ),
-    OpRule("histc", "HP301", _aten("histc"), "reads its range back", "trace", _READS),
-    OpRule(
-        "dynamic-output",
         "HP301",
         _aten(
             "nonzero nonzero_numpy argwhere masked_select _unique _unique2 unique_dim unique_consecutive "
@@ -84,10 +66,9 @@ SHAPE_AND_READ_RULES: tuple[OpRule, ...] = (
             "_pack_padded_sequence"
         ),
         "has an output whose shape depends on data",
-        "tags (dynamic_output_shape); masked_scatter, histogram, nms and _pack_padded_sequence read sizes from data",
     ),
+    # inductor
     OpRule(
-        "forbidden",
         "HP319",
         _aten(
             "_fused_moving_avg_obs_fq_helper _fused_moving_avg_obs_fq_helper_functional _assert_scalar "
@@ -95,23 +76,11 @@ SHAPE_AND_READ_RULES: tuple[OpRule, ...] = (
             "higher_order::run_and_save_rng_state higher_order::run_with_rng_state"
         ),
         "must not be captured",
-        "inductor (FORBIDDEN_CUDAGRAPH_OPS)",
     ),
-    OpRule(
-        "embedding-renorm",
-        "HP302",
-        _aten("embedding_renorm_"),
-        "reads norms back (max_norm is set)",
-        "trace",
-        _READS,
-    ),
-    OpRule(
-        "value-read",
-        "HP302",
-        _aten("item _local_scalar_dense is_nonzero equal allclose"),
-        "returns a value to Python",
-        "tags (data_dependent_output); bool(tensor) runs is_nonzero, float(tensor) item",
-    ),
+    # trace
+    OpRule("HP302", _aten("embedding_renorm_"), "reads norms back (max_norm is set)", _READS),
+    # tags (data_dependent_output); bool(tensor) runs is_nonzero, float(tensor) item
+    OpRule("HP302", _aten("item _local_scalar_dense is_nonzero equal allclose"), "returns a value to Python"),
 )
 
 RANDOM = _aten(
@@ -130,7 +99,7 @@ NOISE = _aten(
 sometimes also moves the `zero_` inside a short `zeros` out of it.)"""
 
 COMMON_READS = _READS | _aten("is_nonzero equal allclose")
-"""Operators that hand a value to Python, after which the program may branch on it."""
+"""Operators that hand a value to Python: an obstacle of its own (HP302)."""
 
 
 def named(trace: Trace, names: frozenset[str]) -> Mask:
@@ -144,6 +113,11 @@ class OpHits:
 
     position: Ints
     rule: Ints
+
+    @property
+    def dynamic(self) -> Ints:
+        """Positions of operators whose output shape depends on data."""
+        return self.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in self.rule.tolist()]]
 
 
 def find_operators(view: RankView) -> OpHits:

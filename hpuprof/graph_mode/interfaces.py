@@ -28,7 +28,6 @@ class Situation:
     optimizer: str = ""
     shapes: int = 1  # distinct input signatures of the model
     max_graphs: int | None = None
-    use_lfu: bool = False
     accumulates: bool = False  # several backward passes per optimizer step
     collectives: bool = False
     last_batch: bool = False  # the last batch is smaller

@@ -57,7 +57,6 @@ _ALL = (
         "region.",
         advice="Remove it, or move it after the region.",
         fixes={
-            HPU_LAZY: "Remove the synchronisation from the region, or move it after the replay.",
             CUDA_LIKE: "Remove `synchronize()` from the region; order work with events and `wait_stream` instead.",
         },
     ),
@@ -69,8 +68,6 @@ _ALL = (
         advice="Create the tensor on the device (`device=x.device`), register it as a buffer, or pass it in as an "
         "input.",
         fixes={
-            HPU_LAZY: "Create the tensor on the device (`device='hpu'`), register it as a buffer, or pass it as an "
-            "input of the graphed module.",
             CUDA_LIKE: "Create the tensor on the device (`device=x.device`), register it as a buffer, or copy into a "
             "static input before `replay()`.",
         },
@@ -84,25 +81,16 @@ _ALL = (
         "capturing graphs.",
     ),
     ObstacleCode(
-        code="HP306",
-        title="CPU operators inside a module",
-        meaning="The operator launched nothing on the device: it ran on the CPU. A replay silently skips CPU work.",
-        advice="Move its tensors to the device, or move the operator out of the region.",
-        fixes={
-            HPU_LAZY: "Move its tensors to 'hpu', or leave the operator outside the graphed module.",
-        },
-    ),
-    ObstacleCode(
         code="HP307",
         title="Shapes change between calls",
         meaning="The inputs have more than one shape. A graph serves one shape; each other shape needs its own graph, "
         "or runs without one.",
-        advice="Pad to a few bucket sizes, or keep one graph per shape.",
+        advice="Pad to a few fixed lengths, or keep one graph per shape.",
         fixes={
-            HPU_LAZY: "Wrap the module in ModuleCacher with the max_graphs given; with many shapes, pad to the bucket "
-            "sizes given.",
-            HPU_EAGER: "Pad to the bucket sizes given, or compile with dynamic=True and watch for recompilations.",
-            CUDA_LIKE: "Capture one graph per bucket size given and pad inputs up to it; run rare shapes eagerly.",
+            HPU_LAZY: "Wrap the module in ModuleCacher with that many graphs (max_graphs); with many shapes, pad to a "
+            "few fixed lengths.",
+            HPU_EAGER: "Pad to a few fixed lengths, or compile with dynamic=True and watch for recompilations.",
+            CUDA_LIKE: "Pad inputs to a few fixed lengths and capture one graph for each; run rare shapes eagerly.",
         },
     ),
     ObstacleCode(
@@ -246,13 +234,6 @@ _ALL = (
         meaning="Calls with equal shapes have different data types. ModuleCacher's key holds no data type, so the "
         "graph captured for one type would serve the other.",
         advice="Cast before the module, so that each shape has one type.",
-    ),
-    ObstacleCode(
-        code="HP322",
-        title="Hooks run in module calls",
-        meaning="Forward hooks ran around modules. Graphed callables do not run hooks at replay, and capture refuses "
-        "modules that have hooks.",
-        advice="Remove hooks before graphing, or graph the modules inside.",
     ),
 )
 

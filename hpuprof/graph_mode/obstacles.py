@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from hpuprof.analysis.links import forest
@@ -21,7 +20,7 @@ from hpuprof.graph_mode import obstacle_codes as codes
 from hpuprof.graph_mode.diverging_paths import Fork, find_period
 from hpuprof.graph_mode.occurrences import Context, Occurrence
 from hpuprof.graph_mode.placement import Phase
-from hpuprof.graph_mode.shapes import Coverage, coverage, suggest_buckets, unseen
+from hpuprof.graph_mode.shapes import graphs_needed, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, parse
 from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import HostKind
@@ -55,8 +54,23 @@ class Obstacle:
 
     row: ObstacleRow
     phase: Phase
-    modules: frozenset[int]
     around: frozenset[int]
+
+
+class _Case(NamedTuple):
+    """An obstacle in one place. `kind`: class of its modules, `(step)` or `(optimizer)`."""
+
+    code: str
+    severity: str
+    phase: Phase
+    kind: str
+    text: str
+    times: int
+    steps: Ints  # in which it was seen
+    calls: Ints  # of modules in which it was seen
+    label: str = ""
+    line: str | None = None
+    below: frozenset[int] = frozenset()  # modules inside that it concerns too
 
 
 class UserFrames:
@@ -66,29 +80,20 @@ class UserFrames:
         self._context = context
         trace, host = context.trace, context.trace.host
         own = np.array([_own(n) for n in trace.names] or [False], dtype=bool)
-        rows = (
-            np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
-            if len(host)
-            else np.empty(0, dtype=np.int64)
-        )
+        rows = np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
         rows = rows[np.argsort(host.track[rows], kind="stable")]
         self._tree = forest(rows, host.track[rows], host.start[rows], host.end[rows])
 
     def at(self, track: int, when: int, position: int) -> str | None:
-        """Return the frame as `file(line): function`."""
-        context = self._context
-        trace, nesting = context.trace, context.links.nesting
-        if position >= 0:
-            detail = int(trace.host.detail[nesting.rows[position]])
-            stack = parse(trace.details[detail].stack) if detail >= 0 and trace.details[detail].stack else ""
-            for frame in stack.split(";") if isinstance(stack, str) else []:
-                if _own(frame.strip()):
-                    return frame.strip()
-        if not len(self._tree.rows):
-            return None
-        lane = np.array([context.placement.lane[track]], dtype=np.int32)
+        """Return the frame as `file(line): function`; `position`: of the operator in links.nesting, -1 for none."""
+        trace, rows = self._context.trace, self._context.links.nesting.rows
+        detail = int(trace.host.detail[rows[position]]) if position >= 0 else -1
+        stack = parse(trace.details[detail].stack, str) if detail >= 0 else ""
+        recorded = (frame.strip() for frame in stack.split(";") if _own(frame.strip()))
+        lane = self._context.placement.lane[[track]]
         found = int(self._tree.innermost(lane, np.array([when], dtype=np.int64))[0])
-        return trace.names[int(trace.host.name[self._tree.rows[found]])] if found >= 0 else None
+        drawn = trace.names[int(trace.host.name[self._tree.rows[found]])] if found >= 0 else None
+        return next(recorded, drawn)
 
 
 def _own(frame: str) -> bool:
@@ -98,13 +103,11 @@ def _own(frame: str) -> bool:
 def judge(context: Context, seen: list[Occurrence], forks: list[Fork], shapes: list[ModuleShapes]) -> list[Obstacle]:
     """Turn all occurrences into rows, the most severe first."""
     frames = UserFrames(context)
-    found: list[Obstacle] = []
-    for occurrence in seen:
-        found += _placed(context, occurrence, frames)
-    single = [o for o in (_fork(context, fork, frames) for fork in forks) if o]
-    found += _together(context, [*single, *_shapes(context, shapes)])
+    cases = [case for occurrence in seen for case in _placed(context, occurrence, frames)]
+    single = [case for case in (_fork(context, fork, frames) for fork in forks) if case]
+    cases += _together(context, [*single, *_shapes(context, shapes)])
     return sorted(
-        found,
+        (_obstacle(context, case) for case in cases),
         key=lambda o: (
             SEVERITIES.index(o.row.severity),
             o.row.code,
@@ -116,47 +119,54 @@ def judge(context: Context, seen: list[Occurrence], forks: list[Fork], shapes: l
     )
 
 
-def _together(context: Context, obstacles: Iterable[Obstacle]) -> list[Obstacle]:
-    """Merge rows of several instances of one class; the instance with most cases gives the words."""
-    groups: dict[tuple[str, ...], list[Obstacle]] = {}
-    for entry in obstacles:
-        row = entry.row
-        kinds = sorted({context.calls.types[m] or context.calls.names[m] for m in entry.modules})
-        groups.setdefault((row.code, row.severity, row.where, *kinds), []).append(entry)
-    out = []
-    for (*_, kind), members in groups.items():
-        rows = sorted((m.row for m in members), key=lambda r: -r.count)
-        if len(rows) == 1:
-            out.append(members[0])
-            continue
-        alike = all(row.text == rows[0].text for row in rows)
-        names = sorted({name for row in rows for name in row.modules}, key=natural)
-        merged = msgspec.structs.replace(
-            rows[0],
-            module=f"{kind} ({len(names)} modules)",
-            modules=names[:_MODULES_NAMED],
-            text=rows[0].text if alike else f"{rows[0].text}, in {rows[0].module}; likewise in the others",
-            count=sum(row.count for row in rows),
-            per_step=sum(row.per_step for row in rows),
-            steps=max(row.steps for row in rows),
-        )
-        modules = frozenset[int]().union(*(m.modules for m in members))
-        around = frozenset[int]().union(*(m.around for m in members))
-        out.append(Obstacle(merged, members[0].phase, modules, around))
-    return out
-
-
-def _around(context: Context, modules: frozenset[int], calls: Ints) -> frozenset[int]:
-    found = set(modules)
-    above = calls
+def _obstacle(context: Context, case: _Case) -> Obstacle:
+    calls, modules = context.calls, _modules(context, case)
+    names = sorted((calls.names[m] for m in modules), key=natural)
+    row = ObstacleRow(
+        code=case.code,
+        severity=case.severity,
+        module=f"{case.kind} ({len(names)} modules)" if len(names) > 1 else next(iter(names), case.kind),
+        modules=names[:_MODULES_NAMED],
+        where=f"{_PHASE[case.phase]}{', ' if case.label else ''}{case.label}",
+        count=case.times,
+        per_step=case.times / max(1, len(context.steps)),
+        steps=len(case.steps),
+        text=case.text,
+        fix=codes.fix(case.code, context.trace.family, context.trace.mode),
+        python_line=case.line,
+    )
+    around, above = modules | case.below, case.calls
     while len(above):
-        above = np.unique(context.calls.parent[above])
+        above = np.unique(calls.parent[above])
         above = above[above >= 0]
-        found.update(int(m) for m in np.unique(context.calls.module[above]))
-    return frozenset(found)
+        around |= set(calls.module[above].tolist())
+    return Obstacle(row, case.phase, frozenset(around))
 
 
-def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> list[Obstacle]:
+def _modules(context: Context, case: _Case) -> set[int]:
+    return set(context.calls.module[case.calls].tolist())
+
+
+def _together(context: Context, cases: Iterable[_Case]) -> Iterator[_Case]:
+    """Merge cases of several instances of one class; the instance with most calls gives the words."""
+    groups: dict[tuple[object, ...], list[_Case]] = {}
+    for case in cases:
+        groups.setdefault((case.code, case.severity, case.phase, case.kind), []).append(case)
+    for alike in groups.values():
+        first = max(alike, key=lambda case: case.times)
+        text = first.text
+        if any(case.text != text for case in alike):
+            text += f", in {context.calls.names[min(_modules(context, first))]}; likewise in the others"
+        yield first._replace(
+            text=text,
+            times=sum(case.times for case in alike),
+            steps=np.unique(np.concatenate([case.steps for case in alike])),
+            calls=np.concatenate([case.calls for case in alike]),
+            below=frozenset[int]().union(*(case.below for case in alike)),
+        )
+
+
+def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> Iterator[_Case]:
     """Group the cases of an occurrence by place; modules of one class count together."""
     calls = context.calls
     places = context.placement.of(occurrence.track, occurrence.when)
@@ -166,58 +176,44 @@ def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> lis
         keep &= places.call >= 0
     groups: dict[tuple[int, str], list[int]] = {}
     for i in np.flatnonzero(keep).tolist():
-        call = int(places.call[i])
-        if call >= 0:
-            module = int(calls.module[call])
-            name = calls.types[module] or calls.names[module]
-        else:
-            name = OPTIMIZER if places.phase[i] == Phase.OPTIMIZER else STEP
-        groups.setdefault((int(places.phase[i]), name), []).append(i)
-    out = []
-    for (number, name), members in sorted(groups.items()):
-        phase = Phase(number)
-        inside = places.call[members]
-        modules = frozenset(int(m) for m in np.unique(calls.module[inside[inside >= 0]])) if len(calls) else frozenset()
+        call, phase = int(places.call[i]), int(places.phase[i])
+        kind = _kind(context, int(calls.module[call])) if call >= 0 else STEP
+        if call < 0 and phase == Phase.OPTIMIZER:
+            kind = OPTIMIZER
+        groups.setdefault((phase, kind), []).append(i)
+    for (number, kind), members in sorted(groups.items()):
+        phase, first = Phase(number), members[0]
+        inside = np.unique(places.call[members])
+        inside = inside[inside >= 0]
         steps = np.unique(places.step[members])
-        severity = occurrence.severity or _severity(
-            context, occurrence, phase, leaf=bool(modules) and not modules & calls.parents
-        )
+        severity = occurrence.severity or _severity(context, occurrence, phase, inside)
         severity, often = _frequency(severity, steps, len(context.steps), occurrence.code)
-        first = members[0]
-        names = sorted((calls.names[m] for m in modules), key=natural)
-        row = ObstacleRow(
+        yield _Case(
             code=occurrence.code,
             severity=severity,
-            module=f"{name} ({len(names)} modules)" if len(names) > 1 else next(iter(names), name),
-            modules=names[:_MODULES_NAMED],
-            where=f"{_PHASE[phase]}, {occurrence.label}",
-            count=len(members),
-            per_step=len(members) / max(1, len(context.steps)),
-            steps=len(steps),
+            phase=phase,
+            kind=kind,
             text=occurrence.text + often,
-            fix=codes.fix(occurrence.code, context.trace.family, context.trace.mode),
-            python_line=frames.at(
-                int(occurrence.track[first]), int(occurrence.when[first]), int(occurrence.position[first])
-            ),
+            times=len(members),
+            steps=steps,
+            calls=inside,
+            label=occurrence.label,
+            line=frames.at(int(occurrence.track[first]), int(occurrence.when[first]), int(occurrence.position[first])),
         )
-        out.append(Obstacle(row, phase, modules, _around(context, modules, np.unique(inside[inside >= 0]))))
-    return out
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
+def _kind(context: Context, module: int) -> str:
+    return context.calls.types[module] or context.calls.names[module]
 
 
-def _severity(context: Context, occurrence: Occurrence, phase: Phase, *, leaf: bool) -> str:
+def _severity(context: Context, occurrence: Occurrence, phase: Phase, inside: Ints) -> str:
     """Rate by place: inside a module without submodules it blocks; anywhere else it can be cut out."""
     if occurrence.code == "HP315" and "gloo" not in occurrence.label:
         lazy = codes.machine(context.trace.family, context.trace.mode) == codes.HPU_LAZY
         return "cut" if lazy and phase != Phase.BETWEEN else "harmless"
-    if occurrence.code == "HP310":
-        return "cut"
-    if phase == Phase.OPTIMIZER:
-        return "blocker"
-    return "blocker" if leaf else "cut"
+    modules = set(context.calls.module[inside].tolist())
+    leaf = bool(modules) and not modules & context.calls.parents
+    return "blocker" if occurrence.code != "HP310" and (leaf or phase == Phase.OPTIMIZER) else "cut"
 
 
 def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, str]:
@@ -235,166 +231,88 @@ def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, 
     return severity, words
 
 
-# --------------------------------------------------------------------------------------------------- control flow
-
-
-_READS = ("item", "_local_scalar_dense", "is_nonzero", "cpu", "to", "_to_copy", "copy_", "tolist")
-
-
-def _fork(context: Context, fork: Fork, frames: UserFrames) -> Obstacle | None:
-    calls = context.calls
-    if fork.module < 0 and fork.cause in ("first", "last"):
-        return None
-    module = calls.names[fork.module] if fork.module >= 0 else STEP
+def _fork(context: Context, fork: Fork, frames: UserFrames) -> _Case | None:
+    """Rate a fork by which calls leave the usual path: only the first or last, regularly, or now and then."""
+    calls, nesting, position = context.calls, context.links.nesting, fork.position
+    whole, end = fork.module < 0, len(fork.calls) - 1
+    series = np.isin(np.arange(end + 1), fork.away).astype(np.int64).tolist()
     mine = calls.of(fork.module)
-    has_children = bool((calls.nesting.stop[mine] > mine + 1).any()) if fork.module >= 0 else True
-    reason = {
-        "data": "a value is read just before, so data decides",
-        "periodic": f"it repeats every {fork.period} calls, so a counter decides",
-        "first": "only the first call differs",
-        "last": "only the last call differs",
-        "unknown": "no value is read before it, so the program decides (a random number, a counter, an argument)",
-    }[fork.cause]
-    one, other = fork.one or "nothing more", fork.other or "nothing more"
-    after = f"after {fork.after}: " if fork.after else "at the start: "
-    severity = {"first": "harmless", "last": "harmless", "periodic": "periodic"}.get(
-        fork.cause, "cut" if has_children else "blocker"
-    )
-    if fork.module < 0 and "" in (fork.one, fork.other) and (fork.one or fork.other) in _READS:
-        severity = "periodic"  # some steps end by reading a value, as loops that log do
-    away = sum(fork.calls[1:])
-    what = "step" if fork.module < 0 else "call"
-    text = f"{after}{one} in {_many(fork.calls[0], what)}, {other} in {fork.calls[1]}"
-    text += f", {_many(len(fork.calls) - 2, 'more path')}" if len(fork.calls) > 2 else ""
-    position = fork.position
-    nesting = context.links.nesting
-    line = frames.at(int(nesting.track[position]), int(nesting.start[position]), position) if position >= 0 else None
-    modules = frozenset({fork.module} if fork.module >= 0 else ())
-    row = ObstacleRow(
+    one = fork.away[0] if len(fork.away) == 1 and end > 1 else -1
+    if one in (0, end):
+        if whole:
+            return None
+        severity, often = "harmless", f"; only the {'first' if one == 0 else 'last'} call differs"
+    elif period := find_period(series):
+        severity, often = "periodic", f"; it repeats every {period} {'steps' if whole else 'calls'}"
+    else:
+        inner = whole or bool((calls.nesting.stop[mine] > mine + 1).any())
+        severity, often = "cut" if inner else "blocker", ""
+    away = fork.calls[fork.away]
+    steps = np.unique(away if whole else calls.step[away])
+    return _Case(
         code="HP309",
         severity=severity,
-        module=module,
-        modules=[calls.names[m] for m in modules],
-        where="forward" if fork.module >= 0 else _PHASE[Phase.BETWEEN],
-        count=away,
-        per_step=away / max(1, len(context.steps)),
-        steps=len(fork.steps),
-        text=f"{text}; {reason}",
-        fix=codes.fix("HP309", context.trace.family, context.trace.mode),
-        python_line=line,
+        phase=Phase.BETWEEN if whole else Phase.FORWARD,
+        kind=STEP if whole else _kind(context, fork.module),
+        text=fork.text + often,
+        times=len(away),
+        steps=steps[steps >= 0],
+        calls=mine,
+        line=frames.at(int(nesting.track[position]), int(nesting.start[position]), position) if position >= 0 else None,
     )
-    phase = Phase.FORWARD if modules else Phase.BETWEEN
-    return Obstacle(row, phase, modules, _around(context, modules, mine))
 
 
-# --------------------------------------------------------------------------------------------------------- shapes
-
-
-def most_frequent(keys: list[int]) -> int:
-    """Return the key with most calls; of equals, the earliest."""
-    return Counter(keys).most_common(1)[0][0]
-
-
-def is_last_batch(entry: ModuleShapes) -> bool:
+def _is_last_batch(entry: ModuleShapes) -> bool:
     """Whether the only other shape has a smaller first dimension at the end of the data."""
-    if entry.keys is None or entry.lengths is None or len(set(entry.keys)) != 2 or len(entry.keys) < 3:
+    if len(entry.lengths) != 2 or len(entry.keys) < 3 or not entry.varying.startswith("dimension 0 "):
         return False
-    usual = most_frequent(entry.keys)
-    series = [int(k != usual) for k in entry.keys]
-    rare = sum(series)
-    at = int(np.argmax(series))
-    smaller = entry.lengths[at] < entry.lengths[entry.keys.index(usual)]
-    ends = series[-1] == 1 and rare == 1
-    return bool(
-        smaller
-        and entry.varying.startswith("dimension 0 ")
-        and 3 * rare <= len(series)
-        and (ends or find_period(series))
-    )
+    ((usual, _), (other, rare)) = Counter(entry.keys).most_common()
+    series = [int(key == other) for key in entry.keys]
+    ends = rare == series[-1] == 1
+    return entry.lengths[other] < entry.lengths[usual] and 3 * rare <= len(series) and bool(ends or find_period(series))
 
 
 def topmost_varying(context: Context, shapes: list[ModuleShapes]) -> list[ModuleShapes]:
     """Return the modules with changing shapes whose enclosing modules have constant ones."""
-    varying = {e.module for e in shapes if e.keys and len(set(e.keys)) > 1}
+    varying = {e.module for e in shapes if e.varies}
     out = []
     for entry in shapes:
         if entry.module in varying:
             parents = context.calls.parent[entry.calls]
-            above = {int(m) for m in np.unique(context.calls.module[parents[parents >= 0]])}
-            if not above & varying:
+            if not varying & set(context.calls.module[parents[parents >= 0]].tolist()):
                 out.append(entry)
     return out
 
 
-def graphs_needed(served: Coverage) -> tuple[int, bool]:
-    """Return how many graphs serve 95 % of the calls, and whether they should hold the most frequent keys."""
-    lfu = served.prefers_lfu
-    return served.smallest(use_lfu=lfu), lfu
-
-
-def _shapes(context: Context, shapes: list[ModuleShapes]) -> list[Obstacle]:
-    varying = frozenset(e.module for e in shapes if e.keys and len(set(e.keys)) > 1)
-    out = [_changing(context, e, e.keys, varying) for e in topmost_varying(context, shapes) if e.keys]
+def _shapes(context: Context, shapes: list[ModuleShapes]) -> Iterator[_Case]:
+    """Yield changing shapes, which concern the modules inside whose shapes change too, and changing data types."""
+    varying = frozenset(e.module for e in shapes if e.varies)
+    for entry in topmost_varying(context, shapes):
+        usual = Counter(entry.keys).most_common(1)[0][0]
+        case = _shape(context, entry, entry.calls[np.array(entry.keys) != usual], *_changing(entry))
+        yield case._replace(below=varying & context.calls.inside(entry.module))
     for entry in shapes:
         if entry.dtype_text:
             severity = "blocker" if context.trace.family == "hpu" else "periodic"
             text = f"calls of one shape with data types {entry.dtype_text}"
-            out.append(_shape_row(context, entry, _ShapeCase("HP321", severity, text, len(entry.calls))))
-    return out
+            yield _shape(context, entry, entry.calls, "HP321", severity, text)
 
 
-def _changing(context: Context, entry: ModuleShapes, keys: list[int], varying: frozenset[int]) -> Obstacle:
-    usual = most_frequent(keys)
-    away = sum(k != usual for k in keys)
-    if is_last_batch(entry) and entry.lengths is not None:
-        sizes = f"{int(entry.lengths[keys.index(usual)])}, the last one {int(entry.lengths.min())}"
-        text = f"batches of {sizes} ({entry.varying})"
-        return _shape_row(context, entry, _ShapeCase("HP308", "periodic", text, away), varying)
-    served = coverage(keys)
-    graphs, lfu = graphs_needed(served)
+def _changing(entry: ModuleShapes) -> tuple[str, str, str]:
+    """Return code, severity and text for a module whose shapes change."""
+    keys, lengths = entry.keys, sorted(set(entry.lengths))
+    if _is_last_batch(entry):
+        return "HP308", "periodic", f"batches of {lengths[1]}, the last one {lengths[0]} ({entry.varying})"
+    graphs, served = graphs_needed(keys)
     new = unseen(keys) or 0.0
-    lengths = sorted(set(entry.lengths.tolist())) if entry.lengths is not None else []
     shown = f" ({', '.join(str(v) for v in lengths[:6])}{' …' if len(lengths) > 6 else ''})" if lengths else ""
-    text = f"{len(set(keys))} signatures in {len(keys)} calls: {entry.varying}{shown}"
-    text += f"; {graphs} graphs serve {served.at(graphs, use_lfu=lfu):.0%}"
-    text += f", the next call needs a new one with probability {new:.0%}"
-    hint = f" max_graphs={graphs}{', use_lfu=True' if lfu else ''}."
-    if len(lengths) > 3 and entry.lengths is not None and (buckets := suggest_buckets(entry.lengths)):
-        hint += f" Buckets {', '.join(str(e) for e in buckets.edges)}."
+    text = f"{len(entry.texts)} signatures in {len(keys)} calls: {entry.varying}{shown}; {graphs} graphs serve "
+    text += f"{served:.0%}, the next call needs a new one with probability {new:.0%}"
     hopeless = graphs > MANY_GRAPHS or (new > MANY_UNSEEN and len(keys) >= 10) or (new > 0.8 and len(keys) >= 4)
-    case = _ShapeCase("HP307", "blocker" if hopeless else "periodic", text, away, hint)
-    return _shape_row(context, entry, case, varying)
+    return "HP307", "blocker" if hopeless else "periodic", text
 
 
-class _ShapeCase(NamedTuple):
-    code: str
-    severity: str
-    text: str
-    away: int  # calls unlike the usual one
-    hint: str = ""  # numbers behind what to do about it
-
-
-def _shape_row(
-    context: Context, entry: ModuleShapes, case: _ShapeCase, varying: frozenset[int] = frozenset()
-) -> Obstacle:
-    """Make a row; it concerns enclosing modules, and those of `varying` inside."""
-    calls = context.calls
-    modules = frozenset({entry.module})
-    keys = entry.keys or []
-    usual = most_frequent(keys)
-    steps = np.unique(calls.step[entry.calls[[k != usual for k in keys]]])
-    row = ObstacleRow(
-        code=case.code,
-        severity=case.severity,
-        module=calls.names[entry.module],
-        modules=[calls.names[entry.module]],
-        where=_PHASE[Phase.FORWARD],
-        count=case.away,
-        per_step=case.away / max(1, len(context.steps)),
-        steps=int((steps >= 0).sum()),
-        text=case.text,
-        fix=codes.fix(case.code, context.trace.family, context.trace.mode) + case.hint,
-        python_line=None,
-    )
-    below = calls.inside(entry.module) & varying if varying else varying
-    return Obstacle(row, Phase.FORWARD, modules, _around(context, modules, entry.calls) | below)
+def _shape(context: Context, entry: ModuleShapes, away: Ints, code: str, severity: str, text: str) -> _Case:
+    steps = np.unique(context.calls.step[away])
+    kind = _kind(context, entry.module)
+    return _Case(code, severity, Phase.FORWARD, kind, text, len(away), steps[steps >= 0], entry.calls)

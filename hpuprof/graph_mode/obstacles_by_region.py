@@ -54,8 +54,7 @@ def situation_of(file: FileRow, statuses: Sequence[ObstacleStatus], lead: Predic
         modules=tuple(lead.modules),
         optimizer=lead.optimizer,
         shapes=(model.signatures or 1) if model else 1,
-        max_graphs=(model.max_graphs_lfu if model.use_lfu else model.max_graphs) if model else None,
-        use_lfu=bool(model and model.use_lfu),
+        max_graphs=model.max_graphs if model else None,
         accumulates=lead.accumulates or "HP316" in codes,
         collectives=lead.collectives or (file.world_size or 1) > 1,
         last_batch="HP308" in codes,
@@ -86,9 +85,4 @@ def blockers(statuses: Sequence[ObstacleStatus], region: RegionName) -> list[str
 def memory_held(statuses: Sequence[ObstacleStatus], region: RegionName) -> int | None:
     """Return the memory of a capture on the rank that needs most: static inputs and pool; None when unknown."""
     rows = [s.row(region) for s in statuses] if region.kind != "optimizer" else []
-    held = [
-        m.static_input_bytes + m.pool_bytes
-        for m in rows
-        if m is not None and m.static_input_bytes is not None and m.pool_bytes is not None
-    ]
-    return max(held, default=None)
+    return max((m.memory_bytes for m in rows if m is not None and m.memory_bytes is not None), default=None)

@@ -9,35 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.links import forest
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.placement import Phase, Placement
-from hpuprof.graph_mode.signatures import detail_codes, flat_dims, parse
+from hpuprof.graph_mode.signatures import detail_codes, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
-from hpuprof.what_if.launches import rows_named
+from hpuprof.what_if.row_terms import rows_named
 
-CPU_OP_NS = 20_000
-"""Minimum duration for a CPU operator on a device's path to count; bookkeeping on small CPU tensors is shorter."""
-_COMPUTE = re.compile(
-    r"^aten::(?:mm|addmm|bmm|baddbmm|matmul|convolution|_convolution|add|add_|sub|sub_|mul|mul_|div|div_|sum|mean|cat|stack|"
-    r"index_select|gather|scatter_add_|exp|log|sqrt|pow|softmax|_softmax|_log_softmax|sigmoid|tanh|relu|gelu|clamp|clamp_min|"
-    r"cumsum|sort|topk|max|min|argmax|embedding|layer_norm|native_layer_norm|native_batch_norm|eq|ne|gt|lt|ge|le|where)$"
-)
 _BATCHING = frozenset(f"aten::{n}" for n in ("select", "slice", "narrow", "index_select", "split", "arange"))
 _FALLBACK = re.compile(r"fallback", re.IGNORECASE)
 _MARK_STEP = re.compile(r"^(?:StepMarker|SyncTensorsGraphInternal)")
 _SCALER = re.compile(r"^aten::_amp_(?:foreach_non_finite_check_and_unscale_|update_scale_)$")
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
-_CALL_FRAME = re.compile(r"torch/nn/modules/module\.py\(\d+\): (?:_call_impl|inner)$")
-_NO_HOOK = re.compile(
-    r": (?:forward|_call_impl|_wrapped_call_impl|_slow_forward|inner|_lazy_forward|<\w+>)$|^<|^nn\.Module: |"
-    r"(?:^|/)torch/|lightning/pytorch/profilers|hpuprof/recorder"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +81,7 @@ class Context:
 def find_occurrences(context: Context, stream: Tokens) -> list[Occurrence]:
     """Return all occurrences."""
     found: list[Occurrence] = []
-    for search in (_operators, _calls, _random, _cpu_operators, _steps, _hooks):
+    for search in (_operators, _calls, _random, _steps):
         found += [s for s in search(context) if len(s.when)]
     found += [s for s in _scalars(context, stream) if len(s.when)]
     return found
@@ -249,39 +236,6 @@ def _random(context: Context) -> Iterator[Occurrence]:
         yield context.operators("HP314", name, f"`{name}` draws random numbers", positions, "harmless")
 
 
-def _cpu_operators(context: Context) -> Iterator[Occurrence]:
-    """Yield compute operators that launched nothing although nearly all others did."""
-    trace, links = context.trace, context.links
-    nesting = links.nesting
-    if trace.family not in ("cuda", "rocm", "xpu") or not trace.shapes:
-        return
-    if not len(links.launch) or np.mean(links.launch >= 0) < 0.8:
-        return
-    launches = context.holding(
-        np.isin(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.COPY))
-        & (trace.host.kind == HostKind.RUNTIME)
-    )
-    compute = np.array([bool(_COMPUTE.match(n)) for n in trace.names])[context.op_name]
-    leaf = np.ones(len(nesting.rows), dtype=bool)
-    inner = compute & (nesting.parent >= 0)
-    leaf[nesting.parent[inner]] = False
-    shape = trace.host.shape[nesting.rows]
-    # An outer operator that launches by itself may do so for those inside it.
-    above = nesting.parent
-    served = (above >= 0) & compute[np.maximum(above, 0)] & launches[np.maximum(above, 0)]
-    long = nesting.end - nesting.start >= CPU_OP_NS
-    rows = np.flatnonzero(compute & leaf & ~launches & ~served & long & (shape >= 0))
-    sized = {
-        s: any(any(d > 1 for d in t) for t in flat_dims(parse(trace.shapes[s])))
-        for s in np.unique(shape[rows]).tolist()
-    }
-    rows = rows[[sized[s] for s in shape[rows].tolist()]]
-    places = context.placement.of(nesting.track[rows], nesting.start[rows])
-    rows = rows[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
-    for name, positions in _by_name(context, rows):
-        yield context.operators("HP306", name, f"`{name}` ran on the CPU: it launched nothing on the device", positions)
-
-
 def _steps(context: Context) -> Iterator[Occurrence]:
     """Yield gradient accumulation: steps that ran backward without an optimizer step."""
     trace, steps, host = context.trace, context.steps, context.trace.host
@@ -325,7 +279,7 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
         groups.setdefault((module, stream.token[here].tobytes()), []).append(positions[positions >= 0])
     for positions in _optimizer_steps(context):
         groups.setdefault(("optimizer", context.op_name[positions].tobytes()), []).append(positions)
-    dynamic = context.hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in context.hits.rule.tolist()]]
+    dynamic = context.hits.dynamic
     # Slicing the next batch out of a tensor happens before the graph, so its index may change.
     batching = named(trace, _BATCHING)
     found: dict[tuple[str, str], list[int]] = {}
@@ -368,8 +322,8 @@ def _optimizer_steps(context: Context) -> Iterator[Ints]:
 def _changing_scalar(trace: Trace, details: Ints) -> str:
     """Return two values of a changing number argument; empty if only lists (sizes) change."""
     sample = [trace.details[d] for d in dict.fromkeys(details.tolist())][:8]
-    kinds = [parse(d.types) for d in sample]
-    given = [parse(d.values) for d in sample]
+    kinds = [parse(d.types, list) for d in sample]
+    given = [parse(d.values, list) for d in sample]
     if any(k != kinds[0] for k in kinds) or any(len(v) != len(kinds[0]) for v in given):
         return ""
     for i, kind in enumerate(kinds[0]):
@@ -384,20 +338,3 @@ def _short(value: str) -> str:
         return f"{float(value):.6g}"
     except ValueError:
         return value[:20]
-
-
-def _hooks(context: Context) -> Iterator[Occurrence]:
-    """Yield functions other than forward that a module's call ran, if python frames were recorded."""
-    trace, host = context.trace, context.trace.host
-    if context.calls.source != "python":
-        return
-    frames = np.flatnonzero(host.kind == HostKind.PYTHON)
-    frames = frames[np.argsort(host.track[frames], kind="stable")]
-    tree = forest(frames, host.track[frames], host.start[frames], host.end[frames])
-    calls = rows_named(trace, _CALL_FRAME)[frames]
-    other = np.array([not _NO_HOOK.search(n) and "): " in n for n in trace.names])[host.name[frames]]
-    hooks = np.flatnonzero((tree.parent >= 0) & calls[np.maximum(tree.parent, 0)] & other)
-    rows = frames[hooks]
-    for name, places in members(host.name[rows]):
-        label = trace.names[name]
-        yield context.rows("HP322", label, f"hook {label}", rows[places], "periodic")

@@ -7,86 +7,73 @@ data-dependent output shape and up to where calls of the module begin to run dif
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.dynamic_ops import NOISE, SHAPE_AND_READ_RULES, OpHits, named
+from hpuprof.graph_mode.dynamic_ops import NOISE, OpHits, named
 from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.model.arrays import Ints
 from hpuprof.model.trace import Detail, Trace
 
+_Kind = TypeVar("_Kind", list[Any], str)
 MAX_CALLS = 50_000
 """Calls analysed; longer recordings are cut to their first ones."""
 _PREFIX_OPS = 64  # operators whose dimensions are compared to find the varying one
-_TABLE_FIRST = frozenset(
-    {"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"}
-)  # the weight, then the input
-TYPE_BYTES = {
-    name: size
-    for size, names in {
-        1: ("unsigned char", "signed char", "bool", "c10::Float8_e4m3fn", "c10::Float8_e5m2"),
-        2: ("c10::Half", "c10::BFloat16", "short", "short int"),
-        4: ("float", "int"),
-        8: ("double", "long int", "long", "c10::complex<float>"),
-        16: ("c10::complex<double>",),
-    }.items()
-    for name in names
-}
-"""Bytes per element by the profiler's type names."""
-
-
-@dataclass(frozen=True, eq=False)
-class Roots:
-    """A call's operators that lie in no other operator of the call: positions in links.nesting, per call."""
-
-    position: list[Ints]
-    owner: Ints  # innermost call around each operator of links.nesting, -1 for none
-    depth: Ints  # of each operator of links.nesting
+_TABLE_FIRST = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")  # the weight, then the input
+_TYPE_BYTES = tuple(
+    (re.compile(names), size)
+    for names, size in (
+        (r"\bchar$|^bool$|Float8_", 1),
+        (r"Half$|BFloat16$|^short", 2),
+        (r"complex<double>", 16),
+        (r"^double$|^long|complex<float>", 8),
+        (r"^float$|^int$", 4),
+    )
+)  # bytes per element by the profiler's type names; the first match counts
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleShapes:
-    """Signatures of one module's calls, in order of arrival. Keys are None if shapes were not recorded."""
+    """Signatures of one module's calls, in order of arrival; empty if shapes were not recorded."""
 
     module: int
     calls: Ints  # positions in ModuleCalls
-    keys: list[int] | None  # shapes and strides; equal numbers mean equal signatures
-    texts: list[str]  # per distinct key
-    lengths: Ints | None  # per call, the one varying dimension; None if none or several vary
+    keys: list[int]  # of each call: its shapes and strides; distinct ones count up from 0
+    texts: list[str]  # per key
+    lengths: list[int]  # per key: the one varying dimension; empty if none or several vary
     varying: str  # the varying dimension, in words
-    input_bytes: list[int | None]  # per distinct key: first tensor input of the first operator
+    input_bytes: list[int | None]  # per key: first tensor input of the first operator
     dtype_text: str  # the data types seen, if they change under one key
 
-
-def find_roots(view: RankView, calls: ModuleCalls) -> Roots:
-    """Return the outermost operators of each call."""
-    nesting = view.links.nesting
-    depth = nesting.depth
-    none = np.empty(0, dtype=np.int64)
-    position = [none] * len(calls)
-    has = np.flatnonzero(calls.op_stop > calls.op_first)
-    # Sorted by level, then place, so that a call's operators of one level are a range.
-    count = len(depth) + 1
-    order = np.argsort(depth, kind="stable")
-    keys = depth[order] * count + order
-    base = depth[calls.op_first[has]] * count
-    first, stop = np.searchsorted(keys, base + calls.op_first[has]), np.searchsorted(keys, base + calls.op_stop[has])
-    for call, a, b in zip(has.tolist(), first.tolist(), stop.tolist(), strict=True):
-        position[call] = order[a:b]
-    return Roots(position, calls.nesting.innermost(nesting.track, nesting.start), depth)
+    @property
+    def varies(self) -> bool:
+        """Whether calls have several signatures."""
+        return len(self.texts) > 1
 
 
-def parse(text: bytes | str) -> Any:
-    """Parse a recorded list; an empty list if it is not one."""
+class _Dimension(NamedTuple):
+    """One dimension of a tensor that an operator takes."""
+
+    operator: str
+    input: int
+    shape: list[int]
+    at: int
+
+
+def parse(text: bytes | str, kind: type[_Kind]) -> _Kind:
+    """Parse a recorded list or text; an empty one if it is something else."""
     try:
-        return msgspec.json.decode(text)
+        found = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return []
+        return kind()
+    return found if isinstance(found, kind) else kind()
 
 
 def detail_codes(details: list[Detail], column: str) -> Ints:
@@ -95,35 +82,37 @@ def detail_codes(details: list[Detail], column: str) -> Ints:
     return np.array([*(codes.setdefault(getattr(d, column), len(codes)) for d in details), -1], dtype=np.int64)
 
 
-def flat_dims(dims: Any) -> list[list[int]]:
+@lru_cache(maxsize=4096)  # few shapes, many operators
+def _tensors(dims: str) -> list[list[int]]:
     """Return the dimensions of each tensor in a recorded `Input Dims`, lists of tensors flattened."""
-    out: list[list[int]] = []
-    for entry in dims if isinstance(dims, list) else []:
+    out, rest = [], parse(dims, list)[::-1]
+    while rest:
+        entry = rest.pop()
         if isinstance(entry, list) and entry and all(isinstance(d, list) for d in entry):
-            out += flat_dims(entry)
+            rest += entry[::-1]
         elif isinstance(entry, list):
             out.append([d for d in entry if isinstance(d, int)])
     return out
 
 
-def module_shapes(view: RankView, calls: ModuleCalls, roots: Roots, hits: OpHits) -> list[ModuleShapes]:
+def module_shapes(view: RankView, calls: ModuleCalls, hits: OpHits) -> list[ModuleShapes]:
     """Return the signatures of every module's calls, recomputation in backward left out."""
     trace, host, rows = view.trace, view.trace.host, view.links.nesting.rows
     name = host.name[rows].astype(np.int64)
-    shape = host.shape[rows].astype(np.int64)
-    detail = host.detail[rows].astype(np.int64)
+    quiet = named(trace, NOISE)[name]
+    dynamic = hits.dynamic
     # One number per combination of shapes and strides, one more with data types.
+    shape, detail = host.shape[rows].astype(np.int64), host.detail[rows].astype(np.int64)
     laid = shape * (len(trace.details) + 2) + detail_codes(trace.details, "strides")[detail]
     typed = laid * (len(trace.details) + 2) + detail_codes(trace.details, "types")[detail]
-    quiet = named(trace, NOISE)[name]
-    dynamic = hits.position[[SHAPE_AND_READ_RULES[i].code == "HP301" for i in hits.rule.tolist()]]
-    columns = _Columns(trace, rows, shape, laid, typed)
+    depth = view.links.nesting.depth
     out = []
     wanted = np.flatnonzero(~calls.recompute)[:MAX_CALLS]
     for module, places in members(calls.module[wanted]):
         mine = wanted[places]
         mine = mine[np.argsort(calls.start[mine], kind="stable")]
-        operators = [p[~quiet[p]] for p in (roots.position[c] for c in mine.tolist())]
+        spans = (np.arange(a, b) for a, b in zip(calls.op_first[mine], calls.op_stop[mine], strict=True))
+        operators = [p[(depth[p] == depth[p[:1]]) & ~quiet[p]] for p in spans]
         prefix = common_prefix([name[p] for p in operators])
         for p in operators:
             # An operator with a data-dependent output shape still has inputs that count; what follows does not.
@@ -131,10 +120,10 @@ def module_shapes(view: RankView, calls: ModuleCalls, roots: Roots, hits: OpHits
             if inside < len(dynamic):
                 prefix = min(prefix, int(np.searchsorted(p, dynamic[inside], side="right")))
         used = [p[: max(prefix, 1)] for p in operators]
-        recorded = any((shape[p] >= 0).any() for p in used)
-        out.append(
-            _one(columns, module, mine, used) if recorded else ModuleShapes(module, mine, None, [], None, "", [], "")
-        )
+        if any((shape[p] >= 0).any() for p in used):
+            out.append(_signatures(trace, module, mine, _keys(used, laid), _keys(used, typed), [rows[p] for p in used]))
+        else:
+            out.append(ModuleShapes(module, mine, [], [], [], "", [], ""))
     return out
 
 
@@ -152,116 +141,81 @@ def common_prefix(sequences: list[Ints]) -> int:
     return shared
 
 
-@dataclass(frozen=True, eq=False)
-class _Columns:
-    """Recorded attributes of each operator of links.nesting, as codes of shape `(operators,)`."""
-
-    trace: Trace
-    rows: Ints  # host rows
-    shape: Ints
-    laid: Ints  # shapes and strides
-    typed: Ints  # as `laid`, data types included
-
-
-def _one(columns: _Columns, module: int, calls: Ints, used: list[Ints]) -> ModuleShapes:
-    """Return the signatures of one module; `used`: the operators of each call that its inputs determine."""
-    trace, rows, shape = columns.trace, columns.rows, columns.shape
-    keys, typed = _keys(used, columns.laid), _keys(used, columns.typed)
-    first_seen: dict[int, int] = {}
-    for i, key in enumerate(keys):
-        first_seen.setdefault(key, i)
-    samples = [used[i] for i in first_seen.values()]
-    dims = [
-        [
-            (trace.names[int(trace.host.name[rows[p]])], flat_dims(parse(trace.shapes[int(shape[p])])))
-            for p in s[:_PREFIX_OPS]
-            if shape[p] >= 0
-        ]
-        for s in samples
-    ]
-    column, varying = _varying(dims)
-    lengths = None
-    if column is not None:
-        by_key = {key: _vector(d)[column] for key, d in zip(first_seen, dims, strict=True)}
-        lengths = np.array([by_key[k] for k in keys], dtype=np.int64)
-    texts = [_text(d, column) for d in dims]
-    sizes = [_input_bytes(trace, s, rows, shape) for s in samples]
-    types = _types_text(trace, used, rows, keys) if len(set(typed)) > len(set(keys)) else ""
-    return ModuleShapes(module, calls, keys, texts, lengths, varying, sizes, types)
-
-
 def _keys(used: list[Ints], column: Ints) -> list[int]:
     codes: dict[bytes, int] = {}
     return [codes.setdefault(column[p].tobytes(), len(codes)) for p in used]
 
 
-def _vector(dims: list[tuple[str, list[list[int]]]]) -> list[int]:
-    return [d for _, tensors in dims for tensor in tensors for d in tensor]
+def _signatures(
+    trace: Trace, module: int, calls: Ints, keys: list[int], typed: list[int], used: list[Ints]
+) -> ModuleShapes:
+    """Describe one module. `typed`: keys with data types; `used`: host rows of the operators that inputs determine."""
+    samples = [used[i] for i in np.unique(keys, return_index=True)[1].tolist()]
+    dimensions = [_dimensions(trace, rows) for rows in samples]
+    column, varying = _varying(dimensions)
+    return ModuleShapes(
+        module=module,
+        calls=calls,
+        keys=keys,
+        texts=[_text(found[column or 0]) if found else "no tensors" for found in dimensions],
+        lengths=[] if column is None else [found[column].shape[found[column].at] for found in dimensions],
+        varying=varying,
+        input_bytes=[_input_bytes(trace, rows) for rows in samples],
+        dtype_text=_types(trace, keys, used) if len(set(typed)) > len(set(keys)) else "",
+    )
 
 
-def _places(dims: list[tuple[str, list[list[int]]]]) -> list[str]:
+def _text(dimension: _Dimension) -> str:
+    return f"{dimension.operator} {'×'.join(str(d) for d in dimension.shape)}"
+
+
+def _dimensions(trace: Trace, rows: Ints) -> list[_Dimension]:
+    """Return all dimensions of the tensors that the operators take."""
+    host = trace.host
     return [
-        f"dimension {d} of input {i} of {name}"
-        for name, tensors in dims
-        for i, tensor in enumerate(tensors)
-        for d in range(len(tensor))
+        _Dimension(trace.names[host.name[row]], number, tensor, at)
+        for row in rows[:_PREFIX_OPS].tolist()
+        if host.shape[row] >= 0
+        for number, tensor in enumerate(_tensors(trace.shapes[host.shape[row]]))
+        for at in range(len(tensor))
     ]
 
 
-def _varying(dims: list[list[tuple[str, list[list[int]]]]]) -> tuple[int | None, str]:
+def _varying(samples: list[list[_Dimension]]) -> tuple[int | None, str]:
     """Return the index and place of the dimension that alone distinguishes the signatures, if there is one."""
-    if len(dims) < 2:
+    if len(samples) < 2:
         return None, ""
-    vectors = [_vector(d) for d in dims]
-    if len({len(v) for v in vectors}) > 1:
+    if len({len(found) for found in samples}) > 1:
         return None, "the number of dimensions changes"
-    table = np.array(vectors, dtype=np.int64)
+    table = np.array([[d.shape[d.at] for d in found] for found in samples], dtype=np.int64)
     changing = np.flatnonzero((table != table[0]).any(axis=0))
     if not len(changing):
         return None, "strides change"
     first = int(changing[0])
-    place = _places(dims[0])[first]
-    if len(np.unique(table[:, first])) == len(dims):
-        return first, place
-    return None, f"{place}, and others independently"
+    place = samples[0][first]
+    text = f"dimension {place.at} of input {place.input} of {place.operator}"
+    alone = len(np.unique(table[:, first])) == len(samples)
+    return (first, text) if alone else (None, f"{text}, and others independently")
 
 
-def _text(dims: list[tuple[str, list[list[int]]]], column: int | None) -> str:
-    """Write the tensor that distinguishes a signature, else the first one."""
-    at = 0
-    first = ""
-    for name, tensors in dims:
-        for tensor in tensors:
-            text = f"{name} {'×'.join(str(d) for d in tensor)}"
-            if tensor and not first:
-                first = text
-            if column is not None and at <= column < at + len(tensor):
-                return text
-            at += len(tensor)
-    return first or "no tensors"
-
-
-def _input_bytes(trace: Trace, used: Ints, rows: Ints, shape: Ints) -> int | None:
+def _input_bytes(trace: Trace, rows: Ints) -> int | None:
     """Return the size of the first tensor input of a call's operators."""
-    for p in used.tolist():
-        detail = int(trace.host.detail[rows[p]])
-        if shape[p] < 0 or detail < 0:
-            continue
-        dims, types = parse(trace.shapes[int(shape[p])]), parse(trace.details[detail].types)
-        if not isinstance(dims, list) or not isinstance(types, list):
-            continue
-        table = trace.names[int(trace.host.name[rows[p]])] in _TABLE_FIRST
+    host = trace.host
+    for row in rows[(host.shape[rows] >= 0) & (host.detail[rows] >= 0)].tolist():
+        dims, types = parse(trace.shapes[host.shape[row]], list), parse(trace.details[host.detail[row]].types, list)
+        table = trace.names[host.name[row]] in _TABLE_FIRST
         for tensor, kind in list(zip(dims, types, strict=False))[table:]:
-            if isinstance(tensor, list) and tensor and all(isinstance(d, int) for d in tensor) and kind in TYPE_BYTES:
-                return int(np.prod(tensor, dtype=np.int64)) * TYPE_BYTES[kind]
+            size = next((size for names, size in _TYPE_BYTES if names.search(str(kind))), 0)
+            if size and isinstance(tensor, list) and tensor and all(isinstance(d, int) for d in tensor):
+                return int(np.prod(tensor, dtype=np.int64)) * size
     return None
 
 
-def _types_text(trace: Trace, used: list[Ints], rows: Ints, keys: list[int]) -> str:
+def _types(trace: Trace, keys: list[int], used: list[Ints]) -> str:
+    """Return the types of the first input of the calls of one key that has several."""
     seen: dict[int, dict[str, None]] = {}
-    for key, p in zip(keys, used, strict=True):
-        for position in p[:1].tolist():
-            detail = int(trace.host.detail[rows[position]])
-            kinds = parse(trace.details[detail].types) if detail >= 0 else []
-            seen.setdefault(key, {})[str(kinds[0]) if kinds else "?"] = None
+    for key, rows in zip(keys, used, strict=True):
+        detail = int(trace.host.detail[rows[0]]) if len(rows) else -1
+        kinds = parse(trace.details[detail].types, list) if detail >= 0 else []
+        seen.setdefault(key, {})[str(kinds[0]) if kinds else "?"] = None
     return next((", ".join(kinds) for kinds in seen.values() if len(kinds) > 1), "inside the module")

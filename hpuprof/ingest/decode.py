@@ -19,7 +19,7 @@ import msgspec
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import recover
 from hpuprof.ingest.source import ByteSource
-from hpuprof.ingest.wire import Event, ExactEvent, RawEvent, WholeEvent
+from hpuprof.ingest.wire import Event, ExactEvent, WholeEvent
 
 _KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|bp|s|func)"\s*:'
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb")")
@@ -61,14 +61,13 @@ class EventStream:
     """Iterate over lists of one file's wire events; `log` is complete after the iteration.
 
     `exact`: leave stamps as text, for files whose stamps have more digits than a double holds. `whole`: yield
-    `WholeEvent`s, which can be written again. `raw`: yield `RawEvent`s, values as text; a recovered row is an
-    `ExactEvent` there.
+    `WholeEvent`s, which can be written again.
     """
 
-    def __init__(self, source: ByteSource, *, exact: bool = False, whole: bool = False, raw: bool = False) -> None:
+    def __init__(self, source: ByteSource, *, exact: bool = False, whole: bool = False) -> None:
         self.source = source
         self.log = DecodeLog()
-        kinds: list[Any] = [list[RawEvent]] * raw + [list[WholeEvent]] * whole + [list[ExactEvent]] * exact
+        kinds: list[Any] = [list[WholeEvent]] * whole + [list[ExactEvent]] * exact
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder([*kinds, list[Event]][0])
         self._offset = 0  # of the first byte of the buffer
         self._truncated = False  # the last decode failed because its text ends too early

@@ -27,6 +27,8 @@ from hpuprof.model.trace import Trace
 _TIME = "Timestamp[usec]"
 REQUIRED = ("Name", "Engine", "Event type", _TIME)
 _LINE_LIMIT = 1 << 20
+_ARGUMENTS = {"Data Type": "dataType", "Recipe ID": "recipeId", "HW Event description": "HW event name"}
+"""What JSON traces of the device call the columns that the analysis reads."""
 _COMPUTE = tuple(engine.name for engine in ENGINES if engine.kind == DeviceKind.COMPUTE)
 
 
@@ -45,16 +47,6 @@ def read_hw_csv(path: str | Path) -> Trace:
     """Read the CSV into a `Trace` with device rows only. Raises TraceFormatError if it has none."""
     normaliser = Normaliser()
     log = DecodeLog(form="csv")
-    normaliser.feed(_slices(path, log, normaliser), exact=True)  # type: ignore[arg-type]
-    return normaliser.finish(log, path=shown(path))
-
-
-def csv_events(path: str | Path) -> list[ExactEvent]:
-    """Return the CSV's trace events: names of the device and its engines, then slices. Raises TraceFormatError."""
-    return _slices(path, DecodeLog(form="csv"), Normaliser())
-
-
-def _slices(path: str | Path, log: DecodeLog, normaliser: Normaliser) -> list[ExactEvent]:
     source = ByteSource(path)
     events = _events(_rows(source, log), normaliser)
     if source.problem:
@@ -64,7 +56,8 @@ def _slices(path: str | Path, log: DecodeLog, normaliser: Normaliser) -> list[Ex
     metadata += [ExactEvent(ph="M", name="thread_name", pid=0, tid=e, args=Args(name=e)) for e in engines]
     if not events:
         raise TraceFormatError(f"{shown(path)}: no BEGIN/END pair", path=shown(path), hint="the file may be truncated")
-    return metadata + events
+    normaliser.feed(metadata + events, exact=True)  # type: ignore[arg-type]
+    return normaliser.finish(log, path=shown(path))
 
 
 def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:
@@ -113,7 +106,7 @@ def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
 
 
 def read_whole(path: str | Path) -> tuple[list[WholeEvent], DecodeLog]:
-    """Read the CSV's slices, every column of their END row as an argument, and metadata rows, for writing as JSON."""
+    """Read the CSV's slices, columns of their END row as arguments, and metadata rows, for writing as JSON."""
     normaliser = Normaliser()
     log = DecodeLog(form="csv")
     source = ByteSource(path)
@@ -122,7 +115,7 @@ def read_whole(path: str | Path) -> tuple[list[WholeEvent], DecodeLog]:
     for row, begin, end in _pairs(_rows(source, log), normaliser):
         engine = row.get("Engine") or ""
         engines.add(engine)
-        args = {k: v for k, v in row.items() if k and v and k not in ("Event type", _TIME)}
+        args = {_ARGUMENTS.get(k, k): v for k, v in row.items() if k and v and k not in ("Event type", _TIME)}
         events.append(
             WholeEvent(
                 ph="X",

@@ -116,19 +116,3 @@ class ExactEvent(msgspec.Struct, gc=False):
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: Time = None
     args: Args | None = None
-
-
-class RawEvent(msgspec.Struct, gc=False, omit_defaults=True):
-    """One trace event as it stands in the file, for rewriting: values stay text, arguments unparsed."""
-
-    ph: Any = ""
-    cat: msgspec.Raw = msgspec.Raw(b"")
-    name: msgspec.Raw = msgspec.Raw(b"")
-    id: msgspec.Raw = msgspec.Raw(b"")
-    pid: msgspec.Raw = msgspec.Raw(b"")
-    tid: msgspec.Raw = msgspec.Raw(b"")
-    ts: msgspec.Raw = msgspec.Raw(b"")
-    dur: msgspec.Raw = msgspec.Raw(b"")
-    bp: msgspec.Raw = msgspec.Raw(b"")
-    s: msgspec.Raw = msgspec.Raw(b"")
-    args: msgspec.Raw = msgspec.Raw(b"")

@@ -53,14 +53,14 @@ class ModuleRow(Row, frozen=True, kw_only=True):
     module_path: Annotated[
         str, Meta(title="module", description="The modules enclosing its first call, joined by `/`.")
     ]
-    type: Annotated[str, Meta(description="Class, where the trace names it.")]
     depth: Annotated[int, Meta(description="0 for outermost modules; -1 for `(step)` and `(optimizer)`.")]
     source: Annotated[
         str,
         Meta(description="Where modules came from: python (stacks), range (module ranges), annotation, phase, none."),
     ]
-    calls: Annotated[int, Meta(description="Calls, recomputation in backward excluded.")]
-    calls_per_step: Annotated[float, Meta(title="calls", description="Calls over all steps.")]
+    calls_per_step: Annotated[
+        float, Meta(title="calls", description="Calls over all steps, recomputation in backward excluded.")
+    ]
     capturable: Annotated[
         str,
         Meta(description="yes, with changes (it works for most calls), or no (something inside cannot be captured)."),
@@ -74,86 +74,42 @@ class ModuleRow(Row, frozen=True, kw_only=True):
             description="Host span of its calls and of its backward stretches over all steps [ns], waiting included.",
         ),
     ]
-    backward_per_step_ns: Annotated[
-        float | None,
-        Meta(description="The backward part of it [ns]. None when nothing in backward could be joined to the module."),
-    ]
     device_per_step_ns: Annotated[
         float | None,
         Meta(
             title="device",
             description="Device rows launched in them, summed, over all steps [ns]. None when no launch is linked.",
         ),
-    ]
+    ] = None
     launches_per_step: Annotated[
         float | None,
         Meta(
             title="launches", description="Launch calls in them over all steps. None without launch calls in the trace."
         ),
-    ]
+    ] = None
     signatures: Annotated[
         int | None,
         Meta(description="Distinct input signatures (shapes and strides). None when shapes were not recorded."),
-    ]
+    ] = None
     varying: Annotated[
         str,
         Meta(title="varies", description="Which dimension changes between signatures, in words; empty when none does."),
-    ]
+    ] = ""
     max_graphs: Annotated[
         int | None,
         Meta(
             title="graphs",
             description="Smallest cache of graphs that serves 95 % of the calls, keys taken as they come.",
         ),
-    ]
-    max_graphs_lfu: Annotated[int | None, Meta(description="The same when the most frequent keys are taken.")]
-    coverage_10: Annotated[
-        float | None,
-        Meta(description="Share of calls that ModuleCacher's default of 10 graphs serves, keys taken as they come."),
-    ]
-    use_lfu: Annotated[
-        bool | None,
-        Meta(
-            description="Whether the most frequent keys serve 5 points more calls than the first ones, with 10 graphs."
-        ),
-    ]
-    unseen_fraction: Annotated[
-        float | None,
-        Meta(
-            description="Probability that the next call has a new signature (Good-Turing: signatures seen once over "
-            "calls). None for fewer than 3 calls."
-        ),
-    ]
-    bucket_edges: Annotated[
-        list[int],
-        Meta(
-            description="Lengths to pad to when one dimension changes: the fewest (at most 8) with padding up to 5 %."
-        ),
-    ]
-    bucket_padding_fraction: Annotated[
-        float | None,
-        Meta(
-            description="Cost that padding to these lengths adds to all calls, by device time where known, else by "
-            "length."
-        ),
-    ]
-    input_bytes: Annotated[
+    ] = None
+    memory_bytes: Annotated[
         int | None,
         Meta(
-            description="First tensor input of the first operator, of the largest signature [bytes]: the least that a "
-            "graph holds statically."
+            description="Memory that its graphs would hold [bytes]: an input for each of max_graphs (the first tensor "
+            "of its first operator), and one pool (how far allocated memory rose during one of the first calls and its "
+            "backward). None without shapes or memory rows."
         ),
-    ]
-    static_input_bytes: Annotated[
-        int | None, Meta(description="The same summed over the signatures of max_graphs graphs [bytes].")
-    ]
-    pool_bytes: Annotated[
-        int | None,
-        Meta(
-            description="Peak of allocated memory during a call and its backward less that at its start, largest of "
-            "the first calls [bytes]: roughly the size of a graph's pool. None without memory rows."
-        ),
-    ]
+    ] = None
     not_seen: Annotated[
         list[str],
         Meta(description="Codes that were checked and not seen in these calls; that does not prove their absence."),
@@ -171,10 +127,8 @@ class ShapeRow(Row, frozen=True, kw_only=True):
 
     module: Annotated[str, Meta(description="Name of the module.")]
     signature: Annotated[str, Meta(description="Operator and shape of the tensor that distinguishes it.")]
-    length: Annotated[int | None, Meta(description="Value of the dimension that changes, when only one does.")]
     calls: Annotated[int, Meta(description="Calls with it.")]
     fraction: Annotated[float, Meta(title="share", description="Share of the module's calls.")]
-    first_call: Annotated[int, Meta(description="Position of its first call among the module's calls, from 0.")]
     device_ns: Annotated[
         float | None,
         Meta(

@@ -104,7 +104,8 @@ MADE_TABLES: dict[str, Callable[[Report], HtmlTable | None]] = {
 
 def graph_mode_block(report: Report) -> Block:
     """Return the graph-mode answer at length: options, numbers, obstacles, modules, code."""
-    graph, step = report.graph_mode, shown.whole_step(report.data, lead_recording(report.data))
+    graph, lead = report.graph_mode, lead_recording(report.data)
+    step = shown.whole_step(report.data, lead)
     return Block(
         "graph-mode",
         "Graph mode",
@@ -120,7 +121,7 @@ def graph_mode_block(report: Report) -> Block:
         lists=(
             ("Evidence", tuple(graph.evidence)),
             ("Assumptions", tuple(graph.assumptions)),
-            ("What was checked", tuple(shown.looked_for(step))),
+            ("What was checked", tuple(shown.looked_for(step, lead.steps_total if lead else 0))),
         ),
         code=(("Code", graph.code), (f"Next measurement: {graph.next_measurement}", graph.command)),
     )

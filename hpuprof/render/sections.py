@@ -204,12 +204,12 @@ def whole_step(data: ReportData, lead: RankRow | None) -> ModuleRow | None:
     return next((m for m in data.modules if lead and is_of(m, lead) and m.depth < 0), None)
 
 
-def looked_for(step: ModuleRow | None) -> list[str]:
+def looked_for(step: ModuleRow | None, steps: int) -> list[str]:
     """Return which obstacles were checked but not seen, and which a recording cannot show."""
     found = []
     if step and step.not_seen:
         codes = ", ".join(step.not_seen)
-        found.append(f"Checked but not seen in {step.calls} steps (other steps may differ): {codes}.")
+        found.append(f"Checked but not seen in {steps} steps (other steps may differ): {codes}.")
     if step and step.not_checked:
         found.append(f"Not detectable in this recording: {', '.join(step.not_checked)}.")
     return found
@@ -217,7 +217,7 @@ def looked_for(step: ModuleRow | None) -> list[str]:
 
 def _obstacles(data: ReportData, lead: RankRow, top: int | None) -> Section | None:
     view, step = VIEWS["obstacles"], whole_step(data, lead)
-    rows, note = view.rows(data, lead), " ".join(looked_for(step))
+    rows, note = view.rows(data, lead), " ".join(looked_for(step, lead.steps_total))
     if any(o.python_line for o in rows[:top]):
         view = replace(view, columns=f"{view.columns} file_line=line")
     section = view.section(rows, top=top, whose=whose(data, lead), note=note)

@@ -15,7 +15,7 @@ from hpuprof.model.tables import ROWS, TABLES, Row, Tables
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a field changes its meaning or goes away, not for new fields."""
 
 

@@ -103,6 +103,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             "problem": self.problem or (clean(self.runs.problem) if self.runs is not None else ""),
             "logdir": str(self.runs.logdir) if self.runs is not None else "",
             "looked": self.runs is None or self.runs.looked,
+            "columns": responses.COLUMNS,
             "runs": [responses.run_row(state) for state in states],
         }
         return http_util.Respond(request, body, "application/json")

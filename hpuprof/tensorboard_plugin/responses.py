@@ -12,6 +12,15 @@ from hpuprof.render.sections import span
 from hpuprof.report.model import Report
 from hpuprof.tensorboard_plugin.runs import RunState
 
+COLUMNS = (
+    {"name": "bound", "title": "bound by"},
+    *({"name": m.name, "title": m.label, "definition": m.definition, "number": True} for m in METRICS if m.in_tab),
+    {"name": "graph_mode", "title": "graph mode"},
+    {"name": "ranks", "title": "ranks", "number": True},
+    {"name": "files", "title": "files", "number": True},
+)
+"""Columns of the runs table, each a cell of every analysed run; a run's page shows those that are a `number`."""
+
 
 def run_row(state: RunState) -> dict[str, Any]:
     """Return one run as the runs table shows it."""
@@ -23,40 +32,46 @@ def run_row(state: RunState) -> dict[str, Any]:
         "error": clean(state.error),
         "hint": clean(state.hint),
         "version": state.version,
-        "files": len(state.files),
         "bytes": sum(f.bytes for f in state.files),
         "changed": max(f.changed_ns for f in state.files) / 1e9,
+        "cells": {"files": _count(len(state.files))},
     }
     report = state.report
     if report is None:
         return row
-    metrics = report.metrics
     return row | {
-        "bound": report.headline.bound,
         "sentence": clean(report.headline.sentence),
         "population": clean(report.headline.population),
-        "ranks": len({r.rank for r in report.data.ranks}),
-        "metrics": {m.name: _cell(metrics[m.name]) for m in METRICS if m.in_tab},
+        "cells": row["cells"] | _cells(report),
         "findings": [
             {"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in report.findings[:3]
         ],
         "more_findings": max(0, len(report.findings) - 3),
-        "graph_mode": _graph_mode(report),
+        "graph_mode": clean(report.graph_mode.sentence),
     }
 
 
-def _cell(metric: Metric) -> dict[str, Any]:
-    return {"value": metric.value, "text": measured(metric.value, metric.unit)}
-
-
-def _graph_mode(report: Report) -> dict[str, Any]:
-    graph = report.graph_mode
-    return {
-        "verdict": graph.verdict,
-        "sentence": clean(graph.sentence),
-        "speedup": span(graph.speedup) if graph.speedup else "",
-        "value": graph.speedup.median if graph.speedup else None,
+def _cells(report: Report) -> dict[str, Any]:
+    """Return what one run has in `COLUMNS`, as a value to sort by and a text to show."""
+    metrics, graph, bound = report.metrics, report.graph_mode, report.headline.bound
+    cells: dict[str, Any] = {
+        m.name: {"value": metrics[m.name].value, "text": measured(metrics[m.name].value, m.unit)}
+        for m in METRICS
+        if m.in_tab
     }
+    speedup = graph.speedup
+    return cells | {
+        "bound": {"value": bound, "text": bound},
+        "graph_mode": {
+            "value": speedup.median if speedup else None,
+            "text": f"{graph.verdict}, {span(speedup)}" if speedup else graph.verdict,
+        },
+        "ranks": _count(len({r.rank for r in report.data.ranks})),
+    }
+
+
+def _count(number: int) -> dict[str, Any]:
+    return {"value": number, "text": str(number)}
 
 
 def comparison(states: Sequence[RunState], base: RunState) -> dict[str, Any]:

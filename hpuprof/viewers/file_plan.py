@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from hpuprof.ingest.dialect_engines import HPU_PROCESS
-from hpuprof.ingest.recover import Note
+from hpuprof.ingest.recover import Note, loose_json
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.trace import Bytes8
@@ -125,8 +125,10 @@ def text(value: Any) -> str:
 
 def arguments(row: WholeEvent) -> dict[str, Any]:
     """Return a row's arguments; empty where they are missing or not a JSON object."""
-    try:
-        found = msgspec.json.decode(row.args) if row.args is not msgspec.UNSET else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    if row.args is msgspec.UNSET:
         return {}
+    try:
+        found = msgspec.json.decode(row.args)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = loose_json(bytes(row.args))
     return found if isinstance(found, dict) else {}

@@ -32,7 +32,15 @@ from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
 from hpuprof.viewers.file_plan import FilePlan, PlanJob
 from hpuprof.viewers.layout import Layout
-from hpuprof.viewers.output import Segment, check_timeline_target, join_segments, write_segment
+from hpuprof.viewers.output import (
+    CLOSING,
+    Segment,
+    check_timeline_target,
+    join_segments,
+    members,
+    opening,
+    write_segment,
+)
 from hpuprof.viewers.row_plan import plan_file
 from hpuprof.viewers.row_writer import WriteJob, write_file
 from hpuprof.viewers.step_window import Selection, StepsFound, no_such_step, step_window
@@ -296,14 +304,12 @@ def _segments(timeline: _Timeline, workers: Workers, *, packed: bool) -> Iterato
         "baseTimeNanoseconds": timeline.origin_ns,
         METADATA_KEY: {"merged": own},
     }
-    begin = msgspec.json.encode(header)[:-1] + b',"traceEvents":[\n'
-    names = b",\n".join(msgspec.json.encode(row) for row in layout.metadata())
     spool = jobs[0].plan.spool
-    yield write_segment(f"{spool}.begin", [begin, names], packed=packed)
+    yield write_segment(f"{spool}.begin", [opening(header), members(layout.metadata())], packed=packed)
     for job, segment in zip(jobs, workers.map(write_file, jobs), strict=True):
         yield segment
         workers.done(job.plan.name)
-    yield write_segment(f"{spool}.end", [b"\n]}\n"], packed=packed)
+    yield write_segment(f"{spool}.end", [CLOSING], packed=packed)
 
 
 def _write_jobs(timeline: _Timeline, layout: Layout, *, packed: bool) -> list[WriteJob]:

@@ -1,21 +1,43 @@
-"""Writes the timeline, plain or gzipped, whole or not at all, from segments that separate processes may write."""
+"""Writes rows as JSON, and the timeline, plain or gzipped, from segments that separate processes may write."""
 
 from __future__ import annotations
 
 import shutil
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from hpuprof.errors import UsageError
 from hpuprof.files import check_target, whole_file
 
 SUFFIXES = (".json", ".json.gz")
-_LEVEL = 5  # of gzip: within 3 % of the default's size at half its time
+LEVEL = 5  # of gzip: within 3 % of the default's size at half its time
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # RFC 1952; no name and no time, so that equal text gives equal bytes
 _LAST_BLOCK = zlib.compressobj(wbits=-15).flush()  # an empty final block
+_ENCODER = msgspec.json.Encoder()
+CLOSING = b"\n]}\n"
+"""What ends the document after the rows."""
+
+
+def opening(header: dict[str, Any]) -> bytes:
+    """Return the document up to its first row: metadata first, as the stock tab cuts the text at its last bracket."""
+    return _ENCODER.encode(header)[:-1] + b',"traceEvents":[\n'
+
+
+def members(rows: Sequence[Any]) -> bytes:
+    """Return rows as members of a JSON array, one a line, in UTF-8; nothing for no rows."""
+    joined = _ENCODER.encode_lines(rows).rstrip(b"\n")
+    try:
+        joined.decode()
+    except UnicodeDecodeError:
+        joined = joined.decode("utf-8", "replace").encode()
+    # Between rows only: inside a value no line break stands between two braces.
+    return joined.replace(b"}\n{", b"},\n{")
 
 
 def check_timeline_target(path: Path, *, force: bool) -> None:
@@ -37,7 +59,7 @@ class Segment:
 def write_segment(path: str, pieces: Iterable[bytes], *, packed: bool) -> Segment:
     """Write part of the text. Segments of a gzip file are independent, so processes can write them."""
     length = crc = 0
-    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
+    deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
     with Path(path).open("wb") as handle:
         for piece in pieces:
             length += len(piece)

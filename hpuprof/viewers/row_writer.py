@@ -28,10 +28,9 @@ from hpuprof.viewers.file_plan import (
     arguments,
     text,
 )
-from hpuprof.viewers.output import Segment, write_segment
+from hpuprof.viewers.output import Segment, members, write_segment
 
 UNSET = msgspec.UNSET
-_ENCODER = msgspec.json.Encoder()
 # Strings ending in a backslash make Perfetto reject the whole file; an even run of them before a quote ends a string.
 _ENDS_IN_BACKSLASH = re.compile(rb'(?<!\\)((?:\\\\)+)"')
 # Perfetto shows \uXXXX literally; in an odd run of backslashes the last one escapes.
@@ -76,7 +75,7 @@ def write_rows(job: WriteJob) -> Iterator[bytes]:
         out = writer.rows(rows, piece)
         position += len(rows)
         if out:
-            yield _sound(_ENCODER.encode_lines(out))
+            yield _drawable(members(out))
 
 
 class _RowWriter:
@@ -168,19 +167,13 @@ def _harmless(row: WholeEvent) -> None:
         row.id2 = UNSET
 
 
-def _sound(lines: bytes) -> bytes:
-    """Join lines of JSON into members of an array, without anything that one of the viewers cannot read."""
-    joined = lines.rstrip(b"\n")
-    try:
-        joined.decode()
-    except UnicodeDecodeError:
-        joined = joined.decode("utf-8", "replace").encode()
-    if b'\\\\"' in joined:
-        joined = _ENDS_IN_BACKSLASH.sub(rb'\1 "', joined)
-    if b"\\u" in joined:
-        joined = _UNICODE.sub(_plain, joined)
-    # Between rows only: inside a value no line break stands between two braces.
-    return joined.replace(b"}\n{", b"},\n{")
+def _drawable(text: bytes) -> bytes:
+    """Change strings that Perfetto cannot read."""
+    if b'\\\\"' in text:
+        text = _ENDS_IN_BACKSLASH.sub(rb'\1 "', text)
+    if b"\\u" in text:
+        text = _UNICODE.sub(_plain, text)
+    return text
 
 
 def _plain(match: re.Match[bytes]) -> bytes:
@@ -217,7 +210,7 @@ def _counter(row: WholeEvent) -> None:
     if not numbers:
         row.ph, row.s = "i", "p"
     elif len(numbers) < len(args):
-        row.args = msgspec.Raw(_ENCODER.encode(numbers))
+        row.args = msgspec.Raw(msgspec.json.encode(numbers))
 
 
 def _is_number(value: Any) -> bool:

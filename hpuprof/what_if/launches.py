@@ -11,15 +11,12 @@ program gives the recorded times, and unexplained delays stay where they were se
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.evidence import synchronous
-from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
@@ -30,22 +27,16 @@ from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
+from hpuprof.what_if.host_waits import PathCalls, host_waits, queue_depth
+from hpuprof.what_if.row_terms import launched_rows, row_terms, stream_waits
 from hpuprof.what_if.schedule import GRAPH_COSTS, MAIN, THREADS, Calls, Rows, Schedule, Wait, Waits
 
 MAX_CALLS = 5_000
 MAX_ROWS = 8_000
 OTHER_THREAD_SHARE = 0.05  # of launches, above which a thread beside main and autograd is part of the program
-DEFAULT_LATENCY = 5_000.0
-DEFAULT_GAP = 1_000.0
-UNEXPLAINED = 10_000.0  # ns of delay above which another lane's row is looked for
-FOLLOWS = 10_000.0  # ns after the end of another lane's row within which it explains a start
-WAITED = 30_000.0  # ns before the end of a synchronising call within which a row's end explains it
 MAX_WAITED = 1 << 20
 """Waits times lanes to compare waits with one by one; beyond it, stage times are used instead."""
-MAX_LOOKED_BACK = 64  # lanes that a stream wait may mean, most recently launched into first
-MAX_LANES = 16
 SIMILAR = 0.25  # share by which a waiting step's host work, or the pause between steps, may deviate
-_STREAM_WAIT = re.compile(r"StreamWaitEvent|streamWaitEvent|EnqueueEventsWait")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +59,7 @@ class Program:
     tail: Floats  # from the end of the awaited row to the call's return
     targets: dict[int, list[int]]  # call -> rows it waits for
     queued: dict[int, int]  # launch into a full queue -> row whose end made room
+    queue_depth: int  # rows that it held then, 0 if it was never full
     # device rows, in order of calls
     device_row: Ints
     call: Ints
@@ -127,6 +119,7 @@ def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
         for row in rows
     ]
     waits += [(int(Wait.QUEUE), call, row, float(program.tail[call])) for call, row in program.queued.items()]
+    waits += [(int(Wait.QUEUE), call, row, 0.0) for call, row in _room_needed(program)]
     lanes = np.flatnonzero(program.edge >= 0)
     waits += [(int(Wait.LANE), row, int(program.edge[row]), float(program.edge_gap[row])) for row in lanes.tolist()]
     if blocking and program.blocking:
@@ -170,6 +163,18 @@ def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
     )
 
 
+def _room_needed(program: Program) -> list[tuple[int, int]]:
+    """Return launches that found room, and the row that must be over for it: a faster host fills the queue earlier."""
+    if not program.queue_depth:
+        return []
+    calls, first = np.unique(program.call, return_index=True)
+    needed = first - program.queue_depth
+    ends = program.start + program.dur
+    found = (needed >= 0) & (ends[np.maximum(needed, 0)] <= program.end[calls]) & ~program.waits[calls]
+    pairs = zip(calls[found].tolist(), needed[found].tolist(), strict=True)
+    return [(call, row) for call, row in pairs if call not in program.queued]
+
+
 def build_program(view: RankView) -> Program | None:
     """Compact the used steps of a trace; None if none of their device rows is linked to a launch."""
     trace, steps, links, hosts = view.trace, view.steps, view.links, view.hosts
@@ -201,7 +206,7 @@ def build_program(view: RankView) -> Program | None:
     before = np.maximum(np.append(low[:1], reach[:-1]), low[step])
     begin = np.maximum(begin, before)
     end = np.maximum(end, begin)
-    rows = _device_rows(trace, links, real, begin, row, low, high)
+    rows = launched_rows(trace, links, real, begin, row, low, high)
     if not len(rows.device_row):
         return None
     marker = row < 0
@@ -211,10 +216,12 @@ def build_program(view: RankView) -> Program | None:
         return None
     read = ~marker & (hosts.copy_to_host[safe] | (activity == Activity.COPY_D2H))
     upload = ~marker & (hosts.copy_to_device[safe] | (activity == Activity.COPY_H2D))
-    pins = _pin(rows, begin, end, low, _stream_waits(trace, path))
+    terms = row_terms(rows, begin, end, low, stream_waits(trace, path))
     blocking = synchronous(trace, links)
-    columns = _Calls(row, begin, end, activity, marker)
-    waits, useful, tail, targets, queued = _waits(trace, hosts, rows, pins.typical_latency, columns, blocking=blocking)
+    columns = PathCalls(row, begin, end, activity, marker)
+    waits, useful, tail, targets, queued = host_waits(
+        trace, hosts, rows, terms.typical_latency, columns, blocking=blocking
+    )
     return Program(
         step=step,
         begin=begin,
@@ -229,20 +236,21 @@ def build_program(view: RankView) -> Program | None:
         tail=tail,
         targets=targets,
         queued=queued,
+        queue_depth=queue_depth(rows, queued),
         device_row=rows.device_row,
         call=rows.call,
         lane=rows.lane,
         start=rows.start,
         dur=rows.dur.astype(np.float64),
-        latency=pins.latency,
-        gap=pins.gap,
-        edge=pins.edge,
-        edge_gap=pins.edge_gap,
+        latency=terms.latency,
+        gap=terms.gap,
+        edge=terms.edge,
+        edge_gap=terms.edge_gap,
         kind=trace.device.kind[rows.device_row],
         comm=trace.device.comm[rows.device_row],
-        backlog=pins.backlog,
-        typical_latency=pins.typical_latency,
-        typical_gap=pins.typical_gap,
+        backlog=terms.backlog,
+        typical_latency=terms.typical_latency,
+        typical_gap=terms.typical_gap,
         steps=len(low),
         step_low=low,
         step_high=high,
@@ -250,7 +258,7 @@ def build_program(view: RankView) -> Program | None:
         linked_fraction=share,
         other_threads=other,
         blocking=blocking,
-        unexplained=pins.unexplained / max(1, int((high - low).sum())),
+        unexplained=terms.unexplained / max(1, int((high - low).sum())),
     )
 
 
@@ -337,290 +345,6 @@ def _calls(trace: Trace, path: Mask, links: Links, hosts: HostTime, low: int, hi
     reach = np.maximum.accumulate(host.track[rows][order].astype(np.int64) * span + host.end[rows][order])
     outer = np.append([True], begin[1:] >= reach[:-1])
     return np.sort(rows[order[outer]], kind="stable")
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    device_row: Ints
-    call: Ints
-    lane: Ints
-    start: Ints
-    dur: Ints
-    all_start: list[Ints]  # by lane: every row of the trace, by start
-    all_end: list[Ints]
-    own: Mask  # whether the row's launch is in the trace
-
-
-def _device_rows(trace: Trace, links: Links, real: Mask, begin: Ints, row: Ints, low: Ints, high: Ints) -> _Rows:
-    """Return the device rows of the program's calls; an unlinked row joins its lane's previous linked one."""
-    device, host = trace.device, trace.host
-    rows = np.flatnonzero(real)
-    tracks, lane = np.unique(device.track[rows], return_inverse=True)
-    order = np.lexsort((device.start[rows], lane))
-    rows, lane = rows[order], lane[order]
-    launch = links.launch[rows]
-    position = np.where(launch >= 0, np.arange(len(rows)), -1)
-    position = np.maximum.accumulate(position)
-    position[(position >= 0) & (lane[np.maximum(position, 0)] != lane)] = -1
-    own = launch >= 0
-    launch = np.where(position >= 0, launch[np.maximum(position, 0)], -1)
-    launched = np.where(launch >= 0, host.start[np.maximum(launch, 0)], -1)
-    at = np.searchsorted(begin, launched, side="right") - 1
-    # Clipping may move a call's begin past its own start; the call itself is then the next one.
-    calls_row = {int(r): i for i, r in enumerate(row.tolist()) if r >= 0}
-    exact = np.array([calls_row.get(int(x), -1) for x in launch.tolist()], dtype=np.int64)
-    at = np.where(exact >= 0, exact, at)
-    inside = (launch >= 0) & (at >= 0)
-    safe = np.maximum(at, 0)
-    inside &= row[safe] >= 0
-    step_of = np.searchsorted(low, launched, side="right") - 1
-    inside &= (step_of >= 0) & (launched < high[np.maximum(step_of, 0)])
-    picked = np.flatnonzero(inside)
-    program_order = np.lexsort((device.start[rows[picked]], at[picked]))
-    picked = picked[program_order]
-    borders = np.searchsorted(lane, np.arange(1, len(tracks)))
-    return _Rows(
-        device_row=rows[picked],
-        call=at[picked],
-        lane=lane[picked],
-        start=device.start[rows[picked]],
-        dur=device.dur[rows[picked]],
-        all_start=np.split(device.start[rows], borders),
-        all_end=np.split(device.end[rows], borders),
-        own=own[picked],
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Pins:
-    latency: Floats
-    gap: Floats
-    edge: Ints
-    edge_gap: Floats
-    backlog: Floats
-    typical_latency: float
-    typical_gap: float
-    unexplained: float
-
-
-def rows_named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
-    """Mark the host rows whose names match."""
-    found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
-    rows: Mask = found[trace.host.name]
-    return rows
-
-
-def _stream_waits(trace: Trace, path: Mask) -> Ints:
-    """Return the instants of stream waits, sorted."""
-    host = trace.host
-    return np.sort(host.start[rows_named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track]])
-
-
-def _told_edges(rows: _Rows, begin: Ints, told: Ints) -> tuple[Ints, Ints]:
-    """Return rows whose launch follows a stream wait, and the row of another lane that each waits for.
-
-    The trace does not name the event: it is assumed to be the last one of the lane most recently launched into, if that
-    row was over when the waiting one started.
-    """
-    if not len(told) or len(rows.all_start) < 2:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    calls = np.unique(rows.call)
-    after = np.unique(np.searchsorted(begin[calls], told, side="left"))
-    first = {int(calls[i]) for i in after.tolist() if i < len(calls)}
-    ends = rows.start + rows.dur
-    latest: dict[int, int] = {}
-    waiting, source = [], []
-    previous = -1
-    for i, (call, lane, start) in enumerate(
-        zip(rows.call.tolist(), rows.lane.tolist(), rows.start.tolist(), strict=True)
-    ):
-        if call != previous and call in first:
-            for other, j in islice(reversed(latest.items()), MAX_LOOKED_BACK):
-                if other != lane and ends[j] <= start + 1_000:
-                    waiting.append(i)
-                    source.append(j)
-                    break
-        previous = call
-        latest.pop(lane, None)  # move the latest one to the end
-        latest[lane] = i
-    return np.array(waiting, dtype=np.int64), np.array(source, dtype=np.int64)
-
-
-def _pin(rows: _Rows, begin: Ints, end: Ints, low: Ints, told: Ints) -> _Pins:
-    """Find the term that decided each row's start, and take its value from the trace."""
-    count = len(rows.device_row)
-    start, called, returned = rows.start, begin[rows.call], end[rows.call]
-    previous = np.empty(count, dtype=np.int64)
-    on_lane = dict(members(rows.lane))
-    for lane, mine in on_lane.items():
-        starts, ends = rows.all_start[lane], rows.all_end[lane]
-        reach = np.maximum.accumulate(ends) if len(ends) else ends
-        at = np.searchsorted(starts, start[mine], side="left") - 1
-        previous[mine] = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
-    # Only a launch that finds nothing running and nothing queued shows its latency: on an idle lane a row may wait for
-    # another lane's.
-    queued = np.maximum.accumulate(np.append([np.iinfo(np.int64).min], (start + rows.dur)[:-1]))
-    idle = (_busy_until(rows, called) <= called) & (queued <= called) & rows.own
-    waits = (start - called)[idle]
-    latency0 = float(np.median(waits)) if len(waits) >= 3 else DEFAULT_LATENCY
-    latency0 = max(0.0, latency0)
-    gaps = (start - previous)[(returned + latency0 < previous) & (start >= previous) & rows.own]
-    gap0 = float(np.percentile(gaps, 25)) if len(gaps) >= 10 else DEFAULT_GAP
-    # The launch came last: its latency decides. A row without a launch of its own is tied to the launch before it.
-    early = (called + latency0 > previous + gap0) | ~rows.own
-    latency = np.where(early, start - called, np.minimum(latency0, start - called)).astype(np.float64)
-    observed = (start - previous).astype(np.float64)
-    gap = np.where(early, np.minimum(gap0, observed), observed)
-    edge = np.full(count, -1, dtype=np.int64)
-    edge_gap = np.zeros(count)
-    expected = np.maximum(called + latency0, previous + gap0)
-    late = np.flatnonzero(start - expected > UNEXPLAINED)
-    if len(rows.all_start) > 1 and len(rows.all_start) <= MAX_LANES and len(late):
-        source, distance = _other_lanes(rows, late, start)
-        found = (source >= 0) & (distance <= FOLLOWS) & (rows.start[source] + rows.dur[source] > expected[late])
-        # A row can only wait for rows that the program launched before it.
-        found &= source < late
-        hit = late[found]
-        edge[hit], edge_gap[hit] = source[found], distance[found]
-        latency[hit] = np.minimum(latency0, latency[hit])
-        gap[hit] = np.minimum(gap0, gap[hit])
-    waiting, sources = _told_edges(rows, begin, told)
-    fresh = edge[waiting] < 0
-    waiting, sources = waiting[fresh], sources[fresh]
-    edge[waiting] = sources
-    between = (start[waiting] - rows.start[sources] - rows.dur[sources]).astype(np.float64)
-    edge_gap[waiting] = np.minimum(between, np.maximum(gap0, DEFAULT_GAP))
-    explained = edge >= 0
-    rest = np.where(explained, 0.0, np.maximum(0.0, start - expected))
-    unexplained = float(rest[rest > UNEXPLAINED].sum())
-    backlog = np.zeros(len(rows.all_start))
-    for lane, (starts, ends) in enumerate(zip(rows.all_start, rows.all_end, strict=True)):
-        before = ends[starts < (int(start[on_lane[lane]].min()) if lane in on_lane else int(low[0]))]
-        backlog[lane] = float(before.max() - low[0]) if len(before) else -1e12
-    return _Pins(latency, gap, edge, edge_gap, backlog, latency0, gap0, unexplained)
-
-
-def _busy_until(rows: _Rows, when: Ints) -> Ints:
-    """Return for each instant the last end, on any lane, of the rows started by then."""
-    starts, ends = np.concatenate(rows.all_start), np.concatenate(rows.all_end)
-    order = np.argsort(starts, kind="stable")
-    reach = np.maximum.accumulate(ends[order])
-    at = np.searchsorted(starts[order], when, side="right") - 1
-    until: Ints = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
-    return until
-
-
-def _other_lanes(rows: _Rows, late: Ints, start: Ints) -> tuple[Ints, Floats]:
-    """Return for each late row the other lane's row that ended last before it started, and how long before."""
-    ends = rows.start + rows.dur
-    best = np.full(len(late), -1, dtype=np.int64)
-    best_end = np.full(len(late), np.iinfo(np.int64).min // 4)
-    for lane in range(len(rows.all_start)):
-        mine = np.flatnonzero(rows.lane == lane)
-        if not len(mine):
-            continue
-        mine = mine[np.argsort(ends[mine], kind="stable")]
-        at = np.searchsorted(ends[mine], start[late], side="right") - 1
-        candidate = mine[np.maximum(at, 0)]
-        ok = (at >= 0) & (rows.lane[late] != lane) & (ends[candidate] > best_end)
-        best[ok], best_end[ok] = candidate[ok], ends[candidate][ok]
-    return best, (start[late] - best_end).astype(np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class _Calls:
-    """The program's calls and markers, as in `Program`; columns of shape `(calls,)`."""
-
-    row: Ints
-    begin: Ints
-    end: Ints
-    activity: Ints
-    marker: Mask
-
-
-def _waits(
-    trace: Trace, hosts: HostTime, rows: _Rows, typical_latency: float, of: _Calls, *, blocking: bool
-) -> tuple[Mask, Floats, Floats, dict[int, list[int]], dict[int, int]]:
-    """Find which rows each synchronising call waited for, and what the call costs when there is nothing to wait for.
-
-    Last comes which row made room in the launch queue for each launch that found it full.
-    """
-    row, begin, end, activity, marker = of.row, of.begin, of.end, of.activity, of.marker
-    dur = (end - begin).astype(np.float64)
-    useful = dur.copy()
-    safe = np.maximum(row, 0)
-    blocks = np.zeros(len(trace.host), dtype=bool)
-    copies = np.flatnonzero(trace.host.kind == HostKind.RUNTIME)
-    inside = measure(hosts.blocked_by["copy"], trace.host.start[copies], trace.host.end[copies])
-    blocks[copies[inside >= 0.9 * np.maximum(1, trace.host.dur[copies])]] = True
-    copying = ~marker & (activity == Activity.COPY) & blocks[safe]
-    waits = ~marker & ((activity == Activity.SYNC) | copying)
-    tail = np.zeros(len(row))
-    ends = rows.start + rows.dur
-    first = np.searchsorted(rows.call, np.arange(len(row)), side="left")
-    stop = np.searchsorted(rows.call, np.arange(len(row)), side="right")
-    targets: dict[int, list[int]] = {}
-    last_of_lane: dict[int, list[int]] = {lane: [] for lane in range(len(rows.all_start))}
-    done = 0
-    calls = np.flatnonzero(waits).tolist()
-    idle_costs = []
-    for i in calls:
-        while done < stop[i]:
-            last_of_lane[int(rows.lane[done])].append(done)
-            done += 1
-        hits = []
-        for launched in last_of_lane.values():
-            # Look back from the last launched row to the last one that was over when the call returned.
-            k = len(launched) - 1
-            while k >= 0 and ends[launched[k]] > end[i] + 2_000 and len(launched) - k < 64:
-                k -= 1
-            if k < 0 or ends[launched[k]] > end[i] + 2_000:
-                continue
-            drained = k == len(launched) - 1
-            near = end[i] - WAITED <= ends[launched[k]]
-            if drained or (near and ends[launched[k]] > begin[i]):
-                hits.append(launched[k])
-        targets[i] = hits
-        last = max((int(ends[h]) for h in hits), default=int(begin[i]))
-        if last > begin[i]:
-            tail[i] = max(0.0, float(end[i] - last))
-        else:
-            tail[i] = -1.0
-            idle_costs.append(dur[i])
-    cheap = float(np.percentile(idle_costs, 10)) if idle_costs else 2_000.0
-    seen = [tail[i] for i in calls if tail[i] >= 0]
-    usual = float(np.median(seen)) if seen else 2_000.0
-    for i in calls:
-        if tail[i] >= 0:
-            useful[i] = min(dur[i], cheap)
-        else:
-            tail[i] = usual
-    # A launch into a full queue waits; the wait is the device's, not the host's.
-    full = np.where(waits | marker, 0, measure(hosts.blocked_by["queue"], begin, end))
-    useful = np.maximum(0.0, useful - full)
-    queued = _room(ends, first, begin, end, np.flatnonzero(full))
-    for i, freed in queued.items():
-        tail[i] = max(0.0, float(end[i] - ends[freed]))
-    if blocking:
-        for i in np.flatnonzero(~waits & ~marker & (stop > first)).tolist():
-            longest = float(ends[first[i] : stop[i]].max() - begin[i])
-            useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - typical_latency))
-    return waits, useful, tail, targets, queued
-
-
-def _room(ends: Ints, first: Ints, begin: Ints, end: Ints, calls: Ints) -> dict[int, int]:
-    """Return the rows whose ends made room for launches into a full queue.
-
-    It is the last to end meanwhile of the rows launched before. Of consecutive launches that found it full only the
-    last counts: it returned last, and the device was busy throughout.
-    """
-    found = {}
-    for i in calls[np.append(np.diff(calls) > 1, [True])[: len(calls)]].tolist():
-        before = ends[: first[i]]  # at most MAX_ROWS
-        rows = np.flatnonzero((before > begin[i]) & (before <= end[i]))
-        if len(rows):
-            found[i] = int(rows[np.argmax(before[rows])])
-    return found
 
 
 def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:

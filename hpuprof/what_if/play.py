@@ -11,6 +11,9 @@ from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
 from hpuprof.what_if.uncertainty import FLOOR
 
+RESOLUTION = 2.0**-10
+"""ns. Times up to two hours are exact multiples of it in a double."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -165,7 +168,7 @@ class Weights:
         )
         of_calls = ~of_rows
         delay[topology.waits[of_calls]] = tail[of_calls] + segment[topology.behind[of_calls]] if host else NEVER
-        return cls(step, delay, begin, cost)
+        return cls(*(_rounded(weights) for weights in (step, delay, begin, cost)))
 
     def ends(self, schedule: Schedule, times: Floats) -> Floats:
         """Return when each chain was done, shape `(chains, samples)`: where the next repetition begins."""
@@ -175,6 +178,14 @@ class Weights:
         for call in np.flatnonzero(schedule.topology.after < 0).tolist():
             out[schedule.calls.thread[call]] += self.cost[call]
         return out
+
+
+def _rounded(weights: Floats) -> Floats:
+    """Round weights to `RESOLUTION`: sums of them are exact, so that any order of adding gives the same result."""
+    weights = weights / RESOLUTION
+    np.rint(weights, out=weights)
+    weights *= RESOLUTION
+    return weights
 
 
 def _with_launches(segment: Floats, schedule: Schedule, sample: Sample) -> Floats:

@@ -61,10 +61,8 @@ def test_the_document_s_dynamic_control_flow(tmp_path: Path):
     assert (fork.module, fork.severity) == ("(step)", "cut")
     assert fork.text.startswith("after Linear_0: Linear_")
     assert f"in {counts[0]} steps" in fork.text
-    assert "no value is read before it" in fork.text
     for name in ("Linear_0", "Linear_1", "Linear_2"):
         assert module(part, name).capturable == "yes"
-        assert module(part, name).backward_per_step_ns is not None
     assert module(part, "(step)").capturable == "no"
 
 
@@ -121,8 +119,7 @@ def test_the_document_s_mnist_loop_has_only_notices(tmp_path: Path):
     part = record(tmp_path, step)
     assert codes(part) == {"HP314": "harmless"}
     net = module(part, "Net_0")
-    assert (net.capturable, net.calls_per_step, net.signatures, net.coverage_10) == ("yes", 1.0, 1, 1.0)
-    assert net.input_bytes == 20 * 784 * 4
+    assert (net.capturable, net.calls_per_step, net.signatures, net.max_graphs) == ("yes", 1.0, 1, 1)
     assert [m.module_path for m in part.modules if m.depth == 1] != []
     assert {m.module_path for m in part.modules if m.depth == 1} == {
         "Net_0/Linear_0",
@@ -143,12 +140,13 @@ def test_lengths_that_change(tmp_path: Path, lengths: list[int]):
     assert "3 signatures in 8 calls: dimension 1 of input 0 of aten::linear (64, 128, 256)" in row.text
     whole = module(part, "Sequential_0")
     # In order of arrival: 64 four times, 128 three times, 256 once; 95 % of eight calls need all three.
-    assert (whole.signatures, whole.max_graphs, whole.unseen_fraction) == (3, 3, 1 / 8)
+    assert (whole.signatures, whole.max_graphs) == (3, 3)
     assert whole.capturable == "with changes"
     assert module(part, "ReLU_0").changes == ["HP307"]
-    assert [(s.length, s.calls, s.first_call) for s in part.shapes] == [(64, 4, 0), (128, 3, 1), (256, 1, 4)]
-    assert whole.input_bytes == 2 * 256 * 8 * 4
-    assert whole.static_input_bytes == 2 * (64 + 128 + 256) * 8 * 4
+    assert [(s.signature, s.calls) for s in part.shapes] == [
+        (f"aten::linear 2×{length}×8", calls) for length, calls in ((64, 4), (128, 3), (256, 1))
+    ]
+    assert [s.input_bytes for s in part.shapes] == [2 * n * 8 * 4 for n in (64, 128, 256)]
 
 
 def test_a_last_batch_that_is_smaller(tmp_path: Path):
@@ -164,7 +162,7 @@ def test_without_shapes_nothing_is_said_of_them(tmp_path: Path):
     model = nn.Linear(4, 4)
     part = record(tmp_path, lambda i: model(torch.zeros(4 + i, 4)).sum().backward(), shapes=False)
     row = module(part, "Linear_0")
-    assert (row.signatures, row.max_graphs, row.unseen_fraction, row.input_bytes) == (None, None, None, None)
+    assert (row.signatures, row.max_graphs, row.memory_bytes) == (None, None, None)
     assert {"HP307", "HP313"} <= set(row.not_checked)
     assert codes(part) == {}
 
@@ -190,7 +188,6 @@ def test_data_decides(tmp_path: Path):
     part = record(tmp_path, lambda i: model(torch.full((3,), next(values))), steps=10)
     fork = obstacle(part, "HP309")
     assert (fork.module, fork.severity, fork.count) == ("Branching_0", "blocker", 4)
-    assert "data decides" in fork.text
     assert fork.python_line is not None
     assert "forward" in fork.python_line
     assert obstacle(part, "HP302").where == "forward, aten::is_nonzero"
@@ -210,7 +207,6 @@ def test_the_program_decides(tmp_path: Path):
     model = Branching(lambda n, x: coins.random() > 0.4)
     fork = obstacle(record(tmp_path, lambda i: model(torch.ones(3)), steps=12), "HP309")
     assert fork.severity == "blocker"
-    assert "the program decides" in fork.text
 
 
 # ----------------------------------------------------------------------------------------------- reads, scalars, optimizer
@@ -308,18 +304,6 @@ def test_activation_checkpointing(tmp_path: Path):
     assert module(part, "Linear_0").calls_per_step == 1.0  # recomputation is no call
 
 
-def test_hooks_are_seen_with_stacks(tmp_path: Path):
-    model = nn.Sequential(nn.Linear(4, 4))
-
-    def watch_activations(module, inputs, output) -> None:
-        output.mean()
-
-    model[0].register_forward_hook(watch_activations)
-    row = obstacle(record(tmp_path, lambda i: model(torch.ones(2, 4))), "HP322")
-    assert "watch_activations" in row.text
-    assert row.count == 6
-
-
 def test_many_equal_blocks_are_one_row(tmp_path: Path):
     class Block(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -333,9 +317,9 @@ def test_many_equal_blocks_are_one_row(tmp_path: Path):
 
 
 def test_the_input_of_an_embedding_is_not_its_table(tmp_path: Path):
-    model, tokens = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 2)), torch.zeros(4, 16, dtype=torch.long)
-    part = record(tmp_path, lambda i: model(tokens).sum().backward(), steps=3)
-    assert module(part, "Sequential_0").input_bytes == 4 * 16 * 8
+    model = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 2))
+    part = record(tmp_path, lambda i: model(torch.zeros(4, 16 * i, dtype=torch.long)).sum().backward(), steps=3)
+    assert [s.input_bytes for s in part.shapes] == [4 * 16 * i * 8 for i in (1, 2, 3)]
 
 
 def test_taking_a_batch_by_its_number_is_no_obstacle(tmp_path: Path):

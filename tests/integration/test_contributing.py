@@ -71,7 +71,14 @@ def lazy() -> Path:
 
 def test_every_edit_is_understood():
     assert len(EDIT.findall(DOCUMENT)) == DOCUMENT.count("<!-- edit ") == DOCUMENT.count("```python")
-    assert {edit["example"] for edit in EDIT.finditer(DOCUMENT)} == {"metric", "finding", "table", "engine", "dialect"}
+    assert {edit["example"] for edit in EDIT.finditer(DOCUMENT)} == {
+        "metric",
+        "finding",
+        "table",
+        "engine",
+        "dialect",
+        "edit",
+    }
 
 
 def test_a_metric(tmp_path, lazy):
@@ -151,3 +158,35 @@ def test_a_dialect(tmp_path):
     assert "toy_gemm" in text
     assert "toy_gemm" in page
     assert "toy_gemm" in copy.run("export", trace, "--table", "kernels", "--quiet")
+
+
+def test_an_edit(tmp_path):
+    copy = Copy(tmp_path, "edit")
+    trace = min((ROOT / "sample_traces" / "hpu_g3_lazy_8_ranks").glob("*.trace.json.gz"))  # waits once a step
+    script = f"""
+import numpy as np
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.ingest.read import read_trace
+from hpuprof.what_if.constants import constants_for
+from hpuprof.what_if.edit import seldom, without_waits
+from hpuprof.what_if.play import Sample, play
+from hpuprof.what_if.recipe_model import RecipeModel
+
+view = RankView.of(read_trace({str(trace)!r}))
+schedule = RecipeModel.of(view, constants_for(view.trace.family, view.trace.mode)).schedule
+waiting = np.zeros(len(schedule.calls), dtype=bool)
+waiting[schedule.waits.waiting[schedule.waits.by(2)]] = True
+for edited in (schedule, seldom(schedule, waiting, 1), seldom(schedule, waiting, 2), without_waits(schedule, waiting)):
+    print(play(edited, Sample.unchanged(), repeats=2).step_times(schedule.steps).mean())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=copy.folder,
+        env={**os.environ, "PYTHONPATH": str(copy.folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    unchanged, always, every_second, never = (float(line) for line in done.stdout.split())
+    assert unchanged == always > every_second > never

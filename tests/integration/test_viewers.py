@@ -8,8 +8,10 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from viewers.harness import catapult, perfetto, require_catapult, require_perfetto
@@ -51,55 +53,69 @@ REAL = (
 )
 
 
-def merged_samples(samples: Path, out: Path) -> list[Path]:
-    paths = []
-    for folder in sorted(p for p in samples.iterdir() if p.is_dir() and p.name != "generator"):
-        paths.append(out / f"{folder.name}.json.gz")
-        hpuprof.merge(folder, paths[-1], jobs=1)
-    return paths
+class Timeline(NamedTuple):
+    """A merged timeline, and what its own text says."""
+
+    path: Path
+    slices: int  # as `merge` counts them
+    expected: dict[str, int]
+    crossings: list[Any]
+
+
+@pytest.fixture(scope="module")
+def merged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], Timeline]:
+    """Merge a source once for all viewers; the suffix chooses the form."""
+    folder = tmp_path_factory.mktemp("merged")
+
+    @cache
+    def one(source: Path, suffix: str) -> Timeline:
+        path = folder / f"{len(list(folder.iterdir()))}_{source.name}{suffix}"
+        slices = hpuprof.merge(source, path, jobs=1).slices
+        document = read(path)
+        return Timeline(path, slices, counts(document), crossings(document))
+
+    return one
+
+
+@pytest.fixture
+def merged_samples(samples: Path, merged: Callable[[Path, str], Timeline]) -> list[Timeline]:
+    folders = sorted(p for p in samples.iterdir() if p.is_dir() and p.name != "generator")
+    return [merged(folder, ".json.gz") for folder in folders]
 
 
 def real(root: Path, pattern: str) -> Path:
     return next(root.glob(pattern)) if "*" in pattern else root / pattern
 
 
-def test_samples_nest_by_the_definition(samples: Path, tmp_path: Path):
-    for path in merged_samples(samples, tmp_path):
-        assert crossings(read(path)) == [], path.name
+def test_samples_nest_by_the_definition(merged_samples: list[Timeline]):
+    assert {t.path.name: t.crossings for t in merged_samples} == {t.path.name: [] for t in merged_samples}
 
 
-def test_samples_in_perfetto(samples: Path, tmp_path: Path):
+def test_samples_in_perfetto(merged_samples: list[Timeline]):
     require_perfetto()
-    for path in merged_samples(samples, tmp_path):
-        assert in_perfetto(path, counts(read(path))) == {}, path.name
+    for timeline in merged_samples:
+        assert in_perfetto(timeline.path, timeline.expected) == {}, timeline.path.name
 
 
-def test_samples_in_chrome(samples: Path, tmp_path: Path):
+def test_samples_in_chrome(merged_samples: list[Timeline]):
     require_catapult()
-    paths = merged_samples(samples, tmp_path)
-    differences = in_catapult(paths, [counts(read(path)) for path in paths])
-    assert dict(zip([p.name for p in paths], differences, strict=True)) == {p.name: {} for p in paths}
+    differences = in_catapult([t.path for t in merged_samples], [t.expected for t in merged_samples])
+    assert {t.path.name: d for t, d in zip(merged_samples, differences, strict=True) if d} == {}
 
 
 @pytest.mark.parametrize("pattern", [p for _, p in REAL], ids=[n for n, _ in REAL])
-def test_real_traces_in_perfetto(real_traces: Path, tmp_path: Path, pattern: str):
+def test_real_traces_in_perfetto(real_traces: Path, merged: Callable[[Path, str], Timeline], pattern: str):
     require_perfetto()
-    out = tmp_path / "m.json"
-    merged = hpuprof.merge(real(real_traces, pattern), out, jobs=1)
-    expected = counts(document := read(out))
-    assert expected["slices"] == merged.slices
-    assert crossings(document) == []
-    assert in_perfetto(out, expected) == {}
+    timeline = merged(real(real_traces, pattern), ".json")
+    assert timeline.expected["slices"] == timeline.slices
+    assert timeline.crossings == []
+    assert in_perfetto(timeline.path, timeline.expected) == {}
 
 
-def test_real_traces_in_chrome(real_traces: Path, tmp_path: Path):
+def test_real_traces_in_chrome(real_traces: Path, merged: Callable[[Path, str], Timeline]):
     require_catapult()
-    paths, expected = [], []
-    for i, (_, pattern) in enumerate(REAL):
-        paths.append(tmp_path / f"{i}.json")
-        hpuprof.merge(real(real_traces, pattern), paths[-1], jobs=1)
-        expected.append(counts(read(paths[-1])))
-    differences = in_catapult(paths, expected)
+    timelines = [merged(real(real_traces, pattern), ".json") for _, pattern in REAL]
+    differences = in_catapult([t.path for t in timelines], [t.expected for t in timelines])
     assert {REAL[i][0]: d for i, d in enumerate(differences) if d} == {}
 
 

@@ -3,35 +3,64 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
+import needs
 import pytest
 
 import hpuprof
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
+BUILD = "import sys, setuptools.build_meta as backend; getattr(backend, sys.argv[1])('.')"
 
 
 def files(folder: Path) -> set[str]:
-    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    """What is checked in: neither what Python compiled nor what a compiler built in place."""
+    found = {p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    return {path.as_posix() for path in found if path.suffix != ".so"}
 
 
-def test_a_wheel_from_a_clean_tree_holds_the_package_and_nothing_else(tmp_path: Path):
+@pytest.fixture
+def clean_tree(tmp_path: Path) -> Path:
+    """What a build needs, in a folder of its own."""
     pytest.importorskip("setuptools", minversion="77")
-    for name in ("hpuprof", "pyproject.toml", "README.md", "LICENSE"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
-    built = [sys.executable, "-c", BUILD, str(tmp_path)]
-    subprocess.run(built, cwd=tmp_path, check=True, capture_output=True, timeout=300)
-    (wheel,) = tmp_path.glob("*.whl")
+    for name in ("hpuprof", "native"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def build(what: str, tree: Path, **environment: str) -> None:
+    command = [sys.executable, "-c", BUILD, what]
+    subprocess.run(command, cwd=tree, env={**os.environ, **environment}, check=True, capture_output=True, timeout=300)
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_a_wheel_from_a_clean_tree_holds_the_package_and_nothing_else(clean_tree: Path, compiler: bool):
+    if compiler and shutil.which("g++") is None:
+        needs.absent("native", "needs g++")
+    build("build_wheel", clean_tree, **({} if compiler else {"CC": "/nowhere/cc", "CXX": "/nowhere/c++"}))
+    (wheel,) = clean_tree.glob("*.whl")
     held = {n.removeprefix("hpuprof/") for n in zipfile.ZipFile(wheel).namelist() if n.startswith("hpuprof/")}
-    assert held == files(ROOT / "hpuprof")
+    native = {f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"} if compiler else set()
+    assert held == files(ROOT / "hpuprof") | native
+
+
+def test_a_source_distribution_holds_what_is_compiled(clean_tree: Path):
+    build("build_sdist", clean_tree)
+    (archive,) = clean_tree.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    assert {f"native/{name}" for name in files(ROOT / "native")} | {"setup.py"} <= held
 
 
 def test_what_is_installed_are_the_modules_that_are_here():

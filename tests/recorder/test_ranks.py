@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import needs
-import pytest
 
 needs.module("torch", "torch", "recording needs torch")
 needs.module("recorder", "lightning.pytorch", "recording with a Trainer needs lightning")
@@ -81,12 +80,11 @@ def test_two_ranks_launched_by_lightning(tmp_path: Path) -> None:
     merged(tmp_path, 2, out)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_launched_by_torchrun(tmp_path: Path, ranks: int) -> None:
-    launcher = (*TORCHRUN, "--standalone", f"--nproc-per-node={ranks}")
-    out = script(tmp_path, DDP, str(ranks), "1", "all", launcher=launcher, **LOOPBACK).stdout
-    assert told(tmp_path) == [(rank, ranks, rank) for rank in range(ranks)]
-    merged(tmp_path, ranks, out)
+def test_ranks_launched_by_torchrun(tmp_path: Path) -> None:
+    launcher = (*TORCHRUN, "--standalone", "--nproc-per-node=3")
+    out = script(tmp_path, DDP, "3", "1", "all", launcher=launcher, **LOOPBACK).stdout
+    assert told(tmp_path) == [(0, 3, 0), (1, 3, 1), (2, 3, 2)]
+    merged(tmp_path, 3, out)
 
 
 def test_two_nodes_with_equal_local_ranks(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import hpuprof, hpuprof.lightning_plugin
 from hpuprof import HPUProfiler
 from importlib.util import find_spec
 
-profiler = HPUProfiler(wait=0, baseline_blocks=0)
+profiler = HPUProfiler(wait=0, baseline_blocks=0, analyze=False)
 for package in ("lightning.pytorch", "pytorch_lightning"):
     if find_spec(package.split(".")[0]) is None:
         continue

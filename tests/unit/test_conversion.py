@@ -276,6 +276,29 @@ def test_rows_that_break_the_tab_are_mended_or_left_out(tmp_path: Path) -> None:
                 int(row["tid"])
 
 
+def test_members_that_the_tab_does_not_know_stay(tmp_path: Path) -> None:
+    more = {"tts": 3, "tdur": 2, "cname": "good", "id2": {"local": "0x1"}, "scope": "s"}
+    begin = {
+        "ph": "b",
+        "cat": "async",
+        "name": "a",
+        "pid": 1,
+        "tid": 1,
+        "ts": 12,
+        **more,
+        "args": {"deep": [{"x": 1.5}]},
+    }
+    trace = written([op("aten::mm", 10, 5, 1) | more, begin], tmp_path)
+    for row, source in zip(trace["traceEvents"], [more, begin], strict=False):
+        assert row | source | {"ts": row["ts"]} == row
+
+
+def test_columns_of_the_hardware_profiler_are_arguments(samples: Path, tmp_path: Path) -> None:
+    trace = read(hpuprof.convert(samples / "hpu_hw_csv", tmp_path).files[0].path)
+    (first, *_) = [row for row in trace["traceEvents"] if row["ph"] == "X"]
+    assert {"dataType", "recipeId", "HW event name", "recipeHandle", "Recipe name"} <= set(first["args"])
+
+
 def test_device_properties_are_there_for_every_device(tmp_path: Path) -> None:
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 3, "tid": 7, "ts": 20, "dur": 9, "args": {"device": 3}}
     trace = written(

@@ -137,6 +137,20 @@ def test_read_report_refuses_what_is_none(tmp_path):
         hpuprof.read_report(tmp_path / "none.json")
 
 
+def test_a_report_of_an_earlier_schema_is_read(tmp_path):
+    report = report_of("hpu_g1_lazy")
+    old = msgspec.to_builtins(report.data) | {"schema_version": 1}
+    for row in old["modules"]:  # columns went, one came
+        row |= {"type": "", "coverage_10": 1.0, "pool_bytes": 5}
+        del row["memory_bytes"]
+    (tmp_path / "old.json").write_bytes(msgspec.json.encode(old))
+    again = hpuprof.read_report(tmp_path / "old.json")
+    assert again.data.modules == [msgspec.structs.replace(m, memory_bytes=None) for m in report.data.modules]
+    for form, name in ((again, "again.txt"), (report, "report.txt")):
+        hpuprof.save(form, tmp_path / name)
+    assert (tmp_path / "again.txt").read_text() == (tmp_path / "report.txt").read_text()
+
+
 def test_save_leaves_no_half_file(samples, tmp_path):
     report = report_of("cpu_1_rank")
     with pytest.raises(hpuprof.UsageError, match="no format for the suffix"):

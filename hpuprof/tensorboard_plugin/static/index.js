@@ -5,18 +5,7 @@ const POLL_BUSY_MS = 1500;
 const POLL_IDLE_MS = 6000;
 const SANDBOX = "allow-scripts allow-popups allow-downloads";
 
-const FIGURES = [
-  ["step_time_p50", "step time, median"],
-  ["device_busy_fraction", "device busy"],
-  ["device_idle_fraction", "device idle"],
-  ["host_blocked_fraction", "host waiting"],
-  ["input_fraction", "fetching data"],
-];
-const BOUND = {
-  host: "host-bound", device: "device-bound", input: "input-bound", communication: "communication-bound", mixed: "mixed", unknown: "unknown",
-};
-
-const state = {runs: [], looked: false, problem: "", logdir: "", view: "run", run: null, base: null, sort: ["name", 1], shown: "", compared: ""};
+const state = {columns: [], runs: [], looked: false, problem: "", logdir: "", view: "run", run: null, base: null, sort: ["name", 1], shown: "", compared: ""};
 let place;
 
 // Make an element: attributes that begin with "on" are listeners, children are elements or text.
@@ -46,7 +35,7 @@ async function poll() {
   let wait = POLL_IDLE_MS;
   try {
     const answer = await getJson("runs");
-    Object.assign(state, {runs: answer.runs, looked: answer.looked, problem: answer.problem, logdir: answer.logdir, lost: ""});
+    Object.assign(state, {columns: answer.columns, runs: answer.runs, looked: answer.looked, problem: answer.problem, logdir: answer.logdir, lost: ""});
     // What is being read stays, whatever comes; nothing chosen means the newest.
     if (!state.run && done().length) state.run = chosen().key;
     if (!answer.looked || answer.runs.some((run) => run.status === "waiting" || run.status === "analysing")) wait = POLL_BUSY_MS;
@@ -70,17 +59,9 @@ function status() {
 }
 
 function figures(run) {
-  const items = FIGURES.filter(([name]) => run.metrics[name] && run.metrics[name].value !== null).map(([name, label]) =>
-    make("li", {}, make("span", {class: "value"}, run.metrics[name].text), make("span", {class: "label"}, label)));
-  items.push(make("li", {}, make("span", {class: "value"}, String(run.ranks)), make("span", {class: "label"}, run.ranks === 1 ? "rank" : "ranks")));
-  return make("ul", {class: "figures"}, ...items);
-}
-
-function graphMode(run) {
-  const found = run.graph_mode;
-  if (!found) return null;
-  const text = found.sentence || `${found.verdict}${found.speedup ? `, ${found.speedup}` : ""}`;
-  return make("p", {class: "verdict-graph"}, make("b", {}, "Would graph mode help? "), text);
+  const shown = state.columns.filter((column) => column.number && run.cells[column.name].value !== null);
+  return make("ul", {class: "figures"}, ...shown.map((column) =>
+    make("li", {title: column.definition}, make("span", {class: "value"}, run.cells[column.name].text), make("span", {class: "label"}, column.title))));
 }
 
 function findings(run) {
@@ -104,7 +85,8 @@ function runView() {
     return parts;
   }
   parts.push(make("h1", {id: "verdict"}, run.sentence), make("p", {class: "dim"}, `${run.population} · ${run.name}`));
-  parts.push(graphMode(run), figures(run), findings(run));
+  if (run.graph_mode) parts.push(make("p", {class: "verdict-graph"}, make("b", {}, "Would graph mode help? "), run.graph_mode));
+  parts.push(figures(run), findings(run));
   parts.push(make("p", {}, make("a", {href: query("report", {run: run.key}), target: "_blank", rel: "noopener"}, "open report in a new window"), " · ",
     make("a", {href: query("report.json", {run: run.key}), target: "_blank", rel: "noopener"}, "as JSON")));
   return parts.filter(Boolean);
@@ -128,25 +110,14 @@ function reportFrame() {
   old.replaceWith(frame);
 }
 
-const COLUMNS = [
-  ["name", "run", (run) => run.name],
-  ["bound", "verdict", (run) => BOUND[run.bound] || run.bound || ""],
-  ["step_time_p50", "step time p50", (run) => run.metrics?.step_time_p50?.value, "r"],
-  ["device_busy_fraction", "device busy", (run) => run.metrics?.device_busy_fraction?.value, "r"],
-  ["input_fraction", "fetching data", (run) => run.metrics?.input_fraction?.value, "r"],
-  ["graph", "graph mode", (run) => run.graph_mode?.value ?? run.graph_mode?.verdict ?? ""],
-  ["ranks", "ranks", (run) => run.ranks, "r"],
-  ["files", "files", (run) => run.files, "r"],
-  ["status", "state", (run) => run.status],
-];
+// Columns of the table of runs: those that the server names, between the run and its state.
+const columns = () => [{name: "name", title: "run"}, ...state.columns, {name: "status", title: "state"}];
+const value = (run, name) => run.cells[name]?.value ?? (name === "name" || name === "status" ? run[name] : null);
 
-function cell(run, name) {
+function cell(run, {name, number}) {
   if (name === "name") return make("td", {class: "run"}, make("button", {type: "button", onclick: () => open(run.key)}, run.name));
-  if (name === "bound") return make("td", {}, BOUND[run.bound] || run.bound || (run.error ? "failed" : ""));
-  if (name === "graph") return make("td", {}, run.graph_mode ? [run.graph_mode.verdict, run.graph_mode.speedup].filter(Boolean).join(", ") : "");
   if (name === "status") return make("td", {}, run.status + (run.progress ? `: ${run.progress}` : ""));
-  if (name === "ranks" || name === "files") return make("td", {class: "r"}, run[name] === undefined ? "" : String(run[name]));
-  return make("td", {class: "r"}, run.metrics?.[name]?.text ?? "");
+  return make("td", {class: number ? "r" : null}, run.cells[name]?.text ?? "");
 }
 
 function open(key) {
@@ -157,17 +128,16 @@ function open(key) {
 
 function runsView() {
   const [by, direction] = state.sort;
-  const value = COLUMNS.find(([name]) => name === by)[2];
   const ordered = [...state.runs].sort((a, b) => {
-    const [x, y] = [value(a), value(b)];
+    const [x, y] = [value(a, by), value(b, by)];
     if (x === y) return a.name < b.name ? -1 : 1;
     if (x === undefined || x === null || x === "") return 1;
     if (y === undefined || y === null || y === "") return -1;
     return (x < y ? -1 : 1) * direction;
   });
-  const head = COLUMNS.map(([name, label, , align]) => make("th", {scope: "col", class: align, "aria-sort": by === name ? (direction > 0 ? "ascending" : "descending") : null},
-    make("button", {type: "button", onclick: () => { state.sort = [name, by === name ? -direction : 1]; draw(); }}, label + (by === name ? (direction > 0 ? " ▲" : " ▼") : ""))));
-  const rows = ordered.map((run) => make("tr", {class: run === chosen() ? "chosen" : null}, ...COLUMNS.map(([name]) => cell(run, name))));
+  const head = columns().map(({name, title, number, definition}) => make("th", {scope: "col", class: number ? "r" : null, title: definition, "aria-sort": by === name ? (direction > 0 ? "ascending" : "descending") : null},
+    make("button", {type: "button", onclick: () => { state.sort = [name, by === name ? -direction : 1]; draw(); }}, title + (by === name ? (direction > 0 ? " ▲" : " ▼") : ""))));
+  const rows = ordered.map((run) => make("tr", {class: run === chosen() ? "chosen" : null}, ...columns().map((column) => cell(run, column))));
   return [make("h1", {}, "Runs"), make("div", {class: "scroll"}, make("table", {id: "runs"}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)))];
 }
 
@@ -187,7 +157,7 @@ function compareView() {
   const parts = [make("h1", {}, "Compare"), make("p", {}, make("label", {}, "relative to ", choice))];
   const table = state.comparison;
   if (!table) return parts;
-  const verdicts = make("tr", {}, make("td", {}, "verdict"), ...runs.map((run) => make("td", {class: "r"}, BOUND[run.bound] || run.bound)));
+  const verdicts = make("tr", {}, make("td", {}, "bound by"), ...runs.map((run) => make("td", {class: "r"}, run.cells.bound.text)));
   const rows = table.rows.map((row) => make("tr", {}, make("td", {title: row.definition}, row.name), ...row.cells.map((found) =>
     make("td", {class: "r"}, found.text, found.change === null ? null : make("span", {class: found.better === null ? "dim" : found.better ? "good" : "bad"}, ` ${found.change}`)))));
   parts.push(make("div", {class: "scroll"}, make("table", {id: "comparison"}, make("thead", {}, make("tr", {}, make("th", {scope: "col"}, "metric"), ...table.runs.map((name) => make("th", {scope: "col", class: "r"}, name)))), make("tbody", {}, verdicts, ...rows))));

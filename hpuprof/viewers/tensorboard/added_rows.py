@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from hpuprof.analysis.activations import Activations, find_activations, linked_share
@@ -153,18 +152,9 @@ class _Additions:
                 "Bytes": total - before.get(device, total),
                 "Total Allocated": total,
                 "Total Reserved": max(total, room),
-                "hpuprof": {"drawn": True},
             }
             before[device] = total
-            row = {
-                "ph": "i",
-                "s": "t",
-                "name": "[memory]",
-                "pid": _process(pid),
-                "tid": tid,
-                "ts": self.added.stamp(when),
-            }
-            self.added.rows.append(msgspec.json.encode({**row, "args": facts}))
+            self.added.instant("[memory]", (_process(pid), tid, when), facts)
 
     def _calls_as_operators(self) -> None:
         """Add calls as operators if a trace has none: the tab shows nothing else of the host."""

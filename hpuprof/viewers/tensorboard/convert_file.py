@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from hpuprof._version import __version__
 from hpuprof.errors import UsageError
@@ -17,9 +16,10 @@ from hpuprof.ingest import dialects
 from hpuprof.ingest.normalise import base_ns
 from hpuprof.ingest.read import read_trace
 from hpuprof.ingest.restore import mark_of
-from hpuprof.ingest.row_reader import raw_rows
+from hpuprof.ingest.row_reader import RowReader
 from hpuprof.model.trace import Trace
 from hpuprof.naming import CONVERTED_KEY
+from hpuprof.viewers.output import CLOSING, LEVEL, members, opening
 from hpuprof.viewers.tensorboard.added_rows import Tab, plan
 from hpuprof.viewers.tensorboard.rewrite import Rewriter
 from hpuprof.viewers.tensorboard.spelling import track_number
@@ -75,11 +75,12 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> 
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
         with put_in_place(part) as raw:
-            if target.name.endswith(".gz"):
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as out:
-                    _write(out, head, source, rewriter, tab)
-            else:
-                _write(raw, head, source, rewriter, tab)
+            packed = target.name.endswith(".gz")
+            packing = gzip.GzipFile("", "wb", LEVEL, raw, 0) if packed else nullcontext(raw)
+            with packing as out:
+                out.write(head)
+                out.writelines(_joined(source, rewriter, tab))
+                out.write(CLOSING)
             size = raw.tell()
     except OSError as error:
         raise unwritable(target, error, "could not be written") from error
@@ -98,19 +99,16 @@ def convert_file(source: str | Path, target: Path, identity: dict[str, Any]) -> 
     )
 
 
-def _write(out: Any, head: bytes, source: str | Path, rewriter: Rewriter, tab: Tab) -> None:
-    out.write(head)
-    between = b"\n"
-    for piece in _pieces(source, rewriter, tab):
-        if piece:
-            out.write(between + piece)
-            between = b",\n"
-    out.write(b"\n]}\n")
+def _joined(source: str | Path, rewriter: Rewriter, tab: Tab) -> Iterator[bytes]:
+    between = b""
+    for piece in filter(None, _pieces(source, rewriter, tab)):
+        yield between + piece
+        between = b",\n"
 
 
 def _pieces(source: str | Path, rewriter: Rewriter, tab: Tab) -> Iterator[bytes]:
-    for rows in raw_rows(source):
-        yield b",\n".join(rewriter.rewrite(rows))
+    for rows in RowReader(source):
+        yield members(rewriter.rewrite(rows))
     for at in range(0, len(tab.rows), _ROWS_AT_ONCE):
         yield b",\n".join(tab.rows[at : at + _ROWS_AT_ONCE])
 
@@ -138,8 +136,7 @@ def _head(trace: Trace, tab: Tab, identity: dict[str, Any]) -> bytes:
         "identity": identity,
         "header": changed,
     }
-    text = msgspec.json.encode(header)
-    return text[:-1] + b',\n"traceEvents":['
+    return opening(header)
 
 
 def _devices(given: Any, trace: Trace, tab: Tab) -> list[Any] | None:

@@ -1,12 +1,11 @@
-"""Rewrites a trace's rows as they stream by: the tab's categories and names, and missing identifiers.
+"""What the tab needs of a trace's own rows: its categories and names, and missing identifiers.
 
-A row that needs no change keeps its text. Changes are noted in the row itself (see `hpuprof.ingest.restore`).
+Every member of a row is kept. Changes are noted in the row itself (see `hpuprof.ingest.restore`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,13 +13,13 @@ import msgspec
 
 from hpuprof.ingest.dialect_collectives import is_collective_annotation, tab_collective
 from hpuprof.ingest.dialect_rows import TAB_CATEGORIES, TAB_MISREADS
-from hpuprof.ingest.recover import loose_json
-from hpuprof.ingest.stamps import exact_ns
-from hpuprof.ingest.wire import RawEvent
+from hpuprof.ingest.stamps import duration_ns, exact_ns
+from hpuprof.ingest.wire import WholeEvent
+from hpuprof.viewers.file_plan import arguments, text
 from hpuprof.viewers.tensorboard.added_rows import Tab
 from hpuprof.viewers.tensorboard.spelling import micros, shortened, track_number
 
-_NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
+UNSET = msgspec.UNSET
 _DEVICE_TYPE = re.compile(rb'"Device Type"\s*:\s*(-?\d+)')
 _STEP = "ProfilerStep#"
 _MOST_DIGITS = 4300
@@ -35,8 +34,8 @@ _Numbers: TypeAlias = dict[tuple[str, str, int], int]
 class _Change:
     """The changes to rows of one category and name; None keeps the value."""
 
-    cat: bytes | None = None
-    name: bytes | None = None
+    cat: str | None = None
+    name: str | None = None
     was: dict[str, Any] | None = None
     kernel: bool = False
     call: bool = False
@@ -45,64 +44,69 @@ class _Change:
 
 _AS_IT_IS = _Change()
 _NO_TIME = msgspec.Raw(b"0")
+_NUMBERS = (int, float, str)
 
 
 class Rewriter:
-    """Rewrites a trace's events. `lost` counts rows that no viewer can read: without time, name or length."""
+    """Rewrites a trace's rows. `lost` counts rows that no viewer can read: without time, name or length."""
 
     def __init__(self, tab: Tab) -> None:
         self.tab = tab
         self.rows = 0
         self.lost = 0
-        self._changes: dict[tuple[bytes, bytes], _Change] = {}
-        self._threads: dict[bytes, bytes | None] = {}
+        self._changes: dict[tuple[str, str], _Change] = {}
+        self._threads: dict[str, int | None] = {}
 
-    def rewrite(self, rows: Iterable[RawEvent]) -> Iterator[bytes]:
-        """Yield each row as JSON text."""
-        for row in rows:
-            text = self._row(row)
-            text = None if text is None else _readable(text)
-            if text is None:
-                self.lost += 1
-            else:
-                self.rows += 1
-                yield text
+    def rewrite(self, rows: list[WholeEvent]) -> list[WholeEvent]:
+        """Change the next rows of the file and return those to write."""
+        stamps, timed = exact_ns([row.ts for row in rows])
+        stamps -= self.tab.shift_ns
+        lengths, known = duration_ns(
+            [row.dur if row.ph == "X" and row.dur.__class__ in _NUMBERS else None for row in rows]
+        )
+        lengths[~known] = -1
+        times = zip(rows, stamps.tolist(), timed.tolist(), lengths.tolist(), strict=True)
+        kept = [row for row, stamp, good, length in times if self._row(row, stamp if good else None, length)]
+        self.rows += len(kept)
+        self.lost += len(rows) - len(kept)
+        return kept
 
-    def _row(self, row: RawEvent) -> bytes | None:
-        phase = row.ph
-        if phase == "M" or not isinstance(phase, str) or not phase:
+    def _row(self, row: WholeEvent, stamp: int | None, length: int) -> bool:
+        """Change a row; return whether a viewer can read it."""
+        if row.args is not UNSET and len(memoryview(row.args)) > _MOST_DIGITS:
+            row.args = msgspec.Raw(_HUGE.sub(_as_text, bytes(row.args)))
+        if row.ph == "M" or not isinstance(row.ph, str) or not row.ph:
             row.ts = _NO_TIME  # names apply to the whole trace
-            return _text(row) if phase and bytes(row.name).startswith(b'"') else None
-        stamp = _ns(row.ts)
+            return bool(row.ph) and isinstance(row.name, str)
         if stamp is None:
-            return None
-        stamp -= self.tab.shift_ns
+            return False
         row.ts = msgspec.Raw(micros(stamp))
-        if not bytes(row.name).startswith(b'"'):
-            plain = _plain(row.name)
-            row.name = msgspec.Raw(msgspec.json.encode("" if plain is None else str(plain)))
-        if phase == "X":
-            return self._slice(row, stamp)
-        if phase == "i" and bytes(row.name) == b'"[memory]"':
+        if not isinstance(row.name, str):
+            row.name = text(row.name)
+        if row.ph == "X":
+            return self._slice(row, stamp, length)
+        if row.ph == "i" and row.name == "[memory]":
             self._memory(row)
-        elif bytes(row.cat).lower() == b'"forward_backward"':
-            row.cat = msgspec.Raw(b'"fwdbwd"')
-        return _text(row)
+        elif isinstance(row.cat, str) and row.cat.lower() == "forward_backward":
+            row.cat = "fwdbwd"
+        return True
 
-    def _slice(self, row: RawEvent, stamp: int) -> bytes | None:
-        length = _ns(row.dur)
-        if length is None or length < 0:
-            return None
-        key = bytes(row.cat), bytes(row.name)
-        change = self._changes.get(key)
-        if change is None:
-            change = self._changes[key] = self._change(*key)
+    def _slice(self, row: WholeEvent, stamp: int, length: int) -> bool:
+        if length < 0:
+            return False
+        if isinstance(row.cat, str):
+            key = row.cat, row.name
+            change = self._changes.get(key)
+            if change is None:
+                change = self._changes[key] = self._change(*key)
+        else:
+            change = _Change(cat="unknown", was={"cat": _plain(row.cat)})
         was = dict(change.was) if change.was else {}
         added: dict[str, int] = {}
         if change.cat is not None:
-            row.cat = msgspec.Raw(change.cat)
+            row.cat = change.cat
         if change.name is not None:
-            row.name = msgspec.Raw(change.name)
+            row.name = change.name
         row.dur = msgspec.Raw(shortened(length) if change.operator else micros(length))
         if change.operator:
             self._thread(row, was)
@@ -111,22 +115,18 @@ class Rewriter:
             self._kernel(row, stamp, was, added)
         elif change.call:
             self._amend(row, self.tab.amended.calls, stamp, was, added)
-            if b'xternal id"' not in bytes(row.args) and "External id" not in added:
+            if b'xternal id"' not in _args(row) and "External id" not in added:
                 added["External id"] = 0
         # The tab divides the profiler's own row into slices of 1 µs or more.
-        if length < 1000 and bytes(row.cat) == b'"Trace"':
+        if length < 1000 and row.cat == "Trace":
             was.setdefault("cat", "Trace")
-            row.cat = msgspec.Raw(b'"plain_trace"')
+            row.cat = "plain_trace"
         if was or added:
             _note(row, was, added)
-        return _text(row)
+        return True
 
-    def _change(self, cat: bytes, name: bytes) -> _Change:
+    def _change(self, word: str, title: str) -> _Change:
         """Decide once for all rows of one category and name."""
-        word = _plain(cat)
-        if not isinstance(word, str):
-            return _Change(cat=b'"unknown"', was={"cat": word})
-        title = str(_plain(name))
         lower = word.lower()
         if lower in ("user_annotation", "cpu_op", "operator"):
             return self._annotation(word, title)
@@ -136,14 +136,14 @@ class Rewriter:
             spelled = TAB_CATEGORIES.get(lower)
             if spelled is not None:
                 return _Change(
-                    cat=_quoted(spelled),
+                    cat=spelled,
                     was=None if spelled == word else {"cat": word},
                     kernel=spelled in ("Kernel", "gpu_memcpy", "gpu_memset"),
                     call=spelled == "Runtime",
                     operator=spelled == "Python",
                 )
         if lower in TAB_MISREADS:
-            return _Change(cat=_quoted(f"plain_{lower}"), was={"cat": word})
+            return _Change(cat=f"plain_{lower}", was={"cat": word})
         return _AS_IT_IS
 
     def _annotation(self, word: str, title: str) -> _Change:
@@ -163,39 +163,36 @@ class Rewriter:
         if name != title:
             was["name"] = title
         return _Change(
-            cat=_quoted(cat) if cat != word else None,
-            name=_quoted(name) if name != title else None,
+            cat=cat if cat != word else None,
+            name=name if name != title else None,
             was=was or None,
             operator=cat in ("cpu_op", "user_annotation"),
         )
 
-    def _thread(self, row: RawEvent, was: dict[str, Any]) -> None:
+    def _thread(self, row: WholeEvent, was: dict[str, Any]) -> None:
         """Give operators a numbered thread."""
-        tid = bytes(row.tid)
+        tid = str(_plain(row.tid))
         if tid not in self._threads:
-            plain = _plain(row.tid)
-            known = (isinstance(plain, int) and not isinstance(plain, bool)) or (
-                isinstance(plain, str) and plain.isdecimal()
-            )
-            self._threads[tid] = None if known else b"%d" % (900_000 + len(self._threads))
+            known = (isinstance(row.tid, int) and not isinstance(row.tid, bool)) or tid.isdecimal()
+            self._threads[tid] = None if known else 900_000 + len(self._threads)
         stand_in = self._threads[tid]
         if stand_in is not None:
-            was["tid"] = _plain(row.tid)
-            row.tid = msgspec.Raw(stand_in)
+            was["tid"], row.tid = _plain(row.tid), stand_in
 
-    def _amend(self, row: RawEvent, numbers: _Numbers, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
+    def _amend(
+        self, row: WholeEvent, numbers: _Numbers, stamp: int, was: dict[str, Any], added: dict[str, int]
+    ) -> None:
         external = numbers.get(_key(row, stamp)) if numbers else None
         if external is not None:
             _set(row, "External id", external, was, added)
 
-    def _kernel(self, row: RawEvent, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
+    def _kernel(self, row: WholeEvent, stamp: int, was: dict[str, Any], added: dict[str, int]) -> None:
         """Give a kernel its device number, equal to its process, and both identifiers."""
         key = _key(row, stamp) if self.tab.amended.device else None
-        args = bytes(row.args)
-        pid = _plain(row.pid)
-        device = track_number(str(pid)) or 0  # rows far from the others may name anything
-        if isinstance(pid, str):
-            was["pid"], row.pid = pid, msgspec.Raw(b"%d" % device)
+        args = _args(row)
+        device = track_number(str(row.pid)) or 0  # rows far from the others may name anything
+        if isinstance(row.pid, str):
+            was["pid"], row.pid = row.pid, device
         if b'"device":%d' % device not in args.replace(b": ", b":"):
             _set(row, "device", device, was, added)
         external = self.tab.amended.device.get(key) if key else None
@@ -206,8 +203,8 @@ class Rewriter:
         if b'"correlation"' not in args:
             added["correlation"] = -1
 
-    def _memory(self, row: RawEvent) -> None:
-        match = _DEVICE_TYPE.search(bytes(row.args))
+    def _memory(self, row: WholeEvent) -> None:
+        match = _DEVICE_TYPE.search(_args(row))
         if match is None or match[1] not in (b"0", b"1"):
             was: dict[str, Any] = {}
             added: dict[str, int] = {}
@@ -215,11 +212,9 @@ class Rewriter:
             _note(row, was, added)
 
 
-def _set(row: RawEvent, name: str, value: int, was: dict[str, Any], added: dict[str, int]) -> None:
+def _set(row: WholeEvent, name: str, value: int, was: dict[str, Any], added: dict[str, int]) -> None:
     """Set an argument and note its old value."""
-    args = _plain(row.args)
-    if not isinstance(args, dict):
-        args = {}
+    args = arguments(row)
     if name == "External id" and "external id" in args:  # before torch 1.11; the tab checks it first
         name = "external id"
     if name not in args:
@@ -231,13 +226,13 @@ def _set(row: RawEvent, name: str, value: int, was: dict[str, Any], added: dict[
         row.args = msgspec.Raw(msgspec.json.encode(args))
 
 
-def _note(row: RawEvent, was: dict[str, Any], added: dict[str, int]) -> None:
+def _note(row: WholeEvent, was: dict[str, Any], added: dict[str, int]) -> None:
     """Record in a row's arguments what was added and changed."""
     mark: dict[str, Any] = {"was": was} if was else {}
     if added:
         mark["added"] = list(added)
     extra = msgspec.json.encode({**added, "hpuprof": mark})
-    args = bytes(row.args).strip()
+    args = _args(row).strip()
     if not args.startswith(b"{"):
         row.args = msgspec.Raw(extra)
         return
@@ -245,43 +240,19 @@ def _note(row: RawEvent, was: dict[str, Any], added: dict[str, int]) -> None:
     row.args = msgspec.Raw(b"{" + body + b"," + extra[1:] if body else extra)
 
 
-def _text(row: RawEvent) -> bytes:
-    return msgspec.json.encode(row)
+def _as_text(found: re.Match[bytes]) -> bytes:
+    """Quote a number that Python's parser, which the tab uses, refuses."""
+    return found[0] if found[0].startswith(b'"') else b'"%s"' % found[0]
 
 
-def _readable(text: bytes) -> bytes:
-    """Return JSON that Python's parser, which the tab uses, accepts: UTF-8, and overlong integers as text."""
-    if not text.isascii():
-        text = text.decode("utf-8", "replace").encode()
-    if len(text) > _MOST_DIGITS:
-        text = _HUGE.sub(lambda found: found[0] if found[0].startswith(b'"') else b'"%s"' % found[0], text)
-    return text
+def _args(row: WholeEvent) -> bytes:
+    return b"" if row.args is UNSET else bytes(row.args)
 
 
-def _quoted(text: str) -> bytes:
-    return msgspec.json.encode(text)
+def _plain(value: Any) -> Any:
+    """Return a value as reading the trace gives it: None if missing."""
+    return None if value is UNSET else value
 
 
-def _plain(raw: Any) -> Any:
-    """Return a value as reading the trace gives it; None if missing or invalid."""
-    if not raw:
-        return None
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # numbers out of range, bytes that are not UTF-8
-        return loose_json(_readable(bytes(raw)))
-
-
-def _ns(raw: Any) -> int | None:
-    """Return µs, possibly quoted, as ns; None if not a number."""
-    text = bytes(raw).strip(b'" ')
-    if text[-4:-3] == b"." and text[:-4].isdigit() and text[-3:].isdigit():
-        return int(text[:-4] + text[-3:])
-    if not _NUMBER.fullmatch(text):
-        return None
-    values, good = exact_ns([text])
-    return int(values[0]) if good[0] else None
-
-
-def _key(row: RawEvent, stamp: int) -> tuple[str, str, int]:
+def _key(row: WholeEvent, stamp: int) -> tuple[str, str, int]:
     return str(_plain(row.pid)), str(_plain(row.tid)), stamp

@@ -54,21 +54,13 @@ class AddedRows:
     def add(self, name: str, cat: str, place: tuple[int, int, int, int], facts: dict[str, Any]) -> None:
         """Add a slice at (process, thread, start, end), without `facts` that are None; `shortened` if an operator."""
         pid, tid, start, end = place
-        row = {
-            "ph": "X",
-            "cat": cat,
-            "name": name,
-            "pid": pid,
-            "tid": tid,
-            "ts": self.stamp(start),
-            "dur": msgspec.Raw(shortened(end - start) if cat == "cpu_op" else micros(max(end - start, 0))),
-            "args": {**{k: v for k, v in facts.items() if v is not None}, "hpuprof": {"drawn": True}},
-        }
-        self.rows.append(msgspec.json.encode(row))
+        length = shortened(end - start) if cat == "cpu_op" else micros(max(end - start, 0))
+        self._put(facts, ph="X", cat=cat, name=name, pid=pid, tid=tid, ts=self._stamp(start), dur=msgspec.Raw(length))
 
-    def stamp(self, when: int) -> msgspec.Raw:
-        """Return a time as the converted file writes it."""
-        return msgspec.Raw(micros(when + self.zero_ns))
+    def instant(self, name: str, place: tuple[int, int, int], facts: dict[str, Any]) -> None:
+        """Add an instant at (process, thread, time)."""
+        pid, tid, when = place
+        self._put(facts, ph="i", s="t", name=name, pid=pid, tid=tid, ts=self._stamp(when))
 
     def name_track(self, pid: int, tid: int, name: str, *, process: str = "", order: int | None = None) -> None:
         """Name a track, and its process if given."""
@@ -78,12 +70,18 @@ class AddedRows:
         if process:
             facts.append(("process_name", {"name": process}))
         for what, args in facts:
-            row = {"ph": "M", "name": what, "pid": pid, "tid": tid}
-            self.rows.append(msgspec.json.encode({**row, "args": {**args, "hpuprof": {"drawn": True}}}))
+            self._put(args, ph="M", name=what, pid=pid, tid=tid)
 
     def flow(self, number: int, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
         """Add a flow from (process, thread, time) to another."""
         for phase, (pid, tid, when) in (("s", start), ("f", end)):
             row = {"ph": phase, "id": number, "cat": DRAWN, "name": "launch", "pid": pid, "tid": tid}
-            row["ts"] = self.stamp(when)
+            row["ts"] = self._stamp(when)
             self.rows.append(msgspec.json.encode(row | ({"bp": "e"} if phase == "f" else {})))
+
+    def _put(self, facts: dict[str, Any], **row: Any) -> None:
+        args = {**{k: v for k, v in facts.items() if v is not None}, "hpuprof": {"drawn": True}}
+        self.rows.append(msgspec.json.encode({**row, "args": args}))
+
+    def _stamp(self, when: int) -> msgspec.Raw:
+        return msgspec.Raw(micros(when + self.zero_ns))

@@ -69,15 +69,28 @@ def test_a_repeated_pattern_has_a_period_that_divides_it(pattern: list[int], tim
 
 def test_where_two_paths_part(tmp_path: Path):
     part = program([PLAIN, PLAIN, OTHER, PLAIN, PLAIN, OTHER, OTHER, PLAIN]).reduce(tmp_path)
-    ((severity, module, count, text),) = forks(part)
-    assert (severity, module, count) == ("blocker", "A_0", 3)
-    assert text.startswith("after mm: relu in 5 calls, tanh in 3; no value is read before it")
+    assert forks(part) == [("blocker", "A_0", 3, "after mm: relu in 5 calls, tanh in 3")]
 
 
-def test_a_read_just_before_it_decides(tmp_path: Path):
-    plain, other = (["aten::mm", "aten::is_nonzero", *path[1:]] for path in (PLAIN, OTHER))
-    part = program([plain, plain, other, plain, plain, other, other, plain]).reduce(tmp_path)
-    assert forks(part)[0][3].endswith("a value is read just before, so data decides")
+def test_an_operator_that_is_left_out_and_one_at_the_end(tmp_path: Path):
+    short, long = ["aten::mm", "aten::sum"], [*PLAIN, "aten::exp"]
+    part = program([PLAIN, PLAIN, short, PLAIN, short, PLAIN, long, PLAIN]).reduce(tmp_path)
+    assert [text for *_, text in forks(part)] == ["after mm: relu in 5 calls, sum in 2, 1 more path"]
+    part = program([PLAIN, PLAIN, long, PLAIN, PLAIN, long, long, PLAIN]).reduce(tmp_path)
+    assert [text for *_, text in forks(part)] == ["after sum: nothing more in 5 calls, exp in 3"]
+
+
+def test_a_read_is_an_obstacle_of_its_own_and_no_path(tmp_path: Path):
+    reads = ["aten::mm", "aten::item", "aten::relu", "aten::sum"]
+    part = program([PLAIN, reads, PLAIN, PLAIN, reads, reads, PLAIN, PLAIN]).reduce(tmp_path)
+    assert [o.code for o in part.obstacles] == ["HP302"]
+
+
+def test_paths_that_repeat(tmp_path: Path):
+    part = program([OTHER, PLAIN, PLAIN, PLAIN] * 3).reduce(tmp_path)
+    assert forks(part) == [
+        ("periodic", "A_0", 3, "after mm: relu in 9 calls, tanh in 3; it repeats every 4 calls"),
+    ]
 
 
 def test_a_branch_between_modules_can_be_cut(tmp_path: Path):
@@ -104,11 +117,19 @@ def test_other_shapes_may_take_other_paths(tmp_path: Path):
     assert [o.code for o in part.obstacles] == ["HP307"]
 
 
-def test_the_first_call_may_prepare_something(tmp_path: Path):
-    part = program([[*PLAIN, "aten::randn"], *[PLAIN] * 7]).reduce(tmp_path)
-    ((severity, _, count, text),) = forks(part)
-    assert (severity, count) == ("harmless", 1)
-    assert text.endswith("only the first call differs")
+@pytest.mark.parametrize(("odd", "which"), [(0, "first"), (7, "last")])
+def test_the_first_or_last_call_may_do_more(tmp_path: Path, odd: int, which: str):
+    paths = [[*PLAIN, "aten::randn"] if i == odd else PLAIN for i in range(8)]
+    assert forks(program(paths).reduce(tmp_path)) == [
+        ("harmless", "A_0", 1, f"after sum: nothing more in 7 calls, randn in 1; only the {which} call differs")
+    ]
+
+
+def test_steps_are_compared_too(tmp_path: Path):
+    b = program([PLAIN] * 9)
+    for i in (2, 3, 6):
+        b.host("aten::exp", i * STEP + 950, 10)
+    assert forks(b.reduce(tmp_path)) == [("cut", "(step)", 3, "after A_0: nothing more in 4 steps, exp in 3")]
 
 
 def test_allocation_and_views_are_no_path(tmp_path: Path):
@@ -123,3 +144,4 @@ def test_equal_forks_of_one_class_are_one_row(tmp_path: Path):
         b.event(**{**event, "name": name, "ts": event["ts"] + 0.5, "pid": 200, "tid": 200})
     (row,) = [o for o in b.reduce(tmp_path).obstacles if o.code == "HP309"]
     assert (row.module, row.modules, row.count, row.steps) == ("A (2 modules)", ["A_0", "A_1"], 6, 3)
+    assert row.text == "after mm: relu in 5 calls, tanh in 3"

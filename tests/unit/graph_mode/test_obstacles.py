@@ -151,30 +151,6 @@ def test_how_often_decides_how_bad(tmp_path: Path, steps: list[int], severity: s
     assert words in row.text
 
 
-def test_operators_on_the_cpu(tmp_path: Path):
-    dims = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
-    b = TraceBuilder().steps(6, STEP)
-    for at in every():
-        frames(b, at, ("A_0", 100, 400))
-        op(b, "aten::mm", at + 120, 20, **dims)
-        b.host("aten::mm", at + 200, 60, **dims)  # nothing launched, and long
-        b.host("aten::add_", at + 300, 5, **dims)  # short
-        b.host("aten::view", at + 320, 30, **dims)  # no computation
-        b.host("aten::add_", at + 360, 30, **{"Input Dims": [[], []], "Input type": ["float", "Scalar"]})  # a counter
-    assert seen(b.reduce(tmp_path)) == [("HP306", "blocker", "A_0", "forward, aten::mm", 6)]
-
-
-def test_an_operator_may_launch_for_those_inside_it(tmp_path: Path):
-    dims = {"Input Dims": [[64, 64], [64]], "Input type": ["float", "long"]}
-    b = TraceBuilder().steps(6, STEP)
-    for at in every():
-        frames(b, at, ("A_0", 100, 400))
-        op(b, "aten::embedding", at + 120, 80, **dims)
-        b.host("aten::index_select", at + 125, 40, **dims)
-        op(b, "aten::mm", at + 300, 20, **dims)
-    assert seen(b.reduce(tmp_path)) == []
-
-
 def test_backward_belongs_to_the_module_that_was_differentiated(tmp_path: Path):
     b = TraceBuilder().steps(6, STEP)
     for i, at in enumerate(every()):
@@ -190,8 +166,8 @@ def test_backward_belongs_to_the_module_that_was_differentiated(tmp_path: Path):
     part = b.reduce(tmp_path)
     assert seen(part) == [("HP301", "blocker", "A_0", "backward, aten::nonzero", 6)]
     a, other = module(part, "A_0"), module(part, "B_0")
-    assert (a.backward_per_step_ns, a.host_per_step_ns, a.device_per_step_ns) == (60_000.0, 160_000.0, 7_000.0)
-    assert (other.backward_per_step_ns, other.capturable) == (60_000.0, "yes")
+    assert (a.host_per_step_ns, a.device_per_step_ns) == (160_000.0, 7_000.0)
+    assert (other.host_per_step_ns, other.capturable) == (160_000.0, "yes")
 
 
 def test_fetching_data_is_left_alone(tmp_path: Path):
@@ -212,13 +188,20 @@ def test_dynamic_loss_scaling(tmp_path: Path):
 
 
 def test_memory_that_a_graph_would_hold(tmp_path: Path):
-    b = net()
-    for at in every():
-        for when, total in ((90, 1000), (130, 5000), (200, 3000), (320, 4000), (460, 1000)):
-            args = {"Total Allocated": total, "Total Reserved": 9999, "Bytes": 1, "Device Type": 1}
-            b.event(ph="i", cat="cpu_instant_event", name="[memory]", pid=MAIN[0], tid=MAIN[1], ts=at + when, args=args)
-    part = b.reduce(tmp_path)
-    assert [(m.module, m.pool_bytes) for m in part.modules[1:]] == [("Net_0", 4000), ("B_0", 1000), ("A_0", 4000)]
+    for shapes in (True, False):
+        b = TraceBuilder().steps(6, STEP)
+        dims = {"Input Dims": [[4, 8], [8, 8]], "Input type": ["float", "float"]} if shapes else {}
+        for at in every():
+            frames(b, at, ("Net_0", 100, 400), ("A_0", 110, 140), ("B_0", 300, 150))
+            op(b, "aten::mm", at + 120, 20, **dims)
+            op(b, "aten::mm", at + 310, 20, **dims)
+            for when, total in ((90, 1000), (130, 5000), (200, 3000), (320, 4000), (460, 1000)):
+                args = {"Total Allocated": total, "Total Reserved": 9999, "Bytes": 1, "Device Type": 1}
+                row = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": at + when, "args": args}
+                b.event(pid=MAIN[0], tid=MAIN[1], **row)
+        found = {m.module: m.memory_bytes for m in b.reduce(tmp_path).modules[1:]}
+        # The rise inside, and an input of 4 x 8 floats.
+        assert found == ({"Net_0": 4128, "B_0": 1128, "A_0": 4128} if shapes else dict.fromkeys(found))
 
 
 # --------------------------------------------------------------------------------------------------------------------- HPU
@@ -281,8 +264,7 @@ def test_data_types_that_share_a_key(tmp_path: Path):
     (row,) = part.obstacles
     assert (row.code, row.severity) == ("HP321", "blocker")
     assert "float, c10::BFloat16" in row.text
-    assert module(part, "A_0").signatures == 1
-    assert module(part, "A_0").input_bytes == 256
+    assert (row.count, row.steps, module(part, "A_0").signatures) == (6, 6, 1)
 
 
 # ------------------------------------------------------------------------------------------------------------------ tables

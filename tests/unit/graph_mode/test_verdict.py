@@ -209,7 +209,7 @@ SITUATIONS = [
     Situation("cuda", "compile"),
     Situation("rocm", "eager"),
     Situation("xpu", "eager", inputs=("[8, 3, 224, 224]",)),
-    Situation("hpu", "lazy", modules=("encoder.layer",), shapes=3, max_graphs=3, use_lfu=True, accumulates=True),
+    Situation("hpu", "lazy", modules=("encoder.layer",), shapes=3, max_graphs=3, accumulates=True),
     Situation("hpu", "lazy", collectives=True, last_batch=True),
     Situation("hpu", "eager", modules=("Encoder_0",), shapes=4),
 ]
@@ -229,7 +229,7 @@ def test_the_code_to_type_is_python_of_that_device(situation, region):
 
 def test_the_code_carries_what_the_trace_shows():
     lazy = code_for(SITUATIONS[5], RegionName("model"), asynchronous=True)
-    for word in ("max_graphs=3", "use_lfu=True", "have_grad_accumulation=True", "asynchronous=True", "mark_step"):
+    for word in ("max_graphs=3", "have_grad_accumulation=True", "asynchronous=True", "mark_step"):
         assert word in lazy
     ddp = code_for(SITUATIONS[6], RegionName("model"))
     assert ddp.index("ModuleCacher(") < ddp.index("DistributedDataParallel(")

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import needs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpuprof import native
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.what_if.graph import HUB, NEVER, CrosswiseError, Graph
 
 SAMPLES = 3
+
+
+@pytest.fixture(params=["native", "numpy"], scope="module", autouse=True)
+def _with(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs with the native loop and without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "numpy":
+            patch.setattr(native, "longest_paths", None)
+        elif native.longest_paths is None:
+            needs.absent("native", "the native loop is not built")
+        yield
 
 
 @dataclass(frozen=True)

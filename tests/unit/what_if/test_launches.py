@@ -14,6 +14,7 @@ from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.regions import find_phases, find_regions
 from hpuprof.graph_mode.verdict_words import facts
 from hpuprof.what_if.capture import Around, Captured, capture
+from hpuprof.what_if.edit import scaled_host
 from hpuprof.what_if.launches import Program, build_program, unchanged
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule, Wait
@@ -390,6 +391,26 @@ def test_a_launch_into_a_full_queue_waits_for_the_row_that_makes_room(tmp_path):
     recorded = program.step_high - program.step_low
     # Without the queue the host would begin its own work 500 µs earlier.
     assert eager.mean() == pytest.approx(float(recorded.mean()), rel=0.02)
+
+
+def test_a_faster_host_meets_the_full_queue_earlier(tmp_path):
+    program = program_of(full_queue(), tmp_path)
+    schedule = unchanged(program)
+    assert program.queue_depth == 70
+    fast = scaled_host(schedule, program.row >= 0, 0.0)  # a host that takes no time at all
+    played = play(fast, Sample.unchanged()).times[:, 0]
+    wait = int(np.flatnonzero(program.marker)[0]) - 1
+    room = int(np.searchsorted(program.call, wait - 1)) - 70  # the row that must be over before the last launch returns
+    # 70 launches happen at once, the others each when a row of 10.5 is over.
+    assert played[fast.topology.calls[wait]] == played[fast.topology.rows[room]] > 70 * 10_000
+    free = without_queue(fast)
+    assert play(free, Sample.unchanged()).times[free.topology.calls[wait], 0] == 0
+
+
+def without_queue(schedule: Schedule) -> Schedule:
+    """The schedule on a device whose queue never fills."""
+    kept = schedule.waits.only(~schedule.waits.by(Wait.QUEUE))
+    return Schedule.of(schedule.calls, schedule.rows, kept, schedule.backlog, schedule.steps)
 
 
 def test_a_queue_that_a_graph_empties_holds_nobody(tmp_path):

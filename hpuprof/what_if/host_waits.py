@@ -1,0 +1,121 @@
+"""Which rows a call of a launch-by-launch program waited for, and which row made room in a full launch queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpuprof.analysis.host_time import HostTime
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.intervals import measure
+from hpuprof.model.schema import Activity, HostKind
+from hpuprof.model.trace import Trace
+from hpuprof.what_if.row_terms import LaunchedRows
+
+WAITED = 30_000.0  # ns before the end of a synchronising call within which a row's end explains it
+
+
+@dataclass(frozen=True, eq=False)
+class PathCalls:
+    """The program's calls and markers, as in `Program`; columns of shape `(calls,)`."""
+
+    row: Ints
+    begin: Ints
+    end: Ints
+    activity: Ints
+    marker: Mask
+
+
+def host_waits(
+    trace: Trace, hosts: HostTime, rows: LaunchedRows, typical_latency: float, of: PathCalls, *, blocking: bool
+) -> tuple[Mask, Floats, Floats, dict[int, list[int]], dict[int, int]]:
+    """Find which rows each synchronising call waited for, and what the call costs when there is nothing to wait for.
+
+    Last comes which row made room in the launch queue for each launch that found it full.
+    """
+    row, begin, end, activity, marker = of.row, of.begin, of.end, of.activity, of.marker
+    dur = (end - begin).astype(np.float64)
+    useful = dur.copy()
+    safe = np.maximum(row, 0)
+    blocks = np.zeros(len(trace.host), dtype=bool)
+    copies = np.flatnonzero(trace.host.kind == HostKind.RUNTIME)
+    inside = measure(hosts.blocked_by["copy"], trace.host.start[copies], trace.host.end[copies])
+    blocks[copies[inside >= 0.9 * np.maximum(1, trace.host.dur[copies])]] = True
+    copying = ~marker & (activity == Activity.COPY) & blocks[safe]
+    waits = ~marker & ((activity == Activity.SYNC) | copying)
+    tail = np.zeros(len(row))
+    ends = rows.start + rows.dur
+    first = np.searchsorted(rows.call, np.arange(len(row)), side="left")
+    stop = np.searchsorted(rows.call, np.arange(len(row)), side="right")
+    targets: dict[int, list[int]] = {}
+    last_of_lane: dict[int, list[int]] = {lane: [] for lane in range(len(rows.all_start))}
+    done = 0
+    calls = np.flatnonzero(waits).tolist()
+    idle_costs = []
+    for i in calls:
+        while done < stop[i]:
+            last_of_lane[int(rows.lane[done])].append(done)
+            done += 1
+        hits = []
+        for launched in last_of_lane.values():
+            # Look back from the last launched row to the last one that was over when the call returned.
+            k = len(launched) - 1
+            while k >= 0 and ends[launched[k]] > end[i] + 2_000 and len(launched) - k < 64:
+                k -= 1
+            if k < 0 or ends[launched[k]] > end[i] + 2_000:
+                continue
+            drained = k == len(launched) - 1
+            near = end[i] - WAITED <= ends[launched[k]]
+            if drained or (near and ends[launched[k]] > begin[i]):
+                hits.append(launched[k])
+        targets[i] = hits
+        last = max((int(ends[h]) for h in hits), default=int(begin[i]))
+        if last > begin[i]:
+            tail[i] = max(0.0, float(end[i] - last))
+        else:
+            tail[i] = -1.0
+            idle_costs.append(dur[i])
+    cheap = float(np.percentile(idle_costs, 10)) if idle_costs else 2_000.0
+    seen = [tail[i] for i in calls if tail[i] >= 0]
+    usual = float(np.median(seen)) if seen else 2_000.0
+    for i in calls:
+        if tail[i] >= 0:
+            useful[i] = min(dur[i], cheap)
+        else:
+            tail[i] = usual
+    # A launch into a full queue waits; the wait is the device's, not the host's.
+    full = np.where(waits | marker, 0, measure(hosts.blocked_by["queue"], begin, end))
+    useful = np.maximum(0.0, useful - full)
+    queued = _room(ends, first, begin, end, np.flatnonzero(full))
+    for i, freed in queued.items():
+        tail[i] = max(0.0, float(end[i] - ends[freed]))
+    if blocking:
+        for i in np.flatnonzero(~waits & ~marker & (stop > first)).tolist():
+            longest = float(ends[first[i] : stop[i]].max() - begin[i])
+            useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - typical_latency))
+    return waits, useful, tail, targets, queued
+
+
+def queue_depth(rows: LaunchedRows, queued: dict[int, int]) -> int:
+    """Return how many rows the launch queue held when it was full; 0 if it never was.
+
+    That many rows were outstanding at most, so no call returned before the row so many launches earlier was over.
+    """
+    first = np.searchsorted(rows.call, np.fromiter(queued, dtype=np.int64, count=len(queued)), side="left")
+    return int((first - np.fromiter(queued.values(), dtype=np.int64, count=len(queued))).max(initial=0))
+
+
+def _room(ends: Ints, first: Ints, begin: Ints, end: Ints, calls: Ints) -> dict[int, int]:
+    """Return the rows whose ends made room for launches into a full queue.
+
+    It is the last to end meanwhile of the rows launched before. Of consecutive launches that found it full only the
+    last counts: it returned last, and the device was busy throughout.
+    """
+    found = {}
+    for i in calls[np.append(np.diff(calls) > 1, [True])[: len(calls)]].tolist():
+        before = ends[: first[i]]  # at most MAX_ROWS
+        rows = np.flatnonzero((before > begin[i]) & (before <= end[i]))
+        if len(rows):
+            found[i] = int(rows[np.argmax(before[rows])])
+    return found

@@ -1,0 +1,119 @@
+// When each event of a sorted graph happens, for all samples: the loop of Graph.solve in hpuprof/what_if/graph.py, which
+// tells what the arrays mean.
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "arrays.hpp"
+
+namespace hpuprof {
+namespace {
+
+constexpr double NEVER = -std::numeric_limits<double>::infinity();
+constexpr std::int64_t HUB = -1;
+
+using Integers = Array<std::int64_t>;
+
+// The samples of one event or edge: one each, or one that serves for all.
+struct Row {
+    const double* at;
+    bool wide;
+};
+
+// Weights, shape (rows, samples) or (rows, 1).
+class Weights {
+  public:
+    Weights(PyObject* array, const std::string& name, std::int64_t rows, std::int64_t samples) : values_(array, name, 2) {
+        if ((rows >= 0 && values_.rows() != rows) || (values_.columns() != samples && values_.columns() != 1))
+            throw std::invalid_argument(name + " has the wrong shape");
+    }
+    std::int64_t rows() const { return values_.rows(); }
+    Row row(std::int64_t i) const { return {values_.begin() + i * values_.columns(), values_.columns() > 1}; }
+
+  private:
+    Array<double> values_;
+};
+
+// What is not a number stays so, as with numpy.
+template <class Value>
+void raise_to(double* __restrict latest, std::int64_t samples, Value value) {
+    for (std::int64_t i = 0; i < samples; ++i) {
+        const double come = value(i);
+        latest[i] = come > latest[i] || come != come ? come : latest[i];
+    }
+}
+
+void raise_to_sum(double* latest, std::int64_t samples, Row from, Row weight) {
+    if (!from.wide) std::swap(from, weight);
+    if (weight.wide)
+        raise_to(latest, samples, [=](std::int64_t i) { return from.at[i] + weight.at[i]; });
+    else if (from.wide)
+        raise_to(latest, samples, [from, more = *weight.at](std::int64_t i) { return from.at[i] + more; });
+    else
+        raise_to(latest, samples, [sum = *from.at + *weight.at](std::int64_t) { return sum; });
+}
+
+// What is wrong with a topology, if anything: each place may look back to earlier places only.
+const char* wrong(const Integers& before, const Integers& first, const Integers& source, std::int64_t chains) {
+    const std::int64_t events = before.rows(), edges = source.rows();
+    if (first.rows() != events + 1) return "first must be one longer than before";
+    if (first.begin()[0] != 0 || first.begin()[events] != edges) return "first must begin with 0 and end with the number of edges";
+    for (std::int64_t place = 0; place < events; ++place) {
+        const std::int64_t behind = before.begin()[place], low = first.begin()[place], high = first.begin()[place + 1];
+        if (behind >= place) return "before must be of earlier places";
+        if (behind < 0 && ~behind > chains) return "before must be of chains that begin";
+        if (low > high || high > edges) return "first must not decrease";
+        for (std::int64_t edge = low; edge < high; ++edge)
+            if (source.begin()[edge] < 0 || source.begin()[edge] >= place) return "source must be of earlier places";
+    }
+    return nullptr;
+}
+
+void solve(PyObject* const (&arrays)[8]) {
+    const Array<double> times(arrays[0], "times", 2, PyBUF_WRITABLE);
+    const std::int64_t events = times.rows(), samples = times.columns();
+    const Integers before(arrays[1], "before", 1), first(arrays[2], "first", 1), source(arrays[3], "source", 1);
+    if (before.rows() != events) throw std::invalid_argument("before has the wrong shape");
+    const Weights step(arrays[4], "step", events, samples), delay(arrays[5], "delay", source.rows(), samples);
+    const Weights begin(arrays[6], "begin", -1, samples);
+    std::optional<Weights> given;
+    if (arrays[7] != Py_None) given.emplace(arrays[7], "given", events, samples);
+    if (samples == 0) return;
+
+    const char* found;
+    Py_BEGIN_ALLOW_THREADS;
+    found = wrong(before, first, source, begin.rows());
+    for (std::int64_t place = 0; found == nullptr && place < events; ++place) {
+        double* latest = times.begin() + place * samples;
+        std::fill_n(latest, samples, NEVER);
+        const auto at = [&](std::int64_t p) { return Row{times.begin() + p * samples, samples > 1}; };
+        const double zero = 0;
+        if (given) raise_to_sum(latest, samples, given->row(place), {&zero, false});
+        if (const std::int64_t behind = before.begin()[place]; behind != HUB)
+            raise_to_sum(latest, samples, behind >= 0 ? at(behind) : begin.row(~behind - 1), step.row(place));
+        for (std::int64_t edge = first.begin()[place]; edge < first.begin()[place + 1]; ++edge)
+            raise_to_sum(latest, samples, at(source.begin()[edge]), delay.row(edge));
+    }
+    Py_END_ALLOW_THREADS;
+    if (found != nullptr) throw std::invalid_argument(found);
+}
+
+}  // namespace
+
+PyObject* longest_paths(PyObject*, PyObject* arguments) {
+    PyObject* arrays[8];
+    if (!PyArg_ParseTuple(arguments, "O(OOO)(OOOO):longest_paths", &arrays[0], &arrays[1], &arrays[2], &arrays[3], &arrays[4],
+                          &arrays[5], &arrays[6], &arrays[7]))
+        return nullptr;
+    try {
+        solve(arrays);
+    } catch (const PythonError&) {
+        return nullptr;
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+        return nullptr;
+    }
+    Py_RETURN_NONE;
+}
+
+}  // namespace hpuprof

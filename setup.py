@@ -1,0 +1,20 @@
+"""The native part, the only thing that pyproject.toml does not say: without a compiler everything else is installed.
+
+It is compiled for the Python at hand: the limited API has the buffer protocol from 3.11 on only, and hpuprof runs on
+3.10. `python setup.py build_ext --inplace` builds it into a checkout.
+"""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "hpuprof._native",
+            sources=["native/longest_paths.cpp", "native/module.cpp"],
+            depends=["native/arrays.hpp"],
+            extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden"],
+            language="c++",
+            optional=True,
+        )
+    ]
+)

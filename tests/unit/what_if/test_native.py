@@ -1,0 +1,137 @@
+"""The native loop: the numbers of numpy, wrong arguments refused before anything is read, and doing without it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import needs
+import numpy as np
+import pytest
+
+from hpuprof import native
+from hpuprof.errors import ConfigError, MissingDependencyError
+from hpuprof.native import choose
+from hpuprof.what_if.graph import NEVER, Graph
+
+EVENTS, EDGES, CHAINS, SAMPLES = 2000, 3000, 6, 7
+
+
+@pytest.fixture
+def built() -> native.LongestPaths:
+    found = choose("auto")
+    return found or needs.absent("native", "the native loop is not built")
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("whole", [True, False])
+def test_numbers_are_those_of_numpy(built, monkeypatch, whole, seed):
+    """To the last bit with whole ns; else as close as sums of doubles are."""
+    rng = np.random.default_rng(seed)
+    ends = np.sort(rng.integers(0, EVENTS, (EDGES, 2)), axis=1)
+    ends = ends[ends[:, 0] < ends[:, 1]]
+    graph = Graph.of(
+        np.sort(rng.integers(-1, CHAINS, EVENTS)) if seed % 2 else rng.integers(-1, CHAINS, EVENTS), *ends.T
+    )
+    wide = rng.random(4) < 0.6  # else one sample serves for all
+    wide[0] |= not wide.any()
+    shapes = [(n, SAMPLES if w else 1) for n, w in zip((EVENTS, len(ends), CHAINS, EVENTS), wide, strict=True)]
+    step, delay, begin, given = (rng.uniform(0, 1e6, shape) for shape in shapes)
+    if whole:
+        step, delay, begin, given = (np.floor(weights) for weights in (step, delay, begin, given))
+    begin[0] = NEVER
+    given[rng.random(EVENTS) < 0.9] = NEVER
+    t = []
+    for loop in (built, None):
+        monkeypatch.setattr(native, "longest_paths", loop)
+        t += [graph.times(step, delay, begin), graph.times(step, delay, begin, given)]
+    for mine, numpys in zip(t[:2], t[2:], strict=True):
+        np.testing.assert_allclose(mine, numpys, rtol=0 if whole else 1e-9)
+
+
+def test_what_is_not_a_number_stays_so_in_all_that_waits_for_it(built, monkeypatch):
+    graph = Graph.of(np.array([0, 0, 1, 1, 2, 2]), np.array([1]), np.array([3]))
+    step, delay, begin = np.ones((6, 1)), np.ones((1, 2)), np.zeros((3, 1))
+    delay[0, 1] = step[4] = np.nan
+    for loop in (built, None):
+        monkeypatch.setattr(native, "longest_paths", loop)
+        assert graph.times(step, delay, begin)[3].tolist() == pytest.approx([3, np.nan], nan_ok=True)
+        assert np.isnan(graph.times(step, delay, begin)).sum() == 5
+
+
+def call(built, **other):
+    """Two events of one chain, the second of which also waits for the first through an edge, in three samples."""
+    arrays = {
+        "times": np.zeros((2, 3)),
+        "before": np.array([~1, 0]),
+        "first": np.array([0, 0, 1]),
+        "source": np.array([0]),
+        "step": np.ones((2, 1)),
+        "delay": np.full((1, 3), 5.0),
+        "begin": np.array([[10.0]]),
+        "given": None,
+        **other,
+    }
+    times, before, first, source, *weights = arrays.values()
+    built(times, (before, first, source), tuple(weights))
+    return times
+
+
+def test_a_small_graph_by_hand(built):
+    assert call(built).tolist() == [[11] * 3, [16] * 3]
+    assert call(built, given=np.array([[12.0], [17.0]])).tolist() == [[12] * 3, [17] * 3]
+    assert call(built, times=np.zeros((2, 0)), delay=np.zeros((1, 0)), step=np.zeros((2, 0))).shape == (2, 0)
+
+
+LEAST = -(2**63)
+WRONG = {
+    "times": [np.zeros((2, 3), np.float32), np.zeros(6), np.zeros((3, 3)), np.zeros((3, 2)).T, np.zeros((2, 3), ">f8")],
+    "before": [[~1, 1], [~1, 2], [~2, 0], [LEAST, 0], [0, 0], [~1], [~1, 0, 0], np.zeros(2, np.int32), np.zeros(2)],
+    "first": [[0, 0, 2], [1, 0, 1], [0, 2, 1], [0, -1, 1], [0, LEAST, 1], [0, 0, 0], [0, 1], [0, 0, 1, 1], []],
+    "source": [[1], [-1], [2], [LEAST], [2**62], [], [0, 0], [[0]]],
+    "step": [np.ones((2, 2)), np.ones((1, 3)), np.ones((3, 1)), np.ones(2), np.ones((2, 0)), np.ones((2, 1), int)],
+    "delay": [np.ones((2, 1)), np.ones((0, 3)), np.ones((1, 4))],
+    "begin": [np.ones((1, 2)), np.ones((0, 1)), np.ones(1)],
+    "given": [np.ones((2, 2)), np.ones((1, 3)), np.ones((2, 6))[:, ::2]],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_arrays_that_do_not_fit_are_refused(built, name, value):
+    array = value if isinstance(value, np.ndarray) else np.array(value, dtype=np.int64)
+    with pytest.raises(ValueError, match=r"\w"):
+        call(built, **{name: array})
+
+
+def test_what_cannot_be_written_and_what_is_no_array_is_refused(built):
+    fixed = np.zeros((2, 3))
+    fixed.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        call(built, times=fixed)
+    for arguments in ((), (fixed, (), ()), (None, (None,) * 3, (None,) * 4), (fixed, [1, 2], 3)):
+        with pytest.raises(TypeError):
+            built(*arguments)
+
+
+def test_it_can_be_left_out_and_asked_for(monkeypatch):
+    assert choose("off") is None
+    with pytest.raises(ConfigError, match="HPUPROF_NATIVE is 'on'"):
+        choose("on")
+    monkeypatch.setitem(sys.modules, "hpuprof._native", None)  # as where no compiler was
+    assert choose("auto") is None
+    with pytest.raises(MissingDependencyError, match="native part of hpuprof is not there"):
+        choose("require")
+
+
+def test_the_package_works_without_it(built, tmp_path):  # where it is built, so that leaving it out means something
+    program = (
+        "import sys; from numpy import array, ones; from hpuprof.what_if.graph import Graph\n"
+        "t = Graph.of(array([0, 0]), array([0]), array([1])).times(ones((2, 1)), ones((1, 1)), ones((1, 1)))\n"
+        "print('hpuprof._native' in sys.modules, t.ravel().tolist())"
+    )
+    for value, expected in (("off", "False [2.0, 3.0]"), ("require", "True [2.0, 3.0]")):
+        ask = [sys.executable, "-c", program]  # from elsewhere: what is installed, not the checkout, may hold it
+        environment = {**os.environ, "HPUPROF_NATIVE": value}
+        done = subprocess.run(ask, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected
