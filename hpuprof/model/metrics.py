@@ -225,8 +225,8 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="straggler_cost_fraction",
         unit="fraction",
-        definition="Share of the mean step saved when the rank that costs most works like the median of the others, "
-        "by replay.",
+        definition="Share of the mean step saved when the straggler, else the rank that costs most, works like the "
+        "median of the others, by replay.",
     ),
     MetricSpec(
         name="step_time_without_straggler",

@@ -422,8 +422,9 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
 
 def rank_metrics(found: AcrossRanks) -> dict[str, float | None]:
     """Return the headline metrics across ranks; None if clocks are unrelated or nothing could be replayed."""
-    replay = found.replay
-    top = min(replay.without.values(), default=None) if replay else None
+    replay, straggler = found.replay, found.verdict.position
+    cured = replay.without if replay else {}
+    top = cured[straggler] if straggler in cured else min(cured.values(), default=None)
     cost = None if replay is None else 0.0 if top is None else replay.saved(top)
     return {
         "collective_wait_fraction": found.verdict.wait_fraction,

@@ -195,11 +195,11 @@ def _straggler(context: Context, _: float) -> Found | None:
     if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
         return None
     cause = f", because it is {_DOING[row.cause]}" if row.cause else ""
-    replay, position = context.across.replay, context.across.verdict.position
-    cost = replay.saved(replay.without[position]) if replay and position in replay.without else 0.0
-    saved = f"; if it kept pace, a step would take {_pct(cost)} less" if replay else ""
+    cost, waiting = context.value("straggler_cost_fraction"), context.value("collective_wait_fraction")
+    instead = ": others would be late instead" if cost < 0.5 * waiting else ""
+    saved = f"; if it kept pace, a step would take {_pct(cost)} less{instead}" if context.across.replay else ""
     evidence = f"rank {row.rank} is last in {_pct(row.steps_late_fraction)} of the steps{cause}{saved}"
-    return Found(evidence, max(cost, context.value("collective_wait_fraction")), [row.rank])
+    return Found(evidence, max(cost, waiting), [row.rank])
 
 
 def _rotating(context: Context, _: float) -> Found | None:
