@@ -13,12 +13,12 @@ from hpuprof.analysis.idle import cause_rows, gap_operator_rows, gap_rows
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.launches import launch_rows
 from hpuprof.analysis.memory import memory_points, memory_rows
+from hpuprof.analysis.modules import MAX_DEPTH, backward_windows
 from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_table import step_rows, thread_rows
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.capturability import Capturability, capturability
-from hpuprof.graph_mode.modules import MAX_DEPTH, backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.model.partial import RankPartial
@@ -84,7 +84,7 @@ def _graph_mode(
     view: RankView, row: FileRow, settings: ReduceOptions
 ) -> tuple[Capturability, Prediction, list[Trouble]]:
     """Find obstacles to graph mode, predict its step times, and count the module calls left out."""
-    calls = module_calls(view)
+    calls = view.modules
     windows = backward_windows(view, calls)
     capture = capturability(view, calls, windows)
     given = settings.step_time_ns

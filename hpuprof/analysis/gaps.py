@@ -10,12 +10,11 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from hpuprof.analysis.host_time import HostTime
-from hpuprof.analysis.links import Links
+from hpuprof.analysis.host_calls import HostCallKind, HostCalls
+from hpuprof.analysis.modules import thread_codes
+from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Mask
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, subtract, union, union_of
@@ -33,11 +32,10 @@ class Gaps:
     by_cause: dict[Cause, Intervals]
 
 
-def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: HostTime) -> dict[Cause, Intervals]:
+def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     """Return when each cause held on the host; they may overlap (the order of `Cause` decides)."""
-    host = trace.host
-    role = roles[host.track]
-    path = on_host_path(role)
+    trace, links = view.trace, view.links
+    host, role, path = trace.host, view.host_roles, view.on_path
     launching = path | (role == Role.LAUNCH)
     main = role == Role.MAIN
     activity, kind = host.activity, host.kind
@@ -45,20 +43,27 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
     def when(rows: Mask) -> Intervals:
         return union(host.start[rows], host.end[rows])
 
-    uploads = (activity == Activity.COPY_H2D) | times.copy_to_device
-    if FAMILIES[trace.family].copies_upload:
-        uploads |= (activity == Activity.COPY) & ~times.copy_to_host
-    uploads &= path
-    calls = np.flatnonzero(links.launch >= 0)
-    queued = union(host.end[links.launch[calls]], trace.device.start[calls])
+    def calling(*kinds: HostCallKind, on: Mask = path) -> Mask:
+        """Mark the host rows of calls of some kinds; waits count with the copy that they complete."""
+        chosen = np.where(calls.completes >= 0, calls.kind[calls.completes], calls.kind)
+        rows = np.zeros(len(host), dtype=bool)
+        rows[calls.row[np.isin(chosen, kinds)]] = True
+        return rows & on
+
+    reads = calling(HostCallKind.READ)
+    uploads = calling(HostCallKind.UPLOAD, *((HostCallKind.COPY,) if FAMILIES[trace.family].copies_upload else ()))
+    moving = path & (kind == HostKind.ANNOTATION) & (activity == Activity.COPY_H2D)
+    waits = calling(HostCallKind.WAIT, HostCallKind.JOIN) & (activity != Activity.LOADER_WAIT)
+    known = np.flatnonzero(links.launch >= 0)
+    queued = union(host.end[links.launch[known]], trace.device.start[known])
     return {
         Cause.DEVICE_LATENCY: queued,
         Cause.COMPILATION: when((activity == Activity.COMPILE) & (role != Role.DATA_LOADER)),
-        Cause.BLOCKING_READ: when(path & ((activity == Activity.COPY_D2H) | times.copy_to_host)),
-        Cause.COLLECTIVE: when(path & (activity == Activity.COLLECTIVE)),
-        Cause.H2D_COPY: union_of(when(uploads), _around_uploads(trace, uploads, path)),
-        Cause.ALLOCATION: when(launching & (activity == Activity.ALLOC)),
-        Cause.SYNCHRONISE: when(path & ((activity == Activity.SYNC) | (activity == Activity.JOIN))),
+        Cause.BLOCKING_READ: union_of(when(reads), _around(trace, reads, path & (activity == Activity.COPY_D2H))),
+        Cause.COLLECTIVE: when(calling(HostCallKind.COLLECTIVE)),
+        Cause.H2D_COPY: union_of(when(uploads | moving), _around(trace, uploads, path & _named(trace, _COPY_OP))),
+        Cause.ALLOCATION: when(calling(HostCallKind.ALLOCATION, on=launching)),
+        Cause.SYNCHRONISE: when(waits),
         Cause.DATA_LOADER: when(main & ((activity == Activity.DATA_LOADER) | (activity == Activity.LOADER_WAIT))),
         Cause.OPTIMIZER: subtract(
             when(main & (activity == Activity.OPTIMIZER)), when(main & (activity == Activity.CLOSURE))
@@ -73,19 +78,24 @@ def host_states(trace: Trace, roles: npt.NDArray[np.int8], links: Links, times: 
     }
 
 
-def _around_uploads(trace: Trace, uploads: Mask, path: Mask) -> Intervals:
-    """Return the copy operators (`aten::to`, `aten::copy_`) on the host path that contain an upload."""
+def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+    matching = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
+    rows: Mask = matching[trace.host.name]
+    return rows
+
+
+def _around(trace: Trace, calls: Mask, rows: Mask) -> Intervals:
+    """Return those operators among the rows that contain a call of their thread."""
     host = trace.host
-    wanted = np.array([bool(_COPY_OP.match(n)) for n in trace.names] or [False], dtype=bool)
-    ops = np.flatnonzero(path & (host.kind == HostKind.OP) & wanted[host.name])
-    marks = np.flatnonzero(uploads & ((host.kind == HostKind.RUNTIME) | (host.kind == HostKind.OP)))
+    ops = np.flatnonzero(rows & (host.kind == HostKind.OP))
+    marks = np.flatnonzero(calls)
     if not len(ops) or not len(marks):
         return EMPTY
-    span = trace.end_ns + 1
-    keys = np.sort(host.track[marks].astype(np.int64) * span + host.start[marks])
-    base = host.track[ops].astype(np.int64) * span
-    holds = np.searchsorted(keys, base + host.end[ops]) > np.searchsorted(keys, base + host.start[ops])
-    return union(host.start[ops[holds]], host.end[ops[holds]])
+    base = thread_codes(trace)[host.track] * (trace.end_ns + 1)
+    keys = np.sort(base[marks] + host.start[marks])
+    first, stop = (np.searchsorted(keys, base[ops] + edge[ops]) for edge in (host.start, host.end))
+    holding = ops[stop > first]
+    return union(host.start[holding], host.end[holding])
 
 
 def find_gaps(busy: Intervals, steps: Steps, states: dict[Cause, Intervals]) -> Gaps:

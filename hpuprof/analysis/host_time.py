@@ -23,6 +23,11 @@ from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
 _FULL_QUEUE_FLOOR = 64  # fewer outstanding rows do not explain a slow launch; by judgement
+SHORTEST_READ = 10_000
+"""ns; an operator that reads a value in less reads host memory.
+
+In seven real CUDA traces, reads of the device take 22 µs and more, 99 % of those without a call inside at most 4.2 µs.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +40,7 @@ class HostTime:
     by_role: dict[Role, tuple[Intervals, Intervals]]  # traced, blocked
     copy_to_host: Mask  # host rows: copy calls that read back
     copy_to_device: Mask  # host rows: copy calls that upload
+    for_device: Mask  # host rows: calls and reads that return only when device work is done
 
 
 def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTime:
@@ -73,7 +79,7 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
             )
             by_role[which] = subtract(union(host.start[mine & work], host.end[mine & work]), waits), waits
     traced = subtract(union(host.start[path & work], host.end[path & work]), blocked)
-    return HostTime(blocked, exclusive, traced, by_role, to_host, to_device)
+    return HostTime(blocked, exclusive, traced, by_role, to_host, to_device, waiting["sync"] | waiting["copy"])
 
 
 def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
@@ -110,12 +116,18 @@ def _drawn_twice(trace: Trace) -> Mask:
 
 
 def _blocking_reads(trace: Trace) -> Mask:
-    """Mark rows that read one value with no runtime call inside: the operator itself is the wait."""
+    """Mark rows that read one value with no runtime call inside: the operator itself is the wait.
+
+    So it is where the writer never draws those calls, and in a trace of a device without a single copy or wait.
+    """
     host = trace.host
-    if not FAMILIES[trace.family].silent_reads:
+    calls = (host.kind == HostKind.RUNTIME) & np.isin(
+        host.activity, (Activity.COPY, Activity.COPY_D2H, Activity.COPY_H2D, Activity.SYNC)
+    )
+    if not FAMILIES[trace.family].silent_reads and (calls.any() or not len(trace.device)):
         return np.zeros(len(host), dtype=bool)
     reads = np.array([reads_value(n) for n in trace.names], dtype=bool)
-    waits: Mask = reads[host.name] & (host.activity == Activity.COPY_D2H)
+    waits: Mask = reads[host.name] & (host.activity == Activity.COPY_D2H) & (host.dur >= SHORTEST_READ)
     return waits
 
 

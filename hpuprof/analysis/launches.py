@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof.analysis.groups import members, percentile
-from hpuprof.analysis.links import launch_calls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import contains
@@ -64,9 +63,8 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
     short_of = {n: short[places] for n, places in members(host.name[links.launch[single]])}
     chosen = np.zeros(len(host), dtype=bool)
     chosen[calls] = True
-    outermost = launch_calls(trace)
-    outermost = outermost[chosen[outermost]]
-    out = [row("(all)", outermost, calls, short, everything=True)]
+    once = view.calls.launches
+    out = [row("(all)", once[chosen[once]], calls, short, everything=True)]
     for n, places in groups:
         mine = calls[places]
         out.append(row(trace.names[n], mine, mine, short_of.get(n, short[:0]), everything=False))

@@ -235,12 +235,18 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
         rows = rows[~threadless]
     threads = {t.os_thread: i for i, t in enumerate(trace.tracks)}
     thread = np.array([threads[t.os_thread] for t in trace.tracks], dtype=np.int64)[host.track[rows]]
+    outer: NestIndex = rows[in_no_other(thread, host.start[rows], host.end[rows])]
+    return outer
+
+
+def in_no_other(thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> Mask:
+    """Mark the slices that begin inside no other one of their thread; they come sorted by start, longer ones first."""
     order = np.argsort(thread, kind="stable")
-    span = int(host.end[rows].max()) + 1
-    begin = thread[order] * span + host.start[rows][order]
-    reach = np.maximum.accumulate(thread[order] * span + host.end[rows][order])
-    outer = np.append([True], begin[1:] >= reach[:-1])
-    return np.sort(rows[order[outer]], kind="stable")
+    base = thread[order].astype(np.int64) * (int(end.max(initial=0)) + 1)
+    reach = np.maximum.accumulate(base + end[order])
+    outer = np.ones(len(start), dtype=bool)
+    outer[order[1:]] = (base + start[order])[1:] >= reach[:-1]
+    return outer
 
 
 def link(trace: Trace) -> Links:

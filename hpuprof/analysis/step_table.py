@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hpuprof.analysis.links import launch_calls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.model.arrays import Ints
@@ -48,7 +47,7 @@ def _host_columns(view: RankView) -> dict[str, list[Any]]:
     return {
         **_measured(view, spans, known=bool(len(host))),
         "compile_ns": measure(view.compiling, steps.start, steps.end).tolist(),
-        "launches": _count(host.start[launch_calls(view.trace)], steps.start, steps.end),
+        "launches": _count(host.start[view.calls.launches], steps.start, steps.end),
     }
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from hpuprof.analysis.links import launch_calls
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls, Timeline, thread_codes
+from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls, Timeline, thread_codes
 from hpuprof.graph_mode.obstacles import OPTIMIZER, STEP, Obstacle, judge, topmost_varying
 from hpuprof.graph_mode.occurrences import Context, find_occurrences
-from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.shapes import graphs_needed
 from hpuprof.graph_mode.signatures import ModuleShapes, module_shapes
 from hpuprof.model.arrays import Ints
@@ -73,9 +72,8 @@ def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) 
         return Capturability([], [], [], {"obstacles": 0, "modules": 0, "shapes": 0})
     hits = find_operators(view)
     shapes = module_shapes(view, calls, hits)
-    placement = Placement(view, calls)
-    stream = tokens(view, calls, placement)
-    context = Context(view, calls, placement, hits)
+    stream = tokens(view, calls, view.placement)
+    context = Context(view, calls, view.placement, hits)
     obstacles = judge(context, find_occurrences(context, stream), find_forks(view, calls, shapes, stream), shapes)
     known = _Known(context, windows, call_costs(view, calls, windows), *_looked_for(context.trace))
     regions = _regions(known, obstacles)
@@ -91,7 +89,7 @@ def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) 
 def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
     """Measure each call: host span, backward stretches, launches in both, and the device rows they launched."""
     trace, links, host = view.trace, view.links, view.trace.host
-    rows = launch_calls(trace)
+    rows = view.calls.launches
     linked = links.launch >= 0
     device = np.zeros(len(host), dtype=np.int64)
     np.add.at(device, links.launch[linked], trace.device.dur[linked])

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpuprof.analysis.modules import ModuleCalls
+from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
-from hpuprof.graph_mode.modules import ModuleCalls
-from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes
 from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import Role

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, subtract, union
 from hpuprof.what_if.capture import MIN_LAUNCHES, Region

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hpuprof.analysis.links import forest
+from hpuprof.analysis.placement import Phase
 from hpuprof.graph_mode import obstacle_codes as codes
 from hpuprof.graph_mode.diverging_paths import Fork, find_period
 from hpuprof.graph_mode.occurrences import Context, Occurrence
-from hpuprof.graph_mode.placement import Phase
 from hpuprof.graph_mode.shapes import graphs_needed, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes, parse
 from hpuprof.model.arrays import Ints

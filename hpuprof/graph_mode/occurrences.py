@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.analysis.host_calls import HostCallKind
+from hpuprof.analysis.links import Nesting, in_no_other
+from hpuprof.analysis.modules import ModuleCalls, Timeline, thread_codes
+from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
-from hpuprof.graph_mode.modules import ModuleCalls, Timeline, thread_codes
-from hpuprof.graph_mode.placement import Phase, Placement
 from hpuprof.graph_mode.signatures import detail_codes, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
@@ -47,12 +49,13 @@ class Context:
     """A trace with everything that the searches share."""
 
     def __init__(self, view: RankView, calls: ModuleCalls, placement: Placement, hits: OpHits) -> None:
-        self.trace, self.steps, self.links, self.hosts = view.trace, view.steps, view.links, view.hosts
+        self.trace, self.steps, self.links, self.host_calls = view.trace, view.steps, view.links, view.calls
         self.calls, self.placement, self.hits = calls, placement, hits
         host, links = view.trace.host, view.links
         self.threads = thread_codes(view.trace)
         self.path = view.on_path
         self.op_name = host.name[links.nesting.rows]
+        self.hit = _around(hits, links.nesting, view.calls.operator)
 
     def operators(self, code: str, label: str, text: str, positions: Ints, severity: str = "") -> Occurrence:
         """Make an occurrence of operators."""
@@ -66,22 +69,28 @@ class Context:
         inner = self.links.nesting.innermost(self.placement.lane[track], host.start[rows])
         return Occurrence(code, label, text, track, host.start[rows], inner, severity)
 
-    def holding(self, rows: Mask) -> Mask:
-        """Mark the operators in which one of the marked host rows starts, on the same thread."""
+    def holding(self, *kinds: HostCallKind) -> Mask:
+        """Mark the operators in which a host call of these kinds starts, on the same thread."""
         host, nesting = self.trace.host, self.links.nesting
-        chosen = np.flatnonzero(rows)
-        if not len(chosen) or not len(nesting.rows):
-            return np.zeros(len(nesting.rows), dtype=bool)
-        line = Timeline.of(self.threads[host.track[chosen]], host.start[chosen], self.trace.end_ns + 2)
+        rows = self.host_calls.row[self.host_calls.of(*kinds)]
+        line = Timeline.of(self.threads[host.track[rows]], host.start[rows], self.trace.end_ns + 2)
         first, stop = line.ranges(self.threads[nesting.track], nesting.start, nesting.end)
         found: Mask = stop > first
         return found
 
 
+def _around(hits: OpHits, nesting: Nesting, operator: Ints) -> Ints:
+    """Return which hit each operator (-1: none) is or lies in, as a position in `hits`, -1 for none."""
+    at = np.searchsorted(hits.position, operator, side="right") - 1
+    inside = at >= 0
+    inside[inside] = operator[inside] < nesting.stop[hits.position[at[inside]]]
+    return np.where(inside, at, -1)
+
+
 def find_occurrences(context: Context, stream: Tokens) -> list[Occurrence]:
     """Return all occurrences."""
     found: list[Occurrence] = []
-    for search in (_operators, _calls, _random, _steps):
+    for search in (_operators, _values, _host_calls, _named_rows, _random, _steps):
         found += [s for s in search(context) if len(s.when)]
     found += [s for s in _scalars(context, stream) if len(s.when)]
     return found
@@ -93,97 +102,69 @@ def _by_name(context: Context, positions: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def _operators(context: Context) -> Iterator[Occurrence]:
-    """Yield operators that match a rule; reads are split by whether they touched the device."""
-    trace, host, hits = context.trace, context.trace.host, context.hits
+    """Yield operators that match a rule; those that return values are `_values`."""
     for index, rule in enumerate(SHAPE_AND_READ_RULES):
-        mine = hits.position[hits.rule == index]
-        if not len(mine):
-            continue
         if rule.code != "HP302":
-            for name, positions in _by_name(context, mine):
+            for name, positions in _by_name(context, context.hits.position[context.hits.rule == index]):
                 yield context.operators(rule.code, name, f"`{name}` {rule.what}", positions)
-            continue
-        # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python unless the device is
-        # read.
-        above = context.links.nesting.parent[mine]
-        aten = np.array([n.startswith("aten::") for n in trace.names])
-        unpacks = (above >= 0) & aten[context.op_name[np.maximum(above, 0)]]
-        touches = context.holding(
-            (host.activity == Activity.SYNC)
-            | context.hosts.copy_to_host
-            | ((host.kind == HostKind.RUNTIME) & (host.activity == Activity.COPY_D2H))
-        )
-        runtime = bool(((host.kind == HostKind.RUNTIME) & context.path).any())
-        device = trace.family in ("cuda", "rocm", "xpu") and runtime and len(trace.device) > 0
-        known = device or (trace.family == "hpu" and bool(touches[mine].any()))
-        mine = mine[~unpacks | (touches[mine] & known)]
-        phase = context.placement.of(context.links.nesting.track[mine], context.links.nesting.start[mine]).phase
-        in_optimizer = phase == Phase.OPTIMIZER
-        local = ~touches[mine] if known else in_optimizer
-        for name, positions in _by_name(context, mine[~local]):
-            waits = "the host waits for the device" if known else "the host waits if the tensor is on a device"
-            yield context.operators("HP302", name, f"`{name}` {rule.what}: {waits}", positions)
-        for name, positions in _by_name(context, mine[local & in_optimizer]):
-            yield context.operators("HP320", name, f"`{name}` reads a counter of the optimizer on the CPU", positions)
-        inside = (phase == Phase.FORWARD) | (phase == Phase.BACKWARD)
-        for name, positions in _by_name(context, mine[local & inside]):
-            text = f"`{name}` reads a CPU tensor: no wait, but a replay keeps the value of the capture"
-            yield context.operators("HP302", name, text, positions, "harmless")
 
 
-def _covered(context: Context, rows: Ints) -> Mask:
-    """Mark the host rows that start inside an operator matched by a rule."""
-    nesting, hits = context.links.nesting, context.hits.position
-    if not len(hits) or not len(rows):
-        return np.zeros(len(rows), dtype=bool)
-    host = context.trace.host
-    line = Timeline.of(context.threads[nesting.track[hits]], nesting.start[hits], context.trace.end_ns + 2)
-    _, at = line.ranges(context.threads[host.track[rows]], host.start[rows], host.start[rows] + 1)
-    last = hits[line.order[np.maximum(at - 1, 0)]]
-    inside: Mask = (
-        (at > 0)
-        & (context.threads[nesting.track[last]] == context.threads[host.track[rows]])
-        & (host.start[rows] < nesting.end[last])
+def _values(context: Context) -> Iterator[Occurrence]:
+    """Yield the host calls in operators that return a value, and such operators without one: they read a CPU tensor."""
+    calls, hits, nesting = context.host_calls, context.hits, context.links.nesting
+    value = np.array([rule.code == "HP302" for rule in SHAPE_AND_READ_RULES])[hits.rule]
+    # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python unless the device is read.
+    above = nesting.parent[hits.position]
+    aten = np.array([n.startswith("aten::") for n in context.trace.names] or [False])
+    returns = value & ~((above >= 0) & aten[context.op_name[np.maximum(above, 0)]])
+    reads = np.flatnonzero(calls.counted & (context.hit >= 0) & (calls.of(HostCallKind.READ) | calls.waiting))
+    hit, waits = context.hit[reads], calls.waiting[reads]
+    told = value[hit] & (waits | returns[hit])
+    reads, hit, waits = reads[told], hit[told], waits[told]
+    local = np.flatnonzero(returns & context.path[nesting.rows[hits.position]])
+    local = hits.position[local[~np.isin(local, hit)]]
+    phase = context.placement.of(nesting.track[local], nesting.start[local]).phase
+    # Where the trace cannot tell, a value that the optimizer reads is its counter of steps.
+    counter = ~waits & (calls.phase[reads] == Phase.OPTIMIZER)
+    what = {name: rule.what for rule in reversed(SHAPE_AND_READ_RULES) if rule.code == "HP302" for name in rule.names}
+    for chosen, then in (
+        (waits, "the host waits for the device"),
+        (~waits & ~counter, "the host waits if the tensor is on a device"),
+    ):
+        for name, positions in _by_name(context, hits.position[hit[chosen]]):
+            yield context.operators("HP302", name, f"`{name}` {what[name]}: {then}", positions)
+    counters = np.concatenate([hits.position[hit[counter]], local[phase == Phase.OPTIMIZER]])
+    for name, positions in _by_name(context, np.sort(counters)):
+        yield context.operators("HP320", name, f"`{name}` reads a counter of the optimizer on the CPU", positions)
+    for name, positions in _by_name(context, local[(phase == Phase.FORWARD) | (phase == Phase.BACKWARD)]):
+        text = f"`{name}` reads a CPU tensor: no wait, but a replay keeps the value of the capture"
+        yield context.operators("HP302", name, text, positions, "harmless")
+
+
+def _host_calls(context: Context) -> Iterator[Occurrence]:
+    """Yield host calls by their kind: copies under their operator's name, the others under their own."""
+    calls, host = context.host_calls, context.trace.host
+    copies = calls.of(HostCallKind.READ, HostCallKind.UPLOAD)
+    label = np.where(
+        copies & (calls.operator >= 0),
+        context.op_name[calls.operator] if len(context.op_name) else -1,
+        host.name[calls.row],
     )
-    return inside
-
-
-def _calls(context: Context) -> Iterator[Occurrence]:
-    """Yield runtime calls, reads and uploads under their operator's name, and rows found by name."""
-    trace, host, hosts = context.trace, context.trace.host, context.hosts
-    if not len(host):
-        return
-    runtime = (host.kind == HostKind.RUNTIME) & context.path
-    wait = runtime & (host.activity == Activity.SYNC)
-    back = context.path & (hosts.copy_to_host | ((host.activity == Activity.COPY_D2H) & runtime))
-    up = context.path & (
-        hosts.copy_to_device | ((host.activity == Activity.COPY_H2D) & (host.kind != HostKind.ANNOTATION))
-    )
-    rows = np.flatnonzero(wait | back | up)
-    rows = rows[~_covered(context, rows)]
-    lane = context.placement.lane[host.track[rows]]
-    inner = context.links.nesting.innermost(lane, host.start[rows])
-    # A copy and the wait after it are in one operator and are one obstacle, reported as the copy.
-    kinds = np.where(back[rows], 0, np.where(up[rows], 1, 2))
-    order = np.lexsort((kinds, inner))
-    again = np.append([False], (inner[order][1:] == inner[order][:-1]) & (inner[order][1:] >= 0))[: len(rows)]
-    rows, inner, kinds = rows[order[~again]], inner[order[~again]], kinds[order[~again]]
-    words = (
-        ("HP302", "{} copies from the device to the host"),
-        ("HP304", "{} copies from the host to the device"),
-        ("HP303", "{} waits for the device"),
-    )
-    labels = [
-        trace.names[int(context.op_name[i])] if i >= 0 and k < 2 else trace.names[int(host.name[r])]
-        for r, i, k in zip(rows.tolist(), inner.tolist(), kinds.tolist(), strict=True)
-    ]
-    found: dict[tuple[int, str], list[int]] = {}
-    for row, kind, label in zip(rows.tolist(), kinds.tolist(), labels, strict=True):
-        found.setdefault((kind, label), []).append(row)
-    for (kind, label), mine in sorted(found.items()):
-        code, text = words[kind]
-        yield context.rows(code, label, text.format(f"`{label}`"), np.array(mine, dtype=np.int64))
-    yield from _named_rows(context)
+    own = context.hit < 0  # what lies inside an operator that matches a rule is told with it
+    for code, chosen, text, severity in (
+        ("HP302", own & calls.of(HostCallKind.READ), "`{}` copies from the device to the host", ""),
+        ("HP304", own & calls.of(HostCallKind.UPLOAD), "`{}` copies from the host to the device", ""),
+        ("HP303", own & calls.waiting & ~copies, "`{}` waits for the device", ""),
+        ("HP305", calls.of(HostCallKind.ALLOCATION), "`{}` inside a step", "harmless"),
+        ("HP315", calls.of(HostCallKind.COLLECTIVE), "`{}`", ""),
+    ):
+        mine = np.flatnonzero(chosen & calls.counted)
+        for name, places in members(label[mine]):
+            found = mine[places]
+            rows, shown = calls.row[found], context.trace.names[name]
+            yield Occurrence(
+                code, shown, text.format(shown), host.track[rows], host.start[rows], calls.operator[found], severity
+            )
 
 
 def _named_rows(context: Context) -> Iterator[Occurrence]:
@@ -192,20 +173,14 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
 
     def outermost(mask: Mask) -> Ints:
         rows = np.flatnonzero(mask)
-        order = rows[np.argsort(context.threads[host.track[rows]], kind="stable")]
-        span = trace.end_ns + 2
-        begin = context.threads[host.track[order]] * span + host.start[order]
-        reach = np.maximum.accumulate(context.threads[host.track[order]] * span + host.end[order])
-        keep = np.append([True], begin[1:] >= reach[:-1]) if len(order) else np.empty(0, dtype=bool)
-        return np.sort(order[keep])
+        found: Ints = rows[in_no_other(context.threads[host.track[rows]], host.start[rows], host.end[rows])]
+        return found
 
     def each(code: str, rows: Ints, text: str, severity: str = "") -> Iterator[Occurrence]:
         for name, places in members(host.name[rows]):
             label = trace.names[name]
             yield context.rows(code, label, text.format(f"`{label}`"), rows[places], severity)
 
-    alloc = outermost(context.path & (host.activity == Activity.ALLOC) & (host.kind == HostKind.RUNTIME))
-    yield from each("HP305", alloc, "{} inside a step", "harmless")
     if trace.family == "hpu":
         yield from each(
             "HP310",
@@ -215,8 +190,6 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
         yield from each(
             "HP312", outermost(native & rows_named(trace, _FALLBACK)), "{}: the device has no kernel for it"
         )
-    collective = context.path & (host.activity == Activity.COLLECTIVE)
-    yield from each("HP315", outermost(collective), "{}")
     yield from each("HP311", outermost(host.activity == Activity.COMPILE), "{} inside a step", "periodic")
     yield from each("HP318", outermost(native & rows_named(trace, _SCALER)), "{}: a GradScaler is in use", "cut")
     again = context.calls.nesting.rows[context.calls.recompute]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.module_regions import module_candidates
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.regions import LOSS, LoopParts, loop_parts
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of

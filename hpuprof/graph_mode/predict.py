@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.graph_mode.operator_regions import regions_without_links
 from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
 from hpuprof.model.arrays import Floats

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.graph_mode.module_regions import module_candidates
-from hpuprof.graph_mode.modules import BackwardWindows, ModuleCalls
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, clip, contains, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role

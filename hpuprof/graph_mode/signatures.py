@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import NOISE, OpHits, named
-from hpuprof.graph_mode.modules import ModuleCalls
 from hpuprof.model.arrays import Ints
 from hpuprof.model.trace import Detail, Trace
 

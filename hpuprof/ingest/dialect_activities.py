@@ -273,7 +273,7 @@ def copies_to_device(name: str) -> bool:
 
 _BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
 _SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
-_READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H")
+_READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^aten::equal$")
 
 
 def may_block(name: str) -> bool:
@@ -287,7 +287,7 @@ def is_synchronous_call(name: str) -> bool:
 
 
 def reads_value(name: str) -> bool:
-    """Whether an operator of this name reads one value back (`item()`)."""
+    """Whether an operator of this name itself reads one value back (`item()`, and what compares whole tensors)."""
     return _READ_OPERATOR.search(name) is not None
 
 

@@ -9,8 +9,6 @@ import numpy as np
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import measure
-from hpuprof.model.schema import Activity, HostKind
-from hpuprof.model.trace import Trace
 from hpuprof.what_if.row_terms import LaunchedRows
 
 WAITED = 30_000.0  # ns before the end of a synchronising call within which a row's end explains it
@@ -20,34 +18,25 @@ WAITED = 30_000.0  # ns before the end of a synchronising call within which a ro
 class PathCalls:
     """The program's calls and markers, as in `Program`; columns of shape `(calls,)`."""
 
-    row: Ints
     begin: Ints
     end: Ints
-    activity: Ints
+    waits: Mask
     marker: Mask
 
 
 def host_waits(
-    trace: Trace, hosts: HostTime, rows: LaunchedRows, typical_latency: float, of: PathCalls, *, blocking: bool
-) -> tuple[Mask, Floats, Floats, dict[int, list[int]], dict[int, int]]:
-    """Find which rows each synchronising call waited for, and what the call costs when there is nothing to wait for.
+    hosts: HostTime, rows: LaunchedRows, typical_latency: float, of: PathCalls, *, blocking: bool
+) -> tuple[Floats, Floats, dict[int, list[int]], dict[int, int]]:
+    """Find which rows each waiting call waited for, and what the call costs when there is nothing to wait for.
 
     Last comes which row made room in the launch queue for each launch that found it full.
     """
-    row, begin, end, activity, marker = of.row, of.begin, of.end, of.activity, of.marker
+    begin, end, waits, marker = of.begin, of.end, of.waits, of.marker
     dur = (end - begin).astype(np.float64)
-    useful = dur.copy()
-    safe = np.maximum(row, 0)
-    blocks = np.zeros(len(trace.host), dtype=bool)
-    copies = np.flatnonzero(trace.host.kind == HostKind.RUNTIME)
-    inside = measure(hosts.blocked_by["copy"], trace.host.start[copies], trace.host.end[copies])
-    blocks[copies[inside >= 0.9 * np.maximum(1, trace.host.dur[copies])]] = True
-    copying = ~marker & (activity == Activity.COPY) & blocks[safe]
-    waits = ~marker & ((activity == Activity.SYNC) | copying)
-    tail = np.zeros(len(row))
+    useful, tail = dur.copy(), np.zeros(len(begin))
     ends = rows.start + rows.dur
-    first = np.searchsorted(rows.call, np.arange(len(row)), side="left")
-    stop = np.searchsorted(rows.call, np.arange(len(row)), side="right")
+    first = np.searchsorted(rows.call, np.arange(len(begin)), side="left")
+    stop = np.searchsorted(rows.call, np.arange(len(begin)), side="right")
     targets: dict[int, list[int]] = {}
     last_of_lane: dict[int, list[int]] = {lane: [] for lane in range(len(rows.all_start))}
     done = 0
@@ -94,7 +83,7 @@ def host_waits(
         for i in np.flatnonzero(~waits & ~marker & (stop > first)).tolist():
             longest = float(ends[first[i] : stop[i]].max() - begin[i])
             useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - typical_latency))
-    return waits, useful, tail, targets, queued
+    return useful, tail, targets, queued
 
 
 def queue_depth(rows: LaunchedRows, queued: dict[int, int]) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Mask
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import CommNote
@@ -51,15 +50,11 @@ class LaunchModel(StepModel):
     def observed(self) -> Prediction:
         """Return facts that hold whatever is captured."""
         program = self.program
-        waits, reading, uploading = self._count_waits()
         replays, covered, left_out = self._graphs_there()
         return Prediction(
             method="replay",
             steps=program.steps,
             unexplained=program.unexplained,
-            waits=waits,
-            waits_reading=reading,
-            waits_uploading=uploading,
             other_threads=program.other_threads,
             linked=program.linked_fraction,
             replays=replays,
@@ -89,26 +84,6 @@ class LaunchModel(StepModel):
         rows = np.flatnonzero(np.isin(program.device_row, self.collectives.chosen))
         found = [notes[c] if c >= 0 else CommNote() for c in program.comm[rows].tolist()]
         return [",".join(map(str, n.ranks)) or n.group_text or n.group for n in found]
-
-    def _count_waits(self) -> tuple[float, float, float]:
-        """Return waits for the device per step, and how many of them are inside reads and inside copies to the device.
-
-        A copy and the synchronisation after it in the same operator count as one wait, as they are one obstacle.
-        """
-        program, host = self.program, self.view.trace.host
-        calls = np.flatnonzero((program.waits | program.read | program.upload) & ~program.marker)
-        rows = program.row[calls]
-        inner = self.view.links.nesting.innermost(host.track[rows], host.start[rows])
-        alone = -1 - np.arange(len(calls))
-        _, operator = np.unique(np.where(inner >= 0, inner, alone), return_inverse=True)
-
-        def held(mask: Mask) -> Mask:
-            return np.bincount(operator, weights=mask[calls], minlength=int(operator.max(initial=-1)) + 1) > 0
-
-        waits, reads, uploads = held(program.waits), held(program.read), held(program.upload)
-        counts = (waits, waits & reads, waits & uploads & ~reads)
-        each, reading, uploading = (float(found.sum() / program.steps) for found in counts)
-        return each, reading, uploading
 
     def _graphs_there(self) -> tuple[float, float | None, float | None]:
         """Return graph launches per step already there, their share of device time, and the other launches per step."""

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.evidence import synchronous
+from hpuprof.analysis.host_calls import Awaited, HostCallKind, program_tracks
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
-from hpuprof.analysis.threads import on_host_path
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
@@ -33,7 +33,6 @@ from hpuprof.what_if.schedule import GRAPH_COSTS, MAIN, THREADS, Calls, Rows, Sc
 
 MAX_CALLS = 5_000
 MAX_ROWS = 8_000
-OTHER_THREAD_SHARE = 0.05  # of launches, above which a thread beside main and autograd is part of the program
 MAX_WAITED = 1 << 20
 """Waits times lanes to compare waits with one by one; beyond it, stage times are used instead."""
 SIMILAR = 0.25  # share by which a waiting step's host work, or the pause between steps, may deviate
@@ -186,22 +185,27 @@ def build_program(view: RankView) -> Program | None:
     share = max(float(linked.sum() / real.sum()), _found(trace, links, steps, linked))
     if share < 0.5:
         return None
-    path, other = _path(trace, view.roles, links)
+    path = program_tracks(view)
     windows = _choose_steps(steps, hosts, host.start[links.launch[linked]], device.start[linked])
     if not len(windows):
         return None
     low, high = steps.start[windows], steps.end[windows]
-    calls = _calls(trace, path, links, hosts, int(low[0]), int(high[-1]))
-    step = np.searchsorted(low, host.start[calls], side="right") - 1
-    inside = (step >= 0) & (host.start[calls] < high[np.maximum(step, 0)])
-    calls, step = calls[inside], step[inside]
+    known = view.calls
+    # An operator stands for the call in which it waits, if the trace does not draw that one.
+    drawn = (host.kind[known.row] == HostKind.RUNTIME) | (known.awaits == Awaited.DEVICE)
+    chosen = np.flatnonzero(known.path & ~known.inside & drawn)
+    step = np.searchsorted(low, host.start[known.row[chosen]], side="right") - 1
+    inside = (step >= 0) & (host.start[known.row[chosen]] < high[np.maximum(step, 0)])
+    chosen, step = chosen[inside], step[inside]
+    calls = known.row[chosen]
     # Markers at the ends of steps sort behind the calls of their step.
+    chosen = np.concatenate([chosen, np.full(len(low), -1)])
     row = np.concatenate([calls, np.full(len(low), -1)])
     step = np.concatenate([step, np.arange(len(low))])
     begin = np.concatenate([host.start[calls], high])
     end = np.concatenate([np.minimum(host.end[calls], high[step[: len(calls)]]), high])
     order = np.lexsort((row < 0, begin, step))
-    row, step, begin, end = row[order], step[order], begin[order], end[order]
+    chosen, row, step, begin, end = chosen[order], row[order], step[order], begin[order], end[order]
     reach = np.maximum.accumulate(end)
     before = np.maximum(np.append(low[:1], reach[:-1]), low[step])
     begin = np.maximum(begin, before)
@@ -210,18 +214,14 @@ def build_program(view: RankView) -> Program | None:
     if not len(rows.device_row):
         return None
     marker = row < 0
-    safe = np.maximum(row, 0)
-    activity = np.where(marker, 0, host.activity[safe])
-    if int(np.isin(activity, (Activity.SYNC, Activity.COPY)).sum()) * len(rows.all_start) > MAX_WAITED:
+    kind, awaits = (np.where(marker, 0, column[chosen]) for column in (known.kind, known.awaits))
+    waits = awaits == Awaited.DEVICE
+    if int(waits.sum()) * len(rows.all_start) > MAX_WAITED:
         return None
-    read = ~marker & (hosts.copy_to_host[safe] | (activity == Activity.COPY_D2H))
-    upload = ~marker & (hosts.copy_to_device[safe] | (activity == Activity.COPY_H2D))
     terms = row_terms(rows, begin, end, low, stream_waits(trace, path))
     blocking = synchronous(trace, links)
-    columns = PathCalls(row, begin, end, activity, marker)
-    waits, useful, tail, targets, queued = host_waits(
-        trace, hosts, rows, terms.typical_latency, columns, blocking=blocking
-    )
+    columns = PathCalls(begin, end, waits, marker)
+    useful, tail, targets, queued = host_waits(hosts, rows, terms.typical_latency, columns, blocking=blocking)
     return Program(
         step=step,
         begin=begin,
@@ -230,8 +230,8 @@ def build_program(view: RankView) -> Program | None:
         row=row,
         marker=marker,
         waits=waits,
-        read=read,
-        upload=upload,
+        read=kind == HostCallKind.READ,
+        upload=kind == HostCallKind.UPLOAD,
         useful=useful,
         tail=tail,
         targets=targets,
@@ -256,7 +256,7 @@ def build_program(view: RankView) -> Program | None:
         step_high=high,
         events=_events(trace, path),
         linked_fraction=share,
-        other_threads=other,
+        other_threads=_other_threads(view, path),
         blocking=blocking,
         unexplained=terms.unexplained / max(1, int((high - low).sum())),
     )
@@ -276,14 +276,11 @@ def _found(trace: Trace, links: Links, steps: Steps, linked: Mask) -> float:
     return float(np.isin(calls, links.launch[linked]).mean()) if len(calls) else 0.0
 
 
-def _path(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> tuple[Mask, float]:
-    """Return which tracks carry the program: main, autograd, and any other thread with its share of launches."""
-    path = on_host_path(roles)
-    launches = np.bincount(trace.host.track[links.launch[links.launch >= 0]], minlength=len(roles))
-    total = max(1, int(launches.sum()))
-    path |= launches > OTHER_THREAD_SHARE * total
-    further = path & (roles != Role.MAIN) & (roles != Role.AUTOGRAD)
-    return path, float(launches[further].sum() / total)
+def _other_threads(view: RankView, path: Mask) -> float:
+    """Return the share of launches from threads of the program beside main and autograd."""
+    launch = view.links.launch[view.links.launch >= 0]
+    further = path & (view.roles != Role.MAIN) & (view.roles != Role.AUTOGRAD)
+    return float(further[view.trace.host.track[launch]].mean()) if len(launch) else 0.0
 
 
 def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:
@@ -323,28 +320,6 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
     found = np.flatnonzero(fits & (run == longest))
     periods = found[waited[found]]
     return found[(found > periods[0]) & (found <= periods[-1])] if len(periods) > 1 else found
-
-
-def _calls(trace: Trace, path: Mask, links: Links, hosts: HostTime, low: int, high: int) -> Ints:
-    """Return outermost calls on the host path that launch, copy, allocate or wait, by time."""
-    host = trace.host
-    wanted = np.isin(
-        host.activity,
-        [Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.SYNC, Activity.COPY, Activity.ALLOC, Activity.JOIN],
-    ) & (host.kind == HostKind.RUNTIME)
-    wanted |= hosts.copy_to_host | hosts.copy_to_device
-    flags = np.zeros(len(host), dtype=bool)
-    flags[links.launch[links.launch >= 0]] = True
-    wanted = (wanted | flags) & path[host.track] & (host.start >= low) & (host.start < high)
-    rows = np.flatnonzero(wanted & (host.kind == HostKind.RUNTIME))
-    if not len(rows):
-        return rows
-    order = np.argsort(host.track[rows], kind="stable")
-    span = int(host.end[rows].max()) + 1
-    begin = host.track[rows][order].astype(np.int64) * span + host.start[rows][order]
-    reach = np.maximum.accumulate(host.track[rows][order].astype(np.int64) * span + host.end[rows][order])
-    outer = np.append([True], begin[1:] >= reach[:-1])
-    return np.sort(rows[order[outer]], kind="stable")
 
 
 def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:

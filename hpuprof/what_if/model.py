@@ -117,9 +117,13 @@ class StepModel(ABC):
     def facts(self, drawn: Drawn, seen: Prediction) -> Prediction:
         """Add what the schedule tells to facts of the trace."""
         alone = self.device_alone
+        waits, reading, uploading = self.view.calls.waits_per_step(np.searchsorted(self.view.steps.start, self.low))
         return msgspec.structs.replace(
             seen,
             replay_error=self.error,
+            waits=waits,
+            waits_reading=reading,
+            waits_uploading=uploading,
             critical_ns=float(play(alone, Sample.unchanged(), repeats=2, host=False).step_times(alone.steps).mean()),
             host_ns=HostWork.of(self.schedule, self.sample(drawn)).per_step(self.schedule),
             skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),

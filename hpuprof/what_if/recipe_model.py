@@ -60,7 +60,6 @@ class RecipeModel(StepModel):
         return msgspec.structs.replace(
             seen,
             unexplained=program.unexplained,
-            waits=self._waits,
             recipes=len(program.dur) / program.steps,
             covered=float(program.dur[program.replayed].sum() / total) if total and seen.replays else None,
             left_out=float((~program.replayed).sum()) / program.steps if seen.replays else None,

@@ -34,7 +34,7 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     [
         ("cuModuleLoadData", "cuda_driver", "compilation"),
         ("_compile.compile_inner (dynamo_timed)", "cpu_op", "compilation"),
-        ("aten::item", "cpu_op", "blocking_read"),
+        ("aten::_local_scalar_dense", "cpu_op", "blocking_read"),
         ("nccl:all_reduce", "user_annotation", "collective"),
         ("c10d::allreduce_", "cpu_op", "collective"),
         ("[pl][profile][Strategy]SingleDeviceStrategy.batch_to_device", "user_annotation", "h2d_copy"),
@@ -72,7 +72,7 @@ def test_launched_work_that_has_not_started_is_the_devices_own_latency(tmp_path:
 
 ROWS = {
     Cause.COMPILATION: ("cuModuleLoadData", "cuda_driver"),
-    Cause.BLOCKING_READ: ("aten::item", "cpu_op"),
+    Cause.BLOCKING_READ: ("aten::_local_scalar_dense", "cpu_op"),
     Cause.COLLECTIVE: ("nccl:all_reduce", "user_annotation"),
     Cause.H2D_COPY: ("[pl][profile][Strategy]S.batch_to_device", "user_annotation"),
     Cause.ALLOCATION: ("cudaFree", "cuda_runtime"),
@@ -90,15 +90,24 @@ ROWS = {
 )
 def test_the_more_specific_cause_wins(tmp_path: Path, winner: Cause, loser: Cause):
     assert winner < loser
-    found = causes(idle_during(ROWS[loser], ROWS[winner]).reduce(tmp_path))
+    found = causes(idle_during(ROWS[winner], ROWS[loser]).reduce(tmp_path))
     assert found == {winner.name.lower(): 30, "python": 30}
+
+
+def test_the_wait_that_completes_a_read_is_part_of_it(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 100).device("k", 0, 20).device("k", 80, 20).host("aten::copy_", 30, 40)
+    copy = {"call": "cudaMemcpyAsync", "cat": "gpu_memcpy", "call_dur": 5}
+    b.kernel("Memcpy DtoH (Device -> Pageable)", 38, 2, launch=31, **copy)
+    b.host("cudaStreamSynchronize", 40, 20, cat="cuda_runtime")
+    # Idle 20..38 and 40..80; the copy is queued 36..38.
+    found = causes(b.reduce(tmp_path))
+    assert found == {"blocking_read": 25, "device_latency": 2, "operator_launch": 11, "python": 20}
 
 
 def test_causes_partition_a_gap(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).device("k", 0, 10).device("k", 90, 10)
-    b.host("Optimizer.step#SGD.step", 10, 60, cat="user_annotation").host("aten::add", 20, 60).host(
-        "aten::item", 30, 10
-    )
+    b.host("Optimizer.step#SGD.step", 10, 60, cat="user_annotation").host("aten::add", 20, 60)
+    b.host("aten::_local_scalar_dense", 30, 10)
     assert causes(b.reduce(tmp_path)) == {"blocking_read": 10, "optimizer": 50, "operator_launch": 10, "python": 10}
 
 

@@ -126,6 +126,32 @@ def test_waiting_for_the_device(tmp_path: Path):
     assert [module(part, n).capturable for n in ("Net_0", "A_0", "B_0")] == ["no", "yes", "yes"]
 
 
+def test_a_wait_inside_an_operator_that_matches_a_rule_is_told_with_it_alone(tmp_path: Path):
+    b = net()
+    for at in every():
+        b.host("aten::nonzero", at + 180, 40).host("cudaStreamSynchronize", at + 190, 20, cat="cuda_runtime")
+    assert seen(b.reduce(tmp_path)) == [("HP301", "blocker", "A_0", "forward, aten::nonzero", 6)]
+
+
+def test_reads_of_other_threads_are_no_obstacles(tmp_path: Path):
+    b = net()
+    for at in every():
+        b.host("aten::item", at + 180, 40, thread=(100, 300))
+        b.kernel(
+            "Memcpy DtoH (Device -> Pageable)",
+            at + 190,
+            3,
+            launch=at + 182,
+            thread=(100, 300),
+            call="cudaMemcpyAsync",
+            cat="gpu_memcpy",
+        )
+        b.host("cudaStreamSynchronize", at + 195, 20, cat="cuda_runtime", thread=(100, 300))
+    for i in range(200):
+        b.kernel("kernel", STEP * 6 + 10 * i, 5, launch=STEP * 5 + 600 + i, call_dur=0.5)
+    assert seen(b.reduce(tmp_path)) == []
+
+
 @pytest.mark.parametrize(
     ("steps", "severity", "words"),
     [

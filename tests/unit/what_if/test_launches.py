@@ -8,8 +8,8 @@ from builder import AUTOGRAD, TraceBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpuprof.analysis.modules import backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.regions import find_phases, find_regions
 from hpuprof.graph_mode.verdict_words import facts

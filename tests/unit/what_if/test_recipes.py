@@ -11,9 +11,9 @@ from builder import TraceBuilder
 
 import hpuprof
 from hpuprof.analysis.activations import work_activations
+from hpuprof.analysis.modules import backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
-from hpuprof.graph_mode.modules import backward_windows, module_calls
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.verdict_words import assumptions, evidence
 from hpuprof.model.intervals import union

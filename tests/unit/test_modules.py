@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from builder import AUTOGRAD, MAIN, TraceBuilder
 
+from hpuprof.analysis.modules import ModuleCalls, Timeline, backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.modules import ModuleCalls, Timeline, backward_windows, module_calls
 
 
 def found(b: TraceBuilder, folder: Path) -> tuple[RankView, ModuleCalls]:

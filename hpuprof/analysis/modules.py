@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
-from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, union
@@ -170,7 +170,7 @@ def thread_codes(trace: Trace) -> Ints:
     return np.array([codes.setdefault(t.runs_on, len(codes)) for t in trace.tracks], dtype=np.int64)
 
 
-def module_calls(view: RankView) -> ModuleCalls:
+def module_calls(view: RankRows) -> ModuleCalls:
     """Find the module calls by the best evidence in the trace; empty (source `none`) without any."""
     trace, host = view.trace, view.trace.host
     nodes = autograd_nodes(view)
@@ -192,7 +192,7 @@ def module_calls(view: RankView) -> ModuleCalls:
     return _phase_calls(view, nodes)
 
 
-def loading(view: RankView) -> Intervals:
+def loading(view: RankRows) -> Intervals:
     """Return when the main thread fetched a batch or moved it to the device, by framework rows or user annotations."""
     host = view.trace.host
     rows = np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT)) & (host.kind != HostKind.RUNTIME)
@@ -201,7 +201,7 @@ def loading(view: RankView) -> Intervals:
     return union(host.start[rows], host.end[rows])
 
 
-def annotated(view: RankView, pattern: re.Pattern[str]) -> Mask:
+def annotated(view: RankRows, pattern: re.Pattern[str]) -> Mask:
     """Mark the user annotations on the main thread whose names match."""
     names, host = view.trace.names, view.trace.host
     own = np.array([bool(pattern.search(n)) and not n.startswith("[pl]") for n in names] or [False], dtype=bool)
@@ -209,7 +209,7 @@ def annotated(view: RankView, pattern: re.Pattern[str]) -> Mask:
     return matching
 
 
-def _annotations(view: RankView) -> Ints:
+def _annotations(view: RankRows) -> Ints:
     """Return the user's annotations on the main thread that hold operators and lie inside a step."""
     trace, host, steps = view.trace, view.trace.host, view.steps
     own = np.array(
@@ -253,7 +253,7 @@ def _operators_in(links: Links, track: Codes, start: Ints, end: Ints, end_ns: in
     return np.searchsorted(keys, base + start), np.searchsorted(keys, base + end)
 
 
-def _calls(view: RankView, nodes: AutogradNodes, source: str, rows: Ints) -> ModuleCalls:
+def _calls(view: RankRows, nodes: AutogradNodes, source: str, rows: Ints) -> ModuleCalls:
     trace, host = view.trace, view.trace.host
     rows = rows[np.argsort(host.track[rows], kind="stable")]
     codes: dict[str, int] = {}
@@ -285,7 +285,7 @@ def _name(text: str, source: str) -> tuple[str, str]:
     return text, ""
 
 
-def _phase_calls(view: RankView, nodes: AutogradNodes) -> ModuleCalls:
+def _phase_calls(view: RankRows, nodes: AutogradNodes) -> ModuleCalls:
     """Make one call of `(forward)` from each step's stretch of operators with autograd nodes."""
     nesting = view.links.nesting
     used = np.unique(nodes.forward[nodes.forward >= 0])
@@ -311,7 +311,7 @@ def _phase_calls(view: RankView, nodes: AutogradNodes) -> ModuleCalls:
 
 
 def _finish(
-    view: RankView,
+    view: RankRows,
     nodes: AutogradNodes,
     source: str,
     names: list[str],
@@ -349,7 +349,7 @@ def _finish(
     )
 
 
-def running_node(view: RankView, nodes: Ints, track: Codes, when: Ints) -> Ints:
+def running_node(view: RankRows, nodes: Ints, track: Codes, when: Ints) -> Ints:
     """Return which of the autograd nodes runs at each instant of each track, -1 for none."""
     if not len(nodes):
         return np.full(len(when), -1, dtype=np.int64)
@@ -376,7 +376,7 @@ def _outermost_nodes(trace: Trace, links: Links) -> Ints:
     return np.flatnonzero(node & (nesting.around(node) == 0))
 
 
-def autograd_nodes(view: RankView) -> AutogradNodes:
+def autograd_nodes(view: RankRows) -> AutogradNodes:
     """Join each outermost autograd row to its forward operator: the latest one with the same sequence number.
 
     Sequence numbers are counted per thread, and the profiler numbers threads in its own way; if several threads ran
@@ -430,7 +430,7 @@ def _made_by(
     return forward
 
 
-def backward_windows(view: RankView, calls: ModuleCalls) -> BackwardWindows:
+def backward_windows(view: RankRows, calls: ModuleCalls) -> BackwardWindows:
     """Return the stretches in which autograd ran each call's nodes, those of calls inside it included."""
     nesting, nodes = view.links.nesting, calls.nodes
     around = calls.of_nodes(nesting)

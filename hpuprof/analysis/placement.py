@@ -8,8 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.modules import OPTIMIZING, ModuleCalls, annotated, loading, running_node, step_of
+from hpuprof.analysis.modules import OPTIMIZING, ModuleCalls, annotated, loading, running_node, step_of
+from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
@@ -37,7 +37,7 @@ class Places:
 class Placement:
     """Phase windows of one trace; `of` places instants on host threads."""
 
-    def __init__(self, view: RankView, calls: ModuleCalls) -> None:
+    def __init__(self, view: RankRows, calls: ModuleCalls) -> None:
         trace, host, nesting = view.trace, view.trace.host, view.links.nesting
         self._view, self.calls = view, calls
         main = view.host_roles == Role.MAIN
