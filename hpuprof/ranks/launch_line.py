@@ -31,11 +31,7 @@ def host_line(schedule: LaunchSchedule, collective: Ints, rest: Floats, begin: f
     row_end = host + np.arange(len(s.call)) + np.cumsum(joins)
     row_start = row_end - joins
     events = host + len(s.call) + int(joins.sum())
-    anchors, which = np.unique(np.append(s.last, s.call[joins]), return_inverse=True)
-    names = [-1] * len(anchors)
-    for at, name in zip(which.tolist(), [*(~k for k in s.steps.tolist()), *collective[joins].tolist()], strict=True):
-        names[at] = max(names[at], name)
-    stretch, keys = stretches(anchors, names, calls)
+    stretch, keys = _between(s, collective)
     chain = np.zeros(events, dtype=np.int64)
     chain[row_end] = chain[row_start] = s.lane + 1
     # Steps of events.
@@ -74,3 +70,12 @@ def host_line(schedule: LaunchSchedule, collective: Ints, rest: Floats, begin: f
         marks=np.stack([step_at, call_at[s.last]], axis=1),
         lag=np.zeros((steps, 2)),
     )
+
+
+def _between(schedule: LaunchSchedule, collective: Ints) -> tuple[Ints, list[Hashable]]:
+    """Return the stretch of each call, and what bounds each stretch: launches of collectives and ends of steps."""
+    s, joins = schedule, collective >= 0
+    anchors, at = np.unique(np.append(s.last, s.call[joins]), return_inverse=True)
+    names = np.full(len(anchors), np.iinfo(np.int64).min)
+    np.maximum.at(names, at, np.append(~s.steps, collective[joins]))  # one call may launch several
+    return stretches(anchors, names.tolist(), len(s.segment))
