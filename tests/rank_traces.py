@@ -47,6 +47,8 @@ def blocking(
 ) -> TraceBuilder:
     """Return a rank that computes until `came[i]` in step i, then all-reduces until 100 µs after `latest[i]`.
 
+    The host waits for the device and does something else for the rest of the step.
+
     `shift` moves every stamp; steps in `lose` have no collective row; `op` renames the collective of some steps.
     """
     trace = TraceBuilder(**header(rank, world, host))
@@ -64,6 +66,7 @@ def blocking(
                 **comm((op or {}).get(i, "allreduce"), **more),
             )
         trace.kernel("adam", begin + last + 102, 10, launch=begin + 8)
+        trace.host("cudaDeviceSynchronize", begin + 11, last + 103, cat="cuda_runtime")
     return trace
 
 

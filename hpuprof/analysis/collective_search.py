@@ -78,6 +78,20 @@ def collective_calls(view: RankView) -> tuple[Calls, int]:
     return calls, count
 
 
+def position_of_rows(trace: Trace) -> Ints:
+    """Return the position of each device row among the calls of the trace, -1 for none; shape `(device rows,)`.
+
+    None has one where rows of several lanes are one call.
+    """
+    device = trace.device
+    out = np.full(len(device), -1, dtype=np.int64)
+    if not FAMILIES[trace.family].engine_lanes:
+        rows = np.flatnonzero(device.kind == DeviceKind.COMMUNICATION)
+        order = np.lexsort((_lanes(trace, device.track[rows]), device.end[rows], device.start[rows]))[:MAX_CALLS]
+        out[rows[order]] = np.arange(len(order))
+    return out
+
+
 # --- where calls run
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import CollectiveSkeleton
+from hpuprof.what_if.graph import HUB, NEVER, CrosswiseError, Graph
 
 MAX_MEETINGS = 40_000
 """Ranks times collectives above which ranks must all take part in every collective to be replayed together."""
@@ -86,52 +87,46 @@ def _in_step(tables: Sequence[_Table]) -> float:
 def _meeting(tables: Sequence[_Table], groups: Sequence[Sequence[str]]) -> float | None:
     """Ranks that name the same group meet in its collectives, in the order in which each rank names it."""
     keys: list[list[tuple[str, int]]] = []
-    members: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    members: dict[tuple[str, int], set[int]] = {}
     for rank, (table, names) in enumerate(zip(tables, groups, strict=True)):
         seen: dict[str, int] = {}
         mine = []
-        for k, place in enumerate(table.order.tolist()):
+        for place in table.order.tolist():
             name = names[place] if names else ""
             key = (name, seen.get(name, 0))
             seen[name] = key[1] + 1
             mine.append(key)
-            members.setdefault(key, []).append((rank, k))
+            members.setdefault(key, set()).add(rank)
         keys.append(mine)
     by_group: dict[str, set[int]] = {}
     for (name, _), who in members.items():
-        by_group.setdefault(name, set()).update(rank for rank, _ in who)
-    if any(len(who) != len(by_group[name]) for (name, _), who in members.items()):
+        by_group.setdefault(name, set()).update(who)
+    if any(who != by_group[name] for (name, _), who in members.items()):
         return None  # ranks of one group differ in how many collectives they issue
-    begin = [0.0] * len(tables)
-    marks = []
-    for _ in range(STEPS):
-        ends = [np.full(len(t.alone), _NEVER) for t in tables]
-        at = [0] * len(tables)
-        arrived: dict[tuple[str, int], list[float]] = {}
-        open_ranks = list(range(len(tables)))
-        while open_ranks:
-            rank = open_ranks.pop()
-            if at[rank] == len(keys[rank]):
-                continue
-            k, table, key = at[rank], tables[rank], keys[rank][at[rank]]
-            ready = max(begin[rank] + table.free[k], float((ends[rank][:k] + table.after[k, :k]).max(initial=_NEVER)))
-            come = arrived.setdefault(key, [])
-            come.append(ready)
-            if len(come) < len(members[key]):
-                continue
-            finish = max(come) + min(float(tables[r].transfer[i]) for r, i in members[key])
-            for r, i in members[key]:
-                ends[r][i] = finish
-                at[r] = i + 1
-                open_ranks.append(r)
-        if any(place < len(mine) for place, mine in zip(at, keys, strict=True)):
-            return None  # ranks wait for each other crosswise
-        begin = [
-            max(b + float(t.free[-1]), float((e + t.after[-1]).max(initial=_NEVER)))
-            for b, t, e in zip(begin, tables, ends, strict=True)
-        ]
-        marks.append(max(begin))
-    return _period(marks)
+    number = {key: i for i, key in enumerate(members)}
+    hubs = [np.array([number[key] for key in mine], dtype=np.int64) for mine in keys]
+    transfer = np.full(len(members), np.inf)
+    for table, hub in zip(tables, hubs, strict=True):
+        np.minimum.at(transfer, hub, table.transfer)
+    # Events of a step: its beginning on each rank, which is the end of the step before, then the collectives.
+    count, size = len(tables), len(tables) + len(members)
+    edges = []
+    for rank, (table, hub) in enumerate(zip(tables, hubs, strict=True)):
+        k, j = np.nonzero(table.after > 0.5 * _NEVER)
+        to = np.append(count + hub, size + rank)
+        begins, delay = np.full(len(to), rank), np.append(table.free, transfer[hub[j]] + table.after[k, j])
+        edges.append((np.append(begins, count + hub[j]), np.append(to, to[k]), delay))
+    source, target, delay = (np.concatenate(column) for column in zip(*edges, strict=True))
+    shift = size * np.repeat(np.arange(STEPS), len(delay))
+    events = np.full(STEPS * size + count, HUB)
+    try:
+        graph = Graph.of(events, np.tile(source, STEPS) + shift, np.tile(target, STEPS) + shift)
+    except CrosswiseError:
+        return None
+    begun = np.where(np.arange(len(events)) < count, 0.0, NEVER)[:, None]
+    t = graph.times(np.zeros((len(events), 1)), np.tile(delay, STEPS)[:, None], np.zeros((0, 1)), begun)
+    ends = size * np.arange(1, STEPS + 1)[:, None] + np.arange(count)
+    return _period(t[ends, 0].max(axis=1).tolist())
 
 
 def _period(marks: Sequence[float]) -> float:

@@ -195,7 +195,8 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
         float | None,
         Meta(
             title="step without it",
-            description="Mean step time if it worked like the median of the others, replayed [ns]; most blamed ranks.",
+            description="Median step time less the share of the mean step saved if it worked like the median of the "
+            "others, by replay [ns]; most blamed ranks.",
         ),
     ]
     bubble_fraction: Annotated[

@@ -225,19 +225,21 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="straggler_cost_fraction",
         unit="fraction",
-        definition="One less step_time_without_straggler over the replayed mean step.",
+        definition="Share of the mean step saved when the straggler, else the rank that costs most, works like the "
+        "median of the others, by replay.",
     ),
     MetricSpec(
         name="step_time_without_straggler",
         unit="ns",
-        definition="Mean step when the rank that costs most works like the median of the others, by replay.",
+        definition="step_time_p50 of the compared ranks less straggler_cost_fraction of it. Unknown where that is 0.",
         label="step time without the straggler",
         budget=190,
     ),
     MetricSpec(
         name="step_time_if_even",
         unit="ns",
-        definition="Mean step when every rank works like the median of the others, by replay.",
+        definition="step_time_p50 of the compared ranks less the share of the mean step saved when every rank works "
+        "like the median of the others, by replay.",
     ),
     MetricSpec(
         name="replay_error_fraction",

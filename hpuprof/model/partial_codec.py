@@ -20,7 +20,7 @@ import msgspec
 
 from hpuprof.model.partial import RankPartial
 
-CODEC_VERSION = 2
+CODEC_VERSION = 3
 MAGIC = b"hpupart"
 _LEVEL = 6  # of zlib: 9 takes twice as long for 1 % less
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -140,8 +140,10 @@ class PackedPartial:
         """Raise CodecError, before decoding, if it would exceed a limit; `most_bytes`: all sections, inflated."""
         if sum(count for count, _ in self._tables.values()) > most_rows:
             raise CodecError(f"a packed partial of more than {most_rows:,} rows")
-        left = most_bytes
-        for text in (self._rest, *(text for _, text in self._tables.values()), *self.calls.columns.values()):
+        left = most_bytes - _inflated_bytes(self._rest, most_bytes)
+        schedule = self.prediction.schedule if self.prediction else None
+        columns = [*self.calls.columns.values(), *(schedule.columns.values() if schedule else ())]
+        for text in (*(text for _, text in self._tables.values()), *columns):
             left -= _inflated_bytes(text, left)
 
     def to_bytes(self) -> bytes:

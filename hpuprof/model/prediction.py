@@ -10,6 +10,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from hpuprof.model.launch_schedule import PackedSchedule
+
 
 class Constant(msgspec.Struct, frozen=True, kw_only=True):
     """One model constant and its source."""
@@ -125,6 +127,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The collectives of the recorded step.")] = None
     critical_skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The same with host work at zero.")] = None
     groups: Annotated[list[str], Meta(description="Group of each collective of that step; empty text: unknown.")] = []
+    schedule: Annotated[
+        PackedSchedule | None, Meta(description="Recorded steps launch by launch; None without collectives.")
+    ] = None
     fell_back: Annotated[
         float | None, Meta(description="Error of the replay that stage times replaced; None: there was none.")
     ] = None

@@ -27,10 +27,9 @@ from hpuprof.model.tables import (
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
-from hpuprof.ranks.stragglers import Verdict, Waits, WhatIf, judge, measure_waits, what_if
+from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, Verdict, Waits, WhatIf, judge, measure_waits, what_if
 
 _COMPARABLE = ("lightning", "profiler_step", "annotation")
-MAX_REPLAY_ERROR = 0.05
 Main = Sequence[tuple[RankRow, RankPartial]]
 _T = TypeVar("_T")
 
@@ -127,6 +126,7 @@ def _rank_calls(row: RankRow, part: RankPartial) -> RankCalls:
         labels=labels if comparable else (),
         world_size=part.file.world_size,
         steps=tuple((s.start_ns, s.wall_ns, s.used) for s in part.steps),
+        schedule=part.prediction.schedule if part.prediction else None,
     )
 
 
@@ -340,7 +340,7 @@ def _wait_rows(
                 late_fraction=if_sound(int(waits.late[i]) / seen) if seen else None,
                 steps_late_fraction=if_sound(int(waits.steps_late[i]) / waits.steps) if waits.steps else None,
                 straggler=verdict.position == i,
-                step_without_ns=_number(replay.without[i]) if replay and i in replay.without else None,
+                step_without_ns=_number(replay.step_ns(replay.without[i])) if replay and i in replay.without else None,
                 bubble_fraction=int(waits.bubble[i]) / wall if piped and wall else None,
             )
         )
@@ -422,14 +422,15 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
 
 def rank_metrics(found: AcrossRanks) -> dict[str, float | None]:
     """Return the headline metrics across ranks; None if clocks are unrelated or nothing could be replayed."""
-    replay = found.replay
-    top = min(replay.without.values()) if replay and replay.without else None
-    cost = None if replay is None else 0.0 if top is None else max(0.0, 1 - top / replay.replayed_ns)
+    replay, straggler = found.replay, found.verdict.position
+    cured = replay.without if replay else {}
+    top = cured[straggler] if straggler in cured else min(cured.values(), default=None)
+    cost = None if replay is None else 0.0 if top is None else replay.saved(top)
     return {
         "collective_wait_fraction": found.verdict.wait_fraction,
         "straggler_cost_fraction": cost,
-        "step_time_without_straggler": _number(top) if top is not None else None,
-        "step_time_if_even": _number(replay.even_ns) if replay else None,
+        "step_time_without_straggler": _number(replay.step_ns(top)) if replay and top and cost else None,
+        "step_time_if_even": _number(replay.step_ns(replay.even_ns)) if replay else None,
         "replay_error_fraction": replay.error if replay else None,
         "infeasible_match_fraction": found.infeasible,
         "pipeline_bubble_fraction": found.bubble,

@@ -1,121 +1,172 @@
-"""Replays the ranks, unchanged or with some of their work changed, to predict step times without a straggler.
+"""Cuts the ranks into what is replayed to predict step times without a straggler.
 
-Each rank is cut where it issues a collective, waits for one, or begins a step. Between cuts it works; the replay keeps
-the work and recomputes the waiting. A collective starts on a rank when the rank is ready and its lane is free,
-transfers when all members have arrived, and ends on each member as long after that as recorded. An unchanged replay
-should reproduce the recorded times; its error is reported.
+Where all traces tie device work to launches, ranks are replayed launch by launch: the host works, launches and waits,
+the lanes run what is launched. Else by their main paths: a rank is cut where it issues a collective, waits for one, or
+begins a step, and works between cuts. A collective transfers when all members have arrived, and ends on each as long
+after that as recorded. An unchanged replay should reproduce the recorded times; its error is reported.
 
 Collectives of any number of ranks and send/receive pairs take part; other communication counts as the rank's own work.
-The host has no model of its own: work that it would delay right away is not seen.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.model.arrays import Ints
-from hpuprof.model.intervals import Intervals, covered_before, union
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.launch_schedule import LaunchSchedule, unpack_schedule
+from hpuprof.ranks.clocks import Clocks
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
+from hpuprof.ranks.launch_line import host_line
+from hpuprof.ranks.lines import Line
+from hpuprof.ranks.main_path import Members, cut, main_line
 from hpuprof.ranks.matching import Group, Matching, RankCalls
 
-MAX_EVENTS = 400_000
-"""Events replayed (calls and waits of all ranks): the first steps that fit."""
+MAX_EVENTS = 1_000_000
+"""Events replayed, of all ranks: the first steps that fit; main paths if none does launch by launch."""
+LOST_SHARE = 0.001
+"""Share of lost calls beyond which ranks are replayed by their main paths, into which lost calls are put back."""
 
 _QUEUED_NS = 50_000  # a call that starts this soon after the previous one on its lane was queued behind it
-
-ISSUE, JOIN, MARK = 1, 0, 2
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """One rank's events in order.
-
-    `work`: main-path time since the previous event; anchors identify events across ranks.
-    """
-
-    kind: Ints
-    item: Ints  # collective of an issue or join, step of a mark
-    work: np.ndarray
-    lag: np.ndarray  # of issues and marks: time after the main path stopped to wait
-    idle: np.ndarray  # of issues: time from lane free and rank ready to the start
-    lane: Ints
-    rest: np.ndarray  # of issues: end on this rank less the latest start of the collective
-    begin: float
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """All ranks' plans. `steps`: labels of the steps replayed; `measured`: their length on each rank, NaN if absent."""
+    """All ranks' lines, which meet in `collectives`.
 
-    plans: list[Plan]
-    members: Ints  # per collective: how many issues to wait for; 0: not modelled
-    steps: list[int]
-    measured: np.ndarray  # (ranks, steps)
+    `measured`: lengths of the replayed steps that are used, NaN for others, shape `(ranks, steps)`, ns.
+    """
+
+    lines: list[Line]
+    collectives: int
+    measured: Floats
 
 
-def build(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Model | None:
-    """Cut every rank into events; None if there is nothing to replay."""
-    if not len(matching):
-        return None
-    pairs = matching.pairs & timed.related
-    modelled = timed.usable | pairs
-    if not modelled.any():
-        return None
-    step_count = _fit(ranks, matching, modelled)
-    if step_count < 1:
-        return None
+def models(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Iterator[Model]:
+    """Yield what can be replayed, best first: ranks launch by launch, ranks by their main paths."""
+    modelled = timed.usable | matching.pairs & timed.related
+    if not modelled.any() or not all(who.steps for who in ranks):
+        return
     members = _members(ranks, matching, timed, modelled)
-    plans, measured = [], np.full((len(ranks), step_count), np.nan)
-    used = np.zeros(len(matching), dtype=np.int64)
-    zero = int(members.start.min())  # absolute stamps have more digits than a double
-    for r, who in enumerate(ranks):
-        stamps = np.array([s[0] for s in who.steps], dtype=np.int64) + who.origin_ns
-        marks = timed.clocks.correct(stamps, np.full(len(stamps), timed.placement.of_rank[r]))
-        walls = np.array([s[1] for s in who.steps], dtype=np.int64)
-        limit = int(marks[step_count]) if len(marks) > step_count else int(marks[-1] + walls[-1])
-        mine = members.of_rank(r, int(marks[0]), limit)
-        used[mine.which] += 1
-        measured[r, : min(step_count, len(walls))] = walls[:step_count]
-        plans.append(_plan(mine.since(zero), np.append(marks[:step_count], limit) - zero))
-    return Model(plans, used, list(range(step_count)), measured)
+    borders = [
+        _borders(who, timed.clocks, int(clock)) for who, clock in zip(ranks, timed.placement.of_rank, strict=True)
+    ]
+    zero = min(int(border[0]) for border in borders)
+    borders = [border - zero for border in borders]
+    members = members.since(zero)
+    schedules, steps = _schedules(ranks, members)
+    if schedules:
+        lines = _by_launch(schedules, steps, members, borders, len(matching))
+        yield Model(lines, len(matching), _measured(ranks, steps))
+    steps = _shared(ranks, [np.arange(len(who.steps)) for who in ranks])
+    if len(steps[0]):
+        fit = len(steps[0]) * MAX_EVENTS // max(2 * len(members.which), MAX_EVENTS)
+        steps = [mine[: max(1, fit)] for mine in steps]
+        # Up to the next step's beginning: what comes between belongs to the last one.
+        windows = [border[np.append(mine, mine[-1] + 1)] for mine, border in zip(steps, borders, strict=True)]
+        yield Model(_by_main_path(windows, members, len(matching)), len(matching), _measured(ranks, steps))
 
 
-@dataclass(frozen=True, eq=False)
-class _Members:
-    """Calls that take part, columns of shape `(members,)`, on the common clock."""
-
-    which: Ints
-    rank: Ints
-    start: Ints
-    end: Ints
-    lag: Ints
-    tail: Ints
-    lane: Ints
-    latest: Ints
-
-    def of_rank(self, rank: int, low: int, high: int) -> _Members:
-        """Return the calls of one rank that start in `[low, high)`."""
-        keep = np.flatnonzero((self.rank == rank) & (self.start >= low) & (self.start < high))
-        return _Members(**{name: column[keep] for name, column in vars(self).items()})
-
-    def since(self, zero: int) -> _Members:
-        """Return the same calls with time counted from `zero`."""
-        return replace(self, start=self.start - zero, end=self.end - zero, latest=self.latest - zero)
+def _measured(ranks: Sequence[RankCalls], steps: Sequence[Ints]) -> Floats:
+    found = [
+        [who.steps[i][1] if who.steps[i][2] else np.nan for i in mine.tolist()]
+        for who, mine in zip(ranks, steps, strict=True)
+    ]
+    return np.array(found, dtype=np.float64)
 
 
-def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> _Members:
+def _schedules(ranks: Sequence[RankCalls], members: Members) -> tuple[list[LaunchSchedule], list[Ints]]:
+    """Return the schedules of all ranks, and the positions of the steps that all of them hold: the first ones that fit.
+
+    None unless every rank has one, as ranks are compared like with like. Nor where rows were lost: what a lost call
+    kept waiting would pass for work.
+    """
+    packed = [who.schedule for who in ranks if who.schedule]
+    if len(packed) < len(ranks) or (members.call < 0).sum() > LOST_SHARE * len(members.call):
+        return [], []
+    found = [unpack_schedule(schedule) for schedule in packed]
+    steps = _shared(ranks, [s.steps for s in found])
+    held = [np.searchsorted(s.steps, mine) for s, mine in zip(found, steps, strict=True)]
+    events = np.sum([s.events[at] for s, at in zip(found, held, strict=True)], axis=0)
+    fit = int(np.searchsorted(events, MAX_EVENTS, side="right"))
+    if not fit:
+        return [], []
+    return [s.first(int(at[fit - 1]) + 1) for s, at in zip(found, held, strict=True)], [mine[:fit] for mine in steps]
+
+
+def _shared(ranks: Sequence[RankCalls], held: Sequence[Ints]) -> list[Ints]:
+    """Return the positions of each rank's steps that all ranks hold, by label where all ranks have labels."""
+    labelled = all(who.labels for who in ranks)
+    names: list[dict[Hashable, int]] = [
+        {who.labels[i] if labelled else i: i for i in mine.tolist()} for who, mine in zip(ranks, held, strict=True)
+    ]
+    shared = [name for name in names[0] if all(name in mine for mine in names)]
+    return [np.array([mine[name] for name in shared], dtype=np.int64) for mine in names]
+
+
+def _borders(who: RankCalls, clocks: Clocks, clock: int) -> Ints:
+    """Return when the steps of a rank begin, and when the last one ends, on the common clock."""
+    stamps = np.array([s[0] for s in who.steps], dtype=np.int64) + who.origin_ns
+    begins = clocks.correct(stamps, np.full(len(stamps), clock))
+    return np.append(begins, begins[-1] + who.steps[-1][1])
+
+
+def _by_main_path(windows: Sequence[Ints], members: Members, collectives: int) -> list[Line]:
+    """Return the lines of ranks from the calls in the replayed steps. `windows`: the borders of those."""
+    low, high = np.array([[window[0], window[-1]] for window in windows]).T[:, members.rank]
+    members = members.of((members.start >= low) & (members.start < high))
+    latest = _latest(members, collectives)
+    lines = []
+    for r, window in enumerate(windows):
+        mine = members.of(members.rank == r)
+        lines.append(main_line(cut(mine, latest[mine.which], window)))
+    return lines
+
+
+def _by_launch(
+    schedules: Sequence[LaunchSchedule],
+    steps: Sequence[Ints],
+    members: Members,
+    borders: Sequence[Ints],
+    collectives: int,
+) -> list[Line]:
+    """Return the lines of ranks from their schedules, which are replayed as a whole; `steps`: those that count."""
+    members = members.of(members.call >= 0)
+    calls = max(int(members.call.max(initial=-1)), *(int(s.collective.max(initial=-1)) for s in schedules)) + 1
+    place = np.full((len(schedules), calls), -1, dtype=np.int64)
+    place[members.rank, members.call] = np.arange(len(members.call))
+    # Each row's member.
+    rows = [np.where(s.collective >= 0, mine[s.collective], -1) for s, mine in zip(schedules, place, strict=True)]
+    latest = _latest(members.of(np.concatenate([row[row >= 0] for row in rows])), collectives)
+    lines = []
+    for schedule, counted, row, border in zip(schedules, steps, rows, borders, strict=True):
+        which = np.where(row >= 0, members.which[row], -1)
+        rest = np.where(row >= 0, members.end[row] - latest[which], 0)
+        # Steps are numbered from the first one that all ranks have.
+        numbered = replace(schedule, steps=schedule.steps - counted[0])
+        line = host_line(numbered, which, rest, int(border[schedule.steps[0]]))
+        keep = np.isin(schedule.steps, counted)
+        lines.append(replace(line, marks=line.marks[keep], lag=line.lag[keep]))
+    return lines
+
+
+def _latest(members: Members, collectives: int) -> Ints:
+    """Return when the last member of each collective came."""
+    latest = np.full(collectives, -(1 << 62), dtype=np.int64)
+    np.maximum.at(latest, members.which, members.start)
+    return latest
+
+
+def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> Members:
     """Return the members of the modelled collectives; lost rows are put where they must have been.
 
     Otherwise the waiting of a lost call would count as the rank's work, which curing another rank could not shorten.
     """
     keep = np.flatnonzero(modelled[timed.which])
     which, rank, start, end = timed.which[keep], matching.rank[keep], timed.start[keep], timed.end[keep]
+    call = matching.call[keep]
     tail, lane = (gather(ranks, matching, name)[keep] for name in ("tail", "lane"))
     lags = gather(ranks, matching, "start") - gather(ranks, matching, "ready")
     lag, usual_lag = lags[keep], medians(matching, lags)
@@ -144,12 +195,14 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
             begin = min(max(int(due if r == culprit else came), low), high)
             stop = min(max(finish, begin), high)
             queued = 0 if r == culprit else usual_lag[c]
-            lost.append((int(c), r, begin, stop, queued, min(usual_tail[c], stop - begin), lanes.get((r, group), 0)))
+            lost.append(
+                (int(c), r, -1, begin, stop, queued, min(usual_tail[c], stop - begin), lanes.get((r, group), 0))
+            )
     if lost:
         extra = np.array(lost, dtype=np.int64).T
-        which, rank, start, end, lag, tail, lane = (
+        which, rank, call, start, end, lag, tail, lane = (
             np.concatenate([column, more])
-            for column, more in zip((which, rank, start, end, lag, tail, lane), extra, strict=True)
+            for column, more in zip((which, rank, call, start, end, lag, tail, lane), extra, strict=True)
         )
     # A call that started as soon as its lane was free, with its launch lost, was ready before, as it was elsewhere.
     order = np.lexsort((start, lane, rank))
@@ -157,11 +210,7 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
     bound = np.zeros(len(start), dtype=bool)
     bound[order[1:]] = same & (start[order][1:] - end[order][:-1] < _QUEUED_NS)
     lag = np.where(bound & (lag == 0), usual_lag[which], lag)
-    order = np.lexsort((rank, which))
-    came_last = np.full(len(matching), -(1 << 62), dtype=np.int64)
-    np.maximum.at(came_last, which, start)
-    columns = (which, rank, start, end, lag, tail, lane, came_last[which])
-    return _Members(*(column[order] for column in columns))
+    return Members(which, rank, call, start, end, lag, tail, lane).of(np.lexsort((rank, which)))
 
 
 def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Group], int]:
@@ -172,16 +221,6 @@ def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Gr
     for (r, g), i in zip(keys.T.tolist(), first.tolist(), strict=True):
         out[r, matching.groups[g]] = int(ranks[r].calls.lane[matching.call[i]])
     return out
-
-
-def _fit(ranks: Sequence[RankCalls], matching: Matching, modelled: np.ndarray) -> int:
-    """Return how many of the first steps to replay: all, or as many as `MAX_EVENTS` allows."""
-    counts = [len(r.steps) for r in ranks]
-    steps = min(counts, default=0)
-    if not steps:
-        return 0
-    events = 2 * int(matching.count[modelled].sum())
-    return steps if events <= MAX_EVENTS else max(1, steps * MAX_EVENTS // events)
 
 
 def _timelines(
@@ -205,196 +244,3 @@ def _neighbours(timeline: tuple[Ints, ...] | None, slot: int) -> tuple[int, int]
     slots, start, end = timeline
     at = int(np.searchsorted(slots, slot))
     return int(end[at - 1]) if at else -(1 << 62), int(start[at]) if at < len(start) else 1 << 62
-
-
-def _plan(mine: _Members, marks: Ints) -> Plan:
-    which, start, end, tail, lane, latest = mine.which, mine.start, mine.end, mine.tail, mine.lane, mine.latest
-    ready = start - mine.lag
-    joined = np.flatnonzero((tail > 0) & (end > start))
-    blocked = union(end[joined] - tail[joined], end[joined])
-    # A call queued behind another one on its lane starts when that one ends.
-    before: dict[int, int] = {}
-    reach: dict[int, int] = {}
-    free = np.full(len(start), -(1 << 62), dtype=np.int64)
-    for i in np.lexsort((end, start)).tolist():
-        on = int(lane[i])
-        free[i] = before.get(on, -(1 << 62))
-        before[on] = int(end[i])
-        # Lanes are first in, first out: no call is issued before the ones ahead of it.
-        ready[i] = reach[on] = max(int(ready[i]), reach.get(on, int(ready[i])))
-    overlapping = free > start
-    free[overlapping] = -(1 << 62)
-    lanes = np.where(overlapping, -1, lane)
-    n = len(start)
-    when = np.concatenate([ready, end[joined], marks])
-    kind = np.concatenate([np.full(n, ISSUE), np.full(len(joined), JOIN), np.full(len(marks), MARK)])
-    item = np.concatenate([which, which[joined], np.arange(len(marks))])
-    zeros, nothing = np.zeros(len(joined)), np.zeros(len(marks))
-    position = when - covered_before(blocked, when)
-    stop = when - _stopped_for(blocked, np.sort(end[joined]), when)
-    idle = np.concatenate([(start - np.maximum(ready, free)).astype(np.float64), zeros, nothing])
-    rest = np.concatenate([(end - latest).astype(np.float64), zeros, nothing])
-    lane_all = np.concatenate([lanes, np.full(len(joined) + len(marks), -1)])
-    lag_all = np.where(kind == JOIN, 0, when - stop).astype(np.float64)
-    # Otherwise a wait that ends at its own call's start would come first; no one waits for calls of no length.
-    order = np.lexsort((item, np.concatenate([start, end[joined], marks]), kind, when))
-    position = position[order].astype(np.float64)
-    work = np.diff(position, prepend=position[:1])
-    return Plan(
-        kind[order],
-        item[order],
-        work,
-        lag_all[order],
-        np.maximum(idle[order], 0.0),
-        lane_all[order],
-        rest[order],
-        float(when[order][0] - lag_all[order][0]) if len(when) else 0.0,
-    )
-
-
-def _stopped_for(blocked: Intervals, ends: Ints, when: Ints) -> Ints:
-    """Return how long the main path had been stopped at each instant, since it stopped or the last end; 0: working."""
-    if not len(blocked):
-        return np.zeros(len(when), dtype=np.int64)
-    at = np.searchsorted(blocked.start, when, side="right") - 1
-    inside = (at >= 0) & (when < blocked.end[np.maximum(at, 0)])
-    last = np.searchsorted(ends, when, side="right") - 1
-    begun = blocked.start[np.maximum(at, 0)]
-    since = np.maximum(begun, np.where(last >= 0, ends[np.maximum(last, 0)], begun))
-    return np.where(inside, when - since, 0)
-
-
-def run(model: Model, work: Sequence[np.ndarray] | None = None) -> np.ndarray:
-    """Replay; return each step's length on each rank, shape `(ranks, steps)`. `work`: other main-path times."""
-    marks = _Replay(model, [p.work for p in model.plans] if work is None else work).marks()
-    out = np.full((len(marks), len(model.steps)), np.nan)
-    for r, stamps in enumerate(marks):
-        steps = np.diff(stamps)
-        out[r, : len(steps)] = steps[: out.shape[1]]
-    return out
-
-
-class _Issued(NamedTuple):
-    """A call that a rank issued: its collective, when it was ready, its idle and rest times (see `Plan`)."""
-
-    item: int
-    when: float
-    idle: float
-    rest: float
-
-
-class _Replay:
-    """Each rank's progress in its plan, the calls under way, and the ranks waiting for them."""
-
-    def __init__(self, model: Model, work: Sequence[np.ndarray]) -> None:
-        ranks = len(model.plans)
-        self._events = [
-            [column.tolist() for column in (p.kind, p.item, w, p.lag, p.idle, p.lane, p.rest)]
-            for p, w in zip(model.plans, work, strict=True)
-        ]
-        self._clock = [p.begin for p in model.plans]
-        self._at = [0] * ranks
-        self._missing = model.members.tolist()  # members yet to arrive, by collective
-        self._latest = [-np.inf] * len(self._missing)
-        self._members: dict[int, list[tuple[int, int, float]]] = defaultdict(list)  # under way: rank, lane, rest
-        self._done: list[dict[int, float]] = [{} for _ in range(ranks)]
-        self._queue: list[dict[int, list[_Issued]]] = [defaultdict(list) for _ in range(ranks)]  # by lane
-        self._free: list[dict[int, float]] = [{} for _ in range(ranks)]
-        self._busy: list[dict[int, bool]] = [{} for _ in range(ranks)]
-        self._marks: list[list[float]] = [[] for _ in range(ranks)]
-        self._waiting = [-1] * ranks
-        self._ready = list(range(ranks))[::-1]
-
-    def marks(self) -> list[list[float]]:
-        """Run to the end; return when each rank passed its step marks."""
-        while self._ready:
-            self._advance(self._ready.pop())
-        return self._marks
-
-    def _advance(self, r: int) -> None:
-        """Advance a rank until it waits for an unfinished collective."""
-        kinds, items, works, lags, idles, lanes, rests = self._events[r]
-        done, busy = self._done[r], self._busy[r]
-        i, now = self._at[r], self._clock[r]
-        while i < len(kinds):
-            kind, item, lane = kinds[i], items[i], lanes[i]
-            if kind == JOIN:
-                if item not in done:
-                    self._waiting[r] = item
-                    break
-                now = max(now + works[i], done[item])
-            else:
-                now += works[i]
-                call = _Issued(item, now + lags[i], idles[i], rests[i])
-                if kind == MARK:
-                    self._marks[r].append(call.when)
-                elif lane >= 0 and busy.get(lane, False):
-                    self._queue[r][lane].append(call)
-                else:
-                    self._start(r, lane, call)
-            i += 1
-        self._at[r], self._clock[r] = i, now
-
-    def _start(self, r: int, lane: int, call: _Issued) -> None:
-        """Start a call whose lane is free; the last member ends the collective, and lanes and ranks go on."""
-        stack = [(r, lane, call)]
-        while stack:
-            r, lane, (item, when, idle, rest) = stack.pop()
-            start = max(when, self._free[r].get(lane, -np.inf)) + idle if lane >= 0 else when + idle
-            if lane >= 0:
-                self._busy[r][lane] = True
-            self._latest[item] = max(self._latest[item], start)
-            self._members[item].append((r, lane, rest))
-            self._missing[item] -= 1
-            if self._missing[item]:
-                continue
-            for other, their, after in self._members.pop(item):
-                end = self._latest[item] + after
-                self._done[other][item] = end
-                if their >= 0:
-                    self._busy[other][their] = False
-                    self._free[other][their] = end
-                    if waiting := self._queue[other][their]:
-                        stack.append((other, their, waiting.pop(0)))
-                        self._busy[other][their] = True
-                if self._waiting[other] == item:
-                    self._waiting[other] = -1
-                    self._ready.append(other)
-
-
-def levelled(model: Model) -> list[np.ndarray]:
-    """Return each rank's main-path times, set to the median of the other ranks on the same stretch.
-
-    A stretch lies between two neighbouring issues or step marks, in the order of that rank; if no other rank has the
-    same neighbours, the rank's own time stays.
-    """
-    known: dict[tuple[tuple[int, int], tuple[int, int]], list[float]] = defaultdict(list)
-    spans = []
-    for plan in model.plans:
-        anchor = np.flatnonzero(plan.kind != JOIN)
-        length = np.diff(np.cumsum(plan.work)[anchor], prepend=0.0).tolist()
-        keys = list(zip(plan.kind[anchor].tolist(), plan.item[anchor].tolist(), strict=True))
-        stretches = list(zip([(-1, -1), *keys[:-1]], keys, strict=True))
-        for stretch, ns in zip(stretches, length, strict=True):
-            known[stretch].append(ns)
-        spans.append((anchor, stretches, length))
-    for values in known.values():
-        values.sort()
-    out = []
-    for plan, (anchor, stretches, length) in zip(model.plans, spans, strict=True):
-        scale = [
-            _median_of_others(known[stretch], ns) / ns if ns > 0 and len(known[stretch]) > 1 else 1.0
-            for stretch, ns in zip(stretches, length, strict=True)
-        ]
-        # Work after the last issue belongs to no stretch.
-        pieces = np.diff(anchor, prepend=-1, append=len(plan.work) - 1)
-        out.append(plan.work * np.repeat([*scale, 1.0], pieces))
-    return out
-
-
-def _median_of_others(values: list[float], own: float) -> float:
-    """Return the median of sorted values without one of them."""
-    at, count = bisect_left(values, own), len(values) - 1
-    middle = count // 2
-    upper = values[middle + (middle >= at)]
-    return upper if count % 2 else (upper + values[middle - 1 + (middle - 1 >= at)]) / 2

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.analysis.groups import percentile
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
+from hpuprof.ranks.lines import levels, step_times
 from hpuprof.ranks.matching import Matching, RankCalls
-from hpuprof.ranks.scenarios import build, levelled, run
+from hpuprof.ranks.scenarios import Model, models
+from hpuprof.what_if.graph import CrosswiseError
 
 PERSISTENT_SHARE = 0.6
 """A rank that causes the most waiting in a larger share of steps is a persistent straggler: clearly more than half, by
@@ -31,6 +34,8 @@ MIN_STEPS = 3
 NOISE_NS = 10_000
 """A rank that arrives this much after the others is last: above the error of estimated clocks (median 0.46 µs, 99th
 percentile 2.5 µs in simulated jobs, docs/method/ranks.md)."""
+MAX_REPLAY_ERROR = 0.05
+"""Of a replay that is trusted, by judgement: what a straggler costs is of that size."""
 CANDIDATES = 3
 """Ranks with the most blame to replay. By judgement: the first one is nearly always the answer."""
 
@@ -65,16 +70,24 @@ class Verdict:
 class WhatIf:
     """Replayed mean step times [ns]. `without`: by position of the rank set to the median of the others."""
 
+    typical_ns: int  # median step of all ranks, as recorded
     measured_ns: float
     replayed_ns: float
     without: dict[int, float]
     even_ns: float
-    steps: int
 
     @property
     def error(self) -> float:
         """Error of the unchanged replay, as a share of the measured mean step."""
         return abs(self.replayed_ns - self.measured_ns) / self.measured_ns
+
+    def saved(self, mean_ns: float) -> float:
+        """Return by how much a scenario shortens the mean step, as a share of it; at least 0."""
+        return max(0.0, 1 - mean_ns / self.replayed_ns)
+
+    def step_ns(self, mean_ns: float) -> float:
+        """Return the median step shortened by as much as a scenario shortens the mean one."""
+        return self.typical_ns * (1 - self.saved(mean_ns))
 
 
 def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Waits:
@@ -255,26 +268,34 @@ def judge(waits: Waits, timed: Timed) -> Verdict:
 
 
 def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits: Waits) -> WhatIf | None:
-    """Replay the steps unchanged, with each of the most blamed ranks levelled, and with all ranks levelled."""
-    model = build(ranks, matching, timed)
-    if model is None:
-        return None
-    # The recording cuts border steps: their lengths mean nothing.
-    count = len(model.steps)
-    flags = [[u for _, _, u in who.steps[:count]] for who in ranks]
-    used = np.array([own + [False] * (count - len(own)) for own in flags], dtype=bool)
-    used &= np.isfinite(model.measured)
+    """Replay the steps unchanged, with each of the most blamed ranks levelled, and with all ranks levelled.
 
-    def mean(steps: Floats) -> float:
-        known = used & np.isfinite(steps)
-        return float(steps[known].mean()) if known.any() else float("nan")
-
-    measured, replayed = mean(model.measured), mean(run(model))
-    if not measured > 0 or not np.isfinite(replayed):
-        return None
+    The first model that gives the recorded steps counts, else the last one.
+    """
+    walls = np.array([wall for who in ranks for _, wall, good in who.steps if good], dtype=np.int64)
     blamed = [int(i) for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
-    alike = levelled(model)
-    own = [plan.work for plan in model.plans]
-    without = {i: mean(run(model, [*own[:i], alike[i], *own[i + 1 :]])) for i in blamed}
-    even = mean(run(model, alike))
-    return WhatIf(measured, replayed, without, even, int(used.any(axis=0).sum()))
+    found = None
+    for model in models(ranks, matching, timed):
+        found = _replay(model, blamed, percentile(walls, 0.5) or 0) or found
+        if found is not None and found.error <= MAX_REPLAY_ERROR:
+            break
+    return found
+
+
+def _replay(model: Model, blamed: Sequence[int], typical: int) -> WhatIf | None:
+    """Return the scenarios of a model; None without used steps, and where ranks wait for each other crosswise."""
+    used = np.isfinite(model.measured)
+    levelled = levels(model.lines)
+    # As recorded, all alike, and each of the blamed like the others.
+    factors = [np.ones((len(by), 2 + len(blamed))) for by in levelled]
+    for r, (factor, by) in enumerate(zip(factors, levelled, strict=True)):
+        changed = [1, *(2 + i for i, who in enumerate(blamed) if who == r)]
+        factor[:, changed] = by[:, None]
+    try:
+        times = np.stack(step_times(model.lines, model.collectives, factors))
+    except CrosswiseError:
+        return None
+    if not model.measured[used].sum() > 0:
+        return None
+    replayed, even, *without = times[used].mean(axis=0).tolist()
+    return WhatIf(typical, float(model.measured[used].mean()), replayed, dict(zip(blamed, without, strict=True)), even)

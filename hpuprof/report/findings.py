@@ -195,10 +195,11 @@ def _straggler(context: Context, _: float) -> Found | None:
     if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
         return None
     cause = f", because it is {_DOING[row.cause]}" if row.cause else ""
-    cost = context.value("straggler_cost_fraction")
-    saved = f"; if it kept pace, a step would take {_pct(cost)} less" if context.across.replay else ""
+    cost, waiting = context.value("straggler_cost_fraction"), context.value("collective_wait_fraction")
+    instead = ": others would be late instead" if cost < 0.5 * waiting else ""
+    saved = f"; if it kept pace, a step would take {_pct(cost)} less{instead}" if context.across.replay else ""
     evidence = f"rank {row.rank} is last in {_pct(row.steps_late_fraction)} of the steps{cause}{saved}"
-    return Found(evidence, max(cost, context.value("collective_wait_fraction")), [row.rank])
+    return Found(evidence, max(cost, waiting), [row.rank])
 
 
 def _rotating(context: Context, _: float) -> Found | None:
@@ -207,8 +208,7 @@ def _rotating(context: Context, _: float) -> Found | None:
     share = context.value("collective_wait_fraction")
     replay, even = context.across.replay, ""
     if replay:
-        saved = max(0.0, 1 - replay.even_ns / replay.replayed_ns)
-        even = f"; with equally fast ranks, a step would take {_pct(saved)} less"
+        even = f"; with equally fast ranks, a step would take {_pct(replay.saved(replay.even_ns))} less"
     ranks = [r.rank for r in context.across.waits if (r.blame_fraction or 0) >= BLAMED]
     evidence = f"ranks wait for one another {_pct(share)} of the time, and not always for the same rank{even}"
     return Found(evidence, share, ranks)

@@ -12,6 +12,7 @@ from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import CommNote
 from hpuprof.what_if.capture import Around, Captured, Region, capture
+from hpuprof.what_if.launch_columns import pack_steps
 from hpuprof.what_if.launches import Program, build_program, unchanged
 from hpuprof.what_if.model import StepModel
 
@@ -61,6 +62,7 @@ class LaunchModel(StepModel):
             left_out=left_out,
             collectives=bool((program.kind == DeviceKind.COMMUNICATION).any()),
             groups=self._groups(self.view.trace.comms),
+            schedule=pack_steps(self.view, program, self.recorded),
             reason="no part of the step holds enough launches to capture",
         )
 

@@ -99,6 +99,18 @@ def test_waiting_is_tracelens_s_on_a_common_clock(dlrm, report):
     assert exact == oracle.tolist()
 
 
+def test_hosts_limit_what_a_cure_saves(report):
+    """The replay gives the recorded steps; rank 7 like the others saves little, as the others' hosts are busy, too."""
+    value = {name: metric.value for name, metric in report.metrics.items()}
+    assert value["replay_error_fraction"] < 1e-6
+    assert value["straggler_cost_fraction"] == pytest.approx(0.004, abs=0.002)
+    assert value["step_time_without_straggler"] < value["step_time_p50"]
+    (straggler,) = [r for r in report.data.rank_waits if r.straggler]
+    assert straggler.step_without_ns == value["step_time_without_straggler"]
+    (finding,) = [f for f in report.findings if f.code == "HP230"]
+    assert finding.evidence.endswith("a step would take 0.4 % less: others would be late instead")
+
+
 @pytest.mark.parametrize("rank", [0, 3, 7])
 def test_a_shift_of_one_rank_changes_no_straggler(dlrm, report, tmp_path, rank):
     """10 ms on one rank's stamps: TraceLens's waits follow the stamps, ours do not."""

@@ -268,6 +268,10 @@ FORGERIES = {
     "no zlib": lambda rest, tables: (rest, {**tables, "kernels": (5, b"nothing")}),
     "a bomb": lambda rest, tables: (rest, {**tables, "kernels": (5, BOMB)}),
     "a bomb of calls": lambda rest, tables: (head(rest, calls={"columns": {"start": BOMB}}), tables),
+    "a bomb of launches": lambda rest, tables: (
+        head(rest, prediction={"method": "none", "schedule": {"columns": {"steps": BOMB}}}),
+        tables,
+    ),
     "many rows": lambda rest, tables: (rest, {n: (10**9, t) for n, (_, t) in tables.items()}),
     "fewer than no rows": lambda rest, tables: (rest, {**tables, "steps": (-5, b"")}),
     "other rows than said": lambda rest, tables: (rest, {**tables, "steps": (5, packed([]))}),

@@ -158,6 +158,7 @@ def test_a_mesh_of_tensor_and_data_parallel_groups(tmp_path):
             trace.kernel("grad", now, 10, launch=begin + 50)
             now, all_done = now + 10, begin + 10 + 10 * 180 + 10
             trace.kernel(ALL_REDUCE, now, all_done - now + 50, launch=begin + 60, stream=21, **comm(**data))
+            trace.host("cudaDeviceSynchronize", begin + 65, all_done - begin - 13, cat="cuda_runtime")
         ranks.append(trace)
     report = hpuprof.analyze(write(tmp_path, ranks), jobs=1)
     roles = {g.ranks: g.role for g in report.data.process_groups}
