@@ -50,7 +50,11 @@ def launched_rows(
     """Return the device rows of the program's calls; an unlinked row joins its lane's previous linked one."""
     device, host = trace.device, trace.host
     rows = np.flatnonzero(real)
-    tracks, lane = np.unique(device.track[rows], return_inverse=True)
+    tracks = np.unique(device.track[rows]).tolist()
+    tracks.sort(key=lambda t: (trace.tracks[t].pid, trace.tracks[t].tid))  # not as the file happens to name them
+    number = np.zeros(len(trace.tracks), dtype=np.int64)
+    number[tracks] = np.arange(len(tracks))
+    lane = number[device.track[rows]]
     order = np.lexsort((device.start[rows], lane))
     rows, lane = rows[order], lane[order]
     launch = links.launch[rows]

@@ -31,7 +31,7 @@ def traces(draw) -> list[dict[str, Any]]:
         )
     for i, start in enumerate(draw(st.lists(starts, max_size=20, unique=True))):
         name, cat = draw(st.sampled_from(KERNELS))
-        launch = draw(st.sampled_from([None, max(0, start - 40) + 0.5]))
+        launch = draw(st.sampled_from([None, max(0, start - 40) + 0.5 + i / 1000]))
         builder.kernel(
             name,
             start + 0.125,
