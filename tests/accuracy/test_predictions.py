@@ -10,7 +10,7 @@ from statistics import mean, median
 import pytest
 
 import hpuprof
-from benchmarks.graph_mode.des import make_case
+from benchmarks.world.cases import make_case
 
 CLEAN = (0, 1, 3, 4, 8, 9, 11)  # plain, synchronised, periodic, several lanes
 NOISY = (200, 201, 203, 204, 205, 206, 208, 209)
