@@ -34,9 +34,9 @@ class Case:
     family: str
     sync: str
     model: str
-    traces: list[str]
-    step_ns: dict[str, list[int]]
-    hidden: dict[str, Any] = field(default_factory=dict)
+    hidden: dict[str, Any]
+    traces: list[str] = field(default_factory=list)
+    step_ns: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def noise(self) -> float:
@@ -90,20 +90,9 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
         unlike = rng.choice((0.0, 0.3, 0.8))  # how much ranks differ between two collectives
         steps = [_uneven(step, rng, unlike) for _ in range(shape.ranks)]
         profile |= {"lead": 20, "drained": False}
-    return assemble(
-        Case(
-            f"{family}-{seed}",
-            family,
-            shape.sync,
-            f"{block} x{shape.blocks}",
-            [],
-            {},
-            {"seed": seed, "shape": asdict(shape)},
-        ),
-        steps,
-        machine.clean() if clean else machine,
-        profile,
-    )
+    facts = {"seed": seed, "shape": asdict(shape)}
+    case = Case(f"{family}-{seed}", family, shape.sync, f"{block} x{shape.blocks}", facts)
+    return assemble(case, steps, machine.clean() if clean else machine, profile)
 
 
 def assemble(case: Case, steps: Sequence[Step], machine: Machine, profile: dict[str, Any]) -> Case:
@@ -252,22 +241,12 @@ def _lazy_case(seed: int, *, clean: bool) -> Case:
     modes = [edits.EAGER, *regions, *(r + lazy.ASYNCHRONOUS for r in regions)]
     profile = {"steps": 20 if step.read_every > 4 or len(step.shapes) > 1 else rng.choice((6, 8, 10))}
     sync = "none" if not step.read_every else "each-step" if step.read_every == 1 else f"every-{step.read_every}"
-    facts = {k: v for k, v in asdict(step).items() if k not in ("ops", "marks")} | {"marks": sorted(step.marks)}
-    return _played(
-        Case(
-            f"hpu-lazy-{seed}",
-            "hpu-lazy",
-            sync,
-            f"lazy, {len(step.ops)} operators, {len(step.shapes)} shapes",
-            [],
-            {},
-            {"seed": seed, "step": facts, "bridge": asdict(bridge)},
-        ),
-        {mode: [lazy.lazy_program(step, bridge, mode)] for mode in modes},
-        machine.clean() if clean else machine,
-        profile,
-        lazy_trace,
-    )
+    told = {k: v for k, v in asdict(step).items() if k not in ("ops", "marks")} | {"marks": sorted(step.marks)}
+    facts = {"seed": seed, "step": told, "bridge": asdict(bridge)}
+    model = f"lazy, {len(step.ops)} operators, {len(step.shapes)} shapes"
+    case = Case(f"hpu-lazy-{seed}", "hpu-lazy", sync, model, facts)
+    programs = {mode: [lazy.lazy_program(step, bridge, mode)] for mode in modes}
+    return _played(case, programs, machine.clean() if clean else machine, profile, lazy_trace)
 
 
 def _draw_card(rng: random.Random) -> Machine:

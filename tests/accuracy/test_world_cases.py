@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import hpuprof
 from benchmarks import world
-from benchmarks.world.cases import FAMILIES, Case, assemble, draw_machine, make_case
+from benchmarks.world.cases import FAMILIES, JOBS, Case, assemble, draw_machine, make_case
 from benchmarks.world.edits import in_mode, scaled
 from benchmarks.world.host import Run, run
 from benchmarks.world.lazy import Bridge, LazyOp, LazyStep, lazy_program
@@ -192,13 +192,24 @@ def test_hpuprof_reads_each_family_and_finds_its_steps_and_the_unprofiled_time(f
     assert not read["unknown"]
 
 
+def test_a_job_of_several_ranks_is_replayed_exactly_where_nothing_varies(tmp_path):
+    case = make_case(16, family=JOBS, clean=True)
+    case.write(tmp_path)
+    report = hpuprof.analyze(tmp_path / case.name, jobs=1)
+    assert sorted(r.rank for r in report.data.ranks) == list(range(case.hidden["shape"]["ranks"]))
+    assert report.graph_mode.replay_error < 1e-3
+    true = median(case.step_ns["eager"]) / median(case.step_ns["step"])
+    said = next(o for o in report.graph_mode.options if o.region == "step" and not o.drops_sync)
+    assert said.speedup.low * 0.95 <= true <= said.speedup.high * 1.05
+
+
 def defective(**defects: Any) -> tuple[Case, Case]:
     """The same run written with and without defects."""
     machine, shape = Machine(host_sigma=0.05), Shape(blocks=1)
     program = build(shape, "mlp", "defects")
 
     def made(name: str, machine: Machine) -> Case:
-        return assemble(Case(name, "defects", shape.sync, "mlp", [], {}, {"seed": 1}), [program], machine, {"steps": 6})
+        return assemble(Case(name, "defects", shape.sync, "mlp", {"seed": 1}), [program], machine, {"steps": 6})
 
     return made("plain", machine), made("bad", replace(machine, **defects))
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.world.edits import DROP_SYNC, in_mode
-from benchmarks.world.host import Run, run
+from benchmarks.world.edits import DROP_SYNC, in_mode, scaled
+from benchmarks.world.host import Run, run, run_ranks
 from benchmarks.world.machine import Machine
 from benchmarks.world.program import COMM, COMPUTE, SIDE, Builder, Op, Step
 
@@ -94,6 +94,36 @@ def test_a_collective_slows_the_compute_beside_it():
     # b runs 7 to 17 at full speed; a has done 1 by then, does 5 of its work in those 10 at half speed, and 4 more after 17
     result = run(two_streams(10, 10, ordered=False), machine(comm_slows_compute=2.0), steps=1, seed="", profile=True)
     assert kernels(result) == [("a", 6, 21), ("b", 7, 17)]
+
+
+def meeting(host: int, late: int = 0) -> Step:
+    out = Builder()
+    out.host(host * US)
+    out.launch("reduce", 1 * US, 5 * US, stream=COMM, kind="comm", late_ns=late * US)
+    out.sync(COMM)
+    return Step(tuple(out.instrs))
+
+
+def test_a_collective_transfers_when_the_last_rank_has_come():
+    # called at 10 and 30, there at 16 and 36; 5 of transfer, and the second rank leaves 3 late
+    first, last = run_ranks([meeting(10), meeting(30, late=3)], BARE, steps=1, seed="", profile=True)
+    assert kernels(first) == [("reduce", 16, 41)]
+    assert kernels(last) == [("reduce", 36, 44)]
+
+
+def test_a_rank_that_never_comes_is_an_error():
+    nobody = Builder()
+    nobody.host(US)
+    with pytest.raises(RuntimeError, match="never"):
+        run_ranks([meeting(10), Step(tuple(nobody.instrs))], BARE, steps=1, seed="")
+
+
+def test_a_scaled_operator_takes_that_much_longer_on_its_side_alone():
+    step = phased()
+    slow = scaled(step, lambda i: i.phase == "backward", host=2.0, work=3.0)
+    plain, changed = (run(s, BARE, steps=1, seed="", profile=True) for s in (step, slow))
+    assert changed.step_ends_ns[-1] - plain.step_ends_ns[-1] == 10 * US
+    assert [end - start for _, start, end in kernels(changed)] == [20, 60, 20]
 
 
 def test_a_wait_that_nobody_can_end_is_an_error_and_not_a_hang():
