@@ -21,7 +21,7 @@ from .training import BLOCKS, Shape, build
 
 FAMILIES = ("plain", "synced", "device-bound", "periodic", "streams", "ddp", "defects", "hpu-lazy")
 JOBS = "jobs"  # of several ranks, by name only
-BLOCK_STEPS, ROUNDS = 20, 5
+BLOCK_STEPS, ROUNDS, WARM_STEPS = 20, 5, 20
 REGIONS = (edits.EAGER, edits.STEP, edits.FORWARD_BACKWARD, edits.OPTIMIZER)
 MODULES = (f"module:{NET}", f"module:{ENCODER}")
 
@@ -89,7 +89,8 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
     if family == JOBS:
         unlike = rng.choice((0.0, 0.3, 0.8))  # how much ranks differ between two collectives
         steps = [_uneven(step, rng, unlike) for _ in range(shape.ranks)]
-        profile |= {"lead": 20, "drained": False}
+        profile |= {"lead": WARM_STEPS, "drained": False}
+        machine = _even(machine, rng)
     facts = {"seed": seed, "shape": asdict(shape)}
     case = Case(f"{family}-{seed}", family, shape.sync, f"{block} x{shape.blocks}", facts)
     return assemble(case, steps, machine.clean() if clean else machine, profile)
@@ -110,10 +111,12 @@ def _played(
     profile: dict[str, Any],
     write: Callable[[Run, Machine, Source, str], str],
 ) -> Case:
-    seed = case.hidden["seed"]
+    seed, job = case.hidden["seed"], len(programs[edits.EAGER]) > 1
     for mode, ranks in programs.items():
-        runs = [run_ranks(ranks, machine, steps=BLOCK_STEPS, seed=f"{seed} {mode} {r}") for r in range(ROUNDS)]
-        case.step_ns[mode] = [max(rank.step_ns() for rank in played) for played in runs]
+        # hosts of a job run ahead of the slowest rank: its step time is that of a run that has gone on for a while
+        how: dict[str, Any] = {"steps": BLOCK_STEPS, "lead": WARM_STEPS if job else 0, "drained": False}
+        runs = [run_ranks(ranks, machine, seed=f"{seed} {mode} {r}", **how) for r in range(ROUNDS)]
+        case.step_ns[mode] = [max(r.steady_ns() if job else r.step_ns() for r in played) for played in runs]
         if mode == edits.EAGER:
             case.hidden |= {
                 "device_busy_ns": runs[0][0].busy_ns // BLOCK_STEPS,
@@ -129,19 +132,23 @@ def _played(
     return case
 
 
+def _even(machine: Machine, rng: random.Random) -> Machine:
+    """Return the machine of a job: no contention, no garbage collection, cheap rows; it is about ranks that wait for each other."""
+    alike = dict.fromkeys(("comm_slows_compute", "compute_slows_comm", "compute_slows_compute"), 1.0)
+    costs = dict.fromkeys(("op_cost_ns", "python_cost_ns", "runtime_cost_ns"), rng.randint(200, 600))
+    return replace(machine, **alike, **costs, gc_every_ns=0, run_sigma=0.0, step_sigma=0.0)
+
+
 def _uneven(step: Step, rng: random.Random, unlike: float) -> Step:
-    """Return the step of one rank of a job, whose speed differs from collective to collective."""
+    """Return the step of one rank of a job, whose speed in forward and backward differs from collective to collective."""
     out: list[Instr] = []
-    host = work = 1.0
+    host, work = rng.lognormvariate(0, unlike), rng.lognormvariate(0, 0.3 * unlike)
     for i in step.instrs:
-        if not out or i.kind == "comm":
+        if i.kind == "comm":
             host, work = rng.lognormvariate(0, unlike), rng.lognormvariate(0, 0.3 * unlike)
-        out.append(
-            i._replace(
-                ns=round(i.ns * host) if i.op is Op.HOST else i.ns,
-                work_ns=i.work_ns if i.kind == "comm" else round(i.work_ns * work),
-            )
-        )
+        mine = i.phase in ("forward", "backward")
+        ns = round(i.ns * host) if mine and i.op is Op.HOST else i.ns
+        out.append(i._replace(ns=ns, work_ns=round(i.work_ns * work) if mine else i.work_ns))
     return replace(step, instrs=tuple(out))
 
 
@@ -158,8 +165,8 @@ def draw_machine(rng: random.Random, family: str) -> Machine:
         graph_gap_ns=rng.randint(400, 1_600),
         graph_kernel_factor=rng.uniform(0.92, 1.01),
         queue_limit=rng.choice((256, 1022, 1022, 1022)),
-        comm_slows_compute=rng.uniform(1.0, 1.25) if family != JOBS else 1.0,
-        compute_slows_comm=rng.uniform(1.0, 1.4) if family != JOBS else 1.0,
+        comm_slows_compute=rng.uniform(1.0, 1.25),
+        compute_slows_comm=rng.uniform(1.0, 1.4),
         compute_slows_compute=rng.uniform(1.0, 1.6),
         graph_call_ns=rng.randint(5_000, 25_000),
         graph_node_ns=10 ** rng.uniform(0, 2.2),
@@ -212,8 +219,8 @@ def draw_shape(rng: random.Random, family: str) -> Shape:
         ranks=rng.choice((2, 2, 3, 4, 8)) if family == JOBS else 1,
         side=family == "streams",
         inputs_on_device=rng.random() < 0.3,
-        loader_ns=round(10 ** rng.uniform(4.0, 5.7)),
-        tail_ns=round(10 ** rng.uniform(4.0, 5.5)),
+        loader_ns=round(10 ** rng.uniform(4.0, 5.0 if family == JOBS else 5.7)),
+        tail_ns=round(10 ** rng.uniform(4.0, 5.0 if family == JOBS else 5.5)),
         foreach=rng.random() < 0.75,
         stacks=rng.random() < 0.7,
         launch_ns=rng.randint(2_500, 6_000),

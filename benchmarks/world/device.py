@@ -41,6 +41,7 @@ class Command:
     ready_ns: int
     correlation: int = 0
     event: str = ""
+    step: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -81,6 +82,7 @@ class Graph:
 
     owner: Lane
     lanes: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class Device:
         self._keep = keep
         self.log: list[Ran] = []
         self.busy_ns = 0
+        self.done_ns: dict[int, int] = {}  # when the last work of each step ended
 
     def stream(self, number: int) -> Lane:
         """Return a stream."""
@@ -198,6 +201,7 @@ class Device:
         self.contend()
         if lane.graph is None:
             lane.depth -= 1
+            self.done_ns[ran.step] = now
             self._tell(lane)
         elif not any(c.instr.op is Op.LAUNCH for c in lane.queue):
             self._leave(lane.graph)
@@ -215,7 +219,7 @@ class Device:
         now, recipe = self.clock.now, command.instr.kind == "recipe"
         recorded = {n.event for n in command.instr.nodes if n.op is Op.RECORD}
         branches: dict[int, Lane] = {}
-        graph = Graph(lane, 0)
+        graph = Graph(lane, 0, command.step)
         for node in command.instr.nodes:
             if node.op is Op.WAIT and node.event not in recorded:
                 continue  # recorded before the graph: stream order has settled it
@@ -239,6 +243,7 @@ class Device:
         if graph.lanes == 0:
             graph.owner.replaying, graph.owner.free_ns = False, self.clock.now
             graph.owner.depth -= 1
+            self.done_ns[graph.step] = self.clock.now
             self._tell(graph.owner)
             self.clock.at(self.clock.now, self._pump, graph.owner)
 

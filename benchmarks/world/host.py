@@ -38,6 +38,7 @@ class Run:
 
     step_starts_ns: list[int] = field(default_factory=list)
     step_ends_ns: list[int] = field(default_factory=list)  # of the host's work
+    done_ns: list[int] = field(default_factory=list)  # when host and device were through with each step
     drained_ns: int = 0  # after the last step, when the device had finished as well
     rows: list[HostRow] = field(default_factory=list)
     device: list[Ran] = field(default_factory=list)
@@ -49,6 +50,10 @@ class Run:
     def step_ns(self) -> int:
         """Return the time per step of the block, the device drained at both ends."""
         return round((self.drained_ns - self.step_starts_ns[0]) / len(self.step_starts_ns))
+
+    def steady_ns(self) -> int:
+        """Return the time per step from the end of the first one to the end of the last."""
+        return round((self.done_ns[-1] - self.done_ns[0]) / (len(self.done_ns) - 1))
 
 
 def run(program: Program, machine: Machine, **how: Any) -> Run:
@@ -118,6 +123,8 @@ class _Rank:
         yield from main.play(drain)
         result.drained_ns = main.now
         result.device, result.busy_ns = self.device.log, self.device.busy_ns
+        done = self.device.done_ns
+        result.done_ns = [max(end, done.get(lead + i, 0)) for i, end in enumerate(result.step_ends_ns)]
         self.finished = True
 
     def launches(self) -> Iterator[None]:
@@ -243,7 +250,7 @@ class _Line:
                 self.now += noise.host(instr.ns)
                 call = "cudaGraphLaunch"
             ready = self.now + (rank.machine.latency_ns if op in (Op.LAUNCH, Op.GRAPH) else 0)
-            device.submit(stream, Command(instr, ready, correlation, event))
+            device.submit(stream, Command(instr, ready, correlation, event, rank.step))
             if op is not Op.GRAPH or instr.kind == "recipe":
                 self.now += noise.host(instr.ns)
             if op in (Op.RECORD, Op.WAIT):
