@@ -155,29 +155,46 @@ def _uneven(step: Step, rng: random.Random, unlike: float) -> Step:
 # ---------------------------------------------------------------------------------------------------------------- draws
 
 
+_CONSTANTS: dict[str, Any] = {
+    "latency_ns": (4_000, 9_000), "gap_ns": (700, 2_000), "event_gap_ns": (800, 2_500), "graph_gap_ns": (400, 1_600),
+    "graph_kernel_factor": (0.92, 1.01), "queue_limit": [256, 1022, 1022, 1022], "comm_slows_compute": (1.0, 1.25),
+    "compute_slows_comm": (1.0, 1.4), "compute_slows_compute": (1.0, 1.6), "graph_call_ns": (5_000, 25_000),
+    "graph_node_ns": (0.0, 2.2), "copy_call_ns": (3_000, 10_000), "copy_work_ns": (1_500, 6_000), "wake_ns": (1_500, 5_000),
+    "gc_every_ns": [0, 0, 40_000_000, 150_000_000], "gc_pause_ns": (500_000, 6_000_000), "op_cost_ns": (500, 3_000),
+    "python_cost_ns": (500, 2_000), "runtime_cost_ns": (800, 6_000),
+}  # fmt: skip
+_CARD: dict[str, Any] = {
+    "latency_ns": (12_000, 25_000), "gap_ns": (2_000, 6_000), "queue_limit": [4, 8, 16], "wake_ns": (15_000, 60_000),
+    "op_cost_ns": (500, 4_000), "runtime_cost_ns": (500, 4_000),
+}  # fmt: skip
+_BRIDGE: dict[str, Any] = {
+    "sync_ns": (15_000, 60_000), "collect_op_ns": (500, 3_000), "hand_over_ns": (5_000, 15_000), "launch_ns": (30_000, 200_000),
+    "syn_launch_ns": (15_000, 29_000), "replay_ns": (50_000, 300_000), "hash_ns": (15_000, 40_000), "copy_op_ns": (8_000, 20_000),
+    "copy_work_ns": (2_000, 8_000), "upload_call_ns": (20_000, 60_000), "upload_work_ns": (10_000, 60_000),
+}  # fmt: skip
+
+
+def _drawn(rng: random.Random, ranges: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw from ranges of integers or floats, or from lists."""
+
+    def one(among: Any) -> Any:
+        if isinstance(among, list):
+            return rng.choice(among)
+        return rng.uniform(*among) if isinstance(among[0], float) else rng.randint(*among)
+
+    return {name: one(among) for name, among in ranges.items()}
+
+
+def _noise(rng: random.Random, host: float) -> dict[str, float]:
+    sigmas = {"host_sigma": (0.02, host), "step_sigma": (0.0, 0.03), "run_sigma": [0.003, 0.01, 0.02, 0.04]}
+    return _drawn(rng, {**sigmas, "kernel_sigma": (0.002, 0.03), "cost_sigma": (0.1, 0.5)})
+
+
 def draw_machine(rng: random.Random, family: str) -> Machine:
     """Draw the constants of a machine."""
-    defects = family == "defects"
+    defects, constants = family == "defects", _drawn(rng, _CONSTANTS)
     return Machine(
-        latency_ns=rng.randint(4_000, 9_000),
-        gap_ns=rng.randint(700, 2_000),
-        event_gap_ns=rng.randint(800, 2_500),
-        graph_gap_ns=rng.randint(400, 1_600),
-        graph_kernel_factor=rng.uniform(0.92, 1.01),
-        queue_limit=rng.choice((256, 1022, 1022, 1022)),
-        comm_slows_compute=rng.uniform(1.0, 1.25),
-        compute_slows_comm=rng.uniform(1.0, 1.4),
-        compute_slows_compute=rng.uniform(1.0, 1.6),
-        graph_call_ns=rng.randint(5_000, 25_000),
-        graph_node_ns=10 ** rng.uniform(0, 2.2),
-        copy_call_ns=rng.randint(3_000, 10_000),
-        copy_work_ns=rng.randint(1_500, 6_000),
-        wake_ns=rng.randint(1_500, 5_000),
-        gc_every_ns=rng.choice((0, 0, 40_000_000, 150_000_000)),
-        gc_pause_ns=rng.randint(500_000, 6_000_000),
-        op_cost_ns=rng.randint(500, 3_000),
-        python_cost_ns=rng.randint(500, 2_000),
-        runtime_cost_ns=rng.randint(800, 6_000),
+        **constants | {"graph_node_ns": 10 ** constants["graph_node_ns"]},
         clock_offset_ns=rng.randint(-3_000, 3_000) if defects or rng.random() < 0.2 else 0,
         lost_flows=rng.choice((0.01, 0.05, 0.2)) if defects else 0.0,
         whole_microseconds=defects and rng.random() < 0.5,
@@ -185,16 +202,6 @@ def draw_machine(rng: random.Random, family: str) -> Machine:
         sync_rows=rng.random() < 0.6,
         **_noise(rng, 0.25),
     )
-
-
-def _noise(rng: random.Random, host: float) -> dict[str, float]:
-    return {
-        "host_sigma": rng.uniform(0.02, host),
-        "step_sigma": rng.uniform(0.0, 0.03),
-        "run_sigma": rng.choice((0.003, 0.01, 0.02, 0.04)),
-        "kernel_sigma": rng.uniform(0.002, 0.03),
-        "cost_sigma": rng.uniform(0.1, 0.5),
-    }
 
 
 def draw_shape(rng: random.Random, family: str) -> Shape:
@@ -257,33 +264,12 @@ def _lazy_case(seed: int, *, clean: bool) -> Case:
 
 
 def _draw_card(rng: random.Random) -> Machine:
-    return Machine(
-        latency_ns=rng.randint(12_000, 25_000),
-        gap_ns=rng.randint(2_000, 6_000),
-        queue_limit=rng.choice((4, 8, 16)),
-        wake_ns=rng.randint(15_000, 60_000),
-        op_cost_ns=rng.randint(500, 4_000),
-        runtime_cost_ns=rng.randint(500, 4_000),
-        whole_microseconds=rng.random() < 0.2,
-        shuffled=rng.random() < 0.3,
-        **_noise(rng, 0.2),
-    )
+    written = {"whole_microseconds": 0.2, "shuffled": 0.3}
+    return Machine(**_drawn(rng, _CARD), **{k: rng.random() < p for k, p in written.items()}, **_noise(rng, 0.2))
 
 
 def _draw_bridge(rng: random.Random) -> lazy.Bridge:
-    return lazy.Bridge(
-        sync_ns=rng.randint(15_000, 60_000),
-        collect_op_ns=rng.randint(500, 3_000),
-        hand_over_ns=rng.randint(5_000, 15_000),
-        launch_ns=rng.randint(30_000, 200_000),
-        syn_launch_ns=rng.randint(15_000, 29_000),
-        replay_ns=rng.randint(50_000, 300_000),
-        hash_ns=rng.randint(15_000, 40_000),
-        copy_op_ns=rng.randint(8_000, 20_000),
-        copy_work_ns=rng.randint(2_000, 8_000),
-        upload_call_ns=rng.randint(20_000, 60_000),
-        upload_work_ns=rng.randint(10_000, 60_000),
-    )
+    return lazy.Bridge(**_drawn(rng, _BRIDGE))
 
 
 def _draw_lazy_step(rng: random.Random) -> lazy.LazyStep:
