@@ -117,6 +117,7 @@ def _cells(outcome: Outcome, base: Outcome | None) -> list[str]:
     cells = [outcome.tool]
     fields = (("wall_s", 1.0, ".2f"), ("cpu_s", 1.0, ".2f"), ("peak_tree_bytes", 1e6, ".0f"))
     cells += [f"{outcome.median(name) / unit:{form}}" for name, unit, form in fields]
+    cells.append(f"{outcome.median('cpu_s') / outcome.made.rows * 1e6:.2f}")
     comparable = base is not None and not outcome.failure and not base.failure
     for name, _, _ in fields:
         cells.append(f"{outcome.median(name) / base.median(name):.1f}" if base and comparable else "-")
@@ -125,8 +126,8 @@ def _cells(outcome: Outcome, base: Outcome | None) -> list[str]:
 
 def table(outcomes: list[Outcome]) -> str:
     """Return the medians and their ratios to hpuprof as Markdown, one table a file."""
-    head = "| tool | wall s | CPU s | peak MB | wall / hpuprof | CPU / hpuprof | memory / hpuprof | failure |\n"
-    rule = "|---|---:|---:|---:|---:|---:|---:|---|\n"
+    head = "| tool | wall s | CPU s | peak MB | CPU s a million rows | wall / hpuprof | CPU / hpuprof | memory / hpuprof | failure |\n"
+    rule = "|---|---:|---:|---:|---:|---:|---:|---:|---|\n"
     parts = []
     for made, group in itertools.groupby(outcomes, key=lambda outcome: outcome.made):
         members = list(group)

@@ -9,16 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
-from typing import Any, Protocol
-
-from benchmarks.graph_mode import closed_form
+from statistics import linear_regression, mean, median
+from typing import Any
 
 DATA = Path(__file__).with_name("published.json")
-NS = 1e6  # per millisecond
 HOST_BOUND = 1.2  # eager over graph: above it the host decided the eager step
 ALLOWED_LOSS = 1.03  # graphs were published to lose at most 1.6 %; a bound may be missed by as much as timings repeat
 
@@ -33,14 +29,9 @@ CHECKS = {
 }
 
 
-class ClosedForm(Protocol):
-    """The functions that are scored. Times in nanoseconds, except that `linear_law` takes any units."""
-
-    def free_running(
-        self, host_region: float, host_rest: float, device: float, replay: float = 0, copies: float = 0
-    ) -> float: ...
-
-    def linear_law(self, points: Sequence[tuple[float, float]]) -> tuple[float, float]: ...
+def slower(host_ms: float, device_ms: float) -> float:
+    """Return the step time when nothing waits for the device within a step: the slower of host and device decides."""
+    return max(host_ms, device_ms)
 
 
 @dataclass(frozen=True)
@@ -76,44 +67,35 @@ def rows(path: Path = DATA) -> list[dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8"))["rows"]
 
 
-def score(table: list[dict[str, Any]], law: ClosedForm) -> list[Result]:
+def score(table: list[dict[str, Any]]) -> list[Result]:
     """Score every row that can be scored."""
-    return [result for row in table if (result := _score_row(row, table, law)) is not None]
+    return [result for row in table if (result := _score_row(row, table)) is not None]
 
 
-def _score_row(row: dict[str, Any], table: list[dict[str, Any]], law: ClosedForm) -> Result | None:
+def _score_row(row: dict[str, Any], table: list[dict[str, Any]]) -> Result | None:
     others = [r for r in table if "group" in row and r.get("group") == row["group"] and r is not row]
+
+    def bounded(low: float, naive: float) -> Result:
+        return Result(
+            row, truth=row["graph"], low=low, high=row["eager"] * ALLOWED_LOSS, naive_speedup=row["eager"] / naive
+        )
+
     match row["check"]:
         case "linear-law":
-            slope, intercept = law.linear_law([(r["host_ms"], r["step"]) for r in others])
+            slope, intercept = linear_regression([r["host_ms"] for r in others], [r["step"] for r in others])
             return Result(row, truth=row["step"], predicted=intercept + slope * row["host_ms"])
         case "max-law":
             host = median(r["eager"] for r in others if r["eager"] > HOST_BOUND * r["graph"])
-            step = law.free_running(host * NS, 0, row["graph"] * NS) / NS
-            return Result(row, truth=row["eager"], predicted=step)
+            return Result(row, truth=row["eager"], predicted=slower(host, row["graph"]))
         case "all-captured":
-            step = law.free_running(0, 0, row["busy_eager"] * NS) / NS
-            return Result(row, truth=row["graph"], predicted=step, naive_speedup=row["eager"] / row["busy_eager"])
+            busy = row["busy_eager"]
+            return Result(row, truth=row["graph"], predicted=slower(0, busy), naive_speedup=row["eager"] / busy)
         case "bounds":
             busy = row.get("busy_eager", row["eager"] * row.get("busy_fraction_eager", 0))
-            lowest = law.free_running(0, 0, min(busy, row.get("busy_graph", busy)) * NS) / NS
-            return Result(
-                row,
-                truth=row["graph"],
-                low=lowest,
-                high=row["eager"] * ALLOWED_LOSS,
-                naive_speedup=row["eager"] / busy,
-            )
+            return bounded(slower(0, min(busy, row.get("busy_graph", busy))), busy)
         case "host-is-waiting":
-            outside = row["eager"] - row["host_eager"]
-            lowest = law.free_running(0, outside * NS, 0, row["host_graph"] * NS) / NS
-            return Result(
-                row,
-                truth=row["graph"],
-                low=lowest,
-                high=row["eager"] * ALLOWED_LOSS,
-                naive_speedup=row["eager"] / lowest,
-            )
+            lowest = slower(row["eager"] - row["host_eager"] + row["host_graph"], 0)
+            return bounded(lowest, lowest)
         case "none":
             return None
     raise ValueError(f"row {row['id']}: no such check: {row['check']}")
@@ -154,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/evidence/accuracy.md")
     args = parser.parse_args(arguments)
     table = rows()
-    results = score(table, closed_form)
+    results = score(table)
     if args.markdown:
         print(markdown(results, table))
     else:

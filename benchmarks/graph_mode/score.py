@@ -1,4 +1,4 @@
-"""Scores graph-mode answers against cases: `python -m benchmarks.graph_mode.score DIR… [--json out.json] [--markdown]`.
+"""Scores graph-mode answers against cases: `python -m benchmarks.graph_mode.score DIR… [--json out.json]`.
 
 Works for every folder in the layout of README.md, whoever made it. The predictor sees the trace alone.
 """
@@ -44,16 +44,12 @@ class Row:
     """One mode of one case: the truth, and what each estimator said."""
 
     case: str
-    source: str
     mode: str
-    sync: str
     host_bound: bool | None
     quiet: bool
     noise: float
     step_ns: float
     speedup: float
-    speedup_low: float  # by the truth's own spread
-    speedup_high: float
     guesses: dict[str, Guess]
 
 
@@ -68,67 +64,54 @@ class Scored:
     chosen: str | None
     regret: float | None
     replay_error: float | None
-    host_bound: bool | None
     quiet: bool
-    noise: float
 
 
 def score_case(case: Case, answer: Answer) -> tuple[list[Row], Scored]:
     """Compare an answer with the truth of its case."""
-    truth = case.step_time
-    eager = truth[EAGER].median
-    unprofiled = case.unprofiled.step_ns if case.unprofiled else None
-    base = unprofiled or eager
+    eager = case.step_time[EAGER].median
+    base = case.unprofiled.step_ns if case.unprofiled else eager
     host_bound = None if not answer.busy_ns else base > HOST_BOUND * answer.busy_ns
-    rows = []
-    for mode, taken in truth.items():
-        if mode == EAGER:
-            continue
-        speedup = eager / taken.median
-        spread = case.noise
-        guesses = baselines(mode, case, answer)
-        offer = answer.offer_for(mode, case)
-        if offer is not None:
-            guesses[OURS] = Guess(offer.speedup.median, offer.step_ns.median, offer.speedup.low, offer.speedup.high)
-        rows.append(
-            Row(
-                case.name,
-                case.source,
-                mode,
-                case.sync,
-                host_bound,
-                case.noise <= QUIET,
-                case.noise,
-                taken.median,
-                speedup,
-                speedup * (1 - spread),
-                speedup * (1 + spread),
-                guesses,
-            )
+    quiet = case.noise <= QUIET
+    rows = [
+        Row(
+            case.name,
+            mode,
+            host_bound,
+            quiet,
+            case.noise,
+            taken.median,
+            eager / taken.median,
+            guesses_of(mode, case, answer),
         )
-    return rows, whole_case(case, answer, host_bound)
+        for mode, taken in case.step_time.items()
+        if mode != EAGER
+    ]
+    return rows, whole_case(case, answer)
 
 
-def baselines(mode: str, case: Case, answer: Answer) -> dict[str, Guess]:
-    """Return what simple estimators say, given what the predictor is given."""
+def guesses_of(mode: str, case: Case, answer: Answer) -> dict[str, Guess]:
+    """Return what the answer says of a mode, and what simple estimators say, given what the predictor is given."""
     found: dict[str, Guess] = {}
-    unprofiled = case.unprofiled.step_ns if case.unprofiled else None
-    if answer.profiled_step_ns and answer.busy_ns:
-        found["profiled ÷ busy"] = Guess(answer.profiled_step_ns / answer.busy_ns, answer.busy_ns)
-    if unprofiled and answer.busy_ns:
-        found["unprofiled ÷ busy"] = Guess(unprofiled / answer.busy_ns, answer.busy_ns)
+    unprofiled, busy = case.unprofiled.step_ns if case.unprofiled else None, answer.busy_ns
+    if answer.profiled_step_ns and busy:
+        found["profiled ÷ busy"] = Guess(answer.profiled_step_ns / busy, busy)
+    if unprofiled and busy:
+        found["unprofiled ÷ busy"] = Guess(unprofiled / busy, busy)
     offer = answer.offer_for(mode, case)
-    recommended = offer is not None and (offer.region, offer.drops_sync) == (answer.region, answer.drops_sync)
-    if unprofiled and answer.uncorrected_step_ns and recommended:
-        # Reports tell the uncorrected step time of the recommended option alone.
-        guess = Guess(unprofiled / answer.uncorrected_step_ns, answer.uncorrected_step_ns)
-        found["unprofiled ÷ uncorrected replay"] = guess
+    if offer is not None:
+        found[OURS] = Guess(offer.speedup.median, offer.step_ns.median, offer.speedup.low, offer.speedup.high)
+        recommended = (offer.region, offer.drops_sync) == (answer.region, answer.drops_sync)
+        if unprofiled and answer.uncorrected_step_ns and recommended:
+            # Reports tell the uncorrected step time of the recommended option alone.
+            guess = Guess(unprofiled / answer.uncorrected_step_ns, answer.uncorrected_step_ns)
+            found["unprofiled ÷ uncorrected replay"] = guess
     if unprofiled:
         found["no gain"] = Guess(1.0, unprofiled)
     return found
 
 
-def whole_case(case: Case, answer: Answer, host_bound: bool | None) -> Scored:
+def whole_case(case: Case, answer: Answer) -> Scored:
     """Score the recommendation: what following it costs against the best mode that was measured with the waits left in."""
     measured = {mode: r.median for mode, r in case.step_time.items() if not is_variant(mode)}
     best = min(measured, key=lambda mode: measured[mode])
@@ -145,9 +128,7 @@ def whole_case(case: Case, answer: Answer, host_bound: bool | None) -> Scored:
         chosen,
         None if chosen is None else measured[chosen] / measured[best] - 1,
         answer.replay_error,
-        host_bound,
         case.noise <= QUIET,
-        case.noise,
     )
 
 
@@ -203,7 +184,7 @@ def accuracy(rows: Sequence[Row], estimator: str) -> Accuracy:
         _share((g.speedup - 1) * (r.speedup - 1) > 0 for r, g in signed),
         len(signed),
         _share(g.low <= r.speedup <= g.high for r, g in ranged),
-        _share(g.low <= r.speedup_high and r.speedup_low <= g.high for r, g in ranged),
+        _share(g.low <= r.speedup * (1 + r.noise) and r.speedup * (1 - r.noise) <= g.high for r, g in ranged),
     )
 
 
@@ -321,20 +302,11 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
 
 
-def as_text(title: str, rows: list[list[str]], *, markdown: bool) -> str:
-    """Return a table as text or Markdown."""
-    if markdown:
-        head, *body = rows
-        lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] + ["---:"] * (len(head) - 1), *body)]
-        return f"### {title}\n\n" + "\n".join(lines) + "\n"
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    return f"{title}\n" + "\n".join(f"  {line}" for line in lines) + "\n"
+def as_markdown(title: str, rows: list[list[str]]) -> str:
+    """Return a table as Markdown."""
+    head, *body = rows
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] + ["---:"] * (len(head) - 1), *body)]
+    return f"### {title}\n\n" + "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -342,7 +314,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path, help="folders of cases")
     parser.add_argument("--json", type=Path, help="write everything here, case by case")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     given = parser.parse_args(arguments)
     import hpuprof
 
@@ -359,8 +330,6 @@ def main(arguments: list[str] | None = None) -> int:
             more, whole = score_case(case, answer)
             rows += more
             cases.append(whole)
-            if sys.stderr.isatty():
-                print(f"\r{len(cases)} cases", end="", file=sys.stderr, flush=True)
     except (NoAnswerError, ValueError) as error:
         print(f"cannot score: {error}", file=sys.stderr)
         return 3
@@ -377,7 +346,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{len(cases)} cases, {summary['quiet_cases']} quiet, {len(failed)} not analysed\n")
     print("S: error of the speed-up; T: error of the step time in graph mode; coverage: of the 90 % interval\n")
     for title, table in tables(summary):
-        print(as_text(title, table, markdown=given.markdown))
+        print(as_markdown(title, table))
     return 0
 
 

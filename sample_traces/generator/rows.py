@@ -131,25 +131,6 @@ def habana_layout(header: Mapping[str, object], trace_name: str) -> Layout:
     return Layout(f'{head}"traceEvents":[', ",", f"]{tail}", text)
 
 
-def document(
-    header: Mapping[str, object], rows: Iterable[Row], trace_name: str, *, whole_microseconds: bool = False
-) -> dict[str, object]:
-    """Return a trace as a reader of its JSON gets it, with stamps to the nanosecond or cut to microseconds."""
-    events = []
-    for row in rows:
-        event = _fields(row)
-        if whole_microseconds:
-            event["ts"] = row.ts_ns // 1000
-            if row.dur_ns is not None:
-                event["dur"] = (row.ts_ns + row.dur_ns) // 1000 - row.ts_ns // 1000
-        else:
-            event["ts"] = row.ts_ns / 1000
-            if row.dur_ns is not None:
-                event["dur"] = row.dur_ns / 1000
-        events.append(event)
-    return {**header, "traceEvents": events, "traceName": trace_name}
-
-
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text, compressed if the name ends in ``.gz``, without time or name in the gzip header."""
     path.parent.mkdir(parents=True, exist_ok=True)

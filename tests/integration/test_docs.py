@@ -38,6 +38,16 @@ def test_links_lead_somewhere(path):
             assert (path.parent / target.split("#")[0]).exists(), target
 
 
+def test_benchmarks_that_documents_name_are_there():
+    named = {
+        m for path in DOCUMENTS for m in re.findall(r"python -m (benchmarks[\w.]+)", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    for module in named:
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
 def test_every_code_cause_and_metric_is_documented():
     from hpuprof.diagnostics import DIAGNOSTICS
     from hpuprof.model.schema import BLOCKED_KINDS, Cause

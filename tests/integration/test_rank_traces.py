@@ -180,22 +180,23 @@ def test_the_sample_of_two_ranks_over_gloo(samples):
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """The generator and its score; it shares no code with the package."""
+    """The score of ranks and the world that it asks; the latter shares no code with the package."""
     sys.path.insert(0, str(ROOT))
     try:
-        from benchmarks.ranks import generate, score, simulate
+        from benchmarks import ranks
+        from benchmarks.world import ranks as simulated
     finally:
         sys.path.remove(str(ROOT))
-    return generate, score, simulate
+    return ranks, simulated
 
 
 @pytest.mark.parametrize(
     ("kind", "style"), [("compute", "ddp"), ("input", "fsdp"), ("host", "ddp"), ("gc", "fsdp"), ("none", "ddp")]
 )
 def test_injected_clocks_and_stragglers(benchmark, kind, style):
-    _, score, simulate = benchmark
-    scenario = simulate.Scenario(ranks=6, per_host=2, steps=8, kind=kind, style=style, seed=11, lost=0.01)
-    row = score.score(scenario, 1)
+    ranks, simulated = benchmark
+    scenario = simulated.Scenario(ranks=6, per_host=2, steps=8, kind=kind, style=style, seed=11, lost=0.01)
+    row = ranks.score(scenario, 1)
     assert all(row["certified"])
     assert max(row["offset_error_ns"]) < 20_000
     assert row["named"]
@@ -206,17 +207,18 @@ def test_injected_clocks_and_stragglers(benchmark, kind, style):
 
 def test_a_file_cut_in_the_middle_costs_only_what_is_missing(benchmark, tmp_path):
     """One rank's trace ends after half of its rows: the straggler is named all the same, and the early end is told."""
-    generate, _, simulate = benchmark
-    run, _ = simulate.truth(simulate.Scenario(ranks=6, per_host=2, steps=12, kind="compute", seed=5, lost=0.0))
-    generate.write(run, tmp_path)
-    cut = sorted(tmp_path.iterdir())[(run.straggler + 1) % 6]
+    _, simulated = benchmark
+    run = simulated.truth(simulated.Scenario(ranks=6, per_host=2, steps=12, kind="compute", seed=5, lost=0.0))
+    run.write(tmp_path)
+    straggler = run.draws.straggler
+    cut = sorted(tmp_path.iterdir())[(straggler + 1) % 6]
     text = gzip.decompress(cut.read_bytes())
     cut.write_bytes(gzip.compress(text[: len(text) // 2]))
     report = hpuprof.analyze(tmp_path, jobs=1)
-    assert [r.rank for r in report.data.rank_waits if r.straggler] == [run.straggler]
+    assert [r.rank for r in report.data.rank_waits if r.straggler] == [straggler]
     assert "HP101" in {d.code for d in report.data.diagnostics}
     (finding,) = [f for f in report.findings if f.code == "HP233"]
-    assert finding.ranks == [(run.straggler + 1) % 6]
+    assert finding.ranks == [(straggler + 1) % 6]
     full = hpuprof.analyze([p for p in sorted(tmp_path.iterdir()) if p != cut], jobs=1)
     for host in ("node000", "node001", "node002"):
         one, two = ([c for c in r.data.clocks if c.host == host] for r in (report, full))

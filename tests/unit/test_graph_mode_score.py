@@ -182,7 +182,7 @@ def test_tables_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(hpuprof, "analyze", lambda *_, **__: report([option("step", (1.5, 1.6, 2.5), 625)]))
     out = tmp_path / "out" / "scores.json"
     out.parent.mkdir()
-    assert score.main([str(tmp_path), "--json", str(out), "--markdown"]) == 0
+    assert score.main([str(tmp_path), "--json", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "### step, quiet, host-bound" in printed
     assert "| no gain | 1 | 0 | 0 | 0 |" in printed, "said yes to b, which gains 1 %"

@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 
 import pytest
 from hostile import hostile
+from many_ranks import many_ranks
 from sample_reports import report_of
 
 import hpuprof
-from benchmarks.html_report import many_ranks
 from hpuprof.cli.main import main
 from hpuprof.render import render
 

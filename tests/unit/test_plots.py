@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from many_ranks import many_ranks
 from sample_reports import report_of
 
 import hpuprof
-from benchmarks.html_report import many_ranks
 from hpuprof import plots
 from hpuprof.model.tables import MemoryPoint
 from hpuprof.render.formats import duration

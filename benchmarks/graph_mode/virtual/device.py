@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 MAIN_STREAM = 7
 MEMORY_BYTES = 80 << 30
@@ -45,23 +46,6 @@ class Constants:
         return asdict(self)
 
 
-NOTHING_RETURNED = (
-    *(
-        "configure",
-        "enable",
-        "host_begin",
-        "host_end",
-        "part",
-        "segment",
-        "next_upload",
-        "next_read",
-        "set_stream",
-        "record_event",
-    ),
-    *("wait_event", "synchronize", "capture", "input_copy", "replay", "totals", "on_thread", "wait"),
-)
-
-
 class _Struct(ctypes.Structure):
     _fields_ = [(f.name, ctypes.c_double) for f in fields(Constants)]
 
@@ -69,54 +53,31 @@ class _Struct(ctypes.Structure):
 _CALL = ctypes.CFUNCTYPE(None)
 
 
+# What the library takes; what it returns are integers, or nothing.
+_INT, _LONG = ctypes.c_int, ctypes.c_int64
+_TAKES: dict[str, tuple[Any, ...]] = {
+    "configure": (ctypes.POINTER(_Struct), ctypes.c_uint64), "next_upload": (_LONG, _INT), "input_copy": (_LONG,), "on_thread": (_CALL,),
+    "graph": (ctypes.POINTER(_INT), _INT), "totals": (ctypes.POINTER(ctypes.c_double),), "enqueue": (ctypes.c_char_p, _INT, _LONG),
+    "wait": (_LONG,), "host_begin": (), "host_end": (), "next_read": (), "synchronize": (), "sessions": (),
+    **dict.fromkeys(("enable", "part", "capture", "segment", "replay", "set_stream", "record_event", "wait_event", "graph_kernels"), (_INT,)),
+}  # fmt: skip
+_RETURNS = {"enqueue": _LONG, "graph": _INT, "sessions": _INT, "graph_kernels": _INT}
+_WRAPPED = ("configure", "graph", "totals", "enqueue", "on_thread", "synchronize")
+
+
 class VirtualDevice:
     """The loaded library. One in a process."""
 
     def __init__(self, library: Path) -> None:
         lib = self._lib = ctypes.CDLL(str(library))
-        lib.vd_configure.argtypes = [ctypes.POINTER(_Struct), ctypes.c_uint64]
-        lib.vd_next_upload.argtypes = [ctypes.c_int64, ctypes.c_int]
-        lib.vd_input_copy.argtypes = [ctypes.c_int64]
-        lib.vd_graph.argtypes = [ctypes.POINTER(ctypes.c_int), ctypes.c_int]
-        lib.vd_totals.argtypes = [ctypes.POINTER(ctypes.c_double)]
-        lib.vd_enqueue.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int64]
-        lib.vd_enqueue.restype = ctypes.c_int64
-        lib.vd_wait.argtypes = [ctypes.c_int64]
-        for name in (
-            "enable",
-            "part",
-            "capture",
-            "segment",
-            "replay",
-            "set_stream",
-            "record_event",
-            "wait_event",
-            "graph_kernels",
-        ):
-            getattr(lib, f"vd_{name}").argtypes = [ctypes.c_int]
-        lib.vd_on_thread.argtypes = [_CALL]
+        for name, takes in _TAKES.items():
+            call = getattr(lib, f"vd_{name}")
+            call.argtypes, call.restype = takes, _RETURNS.get(name)
+            if name not in _WRAPPED:  # calls inside a step go straight to the library: every one of them is host time
+                setattr(self, name, call)
         self._work: Callable[[], object] | None = None
         self._failed: BaseException | None = None
         self._run = _CALL(self._run_work)  # must live as long as the library may call it
-        for name in NOTHING_RETURNED:
-            getattr(lib, f"vd_{name}").restype = None
-        # Calls inside a step go straight to the library: every one of them is host time.
-        self.part = lib.vd_part
-        self.segment = lib.vd_segment
-        self.capture = lib.vd_capture
-        self.replay = lib.vd_replay
-        self.input_copy = lib.vd_input_copy
-        self.next_upload = lib.vd_next_upload
-        self.next_read = lib.vd_next_read
-        self.set_stream = lib.vd_set_stream
-        self.record_event = lib.vd_record_event
-        self.wait_event = lib.vd_wait_event
-        self.host_begin = lib.vd_host_begin
-        self.host_end = lib.vd_host_end
-        self.enable = lib.vd_enable
-        self.wait = lib.vd_wait
-        self.sessions = lib.vd_sessions
-        self.graph_kernels = lib.vd_graph_kernels
 
     def synchronize(self, _device: object = None) -> None:
         """Wait for everything that was launched."""

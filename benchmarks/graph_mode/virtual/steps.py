@@ -119,23 +119,32 @@ class Step:
 
     def eager(self) -> None:
         """Everything eager."""
-        part = self.device.part
+        loss = self._passes()
+        self._clip_and_optimize()
+        self._finish(loss)
+
+    def _passes(self) -> Tensor:
+        """Run forward and backward; return the loss."""
         inputs, target = self._batch()
         self.optimizer.zero_grad(set_to_none=True)
-        part(FORWARD)
+        self.device.part(FORWARD)
         output = self.model(*inputs)
-        part(LOSS)
-        loss = self.loss(output, target)
-        if self.sync == "mid-loss":
-            self.log.append(self._read(loss))
-        part(BACKWARD)
+        loss = self._loss_of(output, target)
         if self.capturing:
             output.register_hook(lambda _: self.device.segment(MODEL_BACKWARD))
             self.static_output, self.static_loss = output.detach(), loss.detach()
             self.output_spec = pytree.tree_structure(output)
         self._backward(loss)
-        self._clip_and_optimize()
-        self._finish(loss)
+        return loss
+
+    def _loss_of(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the loss, read where the case reads it there; what follows is backward."""
+        self.device.part(LOSS)
+        loss = self.loss(output, target)
+        if self.sync == "mid-loss":
+            self.log.append(self._read(loss))
+        self.device.part(BACKWARD)
+        return loss
 
     def whole_step(self) -> None:
         """Forward, backward and optimizer replayed: one graph, or two with the read in the middle between them."""
@@ -179,17 +188,7 @@ class Step:
 
     def optimizer_alone(self) -> None:
         """Forward and backward eager; the optimizer replayed."""
-        inputs, target = self._batch()
-        part = self.device.part
-        self.optimizer.zero_grad(set_to_none=True)
-        part(FORWARD)
-        output = self.model(*inputs)
-        part(LOSS)
-        loss = self.loss(output, target)
-        if self.sync == "mid-loss":
-            self.log.append(self._read(loss))
-        part(BACKWARD)
-        self._backward(loss)
+        loss = self._passes()
         self._clip_gradients()
         self.device.replay(self.graphs["optimizer"])
         self._finish(loss)
@@ -201,11 +200,7 @@ class Step:
         leaves = pytree.arg_tree_leaves(*inputs)
         output = _Graphed.apply(self, len(leaves), *leaves, *self.parameters)
         output = pytree.tree_unflatten([output], self.output_spec)
-        self.device.part(LOSS)
-        loss = self.loss(output, target)
-        if self.sync == "mid-loss":
-            self.log.append(self._read(loss))
-        self.device.part(BACKWARD)
+        loss = self._loss_of(output, target)
         self._backward(loss)
         self._clip_and_optimize()
         self._finish(loss)

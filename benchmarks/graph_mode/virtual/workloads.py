@@ -24,7 +24,6 @@ SIDE_STREAM = 20
 class Workload:
     """What a case trains. `sample(i)` returns the inputs of one sample and its target."""
 
-    name: str
     model: nn.Module
     loss: Callable[[Tensor, Tensor], Tensor]
     sample: Callable[[int], tuple[Tensor, ...]]
@@ -130,7 +129,6 @@ def mlp(rng: random.Random, _: Any) -> Workload:
         layers += [nn.ReLU(), nn.Linear(width, width)]
     model = nn.Sequential(*layers, nn.ReLU(), nn.Linear(width, classes))
     return Workload(
-        "mlp",
         model,
         F.cross_entropy,
         lambda i: (torch.full((16,), i % 7 / 7), torch.tensor(i % classes)),
@@ -166,7 +164,6 @@ def cnn(rng: random.Random, _: Any) -> Workload:
         nn.Linear(channels, 10),
     )
     return Workload(
-        "cnn",
         model,
         F.cross_entropy,
         lambda i: (torch.full((3, 6, 6), i % 7 / 7), torch.tensor(i % 10)),
@@ -216,7 +213,6 @@ def transformer(rng: random.Random, _: Any) -> Workload:
     layers, width = rng.randint(1, 5), rng.choice([16, 32])
     fused, dropout = rng.random() < 0.5, rng.choice([0.0, 0.1])
     return Workload(
-        "transformer",
         _Transformer(layers, width, fused=fused, dropout=dropout),
         lambda logits, target: F.cross_entropy(logits, target.flatten()),
         lambda i: ((torch.arange(8) + i) % 64, (torch.arange(8) + i + 1) % 64),
@@ -244,7 +240,6 @@ def recommender(rng: random.Random, _: Any) -> Workload:
     """Embedding tables and a multi-layer perceptron."""
     tables, depth, width = rng.randint(3, 12), rng.randint(1, 6), rng.choice([8, 16])
     return Workload(
-        "recommender",
         _Recommender(tables, depth, width),
         F.mse_loss,
         lambda i: (torch.full((8,), i % 5 / 5), torch.arange(tables) + i % 50, torch.tensor(float(i % 2))),
@@ -269,7 +264,6 @@ def recurrent(rng: random.Random, _: Any) -> Workload:
     """An LSTM cell in a loop."""
     length, width = rng.randint(4, 20), rng.choice([8, 16])
     return Workload(
-        "recurrent",
         _Recurrent(length, width),
         F.cross_entropy,
         lambda i: (torch.full((length, 8), i % 5 / 5), torch.tensor(i % 4)),
@@ -290,7 +284,6 @@ def branches(rng: random.Random, device: Any) -> Workload:
 
     body = [TwoBranches(branch(), branch(), device, i) for i in range(blocks)]
     return Workload(
-        "branches",
         nn.Sequential(nn.Linear(16, width), *body, nn.Linear(width, 8)),
         F.cross_entropy,
         lambda i: (torch.full((16,), i % 7 / 7), torch.tensor(i % 8)),

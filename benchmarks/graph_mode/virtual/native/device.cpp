@@ -199,9 +199,6 @@ void vd_next_read() {
 void vd_set_stream(int stream) {
   current = stream;
 }
-int vd_stream() {
-  return current;
-}
 void vd_record_event(int event) {
   if (segment >= 0) {
     segments[segment].push_back({Node::RECORD, current, event, 0, 0});

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Machine:
     step_sigma: float = 0.0
     run_sigma: float = 0.0
     kernel_sigma: float = 0.0
-    # profiler
+    # profiler: what it adds to a row of each category
     op_cost_ns: int = 0
     python_cost_ns: int = 0
     runtime_cost_ns: int = 0
@@ -47,37 +46,29 @@ class Machine:
     shuffled: bool = False
     sync_rows: bool = True  # Kineto's `cuda_sync` rows, which name streams and events
 
-    def graph_ns(self, nodes: int) -> int:
-        """Return the host cost of replaying a graph of so many kernels."""
-        return round(self.graph_call_ns + self.graph_node_ns * nodes)
-
     def clean(self) -> Machine:
         """Return the same machine without noise, contention, profiler cost and defects of the trace."""
-        return replace(
-            self,
-            **dict.fromkeys(("host_sigma", "step_sigma", "run_sigma", "kernel_sigma", "cost_sigma"), 0.0),
-            **dict.fromkeys(("op_cost_ns", "python_cost_ns", "runtime_cost_ns", "gc_every_ns", "clock_offset_ns"), 0),
-            **dict.fromkeys(("comm_slows_compute", "compute_slows_comm", "compute_slows_compute"), 1.0),
-            event_gap_ns=self.gap_ns,
-            lost_flows=0.0,
-            whole_microseconds=False,
-            shuffled=False,
-            sync_rows=True,
-        )
+        plain = Machine()
+        kept = ("latency", "gap", "graph_", "queue", "copy_", "wake")
+        cleaned = {k: v for k, v in vars(plain).items() if not k.startswith(kept)}
+        return replace(self, **cleaned | {"event_gap_ns": self.gap_ns})
 
-    def hidden(self) -> dict[str, Any]:
-        """Return the constants as plain JSON values."""
-        return asdict(self)
+    def cost_ns(self, cat: str) -> int:
+        """Return what profiling a row of a category costs."""
+        if cat in ("cpu_op", "user_annotation"):
+            return self.op_cost_ns
+        return {"python_function": self.python_cost_ns, "syn": 0}.get(cat, self.runtime_cost_ns)
 
 
 class Noise:
-    """Random factors of one run."""
+    """Random factors of one run of one rank."""
 
     def __init__(self, machine: Machine, seed: str) -> None:
         self._machine = machine
         self._rng = random.Random(seed)
         self._run = self._factor(machine.run_sigma)
         self._step = 1.0
+        self._still = not (machine.run_sigma or machine.step_sigma or machine.host_sigma)
 
     def next_step(self) -> None:
         """Draw the factor that all host work of a step shares."""
@@ -85,17 +76,16 @@ class Noise:
 
     def host(self, ns: int) -> int:
         """Return how long host work takes this time."""
-        if not self._machine.host_sigma and self._run == self._step == 1.0:
-            return ns
-        return round(ns * self._run * self._step * self._factor(self._machine.host_sigma))
+        return ns if self._still else round(ns * self._run * self._step * self._factor(self._machine.host_sigma))
 
-    def work(self, ns: int) -> int:
+    def work(self, ns: float) -> int:
         """Return how long device work takes this time."""
         return round(ns * self._factor(self._machine.kernel_sigma))
 
-    def cost(self, ns: int) -> int:
+    def cost(self, cat: str) -> int:
         """Return what the profiler adds for one row this time."""
-        return round(ns * self._factor(self._machine.cost_sigma))
+        ns = self._machine.cost_ns(cat)
+        return round(ns * self._factor(self._machine.cost_sigma)) if ns else 0
 
     def pause(self) -> int:
         """Return the length of a garbage collection."""

@@ -1,6 +1,6 @@
 """Scores the analysis of many ranks against injected truth, through hpuprof's public interface alone.
 
-    python -m benchmarks.ranks.score [--noisy] [--runs 40] [--ranks 8,16,32] [--large 200] [--jobs 1] [-o scores.json]
+    python -m benchmarks.ranks [--noisy] [--runs 40] [--ranks 8,16,32] [--large 200] [--jobs 1] [-o scores.json]
 
 Each run draws clocks (offsets of up to 50 ms, drifts of up to 50 ppm), a style, a straggler and lost rows.
 """
@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 import hpuprof
-from benchmarks.ranks.generate import BASE_NS, EPOCH_NS, write
-from benchmarks.ranks.simulate import KINDS, Scenario, cure, simulate, truth
+from benchmarks.world.ranks import EPOCH_NS, KINDS, Scenario, Truth, cure, simulate, truth
 
 NOISY: dict[str, Any] = {"jitter": 0.04, "end_jitter_ns": 120_000, "severity": 0.08, "lost": 0.01}
 GOALS = {"certified": 0.99, "offset_error_ns": 20_000, "named": 0.95, "counterfactual_error": 0.03}
@@ -26,11 +25,12 @@ GOALS = {"certified": 0.99, "offset_error_ns": 20_000, "named": 0.95, "counterfa
 
 def score(s: Scenario, jobs: int) -> dict[str, Any]:
     """Generate, analyse and compare one scenario."""
-    run, draws = truth(s)
+    run = truth(s)
+    straggler = run.draws.straggler
     with tempfile.TemporaryDirectory() as folder:
-        write(run, Path(folder))
+        run.write(Path(folder))
         size = sum(p.stat().st_size for p in Path(folder).iterdir())
-        run.rows.clear()
+        run.runs.clear()
         report = hpuprof.analyze(folder, jobs=jobs)
     clocks = _clocks(run, report)
     waits = report.rank_waits
@@ -39,7 +39,7 @@ def score(s: Scenario, jobs: int) -> dict[str, Any]:
     share = report.metrics["collective_wait_fraction"].value
     codes = {f.code for f in report.findings}
     if s.kind in ("compute", "input", "host"):
-        named = late == [run.straggler] and top == run.straggler
+        named = late == [straggler] and top == straggler
     elif s.kind == "none":
         named = not late
     else:
@@ -50,11 +50,11 @@ def score(s: Scenario, jobs: int) -> dict[str, Any]:
         "bytes": size, **clocks, "named": bool(named), "cause": cause, "waiting": share,
         "cause_right": cause == {"rotating": "compute", "none": cause}.get(s.kind, s.kind),
         "replay_error": report.metrics["replay_error_fraction"].value,
-        **_counterfactual(s, draws, run.straggler, report),
+        **_counterfactual(run, report),
     }  # fmt: skip
 
 
-def _clocks(run: Any, report: hpuprof.Report) -> dict[str, Any]:
+def _clocks(run: Truth, report: hpuprof.Report) -> dict[str, Any]:
     table = report.clocks.set_index("host")
     names = [f"node{h:03d}" for h in range(run.scenario.hosts)]
     reference = names.index(table["reference"].iloc[0])
@@ -81,12 +81,12 @@ def _clocks(run: Any, report: hpuprof.Report) -> dict[str, Any]:
     }
 
 
-def _counterfactual(s: Scenario, draws: Any, straggler: int | None, report: hpuprof.Report) -> dict[str, Any]:
+def _counterfactual(run: Truth, report: hpuprof.Report) -> dict[str, Any]:
     """Compare what curing the straggler saves with the same run simulated again, without it: steps over recorded ones."""
-    used = sorted({int(label.split("#")[1]) - 3 for label in report.steps[report.steps.used]["label"]})
-    walls, _ = simulate(s, cure(draws, all_alike=straggler is None), keep=False)
-    real, _ = simulate(s, draws, keep=False)
-    step, true = float(real[used].mean()), float(walls[used].mean())
+    straggler = run.draws.straggler
+    used = sorted({int(label.split("#")[1]) for label in report.steps[report.steps.used]["label"]})
+    walls, _ = simulate(run.scenario, cure(run.draws, all_alike=straggler is None))
+    step, true = float(run.walls[used].mean()), float(walls[used].mean())
     if straggler is not None:
         told = report.rank_waits.set_index("rank").loc[straggler, "step_without_ns"]
     else:
@@ -159,7 +159,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
-    assert BASE_NS < EPOCH_NS
     rows = []
     for plain in scenarios(given.runs, [int(r) for r in given.ranks.split(",")], given.large):
         s = replace(plain, **NOISY) if given.noisy else plain

@@ -1,13 +1,15 @@
-"""The generator's physics on programs of a few instructions, with times worked out by hand (µs in the comments, ns in the code)."""
+"""The world's physics on programs of a few instructions, with times worked out by hand (µs in the comments, ns in the code)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from benchmarks.graph_mode.des.host import Run, run
-from benchmarks.graph_mode.des.machine import Machine
-from benchmarks.graph_mode.des.modes import DROP_SYNC, rewrite
-from benchmarks.graph_mode.des.program import COMM, COMPUTE, SIDE, Builder, Op, Step
+from benchmarks.world.edits import DROP_SYNC, in_mode, scaled
+from benchmarks.world.host import Run, run, run_ranks
+from benchmarks.world.machine import Machine
+from benchmarks.world.program import COMM, COMPUTE, SIDE, Builder, Op, Step
 
 US = 1000
 BARE = Machine(
@@ -25,13 +27,13 @@ BARE = Machine(
 
 
 def machine(**changes: float) -> Machine:
-    return Machine(**{**BARE.hidden(), **changes})
+    return replace(BARE, **changes)
 
 
 def kernels(result: Run) -> list[tuple[str, float, float]]:
     """What ran on the device: name, start and end in µs from the first step's start."""
     zero = result.step_starts_ns[0]
-    ran = ((k.name, (k.start_ns - zero) / US, (k.end_ns - zero) / US) for k in result.device)
+    ran = ((k.instr.name, (k.start_ns - zero) / US, (k.end_ns - zero) / US) for k in result.device)
     return sorted(ran, key=lambda k: (k[1], k[0]))
 
 
@@ -40,8 +42,8 @@ def one_kernel(*, sync: bool = False, host: int = 10, work: int = 20) -> Step:
     out.host(host * US)
     out.launch("k", 4 * US, work * US)
     if sync:
-        with out.phase("sync"):
-            out.add_sync()
+        with out.where(phase="sync"):
+            out.sync()
     return Step(tuple(out.instrs))
 
 
@@ -49,7 +51,7 @@ def test_a_free_running_step_queues_behind_the_device():
     # calls at 10, 24, 38; the first kernel waits 6 for its launch, the others 1 behind the one before
     result = run(one_kernel(), BARE, steps=3, seed="", profile=True)
     assert kernels(result) == [("k", 16, 36), ("k", 37, 57), ("k", 58, 78)]
-    assert result.end_ns == 42 * US
+    assert result.step_ends_ns[-1] == 42 * US
     assert result.drained_ns == 80 * US  # 78, and 2 to wake up
 
 
@@ -65,7 +67,7 @@ def test_a_full_queue_blocks_the_launch_and_the_time_counts_as_blocked():
     result = run(one_kernel(host=0), machine(queue_limit=1), steps=3, seed="", profile=True)
     assert kernels(result) == [("k", 6, 26), ("k", 32, 52), ("k", 58, 78)]
     assert result.blocked_ns == (22 + 22 + 24) * US
-    assert result.end_ns == 56 * US
+    assert result.step_ends_ns[-1] == 56 * US
 
 
 def two_streams(first: int, then: int, *, kind: str = "comm", ordered: bool = True) -> Step:
@@ -94,6 +96,36 @@ def test_a_collective_slows_the_compute_beside_it():
     assert kernels(result) == [("a", 6, 21), ("b", 7, 17)]
 
 
+def meeting(host: int, late: int = 0) -> Step:
+    out = Builder()
+    out.host(host * US)
+    out.launch("reduce", 1 * US, 5 * US, stream=COMM, kind="comm", late_ns=late * US)
+    out.sync(COMM)
+    return Step(tuple(out.instrs))
+
+
+def test_a_collective_transfers_when_the_last_rank_has_come():
+    # called at 10 and 30, there at 16 and 36; 5 of transfer, and the second rank leaves 3 late
+    first, last = run_ranks([meeting(10), meeting(30, late=3)], BARE, steps=1, seed="", profile=True)
+    assert kernels(first) == [("reduce", 16, 41)]
+    assert kernels(last) == [("reduce", 36, 44)]
+
+
+def test_a_rank_that_never_comes_is_an_error():
+    nobody = Builder()
+    nobody.host(US)
+    with pytest.raises(RuntimeError, match="never"):
+        run_ranks([meeting(10), Step(tuple(nobody.instrs))], BARE, steps=1, seed="")
+
+
+def test_a_scaled_operator_takes_that_much_longer_on_its_side_alone():
+    step = phased()
+    slow = scaled(step, lambda i: i.phase == "backward", host=2.0, work=3.0)
+    plain, changed = (run(s, BARE, steps=1, seed="", profile=True) for s in (step, slow))
+    assert changed.step_ends_ns[-1] - plain.step_ends_ns[-1] == 10 * US
+    assert [end - start for _, start, end in kernels(changed)] == [20, 60, 20]
+
+
 def test_a_wait_that_nobody_can_end_is_an_error_and_not_a_hang():
     out = Builder()
     out.add(Op.WAIT, stream=COMPUTE, event="never", ns=0)
@@ -105,27 +137,27 @@ def test_a_wait_that_nobody_can_end_is_an_error_and_not_a_hang():
 def phased(*, mid_sync: bool = False, late_sync: bool = False) -> Step:
     """A step of 10 host and a kernel of 20 in each of forward, backward and optimizer, after 7 of loading."""
     out = Builder()
-    with out.phase("data"):
+    with out.where(phase="data"):
         out.host(7 * US)
     for phase in ("forward", "backward", "optimizer"):
-        with out.phase(phase), out.inside(("Net_0",)):
+        with out.where(phase=phase, module=("Net_0",)):
             out.host(10 * US)
             out.launch(phase, 4 * US, 20 * US)
         if phase == "forward" and mid_sync:
-            with out.phase("sync"):
-                out.add_sync()
+            with out.where(phase="sync"):
+                out.sync()
     if late_sync:
-        with out.phase("sync"):
-            out.add_sync()
+        with out.where(phase="sync"):
+            out.sync()
     return Step(tuple(out.instrs), step_inputs=1, module_inputs={"Net_0": 2})
 
 
 def test_a_captured_step_is_one_replay_after_the_copies_of_its_inputs():
-    program = rewrite(phased(), "step", BARE)
+    program = in_mode(phased(), "step", BARE)
     assert [i.op for i in program.instrs] == [Op.HOST, Op.LAUNCH, Op.GRAPH]
     result = run(program, BARE, steps=1, seed="", profile=True)
     # loading to 7; the copy: called at 7, runs 13 to 15; the replay's call takes 5 + 3 from 10 to 18; ready at 24; gaps of 0.5
-    assert result.end_ns == 18 * US
+    assert result.step_ends_ns[-1] == 18 * US
     assert kernels(result) == [
         ("Memcpy DtoD (Device -> Device)", 13, 15),
         ("forward", 24, 44),
@@ -136,15 +168,15 @@ def test_a_captured_step_is_one_replay_after_the_copies_of_its_inputs():
 
 
 def test_kernels_in_a_graph_take_their_own_factor():
-    result = run(rewrite(phased(), "step", BARE), machine(graph_kernel_factor=0.5), steps=1, seed="")
+    result = run(in_mode(phased(), "step", BARE), machine(graph_kernel_factor=0.5), steps=1, seed="")
     assert result.drained_ns == (24 + 3 * 10 + 2 * 0.5 + 2) * US
 
 
 def test_a_sync_in_the_middle_cuts_the_step_into_two_graphs():
-    program = rewrite(phased(mid_sync=True), "step", BARE)
+    program = in_mode(phased(mid_sync=True), "step", BARE)
     assert [i.op for i in program.instrs] == [Op.HOST, Op.LAUNCH, Op.GRAPH, Op.SYNC, Op.GRAPH]
     assert [len(i.nodes) for i in program.instrs if i.op is Op.GRAPH] == [1, 2]
-    dropped = rewrite(phased(mid_sync=True), DROP_SYNC, BARE)
+    dropped = in_mode(phased(mid_sync=True), DROP_SYNC, BARE)
     assert [i.op for i in dropped.instrs] == [Op.HOST, Op.LAUNCH, Op.GRAPH]
 
 
@@ -159,20 +191,20 @@ def test_a_sync_in_the_middle_cuts_the_step_into_two_graphs():
     ],
 )
 def test_each_mode_captures_its_region_and_nothing_else(mode, ops):
-    assert [i.op for i in rewrite(phased(), mode, BARE).instrs] == ops
+    assert [i.op for i in in_mode(phased(), mode, BARE).instrs] == ops
 
 
 def test_collectives_of_hooks_come_after_a_modules_graph_but_inside_a_steps():
     out = Builder()
     for _ in range(2):
-        with out.phase("backward"), out.inside(("Net_0",)):
+        with out.where(phase="backward", module=("Net_0",)):
             out.launch("grad", 4 * US, 10 * US)
-        with out.phase("collective"):
+        with out.where(phase="collective"):
             out.order(COMPUTE, COMM, 0)
             out.launch("reduce", 4 * US, 8 * US, stream=COMM, kind="comm")
     step = Step(tuple(out.instrs))
-    module = run(rewrite(step, "module:Net_0", BARE), BARE, steps=1, seed="", profile=True)
-    whole = run(rewrite(step, "step", BARE), BARE, steps=1, seed="", profile=True)
+    module = run(in_mode(step, "module:Net_0", BARE), BARE, steps=1, seed="", profile=True)
+    whole = run(in_mode(step, "step", BARE), BARE, steps=1, seed="", profile=True)
 
     def starts(result: Run, name: str) -> list[float]:
         return [start for n, start, _ in kernels(result) if n == name]
@@ -185,14 +217,14 @@ def test_collectives_of_hooks_come_after_a_modules_graph_but_inside_a_steps():
 
 def test_branches_of_a_graph_run_at_once_and_join():
     out = Builder()
-    with out.phase("forward"):
+    with out.where(phase="forward"):
         out.launch("a", US, 10 * US)
         out.order(COMPUTE, SIDE, 0)
         out.launch("side", US, 30 * US, stream=SIDE)
         out.launch("b", US, 10 * US)
         out.order(SIDE, COMPUTE, 0)
         out.launch("c", US, 10 * US)
-    result = run(rewrite(Step(tuple(out.instrs)), "step", BARE), BARE, steps=1, seed="", profile=True)
+    result = run(in_mode(Step(tuple(out.instrs)), "step", BARE), BARE, steps=1, seed="", profile=True)
     # replay called for 5 + 4, ready at 15: a to 25, side 27 to 57, b 25.5 to 35.5, c two after side
     assert kernels(result) == [("a", 15, 25), ("b", 25.5, 35.5), ("side", 27, 57), ("c", 59, 69)]
 
@@ -205,14 +237,14 @@ def test_profiling_lengthens_host_rows_and_calls_but_no_kernel():
     step, slow = Step(tuple(out.instrs)), machine(op_cost_ns=10 * US, runtime_cost_ns=2 * US)
     seen, plain = run(step, slow, steps=1, seed="", profile=True), run(step, slow, steps=1, seed="")
     # the step's own row 10, the operator's 10, the call's 2
-    assert seen.end_ns - plain.end_ns == 22 * US
+    assert seen.step_ends_ns[-1] - plain.step_ends_ns[-1] == 22 * US
     assert [end - start for _, start, end in kernels(seen)] == [20]
 
 
 def test_garbage_collection_follows_host_work_so_graphs_have_less_of_it():
     step, collected = phased(), machine(gc_every_ns=60 * US, gc_pause_ns=1000 * US)
     eager = run(step, collected, steps=20, seed="")
-    graph = run(rewrite(step, "step", collected), collected, steps=20, seed="")
+    graph = run(in_mode(step, "step", collected), collected, steps=20, seed="")
     assert eager.gc_pauses == 11  # 37 of host work a step; the limit is passed after 64 of these 740
     assert graph.gc_pauses == 2  # 7 a step; passed after 63 of 140
 
@@ -236,19 +268,19 @@ def test_an_earlier_simulation_of_400_kernels_is_reproduced(kernel, gains):
     found = []
     for every, inside in ((0, ()), (10, ()), (1, ()), (1, (99, 199, 299))):
         out = Builder()
-        with out.phase("data"):
+        with out.where(phase="data"):
             out.host(500 * US)
         for i in range(400):
-            with out.phase("forward"):
+            with out.where(phase="forward"):
                 out.host(6 * US)
                 out.launch("k", 4 * US, kernel * US)
             if i in inside:
-                with out.phase("sync"):
-                    out.add_sync()
+                with out.where(phase="sync"):
+                    out.sync()
         if every:
-            with out.phase("sync", every=every):
-                out.add_sync()
+            with out.where(phase="sync", every=every):
+                out.sync()
         step = Step(tuple(out.instrs), step_inputs=2)
-        eager, graph = (run(rewrite(step, m, plain), plain, steps=50, seed="").step_ns() for m in ("eager", "step"))
+        eager, graph = (run(in_mode(step, m, plain), plain, steps=50, seed="").step_ns() for m in ("eager", "step"))
         found.append(eager / graph)
     assert found == pytest.approx(gains, abs=0.05)

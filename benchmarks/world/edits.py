@@ -1,0 +1,91 @@
+"""Edits of a step: capture a region as graphs, wait no more, change what an operator costs. An edited step is simulated like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from .machine import Machine
+from .program import COMPUTE, Instr, Op, Step
+
+EAGER, STEP, FORWARD_BACKWARD, OPTIMIZER = "eager", "step", "forward+backward", "optimizer"
+DROP_SYNC = "step:drop-sync"
+SYNC_PHASE = "sync"
+_BOTH = {"zero_grad", "forward", "loss", "backward", "collective"}
+_PHASES = {STEP: _BOTH | {"optimizer"}, FORWARD_BACKWARD: _BOTH, OPTIMIZER: {"optimizer"}}
+
+
+def in_mode(step: Step, mode: str, machine: Machine) -> Step:
+    """Return the step as it runs in a mode: `eager`, a region, `module:<name>`, or a captured step that waits no more."""
+    if mode == EAGER:
+        return step
+    return capture(without_waits(step), STEP, machine) if mode == DROP_SYNC else capture(step, mode, machine)
+
+
+def without_waits(step: Step) -> Step:
+    """Return the step without any read-back."""
+    return replace(step, instrs=tuple(i for i in step.instrs if i.phase != SYNC_PHASE))
+
+
+def scaled(step: Step, changes: Callable[[Instr], bool], *, host: float = 1.0, work: float = 1.0) -> Step:
+    """Return the step with host work and device work of the instructions that are to change multiplied."""
+
+    def change(i: Instr) -> Instr:
+        ns = round(i.ns * host) if i.op is Op.HOST else i.ns
+        return i._replace(ns=ns, work_ns=round(i.work_ns * work)) if changes(i) else i
+
+    return replace(step, instrs=tuple(map(change, step.instrs)))
+
+
+def capture(step: Step, region: str, machine: Machine) -> Step:
+    """Return the step with a region's device work in graphs and its host work gone.
+
+    A host sync inside a region cuts it into several graphs. What a module's backward does not own (collectives that hooks start) runs
+    after the module's graph. Each graph of a module copies the module's tensor inputs, or the gradients of its outputs, into static
+    memory first; graphs of a step copy those inputs that lie on the device already.
+    """
+    out: list[Instr] = []
+    graphs: dict[str, int] = {}  # open graph -> its position in `out`
+    nodes: dict[int, list[Instr]] = {}
+    copied: set[str] = set()
+    for instr in step.instrs:
+        key = _graph_of(instr, region)
+        if key is None:
+            if instr.phase == SYNC_PHASE:
+                graphs.clear()
+            out.append(instr)
+            continue
+        at = Instr(Op.GRAPH, key, kind="graph", phase=instr.phase, module=instr.module, thread=instr.thread)
+        if key not in graphs:
+            copies = _copies(step, region, key) if key not in copied else 0
+            copied.add(key)
+            name, costs = (
+                "Memcpy DtoD (Device -> Device)",
+                {"ns": machine.copy_call_ns, "work_ns": machine.copy_work_ns},
+            )
+            out += [at._replace(op=Op.LAUNCH, name=name, kind="d2d", stream=COMPUTE, **costs)] * copies
+            graphs[key] = len(out)
+            nodes[len(out)] = []
+            out.append(at)
+        if instr.op in (Op.LAUNCH, Op.RECORD, Op.WAIT):
+            nodes[graphs[key]].append(instr)
+    for position, captured in nodes.items():
+        launches = sum(i.op is Op.LAUNCH for i in captured)
+        cost = round(machine.graph_call_ns + machine.graph_node_ns * launches)
+        out[position] = out[position]._replace(nodes=tuple(captured), ns=cost)
+    kept = (i for i in out if i.op is not Op.GRAPH or any(n.op is Op.LAUNCH for n in i.nodes))
+    return replace(step, instrs=tuple(kept))
+
+
+def _graph_of(instr: Instr, region: str) -> str | None:
+    if region.startswith("module:"):
+        name = region.removeprefix("module:")
+        captured = name in instr.module and instr.phase in ("forward", "backward")
+        return f"{name} {instr.phase}" if captured else None
+    return region if instr.phase in _PHASES[region] else None
+
+
+def _copies(step: Step, region: str, key: str) -> int:
+    if region.startswith("module:"):
+        return step.module_inputs.get(region.removeprefix("module:"), 1) if key.endswith("forward") else 1
+    return step.step_inputs if region != OPTIMIZER else 0
