@@ -422,6 +422,17 @@ RULES: tuple[Rule, ...] = (
         test=_memory,
     ),
     Rule(
+        code="HP217",
+        title="The device is set up inside steps",
+        meaning="Creating the context and loading kernels happens once, at first use; the device waits meanwhile.",
+        advice="Run a step before the first one that counts, and leave it out of timings; this is no cost of copying, "
+        "though it often shows inside the first `.to()`.",
+        found_when="device idle during first use >= {limit} of the step",
+        limit=0.05,
+        needs_sound_device=True,
+        test=_idle(Cause.FIRST_USE),
+    ),
+    Rule(
         code="HP230",
         title="One rank delays the others",
         meaning="The same rank reaches collectives last in most steps, and the others wait for it.",

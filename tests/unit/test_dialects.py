@@ -88,10 +88,20 @@ ACTIVITIES = {
     "graph-launch-call": [
         (RUNTIME, n) for n in ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch", "ExecuteCachedGraph")
     ],
-    "compile-call": [
+    "first-use-call": [
         (RUNTIME, n)
-        for n in ("compileGraph", "synGraphCompile", "cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData")
+        for n in (
+            *(
+                "cudaGetDeviceProperties_v2",
+                "cudaGetDeviceCount",
+                "cudaStreamCreateWithPriority",
+                "cudaLibraryLoadData",
+            ),
+            *("cuInit", "cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuModuleGetFunction", "cuLibraryLoadData"),
+            *("hipInit", "hipModuleLoadData", "hipGetDevicePropertiesR0600", "cudaDeviceGetStreamPriorityRange"),
+        )
     ],
+    "compile-call": [(RUNTIME, n) for n in ("compileGraph", "synGraphCompile", "nvrtcCompileProgram")],
     "launch-call": [
         *(
             (RUNTIME, n)
