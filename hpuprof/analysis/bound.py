@@ -13,6 +13,9 @@ DEVICE_BUSY = 0.85
 EXPOSED_COMMUNICATION = 0.25
 """A step with at least this share of exposed communication is communication-bound. By judgement: without it steps would
 run 1.33 times as fast. The finding on exposed communication begins at 10 %."""
+ALLOCATOR_FIRST = 0.25
+"""From this share of the step on, allocating and freeing memory comes before every other remedy. By judgement, as for
+communication: without it steps would run 1.33 times as fast."""
 DECIDING_SHARE = 0.5
 """One class of causes must hold at least this share of the idle time to name the bound: no other can hold more."""
 

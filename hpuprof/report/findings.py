@@ -5,11 +5,13 @@ To add a finding, add its test and an entry of `RULES`; all lists of findings de
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from hpuprof.analysis.bound import ALLOCATOR_FIRST
 from hpuprof.analysis.device_time import is_low_precision
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.metrics import Value
@@ -126,10 +128,13 @@ def _short(context: Context, limit: float) -> Found | None:
     return Found(f"{_pct(share)} of the launched rows are shorter than the call that launched them", weight)
 
 
-def _alloc(context: Context, limit: float) -> Found | None:
-    share = context.share("blocked_alloc_ns")
-    evidence = f"the host path spent {_pct(share)} of the step allocating and freeing device memory"
-    return Found(evidence, share) if share >= limit else None
+def _alloc(*, below: float) -> Callable[[Context, float], Found | None]:
+    def test(context: Context, limit: float) -> Found | None:
+        share = context.share("blocked_alloc_ns")
+        evidence = f"the host path spent {_pct(share)} of the step allocating and freeing device memory"
+        return Found(evidence, share) if limit <= share < below else None
+
+    return test
 
 
 def _unstable(context: Context, limit: float) -> Found | None:
@@ -370,9 +375,9 @@ RULES: tuple[Rule, ...] = (
         title="Memory is allocated inside steps",
         meaning="Allocating and freeing device memory synchronises the device.",
         advice="Let the caching allocator warm up; avoid empty_cache() and changing shapes.",
-        found_when="host path in allocation and free >= {limit} of the step",
+        found_when=f"host path in allocation and free >= {{limit}} and < {100 * ALLOCATOR_FIRST:g} % of the step",
         limit=0.01,
-        test=_alloc,
+        test=_alloc(below=ALLOCATOR_FIRST),
     ),
     Rule(
         code="HP212",
@@ -431,6 +436,20 @@ RULES: tuple[Rule, ...] = (
         limit=0.05,
         needs_sound_device=True,
         test=_idle(Cause.FIRST_USE),
+    ),
+    Rule(
+        code="HP218",
+        title="The allocator works without its cache",
+        meaning="Memory goes back to the driver and comes from it again in every step, and both synchronise the "
+        "device: the cache is off, is emptied, or fails for lack of memory and retries. No launch overhead, and "
+        "graphs cannot be captured without the cache: this comes before every other remedy.",
+        advice="Unset PYTORCH_NO_CUDA_MEMORY_CACHING (on ROCm PYTORCH_NO_HIP_MEMORY_CACHING) and remove "
+        "empty_cache() from the step. If the cache is on, "
+        "memory is short or fragmented (`num_alloc_retries` of torch.cuda.memory_stats() grows): set "
+        "PYTORCH_ALLOC_CONF=expandable_segments:True, keep shapes static, or use a smaller batch.",
+        found_when="host path in allocation and free >= {limit} of the step",
+        limit=ALLOCATOR_FIRST,
+        test=_alloc(below=math.inf),
     ),
     Rule(
         code="HP230",

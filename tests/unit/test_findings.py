@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from builder import TraceBuilder
 
+import hpuprof
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
@@ -83,6 +84,7 @@ def fills_memory(part: RankPartial, share: int) -> Case:
         ("HP209", idles(Cause.CALLBACK), 30, 29),
         ("HP210", full_precision, 499, 500),
         ("HP211", allocates, 10, 9),
+        ("HP211", allocates, 249, 9),
         ("HP213", idles(Cause.PYTHON), 100, 99),
         ("HP215", idles(Cause.SYNCHRONISE), 30, 29),
         ("HP216", fills_memory, 901, 900),
@@ -92,6 +94,23 @@ def fills_memory(part: RankPartial, share: int) -> Case:
 def test_a_finding_fires_at_its_threshold_and_not_below(quiet, code, case, fires, silent):
     assert found(*case(quiet, fires)) == [code]
     assert found(*case(quiet, silent)) == []
+
+
+def test_an_allocator_that_takes_a_quarter_of_the_step_is_the_finding(quiet):
+    assert found(*allocates(quiet, 250)) == ["HP218"]
+
+
+def test_steps_of_allocations_and_frees_get_the_allocator_and_no_promise_of_graphs(tmp_path):
+    b = TraceBuilder()
+    for i in range(8):
+        b.step(i, 1000 * i, 1000)
+        for at in range(1000 * i, 1000 * i + 1000, 100):
+            b.host("hipMalloc", at, 5, cat="hip_runtime").kernel("gemm", at + 12, 4, launch=at + 6, call_dur=3)
+            b.host("hipFree", at + 18, 80, cat="hip_runtime")
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    assert report.findings[0].code == "HP218"
+    assert report.graph_mode.verdict == "cannot say"
+    assert "takes 85 % of the step and is no launch overhead" in report.graph_mode.sentence
 
 
 def test_findings_stand_in_the_order_of_the_share_they_concern(quiet):
