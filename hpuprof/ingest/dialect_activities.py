@@ -282,6 +282,14 @@ def copies_to_device(name: str) -> bool:
     return _TO_DEVICE.search(name) is not None
 
 
+_WITHIN = re.compile(r"DtoD|Device -> Device|D2D|DEVICE_TO_DEVICE|^Memset|^__amd_rocclr_fill", re.IGNORECASE)
+
+
+def copies_within(name: str) -> bool:
+    """Whether a copy's name shows that it stays in the device's memory."""
+    return _WITHIN.search(name) is not None
+
+
 _BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
 _SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
 _FREE = re.compile(r"^(?:cuda|hip)Free$")
@@ -291,6 +299,11 @@ _READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^aten::equal$")
 def may_block(name: str) -> bool:
     """Whether a copy of this name may block its call until done: reads, and copies of pageable memory."""
     return _BLOCKING_COPY.search(name) is not None
+
+
+def copies_pageable(name: str) -> bool:
+    """Whether a copy's name shows pageable memory of the host."""
+    return "pageable" in name.lower()
 
 
 def is_synchronous_call(name: str) -> bool:

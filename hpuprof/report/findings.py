@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from hpuprof.analysis.bound import ALLOCATOR_FIRST
+from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
 from hpuprof.analysis.device_time import is_low_precision
+from hpuprof.ingest.dialect_activities import copies_pageable, copies_within
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.metrics import Value
 from hpuprof.model.partial import RankPartial
@@ -50,6 +51,8 @@ class Found(NamedTuple):
     evidence: str
     weight: float
     ranks: Sequence[int] = ()
+    advice: str = ""
+    """What to do in this case, where the rule's own advice lists several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +138,23 @@ def _alloc(*, below: float) -> Callable[[Context, float], Found | None]:
         return Found(evidence, share) if limit <= share < below else None
 
     return test
+
+
+def _copies(context: Context, limit: float) -> Found | None:
+    share = context.value("exposed_copy_fraction")
+    if share < limit:
+        return None
+    rows = [r for _, part in context.main for r in part.kernels if r.kind == "copy"]
+    total = sum(r.total_ns for r in rows) or 1
+    within, pageable = (sum(r.total_ns for r in rows if of(r.name)) / total for of in (copies_within, copies_pageable))
+    evidence = f"for {_pct(share)} of the step, the device only copied"
+    if pageable >= MOSTLY:
+        return Found(f"{evidence}; {_pct(pageable)} of the copying is of pageable memory", share, advice=PIN)
+    if within >= MOSTLY:
+        return Found(f"{evidence}; {_pct(within)} of the copying is within its memory", share, advice=MOVE_LESS)
+    computing = context.value("compute_fraction")
+    more = f"; it computed for {_pct(computing)}"
+    return Found(evidence + more, share, advice=OVERLAP if computing >= WORTH_OVERLAPPING else MOVE_LESS)
 
 
 def _unstable(context: Context, limit: float) -> Found | None:
@@ -258,6 +278,15 @@ SMALL = 0.01
 """Weight of a finding without a known cost in time, by judgement: below those that have one."""
 UNEVEN_INPUT = 0.1
 """From this far above the median rank's, a rank's input share counts as uneven, by judgement."""
+MOSTLY = 0.5
+"""From this share of the copying on, one kind of copies decides what to do."""
+WORTH_OVERLAPPING = 0.1
+"""Compute of at least this share of the step is worth hiding copies behind, by judgement."""
+PIN = "Pin the memory (pin_memory=True in the data loader, or `Tensor.pin_memory()`) and copy with non_blocking=True."
+OVERLAP = "Copy the next batch or layer on a stream of its own while this one computes."
+MOVE_LESS = (
+    "The device only moves data, and nothing runs that could hide it: copy less, in smaller types, or keep it there."
+)
 BLAMED = 0.1
 """Ranks that cause at least this share of the waiting are named, by judgement."""
 
@@ -452,6 +481,16 @@ RULES: tuple[Rule, ...] = (
         test=_alloc(below=math.inf),
     ),
     Rule(
+        code="HP219",
+        title="Copies fill the device",
+        meaning="For most of the step the device neither computes nor communicates, but copies.",
+        advice=f"Pageable memory: {PIN} Compute to hide copies behind: {OVERLAP} Neither: {MOVE_LESS}",
+        found_when="exposed copies >= {limit} of the step",
+        limit=EXPOSED_COPY,
+        needs_sound_device=True,
+        test=_copies,
+    ),
+    Rule(
         code="HP230",
         title="One rank delays the others",
         meaning="The same rank reaches collectives last in most steps, and the others wait for it.",
@@ -539,7 +578,7 @@ def find(
                     code=rule.code,
                     title=rule.title,
                     evidence=found.evidence,
-                    advice=rule.advice,
+                    advice=found.advice or rule.advice,
                     weight=round(found.weight, 6),
                     ranks=list(found.ranks),
                 )

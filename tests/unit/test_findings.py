@@ -13,7 +13,7 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
 from hpuprof.ranks.rank_tables import across_ranks
-from hpuprof.report.findings import find
+from hpuprof.report.findings import MOVE_LESS, OVERLAP, PIN, find
 
 WALL = 1000
 Case = tuple[RankPartial, dict[str, float], dict[Cause, int]]
@@ -111,6 +111,34 @@ def test_steps_of_allocations_and_frees_get_the_allocator_and_no_promise_of_grap
     assert report.findings[0].code == "HP218"
     assert report.graph_mode.verdict == "cannot say"
     assert "takes 85 % of the step and is no launch overhead" in report.graph_mode.sentence
+
+
+PAGEABLE, PINNED, WITHIN = (
+    "Memcpy HtoD (Pageable -> Device)",
+    "Memcpy HtoD (Pinned -> Device)",
+    "Memcpy DtoD (Device -> Device)",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "computing", "evidence", "advice"),
+    [
+        (PAGEABLE, 0, "80.0 % of the step, the device only copied; 100.0 % of the copying is of pageable", PIN),
+        (PINNED, 15, "80.0 % of the step, the device only copied; it computed for 15.0 %", OVERLAP),
+        (PINNED, 5, "80.0 % of the step, the device only copied; it computed for 5.0 %", MOVE_LESS),
+        (WITHIN, 15, "80.0 % of the step, the device only copied; 100.0 % of the copying is within its", MOVE_LESS),
+    ],
+)
+def test_a_device_that_mostly_copies(tmp_path, name, computing, evidence, advice):
+    b = TraceBuilder()
+    for at in range(0, 800, 100):
+        b.step(at // 100, at, 100).kernel(name, at, 80, launch=at, call="cudaMemcpyAsync", cat="gpu_memcpy")
+        b.kernel("gemm", at + 80, computing, launch=at + 10)
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    assert report.headline.sentence.startswith("Copy-bound: for 80.0 % of the step, the device only copied; the device")
+    finding = next(f for f in report.findings if f.code == "HP219")
+    assert evidence in finding.evidence
+    assert finding.advice == advice
 
 
 def test_findings_stand_in_the_order_of_the_share_they_concern(quiet):
