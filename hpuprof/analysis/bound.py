@@ -1,4 +1,4 @@
-"""What bounds a step: host, device, input or communication. Owns the thresholds and their order."""
+"""What bounds a step: host, device, input, copies or communication. Owns the thresholds and their order."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ DEVICE_BUSY = 0.85
 EXPOSED_COMMUNICATION = 0.25
 """A step with at least this share of exposed communication is communication-bound. By judgement: without it steps would
 run 1.33 times as fast. The finding on exposed communication begins at 10 %."""
+EXPOSED_COPY = 0.5
+"""A step with at least this share of exposed copies is copy-bound: nothing else can take as much of it."""
+ALLOCATOR_FIRST = 0.25
+"""From this share of the step on, allocating and freeing memory comes before every other remedy. By judgement, as for
+communication: without it steps would run 1.33 times as fast."""
 DECIDING_SHARE = 0.5
 """One class of causes must hold at least this share of the idle time to name the bound: no other can hold more."""
 
@@ -26,20 +31,25 @@ _HOST = tuple(c for c in Cause if c not in (*_INPUT, *_COMMUNICATION, *_DEVICE, 
 class Bound:
     """The bound, and the idle causes that decided it as shares of the wall time."""
 
-    kind: str  # host, device, input, communication, mixed, unknown
+    kind: str  # host, device, input, communication, copy, mixed, unknown
     top_cause: Cause | None
     top_cause_fraction: float | None
 
 
 def decide(
-    busy_fraction: float | None, exposed_communication: float, idle: Mapping[Cause, float], *, sound: bool
+    busy_fraction: float | None,
+    exposed_communication: float,
+    exposed_copy: float,
+    idle: Mapping[Cause, float],
+    *,
+    sound: bool,
 ) -> Bound:
     """Name what bounds the step.
 
-    `busy_fraction`, `exposed_communication` and `idle` (by cause) are shares of the wall time; `sound`: the device rows
-    allow a conclusion. In this order: *unknown* without sound device rows; *communication* from 25 % exposed
-    communication; *device* from 85 % busy; else the class with half of the idle time: *input* (data loader),
-    *communication* (collectives), *host* (everything else on the host); else *mixed*.
+    `busy_fraction`, `exposed_communication`, `exposed_copy` and `idle` (by cause) are shares of the wall time; `sound`:
+    the device rows allow a conclusion. In this order: *unknown* without sound device rows; *communication* from 25 %
+    exposed communication; *copy* from 50 % exposed copies; *device* from 85 % busy; else the class with half of the
+    idle time: *input* (data loader), *communication* (collectives), *host* (everything else on the host); else *mixed*.
     """
     causes = {c: v for c, v in idle.items() if v > 0}
     top = max(causes, key=lambda c: (causes[c], -int(c)), default=None)
@@ -48,6 +58,8 @@ def decide(
         return Bound("unknown", None, None)
     if exposed_communication >= EXPOSED_COMMUNICATION:
         return Bound("communication", top, top_fraction)
+    if exposed_copy >= EXPOSED_COPY:
+        return Bound("copy", top, top_fraction)
     if busy_fraction >= DEVICE_BUSY:
         return Bound("device", top, top_fraction)
     total = sum(causes.values())

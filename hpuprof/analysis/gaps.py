@@ -6,7 +6,6 @@ which launched work had not started yet is the device's own (launch latency, dep
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +19,6 @@ from hpuprof.model.arrays import Mask
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
 from hpuprof.model.trace import Trace
-
-_COPY_OP = re.compile(r"^aten::(?:to|_to_copy|copy_|pin_memory|_pin_memory)$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +56,10 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     return {
         Cause.DEVICE_LATENCY: queued,
         Cause.COMPILATION: when((activity == Activity.COMPILE) & (role != Role.DATA_LOADER)),
+        Cause.FIRST_USE: when(launching & view.hosts.first_use),
         Cause.BLOCKING_READ: union_of(when(reads), _around(trace, reads, path & (activity == Activity.COPY_D2H))),
         Cause.COLLECTIVE: when(calling(HostCallKind.COLLECTIVE)),
-        Cause.H2D_COPY: union_of(when(uploads | moving), _around(trace, uploads, path & _named(trace, _COPY_OP))),
+        Cause.H2D_COPY: when(uploads | moving),
         Cause.ALLOCATION: when(calling(HostCallKind.ALLOCATION, on=launching)),
         Cause.SYNCHRONISE: when(waits),
         Cause.DATA_LOADER: when(main & ((activity == Activity.DATA_LOADER) | (activity == Activity.LOADER_WAIT))),
@@ -76,12 +74,6 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
             main & ((kind == HostKind.PYTHON) | (kind == HostKind.ANNOTATION) | (activity == Activity.STEP))
         ),
     }
-
-
-def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
-    matching = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
-    rows: Mask = matching[trace.host.name]
-    return rows
 
 
 def _around(trace: Trace, calls: Mask, rows: Mask) -> Intervals:

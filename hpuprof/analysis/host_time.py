@@ -14,6 +14,7 @@ from hpuprof.ingest.dialect_activities import (
     copies_to_host,
     is_synchronous_call,
     may_block,
+    may_create_context,
     reads_value,
 )
 from hpuprof.ingest.dialects import FAMILIES
@@ -28,6 +29,9 @@ SHORTEST_READ = 10_000
 
 In seven real CUDA traces, reads of the device take 22 µs and more, 99 % of those without a call inside at most 4.2 µs.
 """
+_SETTING_UP_NS = 1_000_000
+_LOADING_LAUNCHES = 20
+"""From so long on, and so many times the median launch, a kernel's first launch loads its module; by judgement."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +45,7 @@ class HostTime:
     copy_to_host: Mask  # host rows: copy calls that read back
     copy_to_device: Mask  # host rows: copy calls that upload
     for_device: Mask  # host rows: calls and reads that return only when device work is done
+    first_use: Mask  # host rows: calls that create a context or load a module
 
 
 def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTime:
@@ -48,10 +53,11 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     host = trace.host
     role = roles[host.track]
     to_host, to_device, blocking = _copies(trace, links)
+    first_use = _first_use(trace, links)
     queue_start, queue_end, queue_role = _full_queue(trace, role, links)
     waiting = {
         "sync": (host.activity == Activity.SYNC) & ~_drawn_twice(trace),
-        "alloc": host.activity == Activity.ALLOC,
+        "alloc": (host.activity == Activity.ALLOC) & ~first_use,
         "join": host.activity == Activity.JOIN,
         "copy": blocking | _blocking_reads(trace),
         "loader": host.activity == Activity.LOADER_WAIT,
@@ -79,7 +85,8 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
             )
             by_role[which] = subtract(union(host.start[mine & work], host.end[mine & work]), waits), waits
     traced = subtract(union(host.start[path & work], host.end[path & work]), blocked)
-    return HostTime(blocked, exclusive, traced, by_role, to_host, to_device, waiting["sync"] | waiting["copy"])
+    for_device = waiting["sync"] | waiting["copy"]
+    return HostTime(blocked, exclusive, traced, by_role, to_host, to_device, for_device, first_use)
 
 
 def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
@@ -102,6 +109,23 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     synchronous = np.array([is_synchronous_call(n) for n in trace.names] or [False], dtype=bool)
     flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
     return flags[0], flags[1], flags[2]
+
+
+def _first_use(trace: Trace, links: Links) -> Mask:
+    """Mark calls that create a context or load a module: by name, and where only their place and length tell."""
+    host = trace.host
+    rows: Mask = host.activity == Activity.FIRST_USE
+    runtime = np.flatnonzero(host.kind == HostKind.RUNTIME)
+    if len(runtime) and may_create_context(trace.names[host.name[runtime[0]]]):
+        rows[runtime[0]] = host.dur[runtime[0]] >= _SETTING_UP_NS
+    linked = np.flatnonzero(links.launch >= 0)
+    linked = linked[host.activity[links.launch[linked]] == Activity.LAUNCH]
+    if len(linked):
+        usual = float(np.median(host.dur[np.unique(links.launch[linked])]))
+        _, first = np.unique(trace.device.name[linked], return_index=True)
+        calls = links.launch[linked[first]]
+        rows[calls[host.dur[calls] >= max(_SETTING_UP_NS, _LOADING_LAUNCHES * usual)]] = True
+    return rows
 
 
 def _drawn_twice(trace: Trace) -> Mask:

@@ -114,7 +114,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) 
             np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0
         )
     kind = str(recorded.get("window_kind", "")) if isinstance(recorded, dict) else ""
-    return _classify(found, compiling, kind, _with_validation(trace, found))
+    return _classify(found, compiling, _when(trace, Activity.FIRST_USE), kind, _with_validation(trace, found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,14 +255,16 @@ def _with_validation(trace: Trace, found: _Found) -> Mask:
     return np.zeros(len(marked), dtype=bool) if marked.all() else marked
 
 
-def _classify(found: _Found, compiling: Intervals, window_kind: str, validating: Mask) -> Steps:
+def _classify(found: _Found, compiling: Intervals, setting_up: Intervals, window_kind: str, validating: Mask) -> Steps:
     count = len(found.start)
     wall = found.end - found.start
     excluded = [""] * count
-    compile_ns = measure(compiling, found.start, found.end)
+    compile_ns, setting_up_ns = (measure(what, found.start, found.end) for what in (compiling, setting_up))
     for i in range(count):
         if compile_ns[i] > _COMPILE_SHARE * max(1, wall[i]):
             excluded[i] = "compiling"
+        elif setting_up_ns[i] > _COMPILE_SHARE * max(1, wall[i]):
+            excluded[i] = "warm-up"
         elif validating[i]:
             excluded[i] = "validation"
     _mark_borders(found, excluded, window_kind)
@@ -322,5 +324,9 @@ def _mark_outliers(wall: Ints, excluded: list[str]) -> None:
 
 def compile_intervals(trace: Trace) -> Intervals:
     """Return when anything was compiled, on any thread."""
-    rows = trace.host.activity == Activity.COMPILE
+    return _when(trace, Activity.COMPILE)
+
+
+def _when(trace: Trace, activity: Activity) -> Intervals:
+    rows = trace.host.activity == activity
     return union(trace.host.start[rows], trace.host.end[rows])

@@ -10,6 +10,7 @@ from statistics import median
 import msgspec
 import numpy as np
 
+from hpuprof.analysis.bound import ALLOCATOR_FIRST
 from hpuprof.graph_mode import verdict_words as words
 from hpuprof.graph_mode.candidates import Candidate, OptionKey, RegionName
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
@@ -45,12 +46,21 @@ def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
         if texts:
             return _cannot(words.unsound(code, texts[0]), first)
     predictions = [part.prediction for part in main if part.prediction is not None]
+    allocating = _allocating(main)
+    if allocating >= ALLOCATOR_FIRST:
+        return _cannot(words.allocator_first(allocating), first, predictions[:1])
     if first.family == "hpu" and first.mode == "compile":
         return _compiled(first, predictions)
     refusal = _refusal(main, predictions)
     if refusal:
         return _cannot(refusal, first, predictions[:1])
     return _judge(main, predictions)
+
+
+def _allocating(main: Sequence[RankPartial]) -> float:
+    """Return the share of the used steps in which the host path allocated or freed memory."""
+    steps = [s for part in main for s in part.steps if s.used]
+    return sum(s.blocked_alloc_ns or 0 for s in steps) / max(1, sum(s.wall_ns for s in steps))
 
 
 def _compiled(first: FileRow, predictions: Sequence[Prediction]) -> GraphMode:

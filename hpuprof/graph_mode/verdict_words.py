@@ -57,6 +57,16 @@ def unsound(code: str, text: str) -> Refusal:
     return Refusal(text, UNSOUND[code], _RECORD)
 
 
+def allocator_first(share: float) -> Refusal:
+    """Refuse because memory is allocated and freed for `share` of the step."""
+    return Refusal(
+        f"allocating and freeing memory takes {100 * share:.0f} % of the step and is no launch overhead; the "
+        "allocator comes first, and graphs need its cache",
+        "a trace in which the allocator's cache serves the steps",
+        "unset PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_NO_HIP_MEMORY_CACHING  # and no empty_cache() in the step",
+    )
+
+
 def no_prediction(prediction: Prediction) -> Refusal:
     """Refuse because a rank has no prediction, with the reason that it gives."""
     return Refusal(prediction.reason, "a trace with host and device activity", _RECORD)

@@ -68,11 +68,22 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "CUDA and HIP graphs; HPU Graph replay in the bridge",
     ),
     ActivityRule(
-        "compile-call",
+        "first-use-call",
         (_R,),
         re.compile(
-            r"^compileGraph|^synGraphCompile|^CompileSynapseGraph|^cuModuleLoad|^cuLibraryLoad|^hipModuleLoad|^nvrtcCompile"
+            r"^(?:cu|hip)(?:Init$|CtxCreate|DevicePrimaryCtxRetain|Module(?:Load|GetFunction))|^cuLibrary(?:Load|Get)|"
+            r"^(?:cuda|hip)(?:Library(?:Load|Get)|InitDevice|GetDevice(?:Properties|Count)|StreamCreate|"
+            r"DeviceGetStreamPriorityRange|DeviceEnablePeerAccess)"
         ),
+        Activity.FIRST_USE,
+        "cudaGetDeviceProperties",
+        "CUDA and HIP create the context in the first call that needs one, and load modules at their first kernel "
+        "(CUDA Programming Guide, Initialization and Lazy Loading)",
+    ),
+    ActivityRule(
+        "compile-call",
+        (_R,),
+        re.compile(r"^compileGraph|^synGraphCompile|^CompileSynapseGraph|^nvrtcCompile"),
         Activity.COMPILE,
         "compileGraph",
         "Synapse; a recompilation shows as compileGraph inside a step",
@@ -271,8 +282,17 @@ def copies_to_device(name: str) -> bool:
     return _TO_DEVICE.search(name) is not None
 
 
+_WITHIN = re.compile(r"DtoD|Device -> Device|D2D|DEVICE_TO_DEVICE|^Memset|^__amd_rocclr_fill", re.IGNORECASE)
+
+
+def copies_within(name: str) -> bool:
+    """Whether a copy's name shows that it stays in the device's memory."""
+    return _WITHIN.search(name) is not None
+
+
 _BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
 _SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
+_FREE = re.compile(r"^(?:cuda|hip)Free$")
 _READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^aten::equal$")
 
 
@@ -281,9 +301,19 @@ def may_block(name: str) -> bool:
     return _BLOCKING_COPY.search(name) is not None
 
 
+def copies_pageable(name: str) -> bool:
+    """Whether a copy's name shows pageable memory of the host."""
+    return "pageable" in name.lower()
+
+
 def is_synchronous_call(name: str) -> bool:
     """Whether a runtime call of this name returns only when its copy is done."""
     return _SYNCHRONOUS_CALL.match(name) is not None
+
+
+def may_create_context(name: str) -> bool:
+    """Whether a trace's first runtime call, if of this name, creates the context: there is nothing yet to free."""
+    return _FREE.match(name) is not None
 
 
 def reads_value(name: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from hpuprof.ingest.dialect_collective_kernels import function, kernel_rule
 from hpuprof.ingest.dialect_engines import LONGEST
 
 
@@ -53,12 +54,14 @@ COLLECTIVES: tuple[Collective, ...] = (
     Collective("all_to_all", ("alltoall",), symmetric=True, uneven=True, bus_factor=_but_one, purpose="expert"),
     Collective(
         "all_reduce",
-        ("allreduce", "crossdevicereduce"),
+        ("allreduce",),
         symmetric=True,
         bus_factor=_but_one_twice,
         purpose="reduction",
         in_tab=True,
     ),
+    # A rank puts tokens into its peers' memory, and may end before they have begun.
+    Collective("token_exchange", ("tokenexchange",), uneven=True, purpose="expert"),
     Collective("all_gather", ("allgather",), symmetric=True, message="output", bus_factor=_but_one, in_tab=True),
     Collective("broadcast", ("broadcast", "bcast"), message="larger", bus_factor=_once, in_tab=True),
     Collective(
@@ -79,10 +82,9 @@ _TAB_WORDS = [(c.name, re.compile(c.name.replace("_", "_?"), re.IGNORECASE)) for
 
 _COLLECTIVE = re.compile(
     r"^(?:nccl|gloo|mpi|hccl|ucc|xccl|rccl|oneccl):|^c10d::|^_c10d_functional(?:_autograd)?::|^record_param_comms|"
-    r"^hccl[A-Z]|^nccl[A-Z]|^rccl[A-Z]|^oneccl|^MPI_|ncclDev|cross_device_reduce|deep_ep|nvshmem|"
-    r"(?:multimem|two_shot|one_shot)_all_reduce"
+    r"^hccl[A-Z]|^nccl[A-Z]|^rccl[A-Z]|^oneccl|^MPI_"
 )
-"""Names of rows that belong to a collective: torch.distributed's annotations and operators, library calls, kernels."""
+"""Names of rows that belong to a collective: torch.distributed's annotations and operators, library calls."""
 _ANNOTATION = re.compile(r"^(?P<library>nccl|gloo|hccl|xccl|rccl|ucc|mpi|oneccl):")
 _RUNS_ON_HOST = re.compile(r"^(?:gloo|mpi|ucc):|^MPI_")
 _PREFIX = re.compile(r"^(?:\w+::|\w+:|(?:nccl|rccl|hccl|oneccl_?|MPI_)(?:Dev)?(?:Kernel)?_?)")
@@ -91,7 +93,11 @@ _NO_TRANSFER = frozenset({"wait", "init", "end", "synchronize", "commgetasyncerr
 
 def is_collective(name: str) -> bool:
     """Whether a row's name belongs to a collective."""
-    return _COLLECTIVE.search(name[:LONGEST]) is not None
+    name = name[:LONGEST]
+    if _COLLECTIVE.search(name):
+        return True
+    kernel = kernel_rule(name)
+    return kernel is not None and not kernel.local
 
 
 def is_collective_annotation(name: str) -> bool:
@@ -110,7 +116,12 @@ def collective_op(name: str) -> str | None:
     Example names: `ncclDevKernel_AllReduce_Sum_f32`, `_allgather_base`, `gloo:all_reduce`, `hcclAllReduce`,
     `c10d::allreduce_`.
     """
-    words = _PREFIX.sub("", name[:LONGEST].split("(", 1)[0]).replace("_", "").lower()
+    name = name[:LONGEST]
+    kernel = kernel_rule(name)
+    if kernel and (kernel.op or kernel.local):
+        return kernel.op or None
+    name = function(name) if kernel else name
+    words = _PREFIX.sub("", name.split("(", 1)[0]).replace("_", "").lower()
     if words in _NO_TRANSFER:
         return None
     return next((c.name for c in COLLECTIVES for spelling in c.spellings if spelling in words), None)

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hpuprof.ingest.dialect_collective_kernels import COLLECTIVE_KERNELS
 from hpuprof.ingest.dialect_engines import DMA, ENGINES, LONGEST
 from hpuprof.model.schema import DeviceKind, HostKind
 
@@ -130,6 +131,17 @@ def _engine_rules(*kinds: DeviceKind) -> list[DeviceRule]:
     ]
 
 
+_COLLECTIVE_RULES = [
+    DeviceRule(
+        f"kernel-{kernel.id}",
+        DeviceKind.COMPUTE if kernel.local else DeviceKind.COMMUNICATION,
+        name=kernel.name,
+        example={"engine": "", "category": "kernel", "name": kernel.example, "hw_event": ""},
+        source=kernel.source,
+    )
+    for kernel in COLLECTIVE_KERNELS
+]
+
 DEVICE_RULES: tuple[DeviceRule, ...] = (
     DeviceRule(
         "hw-marker",
@@ -155,22 +167,7 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         source="Kineto",
     ),
     *_engine_rules(DeviceKind.MARKER),
-    DeviceRule(
-        "collective-kernel",
-        DeviceKind.COMMUNICATION,
-        name=re.compile(
-            r"nccl|rccl|hccl|oneccl|cross_device_reduce|deep_ep|nvshmem|"
-            r"(?:multimem|two_shot|one_shot)_all_reduce",
-            re.IGNORECASE,
-        ),
-        example={
-            "engine": "",
-            "category": "kernel",
-            "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
-            "hw_event": "",
-        },
-        source="NCCL, RCCL, HCCL, oneCCL, and custom collectives (vLLM, DeepEP, symmetric memory)",
-    ),
+    *_COLLECTIVE_RULES,
     DeviceRule(
         "rocm-copy-kernel",
         DeviceKind.COPY,

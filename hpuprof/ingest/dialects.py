@@ -5,7 +5,7 @@ Vendor words live only here and in `dialect_*`:
 `dialect_rows`         the table of a row; the kind of a device row
 `dialect_engines`      the engines of a device, and their lanes
 `dialect_activities`   the activity of a host row
-`dialect_collectives`  operations among ranks
+`dialect_collectives`  operations among ranks; `dialect_collective_kernels` which kernels do them
 
 *G1*, *G2*, *G3* are the three generations of Habana's traces (merged JSON up to about bridge 1.19; mid-2025; the Kineto
 plugin).

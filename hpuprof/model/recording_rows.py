@@ -95,7 +95,7 @@ class RankRow(Row, frozen=True, kw_only=True):
         float | None,
         Meta(description="Sum of host_device_overlap_ns over the smaller sum of host_working_ns and device_busy_ns."),
     ]
-    bound: Annotated[str, Meta(description="host, device, input, communication, mixed or unknown.")]
+    bound: Annotated[str, Meta(description="host, device, input, communication, copy, mixed or unknown.")]
     top_cause: Annotated[str | None, Meta(title="top idle cause", description="Cause of most device idle time.")]
     top_cause_fraction: Annotated[float | None, Meta(description="Idle time of that cause over wall.")]
 

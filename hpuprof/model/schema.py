@@ -37,6 +37,7 @@ class Activity(IntEnum):
     STEP = 17  # a step marker of some framework
     CLOSURE = 18  # forward and backward that run inside an optimizer's step
     GARBAGE = 19  # Python's garbage collector, where stacks or an annotation show it
+    FIRST_USE = 20  # creates a context, a stream or a handle, or loads a module: once, at first use
 
 
 class DeviceKind(IntEnum):
@@ -67,22 +68,24 @@ class Cause(IntEnum):
 
     DEVICE_LATENCY = 0
     COMPILATION = 1
-    BLOCKING_READ = 2
-    COLLECTIVE = 3
-    H2D_COPY = 4
-    ALLOCATION = 5
-    SYNCHRONISE = 6
-    DATA_LOADER = 7
-    OPTIMIZER = 8
-    CALLBACK = 9
-    OPERATOR_LAUNCH = 10
-    PYTHON = 11
-    UNKNOWN = 12
+    FIRST_USE = 2
+    BLOCKING_READ = 3
+    COLLECTIVE = 4
+    H2D_COPY = 5
+    ALLOCATION = 6
+    SYNCHRONISE = 7
+    DATA_LOADER = 8
+    OPTIMIZER = 9
+    CALLBACK = 10
+    OPERATOR_LAUNCH = 11
+    PYTHON = 12
+    UNKNOWN = 13
 
 
 CAUSE_TEXT = {
     Cause.DEVICE_LATENCY: "launch latency, queued work",
     Cause.COMPILATION: "compilation",
+    Cause.FIRST_USE: "first use of the device",
     Cause.BLOCKING_READ: "blocking read",
     Cause.COLLECTIVE: "collective",
     Cause.H2D_COPY: "host-to-device copy",
@@ -98,6 +101,7 @@ CAUSE_TEXT = {
 CAUSE_CLAUSE = {
     Cause.DEVICE_LATENCY: "between queued kernels",
     Cause.COMPILATION: "while graphs were compiled",
+    Cause.FIRST_USE: "while the host set the device up",
     Cause.BLOCKING_READ: "while the host read values back",
     Cause.COLLECTIVE: "while the host was in collectives",
     Cause.H2D_COPY: "while the host copied to the device",

@@ -42,6 +42,7 @@ CAUSE_COLOURS = dict(
         (
             "#9aa5b1",
             "#5b3a8c",
+            "#2f4b7c",
             "#d62728",
             "#c04f8f",
             "#1fa5b8",

@@ -150,8 +150,9 @@ def _total(parts: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
 
 
 def _bound(used: UsedSteps) -> Bound:
-    busy, exposed = (share(used.steps, column) for column in ("device_busy_ns", "exposed_communication_ns"))
-    return decide(busy, exposed or 0.0, used.idle_shares, sound=used.sound)
+    columns = ("device_busy_ns", "exposed_communication_ns", "exposed_copy_ns")
+    busy, communication, copy = (share(used.steps, column) for column in columns)
+    return decide(busy, communication or 0.0, copy or 0.0, used.idle_shares, sound=used.sound)
 
 
 def _rank_row(who: Identity, part: RankPartial, used: UsedSteps) -> RankRow:

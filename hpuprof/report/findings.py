@@ -5,12 +5,15 @@ To add a finding, add its test and an entry of `RULES`; all lists of findings de
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
 from hpuprof.analysis.device_time import is_low_precision
+from hpuprof.ingest.dialect_activities import copies_pageable, copies_within
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.metrics import Value
 from hpuprof.model.partial import RankPartial
@@ -48,6 +51,8 @@ class Found(NamedTuple):
     evidence: str
     weight: float
     ranks: Sequence[int] = ()
+    advice: str = ""
+    """What to do in this case, where the rule's own advice lists several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +131,30 @@ def _short(context: Context, limit: float) -> Found | None:
     return Found(f"{_pct(share)} of the launched rows are shorter than the call that launched them", weight)
 
 
-def _alloc(context: Context, limit: float) -> Found | None:
-    share = context.share("blocked_alloc_ns")
-    evidence = f"the host path spent {_pct(share)} of the step allocating and freeing device memory"
-    return Found(evidence, share) if share >= limit else None
+def _alloc(*, below: float) -> Callable[[Context, float], Found | None]:
+    def test(context: Context, limit: float) -> Found | None:
+        share = context.share("blocked_alloc_ns")
+        evidence = f"the host path spent {_pct(share)} of the step allocating and freeing device memory"
+        return Found(evidence, share) if limit <= share < below else None
+
+    return test
+
+
+def _copies(context: Context, limit: float) -> Found | None:
+    share = context.value("exposed_copy_fraction")
+    if share < limit:
+        return None
+    rows = [r for _, part in context.main for r in part.kernels if r.kind == "copy"]
+    total = sum(r.total_ns for r in rows) or 1
+    within, pageable = (sum(r.total_ns for r in rows if of(r.name)) / total for of in (copies_within, copies_pageable))
+    evidence = f"for {_pct(share)} of the step, the device only copied"
+    if pageable >= MOSTLY:
+        return Found(f"{evidence}; {_pct(pageable)} of the copying is of pageable memory", share, advice=PIN)
+    if within >= MOSTLY:
+        return Found(f"{evidence}; {_pct(within)} of the copying is within its memory", share, advice=MOVE_LESS)
+    computing = context.value("compute_fraction")
+    more = f"; it computed for {_pct(computing)}"
+    return Found(evidence + more, share, advice=OVERLAP if computing >= WORTH_OVERLAPPING else MOVE_LESS)
 
 
 def _unstable(context: Context, limit: float) -> Found | None:
@@ -253,6 +278,15 @@ SMALL = 0.01
 """Weight of a finding without a known cost in time, by judgement: below those that have one."""
 UNEVEN_INPUT = 0.1
 """From this far above the median rank's, a rank's input share counts as uneven, by judgement."""
+MOSTLY = 0.5
+"""From this share of the copying on, one kind of copies decides what to do."""
+WORTH_OVERLAPPING = 0.1
+"""Compute of at least this share of the step is worth hiding copies behind, by judgement."""
+PIN = "Pin the memory (pin_memory=True in the data loader, or `Tensor.pin_memory()`) and copy with non_blocking=True."
+OVERLAP = "Copy the next batch or layer on a stream of its own while this one computes."
+MOVE_LESS = (
+    "The device only moves data, and nothing runs that could hide it: copy less, in smaller types, or keep it there."
+)
 BLAMED = 0.1
 """Ranks that cause at least this share of the waiting are named, by judgement."""
 
@@ -370,9 +404,9 @@ RULES: tuple[Rule, ...] = (
         title="Memory is allocated inside steps",
         meaning="Allocating and freeing device memory synchronises the device.",
         advice="Let the caching allocator warm up; avoid empty_cache() and changing shapes.",
-        found_when="host path in allocation and free >= {limit} of the step",
+        found_when=f"host path in allocation and free >= {{limit}} and < {100 * ALLOCATOR_FIRST:g} % of the step",
         limit=0.01,
-        test=_alloc,
+        test=_alloc(below=ALLOCATOR_FIRST),
     ),
     Rule(
         code="HP212",
@@ -420,6 +454,41 @@ RULES: tuple[Rule, ...] = (
         found_when="peak allocation > {limit} of the device's memory",
         limit=0.9,
         test=_memory,
+    ),
+    Rule(
+        code="HP217",
+        title="The device is set up inside steps",
+        meaning="Creating the context and loading kernels happens once, at first use; the device waits meanwhile.",
+        advice="Run a step before the first one that counts, and leave it out of timings; this is no cost of copying, "
+        "though it often shows inside the first `.to()`.",
+        found_when="device idle during first use >= {limit} of the step",
+        limit=0.05,
+        needs_sound_device=True,
+        test=_idle(Cause.FIRST_USE),
+    ),
+    Rule(
+        code="HP218",
+        title="The allocator works without its cache",
+        meaning="Memory goes back to the driver and comes from it again in every step, and both synchronise the "
+        "device: the cache is off, is emptied, or fails for lack of memory and retries. No launch overhead, and "
+        "graphs cannot be captured without the cache: this comes before every other remedy.",
+        advice="Unset PYTORCH_NO_CUDA_MEMORY_CACHING (on ROCm PYTORCH_NO_HIP_MEMORY_CACHING) and remove "
+        "empty_cache() from the step. If the cache is on, "
+        "memory is short or fragmented (`num_alloc_retries` of torch.cuda.memory_stats() grows): set "
+        "PYTORCH_ALLOC_CONF=expandable_segments:True, keep shapes static, or use a smaller batch.",
+        found_when="host path in allocation and free >= {limit} of the step",
+        limit=ALLOCATOR_FIRST,
+        test=_alloc(below=math.inf),
+    ),
+    Rule(
+        code="HP219",
+        title="Copies fill the device",
+        meaning="For most of the step the device neither computes nor communicates, but copies.",
+        advice=f"Pageable memory: {PIN} Compute to hide copies behind: {OVERLAP} Neither: {MOVE_LESS}",
+        found_when="exposed copies >= {limit} of the step",
+        limit=EXPOSED_COPY,
+        needs_sound_device=True,
+        test=_copies,
     ),
     Rule(
         code="HP230",
@@ -509,7 +578,7 @@ def find(
                     code=rule.code,
                     title=rule.title,
                     evidence=found.evidence,
-                    advice=rule.advice,
+                    advice=found.advice or rule.advice,
                     weight=round(found.weight, 6),
                     ranks=list(found.ranks),
                 )

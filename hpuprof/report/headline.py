@@ -16,6 +16,7 @@ _WORDS = {
     "device": "Device-bound",
     "input": "Input-bound",
     "communication": "Communication-bound",
+    "copy": "Copy-bound",
     "mixed": "Mixed",
     "unknown": "Cannot say what bounds the step",
 }
@@ -59,6 +60,10 @@ def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankParti
         exposed = _percent(values["exposed_communication_fraction"])
         sentence = f"{said}for {exposed} of the step, communication ran without compute; {busy}"
         return sentence, ["device_busy_fraction", "exposed_communication_fraction"]
+    if bound.kind == "copy":
+        exposed = _percent(values["exposed_copy_fraction"])
+        sentence = f"{said}for {exposed} of the step, the device only copied; {busy}"
+        return sentence, ["device_busy_fraction", "exposed_copy_fraction"]
     if bound.kind == "device":
         rest = "" if cause in (None, Cause.UNKNOWN) else f"; it was idle mostly {CAUSE_CLAUSE[cause]}"
         return f"{said}{busy} of the step{rest}", ["device_busy_fraction", "device_idle_fraction"]

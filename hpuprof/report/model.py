@@ -22,7 +22,7 @@ SCHEMA_VERSION = 2
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
     """The answer in one sentence, and the two numbers that decide it."""
 
-    bound: Annotated[str, Meta(description="host, device, input, communication, mixed or unknown.")]
+    bound: Annotated[str, Meta(description="host, device, input, communication, copy, mixed or unknown.")]
     sentence: Annotated[str, Meta(description="The answer in words.")]
     deciding: Annotated[list[str], Meta(description="Names of the metrics that decide it.")]
     population: Annotated[str, Meta(description="Steps, ranks and files that the answer covers.")]

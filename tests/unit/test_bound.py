@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpuprof.analysis.bound import DEVICE_BUSY, EXPOSED_COMMUNICATION, Bound, decide
+from hpuprof.analysis.bound import DEVICE_BUSY, EXPOSED_COMMUNICATION, EXPOSED_COPY, Bound, decide
 from hpuprof.model.schema import Cause
 
 C = Cause
@@ -43,14 +43,28 @@ C = Cause
 def test_decisions(
     busy: float | None, exposed: float, idle: dict[Cause, float], sound: bool, bound: str, top: Cause | None
 ):
-    found = decide(busy, exposed, idle, sound=sound)
+    found = decide(busy, exposed, 0.0, idle, sound=sound)
     assert (found.kind, found.top_cause) == (bound, top)
     assert found.top_cause_fraction == (idle[top] if top is not None else None)
 
 
+@pytest.mark.parametrize(
+    ("busy", "communication", "copy", "bound"),
+    [
+        (0.99, 0.0, 0.50, "copy"),
+        (0.60, 0.0, 0.50, "copy"),
+        (0.99, 0.0, 0.49, "device"),
+        (0.99, 0.25, 0.70, "communication"),
+        (None, 0.0, 0.70, "unknown"),
+    ],
+)
+def test_a_device_that_mostly_copies_is_bound_by_copies(busy, communication, copy, bound):
+    assert decide(busy, communication, copy, {C.OPERATOR_LAUNCH: 0.01}, sound=True).kind == bound
+
+
 def test_thresholds_are_the_documented_ones():
-    assert (DEVICE_BUSY, EXPOSED_COMMUNICATION) == (0.85, 0.25)
+    assert (DEVICE_BUSY, EXPOSED_COMMUNICATION, EXPOSED_COPY) == (0.85, 0.25, 0.5)
 
 
 def test_causes_without_time_are_not_named():
-    assert decide(0.9, 0.0, {C.PYTHON: 0.0}, sound=True) == Bound("device", None, None)
+    assert decide(0.9, 0.0, 0.0, {C.PYTHON: 0.0}, sound=True) == Bound("device", None, None)

@@ -20,6 +20,8 @@ from hpuprof.ingest.dialect_rows import (
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 
 OP, PYTHON, ANNOTATION, RUNTIME = HostKind.OP, HostKind.PYTHON, HostKind.ANNOTATION, HostKind.RUNTIME
+PLAIN_RULES = [rule for rule in DEVICE_RULES if not rule.id.startswith("kernel-")]
+"""Kernels that communicate have their own table of cases: test_collective_kernels."""
 ON, OFF, ANY = (True,), (False,), (False, True)
 
 # Category as written -> rule, and where the row must lie: on a device engine lane, off it, or anywhere.
@@ -86,10 +88,20 @@ ACTIVITIES = {
     "graph-launch-call": [
         (RUNTIME, n) for n in ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch", "ExecuteCachedGraph")
     ],
-    "compile-call": [
+    "first-use-call": [
         (RUNTIME, n)
-        for n in ("compileGraph", "synGraphCompile", "cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData")
+        for n in (
+            *(
+                "cudaGetDeviceProperties_v2",
+                "cudaGetDeviceCount",
+                "cudaStreamCreateWithPriority",
+                "cudaLibraryLoadData",
+            ),
+            *("cuInit", "cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuModuleGetFunction", "cuLibraryLoadData"),
+            *("hipInit", "hipModuleLoadData", "hipGetDevicePropertiesR0600", "cudaDeviceGetStreamPriorityRange"),
+        )
     ],
+    "compile-call": [(RUNTIME, n) for n in ("compileGraph", "synGraphCompile", "nvrtcCompileProgram")],
     "launch-call": [
         *(
             (RUNTIME, n)
@@ -220,24 +232,6 @@ DEVICE_ROWS = {
     "copy": [("", c, "Memcpy HtoD (Pinned -> Device)", "") for c in ("gpu_memcpy", "Memcpy")]
     + [("", c, "Memset (Device)", "") for c in ("gpu_memset", "Memset")],
     "hpu-other": [("other", "Runtime", "arc", "")],
-    "collective-kernel": [
-        *(
-            ("", "kernel", n, "")
-            for n in (
-                "ncclKernel_AllReduce_RING_LL_Sum_float",
-                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*)",
-            )
-        ),
-        *(
-            ("", "kernel", n, "")
-            for n in (
-                "rcclGenericKernel",
-                "vllm::cross_device_reduce_1stage",
-                "deep_ep::dispatch",
-                "two_shot_all_reduce",
-            )
-        ),
-    ],
     "rocm-copy-kernel": [
         ("", "kernel", "__amd_rocclr_copyBuffer.kd", ""),
         ("", "kernel", "__amd_rocclr_fillBufferAligned", ""),
@@ -255,7 +249,7 @@ DEVICE_ROWS = {
 def test_every_rule_has_a_case_and_every_case_a_rule():
     assert [r.id for r in ROW_RULES] == list(CATEGORIES)
     assert [r.id for r in ACTIVITY_RULES] == list(ACTIVITIES)
-    assert [r.id for r in DEVICE_RULES] == list(DEVICE_ROWS)
+    assert [r.id for r in PLAIN_RULES] == list(DEVICE_ROWS)
 
 
 @pytest.mark.parametrize("rule", ROW_RULES, ids=lambda r: r.id)
@@ -303,7 +297,7 @@ def test_synapse_logger_prefixes_calls():
     assert call_name("aten::add") == "aten::add"
 
 
-@pytest.mark.parametrize("rule", DEVICE_RULES, ids=lambda r: r.id)
+@pytest.mark.parametrize("rule", PLAIN_RULES, ids=lambda r: r.id)
 def test_device_rows(rule: DeviceRule):
     assert device_rule(**rule.example) is rule
     for engine, category, name, hw_event in DEVICE_ROWS[rule.id]:
@@ -311,14 +305,13 @@ def test_device_rows(rule: DeviceRule):
 
 
 def test_device_kinds():
-    assert {r.id: r.kind for r in DEVICE_RULES} == {
+    assert {r.id: r.kind for r in PLAIN_RULES} == {
         "hw-marker": DeviceKind.MARKER,
         "hpu-nic": DeviceKind.COMMUNICATION,
         "hpu-dma-transpose": DeviceKind.COMPUTE,
         "hpu-dma": DeviceKind.COPY,
         "copy": DeviceKind.COPY,
         "hpu-other": DeviceKind.MARKER,
-        "collective-kernel": DeviceKind.COMMUNICATION,
         "rocm-copy-kernel": DeviceKind.COPY,
         "mtia-dma": DeviceKind.COPY,
         "compute": DeviceKind.COMPUTE,

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from builder import TraceBuilder
 
+import hpuprof
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
 from hpuprof.ranks.rank_tables import across_ranks
-from hpuprof.report.findings import find
+from hpuprof.report.findings import MOVE_LESS, OVERLAP, PIN, find
 
 WALL = 1000
 Case = tuple[RankPartial, dict[str, float], dict[Cause, int]]
@@ -83,14 +84,61 @@ def fills_memory(part: RankPartial, share: int) -> Case:
         ("HP209", idles(Cause.CALLBACK), 30, 29),
         ("HP210", full_precision, 499, 500),
         ("HP211", allocates, 10, 9),
+        ("HP211", allocates, 249, 9),
         ("HP213", idles(Cause.PYTHON), 100, 99),
         ("HP215", idles(Cause.SYNCHRONISE), 30, 29),
         ("HP216", fills_memory, 901, 900),
+        ("HP217", idles(Cause.FIRST_USE), 50, 49),
     ],
 )
 def test_a_finding_fires_at_its_threshold_and_not_below(quiet, code, case, fires, silent):
     assert found(*case(quiet, fires)) == [code]
     assert found(*case(quiet, silent)) == []
+
+
+def test_an_allocator_that_takes_a_quarter_of_the_step_is_the_finding(quiet):
+    assert found(*allocates(quiet, 250)) == ["HP218"]
+
+
+def test_steps_of_allocations_and_frees_get_the_allocator_and_no_promise_of_graphs(tmp_path):
+    b = TraceBuilder()
+    for i in range(8):
+        b.step(i, 1000 * i, 1000)
+        for at in range(1000 * i, 1000 * i + 1000, 100):
+            b.host("hipMalloc", at, 5, cat="hip_runtime").kernel("gemm", at + 12, 4, launch=at + 6, call_dur=3)
+            b.host("hipFree", at + 18, 80, cat="hip_runtime")
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    assert report.findings[0].code == "HP218"
+    assert report.graph_mode.verdict == "cannot say"
+    assert "takes 85 % of the step and is no launch overhead" in report.graph_mode.sentence
+
+
+PAGEABLE, PINNED, WITHIN = (
+    "Memcpy HtoD (Pageable -> Device)",
+    "Memcpy HtoD (Pinned -> Device)",
+    "Memcpy DtoD (Device -> Device)",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "computing", "evidence", "advice"),
+    [
+        (PAGEABLE, 0, "80.0 % of the step, the device only copied; 100.0 % of the copying is of pageable", PIN),
+        (PINNED, 15, "80.0 % of the step, the device only copied; it computed for 15.0 %", OVERLAP),
+        (PINNED, 5, "80.0 % of the step, the device only copied; it computed for 5.0 %", MOVE_LESS),
+        (WITHIN, 15, "80.0 % of the step, the device only copied; 100.0 % of the copying is within its", MOVE_LESS),
+    ],
+)
+def test_a_device_that_mostly_copies(tmp_path, name, computing, evidence, advice):
+    b = TraceBuilder()
+    for at in range(0, 800, 100):
+        b.step(at // 100, at, 100).kernel(name, at, 80, launch=at, call="cudaMemcpyAsync", cat="gpu_memcpy")
+        b.kernel("gemm", at + 80, computing, launch=at + 10)
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    assert report.headline.sentence.startswith("Copy-bound: for 80.0 % of the step, the device only copied; the device")
+    finding = next(f for f in report.findings if f.code == "HP219")
+    assert evidence in finding.evidence
+    assert finding.advice == advice
 
 
 def test_findings_stand_in_the_order_of_the_share_they_concern(quiet):

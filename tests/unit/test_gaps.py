@@ -32,8 +32,10 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 @pytest.mark.parametrize(
     ("name", "cat", "cause"),
     [
-        ("cuModuleLoadData", "cuda_driver", "compilation"),
+        ("nvrtcCompileProgram", "cuda_driver", "compilation"),
         ("_compile.compile_inner (dynamo_timed)", "cpu_op", "compilation"),
+        ("cuModuleLoadData", "cuda_driver", "first_use"),
+        ("cudaGetDeviceProperties_v2", "cuda_runtime", "first_use"),
         ("aten::_local_scalar_dense", "cpu_op", "blocking_read"),
         ("nccl:all_reduce", "user_annotation", "collective"),
         ("c10d::allreduce_", "cpu_op", "collective"),
@@ -71,7 +73,8 @@ def test_launched_work_that_has_not_started_is_the_devices_own_latency(tmp_path:
 
 
 ROWS = {
-    Cause.COMPILATION: ("cuModuleLoadData", "cuda_driver"),
+    Cause.COMPILATION: ("nvrtcCompileProgram", "cuda_driver"),
+    Cause.FIRST_USE: ("cuModuleLoadData", "cuda_driver"),
     Cause.BLOCKING_READ: ("aten::_local_scalar_dense", "cpu_op"),
     Cause.COLLECTIVE: ("nccl:all_reduce", "user_annotation"),
     Cause.H2D_COPY: ("[pl][profile][Strategy]S.batch_to_device", "user_annotation"),
@@ -131,13 +134,42 @@ def test_lightnings_closure_runs_inside_the_optimizer_and_is_not_the_optimizers(
     assert causes(b.reduce(tmp_path)) == {"optimizer": 10, "python": 50}
 
 
-def test_the_copy_operator_around_an_upload_belongs_to_it(tmp_path: Path):
-    b = TraceBuilder().step(0, 0, 100).host("aten::to", 20, 40).host("aten::copy_", 25, 30)
+def test_of_a_copy_operator_only_the_copy_and_its_wait_are_copying(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 100).host("aten::to", 10, 50).host("aten::copy_", 25, 30)
+    b.host("cudaGetDeviceProperties", 12, 8, cat="cuda_runtime").host(
+        "cudaStreamSynchronize", 40, 10, cat="cuda_runtime"
+    )
     b.kernel(
-        "Memcpy HtoD (Pageable -> Device)", 50, 5, launch=30, call="cudaMemcpyAsync", call_dur=25, cat="gpu_memcpy"
-    ).device("k", 90, 10)
-    # Idle 0..50 and 55..90, of which aten::to covers 20..60.
-    assert causes(b.reduce(tmp_path)) == {"h2d_copy": 35, "python": 50}
+        "Memcpy HtoD (Pageable -> Device)", 32, 16, launch=30, call="cudaMemcpyAsync", call_dur=10, cat="gpu_memcpy"
+    )
+    b.device("k", 90, 10)
+    # Idle 0..32 and 48..90: set-up in 12..20, the copy's call in 30..40, its wait in 40..50, aten::to in 10..60.
+    assert causes(b.reduce(tmp_path)) == {"first_use": 8, "h2d_copy": 4, "operator_launch": 22, "python": 40}
+
+
+def test_a_wait_inside_a_reading_operator_is_a_blocking_read(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 100).host("aten::to", 10, 60)
+    b.kernel("Memcpy DtoH (Device -> Pageable)", 30, 5, launch=20, call="cudaMemcpyAsync", call_dur=8, cat="gpu_memcpy")
+    b.host("cudaStreamSynchronize", 35, 20, cat="cuda_runtime").device("k", 90, 10)
+    # Idle 0..30 and 35..90: the call in 20..28, queued in 28..30, the wait in 35..55.
+    expected = {"blocking_read": 28, "device_latency": 2, "operator_launch": 25, "python": 30}
+    assert causes(b.reduce(tmp_path)) == expected
+
+
+def test_a_trace_that_begins_with_a_long_free_creates_the_context(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 5000).device("k", 0, 100).device("k", 4900, 100)
+    b.host("cudaFree", 500, 2000, cat="cuda_runtime").host("cudaFree", 3000, 1500, cat="cuda_runtime")
+    part = b.reduce(tmp_path)
+    assert causes(part) == {"first_use": 2000, "allocation": 1500, "python": 1300}
+    assert part.steps[0].blocked_alloc_ns == 1_500_000
+
+
+def test_a_kernels_first_launch_loads_its_module(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 10_000)
+    for i in range(8):
+        b.kernel("usual", 20 + 100 * i, 10, launch=10 + 100 * i, call_dur=5)
+    b.kernel("new", 4100, 10, launch=1000, call_dur=3000).kernel("new", 9100, 10, launch=6000, call_dur=3000)
+    assert causes(b.reduce(tmp_path))["first_use"] == 3000
 
 
 def test_a_copy_operator_without_an_upload_is_a_launch(tmp_path: Path):

@@ -143,7 +143,7 @@ def test_exclusions(tmp_path: Path, walls: list[float], excluded: list[str]):
 
 def test_steps_that_compile(tmp_path: Path):
     b = with_steps(100, 100, 100, 100, 100, 100)
-    b.host("cuModuleLoadData", 10, 3, cat="cuda_driver").host("cuModuleLoadData", 210, 1, cat="cuda_driver")
+    b.host("nvrtcCompileProgram", 10, 3, cat="cuda_driver").host("nvrtcCompileProgram", 210, 1, cat="cuda_driver")
     part = b.reduce(tmp_path)
     assert [(s.excluded, s.compile_ns) for s in part.steps] == [
         ("compiling", 3000),
@@ -155,12 +155,19 @@ def test_steps_that_compile(tmp_path: Path):
     ]
 
 
+def test_a_step_that_sets_the_device_up_is_warm_up(tmp_path: Path):
+    b = with_steps(100, 100, 100, 100, 100, 100)
+    b.host("cuModuleLoadData", 110, 3, cat="cuda_driver").host("cudaGetDeviceProperties", 210, 1, cat="cuda_runtime")
+    part = b.reduce(tmp_path)
+    assert [s.excluded for s in part.steps] == ["first", "warm-up", "", "", "", "last"]
+
+
 def test_when_every_step_has_a_reason_the_ones_that_do_not_compile_are_used(tmp_path: Path):
     b = (
         TraceBuilder()
         .annotation(BATCH, 0, 90)
         .annotation(BATCH, 100, 90)
-        .host("cuModuleLoadData", 10, 30, cat="cuda_driver")
+        .host("nvrtcCompileProgram", 10, 30, cat="cuda_driver")
     )
     part = b.reduce(tmp_path)
     assert [s.excluded for s in part.steps] == ["compiling", ""]

@@ -185,6 +185,15 @@ def test_it_refuses_with_a_reason_and_a_remedy(judge, changes, why):
     assert graph.command
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(0.24, "yes"), (0.25, "cannot say")])
+def test_the_allocator_comes_before_graphs(part, share, verdict):
+    steps = [msgspec.structs.replace(s, blocked_alloc_ns=round(share * s.wall_ns)) for s in part.steps]
+    alone = msgspec.structs.replace(part, steps=steps, prediction=prediction(option(15, 16)))
+    graph = decide_graph_mode([alone])
+    assert graph.verdict == verdict
+    assert ("the allocator comes first" in graph.sentence) == (verdict == "cannot say")
+
+
 def test_a_run_of_one_typical_step_is_refused(judge):
     assert "fewer than two" in judge(prediction(option(2, 2)), steps_used=1).sentence
 
