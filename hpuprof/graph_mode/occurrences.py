@@ -20,7 +20,7 @@ from hpuprof.graph_mode.signatures import detail_codes, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
-from hpuprof.what_if.row_terms import rows_named
+from hpuprof.what_if.launched_rows import rows_named
 
 _BATCHING = frozenset(f"aten::{n}" for n in ("select", "slice", "narrow", "index_select", "split", "arange"))
 _FALLBACK = re.compile(r"fallback", re.IGNORECASE)

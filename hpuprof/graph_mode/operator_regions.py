@@ -18,8 +18,8 @@ from hpuprof.model.intervals import Intervals, contains, intersect, measure, sub
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import HostRows, Trace
 from hpuprof.what_if.capture import COPYING, Region
+from hpuprof.what_if.launched_rows import rows_named
 from hpuprof.what_if.recipes import accumulated
-from hpuprof.what_if.row_terms import rows_named
 
 
 def regions_without_links(

@@ -150,6 +150,11 @@ def facts(lead: Prediction) -> list[str]:
         out.append(f"the trace already holds {lead.replays:.1f} graph launches per step{share}{rest}")
     if lead.waits:
         out.append(f"the host waits for the device {lead.waits:.1f} times per step{_while(lead)}")
+    streams = lead.stream_waits_recorded + lead.stream_waits_guessed
+    if streams:
+        named = lead.stream_waits_recorded
+        what = f"the trace names the events of {named:.1f} of them" if named else "the trace names the event of none"
+        out.append(f"streams wait for one another {streams:.1f} times per step; {what}")
     out += [f"no prediction for {what_is_captured(region)}: its work would wait for itself" for region in lead.refused]
     return out
 
@@ -228,6 +233,8 @@ def assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
     if lead.other_threads:
         share = f"{100 * lead.other_threads:.0f} % of launches"
         out.append(f"{share} come from other threads, which alternate with the main one")
+    if lead.stream_waits_guessed:
+        out.append("a stream that waits for an unnamed event waits for the stream used last before it")
     if mode.startswith("lazy"):
         out.append("this project never measured replay costs on Gaudi; their range is wide")
     return out

@@ -14,9 +14,9 @@ from typing import Literal
 
 from hpuprof.ingest.dialect_collective_kernels import COLLECTIVE_KERNELS
 from hpuprof.ingest.dialect_engines import DMA, ENGINES, LONGEST
-from hpuprof.model.schema import DeviceKind, HostKind
+from hpuprof.model.schema import DeviceKind, HostKind, SyncKind
 
-Target = Literal["host", "device", "memory", "ignore"]
+Target = Literal["host", "device", "sync", "memory", "ignore"]
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,25 @@ ROW_RULES: tuple[RowRule, ...] = (
         "ignore",
         source="annotations projected on the device are no device work",
     ),
-    RowRule("sync-marker", _cats("cuda_sync"), "ignore", source="Kineto: a wait drawn on a stream is no device work"),
+    RowRule(
+        "sync-marker",
+        _cats("cuda_sync"),
+        "sync",
+        source="Kineto, enable_cuda_sync_events: a wait drawn on a stream is no device work",
+    ),
     RowRule(
         "overhead", _cats("overhead trace cuda_profiler_range"), "ignore", source="Kineto: the profiler's own rows"
     ),
     RowRule("flow", _cats("ac2g async_cpu_to_gpu async fwdbwd forward_backward enqueue"), "ignore", source="arrows"),
 )
+
+SYNC_KINDS = {
+    "Stream Wait Event": SyncKind.STREAM_WAIT,
+    "Event Sync": SyncKind.EVENT,
+    "Stream Sync": SyncKind.STREAM,
+    "Context Sync": SyncKind.CONTEXT,
+}
+"""Name of a wait's row -> what waits (Kineto, CuptiActivity.cpp)."""
 
 IGNORED_MTIA = re.compile(r"^mtia_(?:insight|counters|workloadd|memory)")
 

@@ -22,6 +22,7 @@ from hpuprof.ingest.dialect_engines import HPU_PROCESS, hpu_engine
 from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
 from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
+from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Args, Event
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
@@ -34,7 +35,7 @@ _HOST_EXTRA = ("inputs", "sequence", "forward_thread")
 _INPUTS = attrgetter("input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy")
 _BETWEEN = b"\0"  # not found in JSON text
 _FLOWS = ("s", "f", "t")
-_HOST, _MAYBE_DEVICE, _IGNORE, _UNKNOWN = 1, 2, 3, 4
+_HOST, _MAYBE_DEVICE, _IGNORE, _SYNC, _UNKNOWN = 1, 2, 3, 4, 5
 
 
 class Normaliser:
@@ -52,6 +53,7 @@ class Normaliser:
             "start", "dur", "name", "track", "cat", "correlation", "external", "bytes", "dtype", "recipe", "hw", "comm"
         )
         self.comms = CommNotes()
+        self.syncs = SyncNotes()
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
         self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
@@ -102,8 +104,10 @@ class Normaliser:
         target = np.frombuffer(self.targets, dtype=np.int8)[cats]
         good = target <= _MAYBE_DEVICE
         if not good.all():
-            if (target == _UNKNOWN).any():
-                self._count_unknown([e for e, t in zip(events, target.tolist(), strict=True) if t == _UNKNOWN])
+            if (target > _IGNORE).any():
+                others = list(zip(events, target.tolist(), strict=True))
+                self._count_unknown([e for e, t in others if t == _UNKNOWN])
+                self.syncs.add([e for e, t in others if t == _SYNC])
             events, cats, target = list(compress(events, good.tolist())), cats[good], target[good]
             if not events:
                 return
@@ -285,6 +289,7 @@ class Normaliser:
         return Trace(
             host=host,
             device=device,
+            syncs=self.syncs.take([(t.pid, t.tid) for t in tracks]),
             memory=memory,
             names=names,
             tracks=with_callers(tracks, host) if log.form != "bare" else tracks,
@@ -304,7 +309,7 @@ class Normaliser:
         )
 
     def _health(self, cats: list[str], tracks: list[Track], *, host_rows: int, device_rows: int) -> Health:
-        ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] == _IGNORE}
+        ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] in (_IGNORE, _SYNC)}
         ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
         if self.flows:
             ignored["flow arrows"] = self.flows
@@ -480,6 +485,8 @@ def _target(category: str) -> int:
     targets = {r.target for r in (off, on) if r}
     if targets == {"host"}:
         return _HOST
+    if targets == {"sync"}:
+        return _SYNC
     return _MAYBE_DEVICE if "device" in targets else _IGNORE
 
 

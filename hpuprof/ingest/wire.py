@@ -51,6 +51,9 @@ class Args(msgspec.Struct, gc=False):
     source_rank: Any = msgspec.field(default=-1, name="Src Rank")
     target_rank: Any = msgspec.field(default=-1, name="Dst Rank")
     comm_sequence: Any = msgspec.field(default=-1, name="Seq")
+    # rows of waits
+    wait_on_stream: Any = -1
+    event_record: Any = msgspec.field(default=-1, name="wait_on_cuda_event_record_corr_id")
     # metadata rows
     name: Any = None
     labels: Any = None

@@ -109,6 +109,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     waits_reading: Annotated[float | None, Meta(description="Those to read a value back.")] = None
     waits_uploading: Annotated[float | None, Meta(description="Those in copies to the device.")] = None
+    stream_waits_recorded: Annotated[
+        float, Meta(description="Waits of streams for events per step whose event the trace names.")
+    ] = 0.0
+    stream_waits_guessed: Annotated[float, Meta(description="Those whose event is guessed.")] = 0.0
     other_threads: Annotated[float, Meta(description="Share of launches from other threads.")] = 0.0
     recipes: Annotated[float, Meta(description="Recipes per step whose launch and device work were matched.")] = 0.0
     linked: Annotated[

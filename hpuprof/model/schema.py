@@ -49,6 +49,15 @@ class DeviceKind(IntEnum):
     MARKER = 4
 
 
+class SyncKind(IntEnum):
+    """Kind of a recorded wait."""
+
+    STREAM_WAIT = 1  # a stream waits for an event of another
+    EVENT = 2  # the host waits for an event, or asks whether it is over
+    STREAM = 3  # the host waits for a stream
+    CONTEXT = 4  # the host waits for the device
+
+
 class Role(IntEnum):
     """Role of a host thread."""
 

@@ -84,6 +84,20 @@ class DeviceRows:
 
 
 @dataclass(frozen=True, eq=False)
+class SyncRows:
+    """Waits for the device as the profiler recorded them; no device work. In order of the file."""
+
+    kind: Bytes8  # SyncKind
+    correlation: Ints  # of the call that made a stream, or itself, wait; -1: none
+    stream: Codes  # into Trace.tracks: the stream that waits or is waited for; -1: none, or no row runs on it
+    waits_on: Codes  # into Trace.tracks: the stream of the event; -1: not recorded, or no row runs on it
+    record: Ints  # correlation of the call that recorded the event; -1: the trace does not name the event
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, eq=False)
 class MemoryRows:
     """Allocator samples. `device`: True for device memory. Unknown totals are -1. Unit: bytes."""
 
@@ -164,6 +178,7 @@ class Trace:
 
     host: HostRows
     device: DeviceRows
+    syncs: SyncRows
     memory: MemoryRows
     names: list[str]
     tracks: list[Track]

@@ -26,8 +26,6 @@ from hpuprof.ranks.matching import Group, Matching, RankCalls
 
 MAX_EVENTS = 1_000_000
 """Events replayed, of all ranks: the first steps that fit; main paths if none does launch by launch."""
-LOST_SHARE = 0.001
-"""Share of lost calls beyond which ranks are replayed by their main paths, into which lost calls are put back."""
 
 _QUEUED_NS = 50_000  # a call that starts this soon after the previous one on its lane was queued behind it
 
@@ -84,7 +82,7 @@ def _schedules(ranks: Sequence[RankCalls], members: Members) -> tuple[list[Launc
     kept waiting would pass for work.
     """
     packed = [who.schedule for who in ranks if who.schedule]
-    if len(packed) < len(ranks) or (members.call < 0).sum() > LOST_SHARE * len(members.call):
+    if len(packed) < len(ranks) or (members.call < 0).any():
         return [], []
     found = [unpack_schedule(schedule) for schedule in packed]
     steps = _shared(ranks, [s.steps for s in found])

@@ -28,6 +28,13 @@ class Device:
 
         return getattr(torch, self.kind, None)
 
+    @property
+    def runs_cuda(self) -> bool:
+        """Whether it is NVIDIA's: torch calls AMD's devices cuda, too."""
+        import torch
+
+        return self.kind == "cuda" and torch.version.cuda is not None
+
     def drain(self) -> None:
         """Wait until the device has finished all its work; in HPU lazy mode, flush the accumulated graph first."""
         if self.kind == "cpu":

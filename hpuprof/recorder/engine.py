@@ -323,7 +323,7 @@ class Engine:
             profile_memory=self.config.profile_memory,
             with_flops=self.config.with_flops,
             with_modules=self.config.with_modules,
-            **self.torch_options.arguments(torch.profiler.profile),
+            **self.torch_options.arguments(torch.profiler.profile, cuda=device.runs_cuda),
         )
         profile.record_steps = not self.whole
         profile.step_num = self._number

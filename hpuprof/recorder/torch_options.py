@@ -18,12 +18,18 @@ class TorchOptions:
     execution_trace_observer: Any = None
     verbose: bool = False
 
-    def arguments(self, profile: Any) -> dict[str, Any]:
-        """Return keyword arguments for the class `profile`; unknown ones are dropped with a warning."""
+    def arguments(self, profile: Any, *, cuda: bool = False) -> dict[str, Any]:
+        """Return keyword arguments for the class `profile`; unknown ones are dropped with a warning.
+
+        `cuda`: the device is CUDA's, so ask for the events that streams wait for unless a configuration is given.
+        """
         known = inspect.signature(profile.__init__).parameters
+        config = self.experimental_config
         wanted = {"verbose": True} if self.verbose else {}
+        if cuda and "experimental_config" in known and (config is None or isinstance(config, dict)):
+            wanted["enable_cuda_sync_events"] = True
         found = {
-            "experimental_config": experimental_config(self.experimental_config, **wanted),
+            "experimental_config": experimental_config(config, **wanted),
             "execution_trace_observer": self.execution_trace_observer,
         }
         given = {name: value for name, value in found.items() if value is not None}

@@ -19,8 +19,8 @@ from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtr
 from hpuprof.model.schema import DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.edit import as_graphs, without_waits
+from hpuprof.what_if.launched_rows import rows_named
 from hpuprof.what_if.launches import Program
-from hpuprof.what_if.row_terms import rows_named
 from hpuprof.what_if.schedule import Schedule, Wait, Waits
 
 MIN_LAUNCHES = 3
@@ -202,20 +202,19 @@ def _instants(program: Program, cuts: Mask) -> Ints:
     return np.sort(np.concatenate([program.begin[cuts], program.step_low]))
 
 
-def _waits_within(program: Program, piece: Ints) -> Ints:
-    """Return the rows that wait for another lane's row launched in the same piece."""
-    rows = np.flatnonzero(program.edge >= 0)
-    mine, theirs = piece[program.call[rows]], piece[program.call[program.edge[rows]]]
-    found: Ints = rows[(mine >= 0) & (mine == theirs)]
-    return found
+def _waits_within(program: Program, piece: Ints) -> tuple[Ints, Ints]:
+    """Return the calls whose rows wait for another lane's row launched in the same piece, and those rows' calls."""
+    waits = program.lane_waits
+    waiting, source = program.call[waits.row], program.call[waits.source]
+    inside = (piece[waiting] >= 0) & (piece[waiting] == piece[source])
+    return waiting[inside], source[inside]
 
 
 def _late_uploads(program: Program, captured: Mask, piece: Ints) -> Mask:
     """Mark the uploads that wait for work of their own piece: unable to precede its graph, they start another."""
     late = np.zeros(len(captured), dtype=bool)
-    rows = _waits_within(program, piece)
-    rows = rows[program.upload[program.call[rows]] & captured[program.call[program.edge[rows]]]]
-    late[program.call[rows]] = True
+    waiting, source = _waits_within(program, piece)
+    late[waiting[program.upload[waiting] & captured[source]]] = True
     return late & ~captured
 
 
@@ -225,8 +224,7 @@ def _consumed(program: Program, captured: Mask, apart: Mask, piece: Ints) -> Mas
     Nothing in the region uses a hook's gradient reduction; it does use a module's gathers.
     """
     used = np.zeros(len(captured), dtype=bool)
-    rows = _waits_within(program, piece)
-    waiting, source = program.call[rows], program.call[program.edge[rows]]
+    waiting, source = _waits_within(program, piece)
     while True:
         more = source[(captured | used)[waiting] & (apart & ~used)[source]]
         if not len(more):

@@ -9,9 +9,11 @@ import numpy as np
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import measure
-from hpuprof.what_if.row_terms import LaunchedRows
+from hpuprof.what_if.event_waits import RecordedWaits
+from hpuprof.what_if.launched_rows import LaunchedRows
 
 WAITED = 30_000.0  # ns before the end of a synchronising call within which a row's end explains it
+LATE = 2_000  # ns by which a row may end after the return of the call that waited for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +24,17 @@ class PathCalls:
     end: Ints
     waits: Mask
     marker: Mask
+    correlation: Ints  # -1: none
 
 
 def host_waits(
-    hosts: HostTime, rows: LaunchedRows, typical_latency: float, of: PathCalls, *, blocking: bool
+    hosts: HostTime,
+    rows: LaunchedRows,
+    recorded: RecordedWaits,
+    typical_latency: float,
+    of: PathCalls,
+    *,
+    blocking: bool,
 ) -> tuple[Floats, Floats, dict[int, list[int]], dict[int, int]]:
     """Find which rows each waiting call waited for, and what the call costs when there is nothing to wait for.
 
@@ -46,18 +55,9 @@ def host_waits(
         while done < stop[i]:
             last_of_lane[int(rows.lane[done])].append(done)
             done += 1
-        hits = []
-        for launched in last_of_lane.values():
-            # Look back from the last launched row to the last one that was over when the call returned.
-            k = len(launched) - 1
-            while k >= 0 and ends[launched[k]] > end[i] + 2_000 and len(launched) - k < 64:
-                k -= 1
-            if k < 0 or ends[launched[k]] > end[i] + 2_000:
-                continue
-            drained = k == len(launched) - 1
-            near = end[i] - WAITED <= ends[launched[k]]
-            if drained or (near and ends[launched[k]] > begin[i]):
-                hits.append(launched[k])
+        event = recorded.of_host(int(of.correlation[i]))
+        known = event >= 0 and ends[event] <= end[i] + LATE
+        hits = [event] if known else _drained(last_of_lane, ends, int(begin[i]), int(end[i]))
         targets[i] = hits
         last = max((int(ends[h]) for h in hits), default=int(begin[i]))
         if last > begin[i]:
@@ -84,6 +84,23 @@ def host_waits(
             longest = float(ends[first[i] : stop[i]].max() - begin[i])
             useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - typical_latency))
     return useful, tail, targets, queued
+
+
+def _drained(last_of_lane: dict[int, list[int]], ends: Ints, begin: int, end: int) -> list[int]:
+    """Return the last row of each lane that was over when a call returned, if the call may have waited for it."""
+    hits = []
+    for launched in last_of_lane.values():
+        # Look back from the last launched row to the last one that was over when the call returned.
+        k = len(launched) - 1
+        while k >= 0 and ends[launched[k]] > end + LATE and len(launched) - k < 64:
+            k -= 1
+        if k < 0 or ends[launched[k]] > end + LATE:
+            continue
+        drained = k == len(launched) - 1
+        near = end - WAITED <= ends[launched[k]]
+        if drained or (near and ends[launched[k]] > begin):
+            hits.append(launched[k])
+    return hits
 
 
 def queue_depth(rows: LaunchedRows, queued: dict[int, int]) -> int:

@@ -55,6 +55,8 @@ class LaunchModel(StepModel):
             method="replay",
             steps=program.steps,
             unexplained=program.unexplained,
+            stream_waits_recorded=program.stream_waits_recorded / program.steps,
+            stream_waits_guessed=program.stream_waits_guessed / program.steps,
             other_threads=program.other_threads,
             linked=program.linked_fraction,
             replays=replays,

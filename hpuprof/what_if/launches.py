@@ -27,8 +27,10 @@ from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
+from hpuprof.what_if.event_waits import RecordedWaits, stream_waits
 from hpuprof.what_if.host_waits import PathCalls, host_waits, queue_depth
-from hpuprof.what_if.row_terms import launched_rows, row_terms, stream_waits
+from hpuprof.what_if.launched_rows import launched_rows
+from hpuprof.what_if.row_terms import LaneWaits, row_terms
 from hpuprof.what_if.schedule import GRAPH_COSTS, MAIN, THREADS, Calls, Rows, Schedule, Wait, Waits
 
 MAX_CALLS = 5_000
@@ -67,8 +69,7 @@ class Program:
     dur: Floats
     latency: Floats
     gap: Floats
-    edge: Ints  # row on another lane that it waits for, -1 for none
-    edge_gap: Floats
+    lane_waits: LaneWaits
     kind: npt.NDArray[np.int8]  # DeviceKind
     comm: Codes  # into Trace.comms, -1: no collective's note
     backlog: Floats  # by lane: how long earlier launches lasted beyond the first step's start
@@ -82,6 +83,8 @@ class Program:
     other_threads: float  # share of launches from threads beside main and autograd
     blocking: bool = False  # launches waited for what they launched
     unexplained: float = 0.0  # unexplained delay over the steps' time
+    stream_waits_recorded: int = 0  # calls that make a stream wait for an event that the trace names
+    stream_waits_guessed: int = 0  # and for one that it does not name
 
     @property
     def lanes(self) -> int:
@@ -119,8 +122,9 @@ def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
     ]
     waits += [(int(Wait.QUEUE), call, row, float(program.tail[call])) for call, row in program.queued.items()]
     waits += [(int(Wait.QUEUE), call, row, 0.0) for call, row in _room_needed(program)]
-    lanes = np.flatnonzero(program.edge >= 0)
-    waits += [(int(Wait.LANE), row, int(program.edge[row]), float(program.edge_gap[row])) for row in lanes.tolist()]
+    lanes = program.lane_waits
+    columns = zip(lanes.row.tolist(), lanes.source.tolist(), lanes.gap.tolist(), strict=True)
+    waits += [(int(Wait.LANE), row, source, gap) for row, source, gap in columns]
     if blocking and program.blocking:
         ends, launches = program.start + program.dur, ~(program.waits | program.marker)
         mine = np.flatnonzero(launches[program.call])
@@ -218,10 +222,12 @@ def build_program(view: RankView) -> Program | None:
     waits = awaits == Awaited.DEVICE
     if int(waits.sum()) * len(rows.all_start) > MAX_WAITED:
         return None
-    terms = row_terms(rows, begin, end, low, stream_waits(trace, path))
+    recorded = RecordedWaits(trace, rows)
+    streams = stream_waits(trace, path, rows, recorded, (low, high))
+    terms = row_terms(rows, begin, end, low, streams)
     blocking = synchronous(trace, links)
-    columns = PathCalls(begin, end, waits, marker)
-    useful, tail, targets, queued = host_waits(hosts, rows, terms.typical_latency, columns, blocking=blocking)
+    columns = PathCalls(begin, end, waits, marker, np.where(marker, -1, host.correlation[row]))
+    useful, tail, targets, queued = host_waits(hosts, rows, recorded, terms.typical_latency, columns, blocking=blocking)
     return Program(
         step=step,
         begin=begin,
@@ -244,8 +250,7 @@ def build_program(view: RankView) -> Program | None:
         dur=rows.dur.astype(np.float64),
         latency=terms.latency,
         gap=terms.gap,
-        edge=terms.edge,
-        edge_gap=terms.edge_gap,
+        lane_waits=terms.lane_waits,
         kind=trace.device.kind[rows.device_row],
         comm=trace.device.comm[rows.device_row],
         backlog=terms.backlog,
@@ -259,6 +264,8 @@ def build_program(view: RankView) -> Program | None:
         other_threads=_other_threads(view, path),
         blocking=blocking,
         unexplained=terms.unexplained / max(1, int((high - low).sum())),
+        stream_waits_recorded=streams.recorded,
+        stream_waits_guessed=streams.guessed,
     )
 
 

@@ -2,92 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.links import Links
-from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.model.schema import HostKind
-from hpuprof.model.trace import Trace
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.what_if.event_waits import NONE, StreamWaits, guessed_waits
+from hpuprof.what_if.launched_rows import LaunchedRows
 
 DEFAULT_LATENCY = 5_000.0
 DEFAULT_GAP = 1_000.0
 UNEXPLAINED = 10_000.0  # ns of delay above which another lane's row is looked for
 FOLLOWS = 10_000.0  # ns after the end of another lane's row within which it explains a start
-MAX_LOOKED_BACK = 64  # lanes that a stream wait may mean, most recently launched into first
 MAX_LANES = 16
-_STREAM_WAIT = re.compile(r"StreamWaitEvent|streamWaitEvent|EnqueueEventsWait")
-
-
-def rows_named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
-    """Mark the host rows whose names match."""
-    found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
-    rows: Mask = found[trace.host.name]
-    return rows
 
 
 @dataclass(frozen=True, eq=False)
-class LaunchedRows:
-    """Device rows of the program's calls, in order of calls; and all rows of each lane."""
+class LaneWaits:
+    """Rows that wait for a row on another lane; shape `(waits,)`."""
 
-    device_row: Ints
-    call: Ints
-    lane: Ints
-    start: Ints
-    dur: Ints
-    all_start: list[Ints]  # by lane: every row of the trace, by start
-    all_end: list[Ints]
-    own: Mask  # whether the row's launch is in the trace
-
-
-def launched_rows(
-    trace: Trace, links: Links, real: Mask, begin: Ints, row: Ints, low: Ints, high: Ints
-) -> LaunchedRows:
-    """Return the device rows of the program's calls; an unlinked row joins its lane's previous linked one."""
-    device, host = trace.device, trace.host
-    rows = np.flatnonzero(real)
-    tracks = np.unique(device.track[rows]).tolist()
-    tracks.sort(key=lambda t: (trace.tracks[t].pid, trace.tracks[t].tid))  # not as the file happens to name them
-    number = np.zeros(len(trace.tracks), dtype=np.int64)
-    number[tracks] = np.arange(len(tracks))
-    lane = number[device.track[rows]]
-    order = np.lexsort((device.start[rows], lane))
-    rows, lane = rows[order], lane[order]
-    launch = links.launch[rows]
-    position = np.where(launch >= 0, np.arange(len(rows)), -1)
-    position = np.maximum.accumulate(position)
-    position[(position >= 0) & (lane[np.maximum(position, 0)] != lane)] = -1
-    own = launch >= 0
-    launch = np.where(position >= 0, launch[np.maximum(position, 0)], -1)
-    launched = np.where(launch >= 0, host.start[np.maximum(launch, 0)], -1)
-    at = np.searchsorted(begin, launched, side="right") - 1
-    # Clipping may move a call's begin past its own start; the call itself is then the next one.
-    calls_row = {int(r): i for i, r in enumerate(row.tolist()) if r >= 0}
-    exact = np.array([calls_row.get(int(x), -1) for x in launch.tolist()], dtype=np.int64)
-    at = np.where(exact >= 0, exact, at)
-    inside = (launch >= 0) & (at >= 0)
-    safe = np.maximum(at, 0)
-    inside &= row[safe] >= 0
-    step_of = np.searchsorted(low, launched, side="right") - 1
-    inside &= (step_of >= 0) & (launched < high[np.maximum(step_of, 0)])
-    picked = np.flatnonzero(inside)
-    program_order = np.lexsort((device.start[rows[picked]], at[picked]))
-    picked = picked[program_order]
-    borders = np.searchsorted(lane, np.arange(1, len(tracks)))
-    return LaunchedRows(
-        device_row=rows[picked],
-        call=at[picked],
-        lane=lane[picked],
-        start=device.start[rows[picked]],
-        dur=device.dur[rows[picked]],
-        all_start=np.split(device.start[rows], borders),
-        all_end=np.split(device.end[rows], borders),
-        own=own[picked],
-    )
+    row: Ints
+    source: Ints
+    gap: Floats  # ns from the end of the one to the start of the other
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,51 +33,14 @@ class RowTerms:
 
     latency: Floats
     gap: Floats
-    edge: Ints
-    edge_gap: Floats
+    lane_waits: LaneWaits
     backlog: Floats
     typical_latency: float
     typical_gap: float
     unexplained: float
 
 
-def stream_waits(trace: Trace, path: Mask) -> Ints:
-    """Return the instants of stream waits, sorted."""
-    host = trace.host
-    return np.sort(host.start[rows_named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track]])
-
-
-def _told_edges(rows: LaunchedRows, begin: Ints, told: Ints) -> tuple[Ints, Ints]:
-    """Return rows whose launch follows a stream wait, and the row of another lane that each waits for.
-
-    The trace does not name the event: it is assumed to be the last one of the lane most recently launched into, if that
-    row was over when the waiting one started.
-    """
-    if not len(told) or len(rows.all_start) < 2:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    calls = np.unique(rows.call)
-    after = np.unique(np.searchsorted(begin[calls], told, side="left"))
-    first = {int(calls[i]) for i in after.tolist() if i < len(calls)}
-    ends = rows.start + rows.dur
-    latest: dict[int, int] = {}
-    waiting, source = [], []
-    previous = -1
-    for i, (call, lane, start) in enumerate(
-        zip(rows.call.tolist(), rows.lane.tolist(), rows.start.tolist(), strict=True)
-    ):
-        if call != previous and call in first:
-            for other, j in islice(reversed(latest.items()), MAX_LOOKED_BACK):
-                if other != lane and ends[j] <= start + 1_000:
-                    waiting.append(i)
-                    source.append(j)
-                    break
-        previous = call
-        latest.pop(lane, None)  # move the latest one to the end
-        latest[lane] = i
-    return np.array(waiting, dtype=np.int64), np.array(source, dtype=np.int64)
-
-
-def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, told: Ints) -> RowTerms:
+def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, waits: StreamWaits) -> RowTerms:
     """Find the term that decided each row's start, and take its value from the trace."""
     count = len(rows.device_row)
     start, called, returned = rows.start, begin[rows.call], end[rows.call]
@@ -155,8 +55,8 @@ def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, told: Ints)
     # another lane's.
     queued = np.maximum.accumulate(np.append([np.iinfo(np.int64).min], (start + rows.dur)[:-1]))
     idle = (_busy_until(rows, called) <= called) & (queued <= called) & rows.own
-    waits = (start - called)[idle]
-    latency0 = float(np.median(waits)) if len(waits) >= 3 else DEFAULT_LATENCY
+    seen = (start - called)[idle]
+    latency0 = float(np.median(seen)) if len(seen) >= 3 else DEFAULT_LATENCY
     latency0 = max(0.0, latency0)
     gaps = (start - previous)[(returned + latency0 < previous) & (start >= previous) & rows.own]
     gap0 = float(np.percentile(gaps, 25)) if len(gaps) >= 10 else DEFAULT_GAP
@@ -165,33 +65,47 @@ def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, told: Ints)
     latency = np.where(early, start - called, np.minimum(latency0, start - called)).astype(np.float64)
     observed = (start - previous).astype(np.float64)
     gap = np.where(early, np.minimum(gap0, observed), observed)
-    edge = np.full(count, -1, dtype=np.int64)
-    edge_gap = np.zeros(count)
     expected = np.maximum(called + latency0, previous + gap0)
-    late = np.flatnonzero(start - expected > UNEXPLAINED)
-    if len(rows.all_start) > 1 and len(rows.all_start) <= MAX_LANES and len(late):
-        source, distance = _other_lanes(rows, late, start)
-        found = (source >= 0) & (distance <= FOLLOWS) & (rows.start[source] + rows.dur[source] > expected[late])
-        # A row can only wait for rows that the program launched before it.
-        found &= source < late
-        hit = late[found]
-        edge[hit], edge_gap[hit] = source[found], distance[found]
-        latency[hit] = np.minimum(latency0, latency[hit])
-        gap[hit] = np.minimum(gap0, gap[hit])
-    waiting, sources = _told_edges(rows, begin, told)
-    fresh = edge[waiting] < 0
-    waiting, sources = waiting[fresh], sources[fresh]
-    edge[waiting] = sources
-    between = (start[waiting] - rows.start[sources] - rows.dur[sources]).astype(np.float64)
-    edge_gap[waiting] = np.minimum(between, np.maximum(gap0, DEFAULT_GAP))
-    explained = edge >= 0
-    rest = np.where(explained, 0.0, np.maximum(0.0, start - expected))
-    unexplained = float(rest[rest > UNEXPLAINED].sum())
+    lane_waits, decided, unexplained = _lane_waits(
+        rows, expected, waits, guessed_waits(rows, begin, waits.unnamed), gap0
+    )
+    latency[decided] = np.minimum(latency0, latency[decided])
+    gap[decided] = np.minimum(gap0, gap[decided])
     backlog = np.zeros(len(rows.all_start))
     for lane, (starts, ends) in enumerate(zip(rows.all_start, rows.all_end, strict=True)):
         before = ends[starts < (int(start[on_lane[lane]].min()) if lane in on_lane else int(low[0]))]
         backlog[lane] = float(before.max() - low[0]) if len(before) else -1e12
-    return RowTerms(latency, gap, edge, edge_gap, backlog, latency0, gap0, unexplained)
+    return RowTerms(latency, gap, lane_waits, backlog, latency0, gap0, unexplained)
+
+
+def _lane_waits(
+    rows: LaunchedRows, expected: Floats, waits: StreamWaits, guesses: tuple[Ints, Ints], gap0: float
+) -> tuple[LaneWaits, Ints, float]:
+    """Return the waits for other lanes, the rows whose start such a wait decided, and delay that nothing explains [ns].
+
+    `expected`: when each row would start without them; `gap0`: the typical gap. A row that starts late right behind a
+    row elsewhere waited for that one; a guess counts where nothing better is known.
+    """
+    start, ends = rows.start, rows.start + rows.dur
+    until = expected.copy()
+    np.maximum.at(until, waits.row, ends[waits.source])
+    late = np.flatnonzero(start - until > UNEXPLAINED) if 1 < len(rows.all_start) <= MAX_LANES else NONE
+    before, distance = _other_lanes(rows, late, start)
+    # A row can only wait for rows that the program launched before it.
+    found = (before >= 0) & (before < late) & (distance <= FOLLOWS) & (ends[before] > until[late])
+    late, before = late[found], before[found]
+    until[late] = ends[before]
+    row, source = np.append(waits.row, late), np.append(waits.source, before)
+    decided = (ends[source] > expected[row]) & (ends[source] == until[row])
+    fresh = ~np.isin(guesses[0], row)
+    guessed = guesses[0][fresh]
+    row, source = np.append(row, guessed), np.append(source, guesses[1][fresh])
+    decided = np.append(decided, np.zeros(len(guessed), dtype=bool))
+    between = (start[row] - ends[source]).astype(np.float64)
+    gap = np.where(decided, between, np.minimum(between, max(gap0, DEFAULT_GAP)))
+    rest = np.maximum(0.0, start - until)
+    rest[late] = rest[guessed] = 0.0
+    return LaneWaits(row, source, gap), row[decided], float(rest[rest > UNEXPLAINED].sum())
 
 
 def _busy_until(rows: LaunchedRows, when: Ints) -> Ints:

@@ -26,6 +26,7 @@ from hpuprof.model.intervals import intersect, subtract, union, union_of
 from hpuprof.model.schema import DeviceKind, HostKind
 from hpuprof.model.tables import KernelRow, OperatorRow
 from hpuprof.model.trace import Trace
+from hpuprof.what_if.launches import build_program
 
 DLRM = "dlrm_8_ranks/worker{}_step_12.1694128201{}.pt.trace.json.gz"
 DLRM_NAMES = [DLRM.format(rank, tail) for rank, tail in enumerate((545, 556, 554, 557, 547, 549, 553, 553))]
@@ -229,6 +230,27 @@ def test_waits_are_no_device_work(real_traces: Path, name: str):
     )
     assert their_rows - our_rows <= trace.health.ignored["cuda_sync"]
     assert (their_idle, their_length) != (our_idle, our_length)
+
+
+# Which row waits for which across streams, as correlations of their launches: by the rows of `cuda_sync`, which HTA follows, too.
+# The last one was recorded before Kineto named the call that recorded an event.
+RECORDED_WAITS = {
+    ALEXNET: ({(5181, 5144), (5188, 5178), (5213, 5190), (5597, 5560), (5604, 5594), (5629, 5606)}, 20, 0),
+    EVENT_SYNC: ({(1411, 27)}, 1, 0),
+    SIMPLE_ADD: (None, 0, 20),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED_WAITS)
+def test_streams_wait_for_the_recorded_events(real_traces: Path, name: str):
+    pairs, recorded, guessed = RECORDED_WAITS[name]
+    trace = trace_of(real_traces / name)
+    program = build_program(RankView.of(trace))
+    assert program is not None
+    launch = trace.device.correlation[program.device_row]
+    found = zip(launch[program.lane_waits.row].tolist(), launch[program.lane_waits.source].tolist(), strict=True)
+    assert pairs is None or set(found) == pairs
+    assert (program.stream_waits_recorded, program.stream_waits_guessed) == (recorded, guessed)
 
 
 # HTA's defaults: the last step dropped, stamps rounded inwards to µs. Device rows and length it sees, of all there are.
