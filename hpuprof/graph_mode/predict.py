@@ -26,8 +26,8 @@ from hpuprof.what_if.capture import Region
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.model import StepModel
 from hpuprof.what_if.recipe_model import RecipeModel
+from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.totals import TotalsModel
 from hpuprof.what_if.uncertainty import (
     REPLAY_LIMIT,

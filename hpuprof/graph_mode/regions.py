@@ -18,8 +18,8 @@ from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.capture import Around, Region, launched_work
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.launched_rows import rows_named
-from hpuprof.what_if.launches import Program
 
 LOSS = re.compile(r"loss|cross_entropy|nll_", re.IGNORECASE)
 ZERO = re.compile(r"zero_grad", re.IGNORECASE)

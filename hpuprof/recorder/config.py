@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import ConfigError, did_you_mean
-from hpuprof.recorder.schedule import ASYNC, SYNC, Schedule
+from hpuprof.recorder.windows import ASYNC, SYNC, Schedule
 
 DEFAULT_WINDOW_LIMIT = 20  # applies when nothing else limits the number of files
 _ACTIONS = ("NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE")  # of torch.profiler.ProfilerAction

@@ -22,11 +22,11 @@ from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_haban
 from hpuprof.recorder.metadata import Who, environment, host, run_mode, unprofiled, versions
 from hpuprof.recorder.named_actions import Actions
 from hpuprof.recorder.pacing import Course
-from hpuprof.recorder.schedule import IDLE, PROFILED, SYNC, Outlook, Phase, Slot
 from hpuprof.recorder.session import Session, running_elsewhere
 from hpuprof.recorder.tensorboard import rewritten
 from hpuprof.recorder.torch_options import TorchOptions
 from hpuprof.recorder.warn import tell, tell_once
+from hpuprof.recorder.windows import IDLE, PROFILED, SYNC, Outlook, Phase, Slot
 from hpuprof.recorder.writer import fallbacks, run_directory, usable_directory, write_trace
 
 _SLOW_SAMPLES = 50

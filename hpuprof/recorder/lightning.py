@@ -42,9 +42,9 @@ from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.lookahead import EvaluationOutlook, TrainingOutlook, tuner
 from hpuprof.recorder.metadata import Who
 from hpuprof.recorder.plain import rank_and_world
-from hpuprof.recorder.schedule import Outlook
 from hpuprof.recorder.torch_options import TorchOptions
 from hpuprof.recorder.warn import tell
+from hpuprof.recorder.windows import Outlook
 
 PREFIX = "[pl][profile]"
 _EVAL_STEP = re.compile(r"\[Strategy\]\w+\.(validation|test|predict)_step$")

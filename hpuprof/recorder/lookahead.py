@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hpuprof.recorder.schedule import Ahead, Outlook
+from hpuprof.recorder.windows import Ahead, Outlook
 
 _UNKNOWN = (AttributeError, TypeError, ValueError, ZeroDivisionError, OverflowError)
 _TUNERS = {"lr_finder": "lr_find", "batch_size_scaling": "batch_size"}

@@ -10,7 +10,9 @@ from dataclasses import replace
 from itertools import chain
 
 from hpuprof.recorder.config import ScheduleCallable
-from hpuprof.recorder.schedule import (
+from hpuprof.recorder.session import occupied, running_elsewhere
+from hpuprof.recorder.warn import tell
+from hpuprof.recorder.windows import (
     IDLE,
     PROFILED,
     Outlook,
@@ -21,8 +23,6 @@ from hpuprof.recorder.schedule import (
     slots_of_callable,
     window_slots,
 )
-from hpuprof.recorder.session import occupied, running_elsewhere
-from hpuprof.recorder.warn import tell
 
 
 class Course:

@@ -19,8 +19,8 @@ from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtr
 from hpuprof.model.schema import DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.edit import as_graphs, without_waits
+from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.launched_rows import rows_named
-from hpuprof.what_if.launches import Program
 from hpuprof.what_if.schedule import Schedule, Wait, Waits
 
 MIN_LAUNCHES = 3

@@ -10,7 +10,7 @@ from hpuprof.analysis.collective_search import position_of_rows
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.launch_schedule import LaunchSchedule, PackedSchedule
-from hpuprof.what_if.launches import Program
+from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.row_terms import DEFAULT_GAP, DEFAULT_LATENCY, FOLLOWS
 from hpuprof.what_if.schedule import RETURNS, THREADS, Rows, Schedule, Wait, Waits
 

@@ -13,8 +13,8 @@ from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import CommNote
 from hpuprof.what_if.capture import Around, Captured, Region, capture
 from hpuprof.what_if.launch_columns import pack_steps
-from hpuprof.what_if.launches import Program, build_program, unchanged
-from hpuprof.what_if.model import StepModel
+from hpuprof.what_if.launch_program import Program, build_program, unchanged
+from hpuprof.what_if.step_model import StepModel
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ import msgspec
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
-from hpuprof.what_if.model import StepModel
 from hpuprof.what_if.recipe_schedule import beside, capture_recipes, recorded_recipes
 from hpuprof.what_if.recipes import Kind, RecipeProgram, build_recipes
+from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.totals import facts_without_links
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 

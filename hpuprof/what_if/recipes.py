@@ -24,7 +24,7 @@ from hpuprof.model.intervals import Intervals, contains, intersect, measure, sub
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
-from hpuprof.what_if.launches import neighbours
+from hpuprof.what_if.launch_program import neighbours
 
 COARSE = 2_000
 """Stamps in whole microseconds: an end may read up to 2 µs early."""

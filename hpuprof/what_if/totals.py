@@ -26,7 +26,6 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.constants import PROFILER_ROWS
-from hpuprof.what_if.model import StepModel
 from hpuprof.what_if.recipes import accumulated
 from hpuprof.what_if.schedule import (
     BESIDE,
@@ -41,6 +40,7 @@ from hpuprof.what_if.schedule import (
     Waits,
     idle_before,
 )
+from hpuprof.what_if.step_model import StepModel
 
 WAIT_SHARE = 0.03
 """Share of the step spent waiting for the device above which a step counts as synchronised."""

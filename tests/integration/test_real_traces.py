@@ -26,7 +26,7 @@ from hpuprof.model.intervals import intersect, subtract, union, union_of
 from hpuprof.model.schema import DeviceKind, HostKind
 from hpuprof.model.tables import KernelRow, OperatorRow
 from hpuprof.model.trace import Trace
-from hpuprof.what_if.launches import build_program
+from hpuprof.what_if.launch_program import build_program
 
 DLRM = "dlrm_8_ranks/worker{}_step_12.1694128201{}.pt.trace.json.gz"
 DLRM_NAMES = [DLRM.format(rank, tail) for rank, tail in enumerate((545, 556, 554, 557, 547, 549, 553, 553))]

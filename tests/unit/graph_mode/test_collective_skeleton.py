@@ -11,7 +11,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.prediction import CollectiveSkeleton
-from hpuprof.what_if.launches import build_program, unchanged
+from hpuprof.what_if.launch_program import build_program, unchanged
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.skeleton import Collectives, find_skeleton

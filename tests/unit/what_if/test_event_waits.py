@@ -14,7 +14,7 @@ from hpuprof.graph_mode.verdict_words import assumptions, facts
 from hpuprof.model.schema import SyncKind
 from hpuprof.what_if.edit import scaled_rows
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.launches import Program, build_program, unchanged
+from hpuprof.what_if.launch_program import Program, build_program, unchanged
 from hpuprof.what_if.play import Sample, play
 
 STEPS = 4

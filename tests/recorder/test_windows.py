@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from hpuprof.recorder.schedule import Ahead, Outlook, Placement, Schedule, Slot, placed, slots_of_callable, window_slots
+from hpuprof.recorder.windows import Ahead, Outlook, Placement, Schedule, Slot, placed, slots_of_callable, window_slots
 
 LETTER = {"idle": ".", "timed": "t", "warmup": "w", "record": "r"}
 

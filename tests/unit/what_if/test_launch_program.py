@@ -16,7 +16,7 @@ from hpuprof.graph_mode.verdict_words import facts
 from hpuprof.model.schema import DeviceKind
 from hpuprof.what_if.capture import Around, Captured, capture
 from hpuprof.what_if.edit import scaled_host
-from hpuprof.what_if.launches import Program, build_program, unchanged
+from hpuprof.what_if.launch_program import Program, build_program, unchanged
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule, Wait
 from hpuprof.what_if.uncertainty import unpack
