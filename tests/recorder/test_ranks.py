@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import needs
@@ -69,9 +71,12 @@ def merged(root: Path, ranks: int, out: str) -> None:
 
 
 def free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
+    """A port that stays free for the seconds in which torch is loaded: below those that systems give to connections."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return str(port)
+    raise AssertionError("no port is free")
 
 
 def test_two_ranks_launched_by_lightning(tmp_path: Path) -> None:
