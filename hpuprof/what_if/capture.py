@@ -135,7 +135,7 @@ def capture(
     schedule = _without_host_work(unchanged, program, removed, captured | apart, apart)
     schedule = replace(schedule, waits=_still_full(schedule.waits, program, captured))
     order = _order(piece, good, inside, uploads, apart)
-    schedule = replace(schedule, calls=replace(schedule.calls, place=_places(order)))
+    schedule = replace(schedule, calls=schedule.calls.in_order(order))
     if apart.any():
         schedule = replace(schedule, waits=_behind(schedule.waits, program, piece, captured, apart))
     of_each = 1.0 if region.split else inputs / max(1.0, graphs)
@@ -181,12 +181,6 @@ def _order(piece: Ints, good: Ints, inside: Mask, uploads: Mask, apart: Mask) ->
             key[members] = members[0]
     rank = np.where(inside & apart, 2, np.where(inside & ~uploads, 1, 0))
     return np.lexsort((np.arange(len(key)), rank, key))
-
-
-def _places(order: Ints) -> Ints:
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return place
 
 
 def _pieces(program: Program, region: Region, cuts: Mask) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.what_if.graph import NEVER, Graph
-from hpuprof.what_if.play import Played, Sample, Weights, play
+from hpuprof.what_if.play import Played, Sample, play
 from hpuprof.what_if.schedule import Schedule
 
 
@@ -43,8 +43,8 @@ def critical_path(schedule: Schedule, sample: Sample) -> CriticalPath:
 
     `sample` holds one sample. Where several waits decided alike the one of the chain wins.
     """
-    weights, played = Weights.of(schedule, sample), play(schedule, sample, repeats=2)
-    graph, topology = schedule.topology.graph, schedule.topology
+    played = play(schedule, sample, repeats=2)
+    weights, graph, topology = played.weights, schedule.topology.graph, schedule.topology
     count = len(schedule.calls)
     event = np.empty(len(graph), dtype=np.int64)  # calls, then rows; by place
     event[topology.calls], event[topology.rows] = np.arange(count), np.arange(len(schedule.rows)) + count
@@ -71,8 +71,8 @@ def slack(schedule: Schedule, sample: Sample) -> tuple[Floats, Floats]:
     Shapes `(calls, samples)` and `(rows, samples)`, ns. The share of samples in which it is 0 tells how surely an event
     is critical.
     """
-    weights, played = Weights.of(schedule, sample), play(schedule, sample, repeats=2)
-    graph, topology = schedule.topology.graph, schedule.topology
+    played = play(schedule, sample, repeats=2)
+    weights, graph, topology = played.weights, schedule.topology.graph, schedule.topology
     count = len(graph)
     # The same waits seen from the end: what is left to do after an event is the longest path behind it.
     behind = np.arange(count)[::-1]

@@ -22,8 +22,8 @@ def without_waits(schedule: Schedule, calls: Mask, *, free: bool = True) -> Sche
         calls: which calls no longer wait, shape `(calls,)`.
         free: whether the calls themselves go, too.
     """
-    waits = schedule.waits
-    kept = waits.only(~(waits.by(*RETURNS) & calls[np.where(waits.by(*RETURNS), waits.waiting, 0)]))
+    waits, returns = schedule.waits, schedule.waits.by(*RETURNS)
+    kept = waits.only(~(returns & calls[np.where(returns, waits.waiting, 0)]))
     if not free:
         return _sorted(schedule, waits=kept)
     of = replace(
@@ -110,9 +110,7 @@ def merged(schedule: Schedule, groups: Ints, *, gap: float = 0.0) -> Schedule:
 
 def in_order(schedule: Schedule, order: Ints) -> Schedule:
     """Give calls another order; rows move with them. `order`: calls as they follow each other."""
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return _sorted(schedule, calls=replace(schedule.calls, place=place))
+    return _sorted(schedule, calls=schedule.calls.in_order(order))
 
 
 def as_graphs(schedule: Schedule, piece: Ints, *, each: bool, inputs: float) -> tuple[Schedule, Mask]:

@@ -98,6 +98,7 @@ class Played:
     """When each step was complete: the host at its end, its rows done. Shape `(samples, repeats * steps)`, ns."""
     times: Floats
     """When each event of the last repetition happened, by place in the graph, shape `(events, samples)`, ns."""
+    weights: Weights
 
     def step_times(self, steps: int) -> Floats:
         """Return the step times of the last repetition of two or more, shape `(samples, steps)`, ns."""
@@ -123,7 +124,7 @@ def play(
         done.append(complete(schedule, times))
         begin = weights.ends(schedule, times)
     # What an earlier repetition launched must be done, too.
-    return Played(np.maximum.accumulate(np.concatenate(done)).T, times)
+    return Played(np.maximum.accumulate(np.concatenate(done)).T, times, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,9 +164,7 @@ class Weights:
         delay[topology.launches] = (latency if host else 0.0) + dur
         of_rows = topology.behind < 0
         tail = schedule.waits.tail[:, None]
-        delay[topology.waits[of_rows]] = (
-            tail[of_rows] + np.broadcast_to(dur, (len(rows), dur.shape[1]))[schedule.waits.waiting[of_rows]]
-        )
+        delay[topology.waits[of_rows]] = tail[of_rows] + dur[schedule.waits.waiting[of_rows]]
         of_calls = ~of_rows
         delay[topology.waits[of_calls]] = tail[of_calls] + segment[topology.behind[of_calls]] if host else NEVER
         return cls(*(_rounded(weights) for weights in (step, delay, begin, cost)))

@@ -47,11 +47,6 @@ class RecipeModel(StepModel):
         )
         return model if model.error <= REPLAY_LIMIT else None
 
-    @property
-    def _waits(self) -> float:
-        acts = self.program.actions
-        return float(((acts.kind == Kind.WAIT) & (acts.target >= 0)).sum()) / self.program.steps
-
     def observed(self) -> Prediction:
         """Return facts that hold whatever is captured."""
         program = self.program
@@ -67,7 +62,9 @@ class RecipeModel(StepModel):
 
     def waits_in(self, region: Region) -> bool:
         """Tell whether to try the region without its waits, too."""
-        return self._waits > 0 and region.name == "step"
+        acts = self.program.actions
+        waits = (acts.kind == Kind.WAIT) & (acts.target >= 0)
+        return bool(waits.any()) and region.name == "step"
 
     def capture(self, region: Region, *, drop_waits: bool) -> Iterator[Captured]:
         """Yield the step with replays on the caller's thread, and asynchronous ones on the launch thread."""

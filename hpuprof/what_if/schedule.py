@@ -66,6 +66,12 @@ class Calls:
     def __len__(self) -> int:
         return len(self.thread)
 
+    def in_order(self, order: Ints) -> Calls:
+        """Return the calls in another order; `order`: calls as they follow each other."""
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        return replace(self, place=place)
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -170,11 +176,6 @@ class Schedule:
             CrosswiseError: events wait for each other crosswise.
         """
         return cls(calls, rows, waits, backlog, steps, _topology(calls, rows, waits))
-
-    @property
-    def lanes(self) -> int:
-        """Number of device lanes."""
-        return len(self.backlog) - THREADS
 
     @property
     def row_step(self) -> Ints:

@@ -15,7 +15,7 @@ import numpy as np
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.what_if.graph import NEVER
-from hpuprof.what_if.play import Sample, Weights, complete
+from hpuprof.what_if.play import Played, Sample, Weights, complete, play
 from hpuprof.what_if.schedule import Schedule
 
 MAX_COLLECTIVES = 128
@@ -82,8 +82,10 @@ def find_skeleton(
     alone = rows.dur[nodes]
     dur = rows.dur.copy()
     dur[nodes] = 0.0
-    with_them, without = (Weights.of(played, sample, host=host) for played in (schedule, schedule.reweighted(dur=dur)))
-    free = _free(schedule, of.step, with_them, without, at)
+    without = Weights.of(schedule.reweighted(dur=dur), sample, host=host)
+    # A step needs one before it.
+    earlier = None if of.step else play(schedule, sample, host=host)
+    free = _free(schedule, of.step, earlier, without, at)
     after = _after(schedule, of.step, without, at)
     count = len(nodes)
     if (after[:count][np.triu_indices(count, 1)] > NEVER).any():  # one waits for another that was launched later
@@ -105,16 +107,15 @@ def find_skeleton(
     )
 
 
-def _free(schedule: Schedule, step: int, with_them: Weights, without: Weights, at: Ints) -> Floats:
-    """Return the times of places and of the step's end if no collective of it took time, since the step before."""
-    graph = schedule.topology.graph
-    begin, before = without.begin, NEVER
-    if step == 0:  # a step needs one before it
-        times = graph.solve(with_them.step, with_them.delay, begin)
-        begin, before = with_them.ends(schedule, times), complete(schedule, times)[-1, 0]
-    times = graph.solve(without.step, without.delay, begin)
+def _free(schedule: Schedule, step: int, earlier: Played | None, without: Weights, at: Ints) -> Floats:
+    """Return the times of places and of the step's end if no collective of it took time, since the step before.
+
+    `earlier`: the repetition before it, whose last step precedes the first.
+    """
+    begin = earlier.weights.ends(schedule, earlier.times) if earlier else without.begin
+    times = schedule.topology.graph.solve(without.step, without.delay, begin)
     done = complete(schedule, times)[:, 0]
-    free: Floats = np.append(times[at, 0], done[step]) - (done[step - 1] if step else before)
+    free: Floats = np.append(times[at, 0], done[step]) - (earlier.done[0, -1] if earlier else done[step - 1])
     return free
 
 
