@@ -95,6 +95,11 @@ def build(shape: Shape, block: str, seed: str) -> Step:
     return _Writer(shape, block, random.Random(seed)).step()
 
 
+def serve(shape: Shape, block: str, seed: str) -> Step:
+    """Return one pass of a server through the same model, its token read back; the same seed gives the same step."""
+    return _Writer(shape, block, random.Random(seed)).serving()
+
+
 class _Writer:
     def __init__(self, shape: Shape, block: str, rng: random.Random) -> None:
         self.shape, self.rng, self.out = shape, rng, Builder()
@@ -129,6 +134,25 @@ class _Writer:
         with out.where(phase="tail"):
             out.host(shape.tail_ns)
         return Step(tuple(out.instrs), inputs if shape.inputs_on_device else 0, {NET: inputs, ENCODER: 1})
+
+    def serving(self) -> Step:
+        shape, out = self.shape, self.out
+        with out.where(phase="schedule"):
+            out.host(shape.loader_ns)
+        inputs = self.rng.randint(2, 4)
+        with out.where(phase="input"):
+            for _ in range(inputs):
+                self._upload()
+        with out.where(phase="forward"):
+            self._forward()
+        with out.where(phase="sample"):
+            for name in ("aten::softmax", "aten::argmax"):
+                kernel = f"{_AT}reduce_kernel<512, 1, ArgMaxOps>"
+                self._operator((name,), ((8, 32_000),), kernel, self._about(shape.kernel_ns))
+            self._read_back()
+        with out.where(phase="tail"):
+            out.host(shape.tail_ns)
+        return Step(tuple(out.instrs), 0, {NET: inputs, ENCODER: 1})
 
     # ------------------------------------------------------------------------------------------------------ pieces
 
