@@ -50,7 +50,7 @@ def draw(family: str, shape: Shape, block: str, machine: Machine, rng: random.Ra
         mix = Mix(kinds, ("accumulate",) * (batches - 1) + ("update",))
         return Mixed(mix, mix, told={"accumulate_grad_batches": batches})
     else:
-        kinds, every = _validated(build(shape, block, seed), rng), rng.choice((4, 5, 8))
+        kinds, every = _validated(build(shape, block, seed), rng), rng.choice((8, 12, 16))
         mix = Mix(kinds, ("train",) * (every - 1) + ("validated",))
     if family == GRAPHS:
         pieces = _pieces(mix, rng)
@@ -62,8 +62,8 @@ def draw(family: str, shape: Shape, block: str, machine: Machine, rng: random.Ra
 def _serving(shape: Shape, block: str, seed: str, rng: random.Random) -> Mix:
     """Prefills of heavy kernels between decode steps."""
     decode = serve(shape, block, seed)
-    prefill = edits.scaled(decode, lambda i: i.phase == "forward", work=rng.uniform(8, 60))
-    order = ("prefill", *("decode",) * rng.randint(4, 11))
+    prefill = edits.scaled(decode, lambda i: i.phase == "forward", work=rng.uniform(4, 30))
+    order = ("prefill", *("decode",) * rng.randint(6, 24))
     return Mix({"prefill": prefill, "decode": decode}, order, rng.choice(_NAMES))
 
 
@@ -72,7 +72,7 @@ def _validated(step: Step, rng: random.Random) -> dict[str, Step]:
     batch = edits.without(step, "zero_grad", "backward", "optimizer", "tail", edits.SYNC_PHASE).instrs
     named = rng.random() < 0.5
     out = Builder()
-    for _ in range(rng.randint(2, 6)):
+    for _ in range(rng.randint(1, 4)):
         if named:
             out.add(Op.BEGIN, name=_LIGHTNING, cat="user_annotation")
         out.instrs += batch
