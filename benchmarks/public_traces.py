@@ -101,7 +101,7 @@ def as_markdown(rows: Iterable[tuple[Opinion, Said, list[str]]]) -> str:
     """Return the table of traces."""
     lines = ["| trace | what it is | hpuprof | an expert, and why | right |", "| --- | --- | --- | --- | --- |"]
     for opinion, said, wrong in rows:
-        url = f"https://github.com/{opinion.repo}/blob/{opinion.commit}/{opinion.path.split(': ')[0]}"
+        url = f"https://github.com/{opinion.repo}/blob/{opinion.commit[:12]}/{opinion.path.split(': ')[0]}"
         name = f"[{opinion.repo.split('/')[1]}, {Path(opinion.path).name[:48]}]({url})"
         right = "yes" if not wrong else "no: " + "; ".join(wrong)
         lines.append(f"| {name} | {opinion.what} | {said.sentence} | {opinion.expert} | {right.replace('|', ', ')} |")

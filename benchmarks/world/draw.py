@@ -106,6 +106,7 @@ def draw_shape(rng: random.Random, family: str) -> Shape:
         foreach=rng.random() < 0.75,
         stacks=rng.random() < 0.7,
         launch_ns=rng.randint(2_500, 6_000),
+        views=rng.randint(0, 6),
     )
 
 

@@ -35,6 +35,7 @@ class Shape:
     foreach: bool = True
     stacks: bool = True  # rows that name modules
     launch_ns: int = 4_000
+    views: int = 0  # rows inside each operator that launch nothing: views, allocations
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ _BLOCKS = {
     "mlp": (("Linear", _LINEAR), ("GELU", _GELU)),
 }  # fmt: skip
 BLOCKS = tuple(_BLOCKS)
+_VIEWS = ("aten::empty", "aten::view", "aten::transpose", "aten::as_strided")
 
 
 def build(shape: Shape, block: str, seed: str) -> Step:
@@ -212,7 +214,8 @@ class _Writer:
         **known: Any,
     ) -> None:
         """An operator: its nested rows, host work and launch."""
-        part = max(self._about(self.shape.op_host_ns) - self.shape.launch_ns, 2_000) // (len(rows) + 2)
+        views = self.shape.views
+        part = max(self._about(self.shape.op_host_ns) - self.shape.launch_ns, 2_000) // (len(rows) + 2 + views)
 
         def descend(rows: Sequence[str], known: dict[str, Any]) -> None:
             with self.out.row(rows[0], **known | _shapes(dims)):
@@ -220,6 +223,9 @@ class _Writer:
                 if rows[1:]:
                     descend(rows[1:], {})
                 else:
+                    for i in range(views):
+                        with self.out.row(_VIEWS[i % len(_VIEWS)]):
+                            self.out.host(part)
                     self.out.launch(kernel, self.shape.launch_ns, work, stream=stream)
                     self.out.host(part)
 

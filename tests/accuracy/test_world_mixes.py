@@ -19,6 +19,7 @@ from benchmarks.world.host import run
 from benchmarks.world.machine import Machine
 from benchmarks.world.program import COMM, COMPUTE, Builder, Instr, Mix, Op, Step
 from benchmarks.world.trace import Source, cuda_trace
+from benchmarks.world.training import Shape, build
 
 US = 1000
 BARE = Machine(latency_ns=6 * US, gap_ns=US, event_gap_ns=2 * US, wake_ns=2 * US)
@@ -179,3 +180,15 @@ def test_machines_are_drawn_as_they_were_measured():
     assert {n: (round(min(v), 2), round(max(v), 2)) for n, v in groups.items()} == {
         "short": (0.84, 1.0), "middle": (0.90, 0.99), "long": (0.99, 1.01),
     }  # fmt: skip
+
+
+def test_rows_that_launch_nothing_share_the_host_time_of_an_operator():
+    def rows_and_time(views: int) -> tuple[int, int]:
+        step = build(Shape(blocks=1, views=views), "mlp", "views")
+        return sum(i.op is Op.BEGIN for i in step.instrs), sum(i.ns for i in step.instrs)
+
+    (few, short), (many, long) = rows_and_time(0), rows_and_time(4)
+    launches = mixes.launches(build(Shape(blocks=1), "mlp", "views"))
+    uploads = 3  # at most: these are no operators
+    assert 4 * (launches - uploads) <= many - few <= 4 * launches
+    assert long == pytest.approx(short, rel=0.02)

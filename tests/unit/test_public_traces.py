@@ -51,5 +51,5 @@ def test_each_trace_of_the_list_names_its_commit_and_a_verdict_that_there_is():
 
 def test_the_table_links_to_the_commit_and_tells_what_is_wrong():
     table = as_markdown([(AT_MOST, Said("yes", "Yes."), ["yes, not no"])])
-    assert f"https://github.com/a/b/blob/{'0' * 40}/t.json" in table
+    assert f"https://github.com/a/b/blob/{'0' * 12}/t.json" in table
     assert table.rstrip().endswith("| no: yes, not no |")
