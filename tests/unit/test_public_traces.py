@@ -23,7 +23,8 @@ AT_MOST = Opinion("a/b", "0" * 40, "t.json", "a step", "at most 1.2", ["no", "ma
     ("said", "wrong"),
     [
         (Said("marginal", "", 1.0, 1.15, 1.3, "copies fill the step"), 0),
-        (Said("marginal", "", 1.0, None, 1.2, "the host allocates"), 0),
+        (Said("marginal", "", 1.0, None, 1.45, "the host allocates"), 0),
+        (Said("marginal", "", 1.0, None, 1.6, "the host allocates"), 1),  # a bound that is none
         (Said("yes", "", 1.0, 1.15, 1.3, "copies"), 1),  # another verdict
         (Said("marginal", "", 1.2, 1.29, 1.35, "copies"), 1),  # more than the recorded step allows
         (Said("marginal", "", 0.8, 0.9, 1.0, "copies"), 1),  # a loss where none can be
