@@ -1,6 +1,7 @@
 """Scores graph-mode answers against cases: `python -m benchmarks.graph_mode.score DIR… [--json out.json]`.
 
-Works for every folder in the layout of README.md, whoever made it. The predictor sees the trace alone.
+Works for every folder in the layout of README.md, whoever made it. The predictor sees the trace, once with the step
+time that it takes without the profiler and once without it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.graph_mode.answer import VARIANTS, Answer, NoAnswerError, answer_of, is_variant
+from benchmarks.graph_mode.answer import VARIANTS, Answer, NoAnswerError, is_variant
 from benchmarks.graph_mode.case import EAGER, Case, read_cases
+from benchmarks.graph_mode.knowledge import answers
 
 QUIET = 0.05
 """A case is quiet when its truth repeats within this share."""
@@ -25,7 +27,7 @@ HOST_BOUND = 1.15
 BAND = 0.05
 """Speed-ups within this share of 1 have no sign worth scoring."""
 RESAMPLES = 2000
-OURS = "hpuprof"
+OURS, UNTOLD = "hpuprof", "hpuprof, step time not told"
 BASELINES = ("profiled ÷ busy", "unprofiled ÷ busy", "unprofiled ÷ uncorrected replay", "no gain")
 
 
@@ -44,6 +46,7 @@ class Row:
     """One mode of one case: the truth, and what each estimator said."""
 
     case: str
+    family: str
     mode: str
     host_bound: bool | None
     quiet: bool
@@ -67,8 +70,8 @@ class Scored:
     quiet: bool
 
 
-def score_case(case: Case, answer: Answer) -> tuple[list[Row], Scored]:
-    """Compare an answer with the truth of its case."""
+def score_case(case: Case, answer: Answer, untold: Answer) -> tuple[list[Row], Scored]:
+    """Compare the answers with and without the step time with the truth of their case."""
     eager = case.step_time[EAGER].median
     base = case.unprofiled.step_ns if case.unprofiled else eager
     host_bound = None if not answer.busy_ns else base > HOST_BOUND * answer.busy_ns
@@ -76,13 +79,14 @@ def score_case(case: Case, answer: Answer) -> tuple[list[Row], Scored]:
     rows = [
         Row(
             case.name,
+            case.family,
             mode,
             host_bound,
             quiet,
             case.noise,
             taken.median,
             eager / taken.median,
-            guesses_of(mode, case, answer),
+            guesses_of(mode, case, answer) | untold_guess(mode, case, untold),
         )
         for mode, taken in case.step_time.items()
         if mode != EAGER
@@ -109,6 +113,14 @@ def guesses_of(mode: str, case: Case, answer: Answer) -> dict[str, Guess]:
     if unprofiled:
         found["no gain"] = Guess(1.0, unprofiled)
     return found
+
+
+def untold_guess(mode: str, case: Case, untold: Answer) -> dict[str, Guess]:
+    """Return what the answer says of a mode that was given without the step time."""
+    offer = untold.offer_for(mode, case)
+    if offer is None:
+        return {}
+    return {UNTOLD: Guess(offer.speedup.median, offer.step_ns.median, offer.speedup.low, offer.speedup.high)}
 
 
 def whole_case(case: Case, answer: Answer) -> Scored:
@@ -246,9 +258,13 @@ def summarise(rows: Sequence[Row], cases: Sequence[Scored]) -> dict[str, object]
         "cases": len(cases),
         "quiet_cases": sum(s.quiet for s in cases),
         "accuracy": {
-            group: {estimator: asdict(accuracy(chosen, estimator)) for estimator in (OURS, *BASELINES)}
+            group: {estimator: asdict(accuracy(chosen, estimator)) for estimator in (OURS, UNTOLD, *BASELINES)}
             for group, chosen in groups.items()
             if chosen
+        },
+        "families": {
+            family: {e: asdict(accuracy([r for r in kept if r.family == family], e)) for e in (OURS, UNTOLD)}
+            for family in sorted({r.family for r in kept})
         },
         "regret": {name: dict(zip(("mean", "median", "p90"), _spread(r), strict=True)) for name, r in regrets.items()},
         "replay_error": dict(zip(("mean", "median", "p90"), _spread(replay), strict=True)),
@@ -285,6 +301,7 @@ def tables(summary: dict[str, object]) -> list[tuple[str, list[list[str]]]]:
             count = f"{a['rows']}/{a['rows'] + a['missing']}" if a["missing"] else str(a["rows"])
             rows.append([estimator, count, percent(a["speedup_mean"]), within, *map(percent, values)])
         found.append((group, rows))
+    found.append(("families, every mode", families(summary["families"])))  # type: ignore[arg-type]
     rows = [["what", "mean", "median", "p90"]]
     rows += [[f"regret, {name}", *map(percent, r.values())] for name, r in summary["regret"].items()]  # type: ignore[attr-defined]
     rows.append(["replay error", *map(percent, summary["replay_error"].values())])  # type: ignore[attr-defined]
@@ -295,6 +312,20 @@ def tables(summary: dict[str, object]) -> list[tuple[str, list[list[str]]]]:
         rows.append([truth, *[str(counts.get(verdict, 0)) for verdict in said]])
     found.append(("verdicts, cases", rows))
     return found
+
+
+def families(by_family: dict[str, dict[str, dict[str, float]]]) -> list[list[str]]:
+    """Return the table of families, header first: the answer with the step time told, and without it."""
+    rows = [
+        ["family", "n", "S mean", "median", "sign", "coverage", "untold: n", "S mean", "median", "sign", "coverage"]
+    ]
+    for family, estimators in by_family.items():
+        row = [family]
+        for a in estimators.values():
+            told = [a[k] for k in ("speedup_mean", "speedup_median", "sign", "coverage")]
+            row += [f"{a['rows']}/{a['rows'] + a['missing']}", *map(percent, told)]
+        rows.append(row)
+    return rows
 
 
 def percent(share: float | None) -> str:
@@ -323,11 +354,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for case, trace in read_cases(given.folders):
             try:
-                answer = answer_of(hpuprof.analyze(trace, jobs=1))
+                told, untold = answers(case, trace)
             except hpuprof.HpuprofError as error:
                 failed.append(f"{case.name}: {error}")
                 continue
-            more, whole = score_case(case, answer)
+            more, whole = score_case(case, told, untold)
             rows += more
             cases.append(whole)
     except (NoAnswerError, ValueError) as error:

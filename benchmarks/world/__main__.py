@@ -6,14 +6,20 @@ import argparse
 from pathlib import Path
 from statistics import median
 
-from .cases import FAMILIES, JOBS, make_case
+from .cases import make_case
+from .draw import FAMILIES, JOBS
 
 
 def main() -> None:
     """Write the cases of seeds S to S + N - 1."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.world", description=__doc__)
     parser.add_argument("--cases", type=int, default=20, help="how many cases to write")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first case; 0 to 99 are for tuning")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the first case; 0 to 199 are for tuning, see benchmarks/graph_mode/README.md",
+    )
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write to")
     parser.add_argument("--clean", action="store_true", help="no noise, no profiler cost, no contention, no defects")
     parser.add_argument(

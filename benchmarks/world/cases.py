@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,16 +13,15 @@ from typing import Any
 
 from benchmarks.graph_mode import case as layout
 
-from . import edits, lazy
+from . import edits, lazy, mixes
+from .draw import AHEAD, BLOCK_STEPS, FAMILIES, JOBS, draw_bridge, draw_card, draw_lazy_step, draw_machine, draw_shape
 from .host import Program, Run, run_ranks
 from .machine import Machine
 from .program import ENCODER, NET, Instr, Op, Step
 from .trace import Source, cuda_trace, lazy_trace
-from .training import BLOCKS, Shape, build
+from .training import BLOCKS, build
 
-FAMILIES = ("plain", "synced", "device-bound", "periodic", "streams", "ddp", "defects", "hpu-lazy")
-JOBS = "jobs"  # of several ranks, by name only
-BLOCK_STEPS, ROUNDS, WARM_STEPS = 20, 5, 20
+ROUNDS, WARM_STEPS = 5, 20
 REGIONS = (edits.EAGER, edits.STEP, edits.FORWARD_BACKWARD, edits.OPTIMIZER)
 MODULES = (f"module:{NET}", f"module:{ENCODER}")
 
@@ -81,18 +81,22 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
     every = int(shape.sync.split("-")[1]) if shape.sync.startswith("every") else 0
     profile = {
         "steps": 2 * every or rng.choice((6, 8, 8, 10)),
-        "lead": 0 if clean else rng.choice((2, 5, 20)),
-        "drained": clean or rng.random() < 0.5,
+        "lead": 0 if clean else WARM_STEPS if family == AHEAD else rng.choice((2, 5, 20)),
+        "drained": clean or (family != AHEAD and rng.random() < 0.5),
     }
+    facts = {"seed": seed, "shape": asdict(shape)}
+    case = Case(f"{family}-{seed}", family, shape.sync, f"{block} x{shape.blocks}", facts)
+    if family in mixes.MIXED:
+        mixed = mixes.draw(family, shape, block, machine, rng)
+        profile["steps"] = max(profile["steps"], 2 * len(mixed.eager.order))
+        return _mixed_case(case, mixed, machine.clean() if clean else machine, profile)
     step = build(shape, block, f"step {seed}")
     steps = [step]
     if family == JOBS:
         unlike = rng.choice((0.0, 0.3, 0.8))  # how much ranks differ between two collectives
         steps = [_uneven(step, rng, unlike) for _ in range(shape.ranks)]
         profile |= {"lead": WARM_STEPS, "drained": False}
-        machine = _even(machine, rng)
-    facts = {"seed": seed, "shape": asdict(shape)}
-    case = Case(f"{family}-{seed}", family, shape.sync, f"{block} x{shape.blocks}", facts)
+        machine = _even(machine)
     return assemble(case, steps, machine.clean() if clean else machine, profile)
 
 
@@ -123,20 +127,53 @@ def _played(
                 "recipes_per_step": runs[0][0].graphs // BLOCK_STEPS,
             }
     seen = run_ranks(programs[edits.EAGER], machine, seed=f"{seed} profiled", profile=True, **profile)
-    told = unprofiled(case.step_ns[edits.EAGER])
+    told = {"unprofiled": unprofiled(case.step_ns[edits.EAGER])}
     case.traces = [
-        write(run, machine, Source(r, len(seen), unprofiled=told), f"{seed} trace {r}") for r, run in enumerate(seen)
+        write(run, machine, Source(r, len(seen), told=told), f"{seed} trace {r}") for r, run in enumerate(seen)
     ]
     profiled_ns = max(run.step_ns() for run in seen)
     case.hidden |= {"model": NET, "machine": asdict(machine), "profile": profile, "profiled_step_ns": profiled_ns}
     return case
 
 
-def _even(machine: Machine, rng: random.Random) -> Machine:
-    """Return the machine of a job: no contention, no garbage collection, cheap rows; it is about ranks that wait for each other."""
+def _mixed_case(case: Case, mixed: mixes.Mixed, machine: Machine, profile: dict[str, Any]) -> Case:
+    """Return a case whose truth is that of the kind of step that most time goes to; `hidden` has that of all kinds."""
+    eager, seed, mode_ns, kinds_ns = mixed.eager, case.hidden["seed"], {}, {}
+    steps = len(eager.order) * math.ceil(BLOCK_STEPS / len(eager.order)) + 1
+    for mode in (*(REGIONS[:2] if mixed.serves else REGIONS), *MODULES):
+        base = eager if mode in (edits.EAGER, edits.OPTIMIZER) else mixed.whole
+        how: dict[str, Any] = {"steps": steps, "lead": 2 * len(eager.order), "drained": False}
+        program = edits.mixed(base, mode, machine)
+        runs = [run_ranks([program], machine, seed=f"{seed} {mode} {r}", **how)[0] for r in range(ROUNDS)]
+        times = [mixes.by_kind(run, eager) for run in runs]
+        if mode == edits.EAGER:
+            heaviest = mixes.heaviest(times, eager)
+        case.step_ns[mode] = [round(t[heaviest]) for t in times]
+        kinds_ns[mode] = {kind: round(median(t[kind] for t in times)) for kind in eager.kinds}
+        mode_ns[mode] = [round(sum(ns * mixes.share_of(k, eager) for k, ns in t.items())) for t in times]
+    seen = run_ranks([eager], machine, seed=f"{seed} profiled", profile=True, label=eager.label, **profile)[0]
+    told = _told(mixed, range(profile["lead"], profile["lead"] + profile["steps"]), mode_ns[edits.EAGER])
+    case.traces = [cuda_trace(seen, machine, Source(told=told if seed % 2 else None), f"{seed} trace")]
+    case.hidden |= {
+        "model": NET, "machine": asdict(machine), "profile": profile, "profiled_step_ns": seen.step_ns(), "order": eager.order,
+        "heaviest": heaviest, "kinds_ns": kinds_ns, "mix_ns": {mode: median(times) for mode, times in mode_ns.items()},
+        "launches": mixes.launches(eager.kinds[heaviest]),
+    }  # fmt: skip
+    return case
+
+
+def _told(mixed: mixes.Mixed, numbers: range, rounds: list[int]) -> dict[str, Any] | None:
+    """Return what our recorder would tell of the steps of a mix: its blocks hold accumulating steps and updates alike."""
+    kinds = {kind: [n for n in numbers if mixed.eager.kind(n) == kind] for kind in mixed.eager.kinds}
+    if "update" in kinds:
+        return mixed.told | {"steps_with_update": kinds["update"], "unprofiled": unprofiled(rounds)}
+    return {"steps_with_validation": kinds["validated"]} if "validated" in kinds else None
+
+
+def _even(machine: Machine) -> Machine:
+    """Return the machine of a job: no contention, no garbage collection; it is about ranks that wait for each other."""
     alike = dict.fromkeys(("comm_slows_compute", "compute_slows_comm", "compute_slows_compute"), 1.0)
-    costs = dict.fromkeys(("op_cost_ns", "python_cost_ns", "runtime_cost_ns"), rng.randint(200, 600))
-    return replace(machine, **alike, **costs, gc_every_ns=0, run_sigma=0.0, step_sigma=0.0)
+    return replace(machine, **alike, gc_every_ns=0, run_sigma=0.0, step_sigma=0.0)
 
 
 def _uneven(step: Step, rng: random.Random, unlike: float) -> Step:
@@ -152,105 +189,13 @@ def _uneven(step: Step, rng: random.Random, unlike: float) -> Step:
     return replace(step, instrs=tuple(out))
 
 
-# ---------------------------------------------------------------------------------------------------------------- draws
-
-
-_CONSTANTS: dict[str, Any] = {
-    "latency_ns": (4_000, 9_000), "gap_ns": (700, 2_000), "event_gap_ns": (800, 2_500), "graph_gap_ns": (400, 1_600),
-    "graph_kernel_factor": (0.92, 1.01), "queue_limit": [256, 1022, 1022, 1022], "comm_slows_compute": (1.0, 1.25),
-    "compute_slows_comm": (1.0, 1.4), "compute_slows_compute": (1.0, 1.6), "graph_call_ns": (5_000, 25_000),
-    "graph_node_ns": (0.0, 2.2), "copy_call_ns": (3_000, 10_000), "copy_work_ns": (1_500, 6_000), "wake_ns": (1_500, 5_000),
-    "gc_every_ns": [0, 0, 40_000_000, 150_000_000], "gc_pause_ns": (500_000, 6_000_000), "op_cost_ns": (500, 3_000),
-    "python_cost_ns": (500, 2_000), "runtime_cost_ns": (800, 6_000),
-}  # fmt: skip
-_CARD: dict[str, Any] = {
-    "latency_ns": (12_000, 25_000), "gap_ns": (2_000, 6_000), "queue_limit": [4, 8, 16], "wake_ns": (15_000, 60_000),
-    "op_cost_ns": (500, 4_000), "runtime_cost_ns": (500, 4_000),
-}  # fmt: skip
-_BRIDGE: dict[str, Any] = {
-    "sync_ns": (15_000, 60_000), "collect_op_ns": (500, 3_000), "hand_over_ns": (5_000, 15_000), "launch_ns": (30_000, 200_000),
-    "syn_launch_ns": (15_000, 29_000), "replay_ns": (50_000, 300_000), "hash_ns": (15_000, 40_000), "copy_op_ns": (8_000, 20_000),
-    "copy_work_ns": (2_000, 8_000), "upload_call_ns": (20_000, 60_000), "upload_work_ns": (10_000, 60_000),
-}  # fmt: skip
-
-
-def _drawn(rng: random.Random, ranges: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw from ranges of integers or floats, or from lists."""
-
-    def one(among: Any) -> Any:
-        if isinstance(among, list):
-            return rng.choice(among)
-        return rng.uniform(*among) if isinstance(among[0], float) else rng.randint(*among)
-
-    return {name: one(among) for name, among in ranges.items()}
-
-
-def _noise(rng: random.Random, host: float) -> dict[str, float]:
-    sigmas = {"host_sigma": (0.02, host), "step_sigma": (0.0, 0.03), "run_sigma": [0.003, 0.01, 0.02, 0.04]}
-    return _drawn(rng, {**sigmas, "kernel_sigma": (0.002, 0.03), "cost_sigma": (0.1, 0.5)})
-
-
-def draw_machine(rng: random.Random, family: str) -> Machine:
-    """Draw the constants of a machine."""
-    defects, constants = family == "defects", _drawn(rng, _CONSTANTS)
-    return Machine(
-        **constants | {"graph_node_ns": 10 ** constants["graph_node_ns"]},
-        clock_offset_ns=rng.randint(-3_000, 3_000) if defects or rng.random() < 0.2 else 0,
-        lost_flows=rng.choice((0.01, 0.05, 0.2)) if defects else 0.0,
-        whole_microseconds=defects and rng.random() < 0.5,
-        shuffled=defects or rng.random() < 0.2,
-        sync_rows=rng.random() < 0.6,
-        **_noise(rng, 0.25),
-    )
-
-
-def draw_shape(rng: random.Random, family: str) -> Shape:
-    """Draw what kind of step a case runs. Host time per operator and kernel time are drawn independently, except where a family says so."""
-    host = round(10 ** rng.uniform(3.9, 4.6))
-    kernel = round(host * 10 ** rng.uniform(-1.3, 0.1))
-    if family == "device-bound":
-        kernel = round(host * 10 ** rng.uniform(0.1, 0.8))
-    syncs = {
-        "synced": ("each-step", "each-step", "mid-step"),
-        "periodic": ("every-2", "every-4", "every-5", "every-10"),
-        **dict.fromkeys(("defects", "ddp", "streams", JOBS), ("none", "each-step")),
-    }
-    buckets = rng.randint(1, 4) if family in ("ddp", JOBS) else 2 if family == "streams" and rng.random() < 0.4 else 0
-    return Shape(
-        blocks=rng.choice((1, 2, 3, 4, 6, 8) if family != JOBS else (1, 2)),
-        op_host_ns=host,
-        kernel_ns=kernel,
-        sync=rng.choice(syncs.get(family, ("none",))),
-        buckets=buckets,
-        overlap=family != JOBS or rng.random() < 0.5,
-        ranks=rng.choice((2, 2, 3, 4, 8)) if family == JOBS else 1,
-        side=family == "streams",
-        inputs_on_device=rng.random() < 0.3,
-        loader_ns=round(10 ** rng.uniform(4.0, 5.0 if family == JOBS else 5.7)),
-        tail_ns=round(10 ** rng.uniform(4.0, 5.0 if family == JOBS else 5.5)),
-        foreach=rng.random() < 0.75,
-        stacks=rng.random() < 0.7,
-        launch_ns=rng.randint(2_500, 6_000),
-    )
-
-
-# -------------------------------------------------------------------------------------------------------------- lazy mode
-
-_MARKS = (("backward", "optimizer"), ("optimizer",), ("forward", "backward", "optimizer"))
-_FORWARD = (("aten::addmm", "MME", "AddmmBackward0", 2.0), ("aten::native_layer_norm", "TPC", "NativeLayerNormBackward0", 0.7),
-            ("aten::gelu", "TPC", "GeluBackward0", 0.5), ("aten::add", "TPC", "AddBackward0", 0.4))  # fmt: skip
-_BACKWARD = {"AddmmBackward0": (("aten::mm", "MME", 2.0), ("aten::mm", "MME", 2.0), ("aten::sum", "TPC", 0.4)),
-             "NativeLayerNormBackward0": (("aten::native_layer_norm_backward", "TPC", 1.0),), "GeluBackward0": (("aten::gelu_backward", "TPC", 0.6),),
-             "AddBackward0": ()}  # fmt: skip
-
-
 def _lazy_case(seed: int, *, clean: bool) -> Case:
     """Return a lazy case. Keys ending in `:asynchronous` are replays on the launch thread; all others block the caller.
 
     With several input shapes only modules can be captured.
     """
     rng = random.Random(f"lazy case {seed}")
-    machine, bridge, step = _draw_card(rng), _draw_bridge(rng), _draw_lazy_step(rng)
+    machine, bridge, step = draw_card(rng), draw_bridge(rng), draw_lazy_step(rng)
     regions = (*(REGIONS[1:] if len(step.shapes) == 1 else ()), *MODULES)
     modes = [edits.EAGER, *regions, *(r + lazy.ASYNCHRONOUS for r in regions)]
     profile = {"steps": 20 if step.read_every > 4 or len(step.shapes) > 1 else rng.choice((6, 8, 10))}
@@ -261,51 +206,3 @@ def _lazy_case(seed: int, *, clean: bool) -> Case:
     case = Case(f"hpu-lazy-{seed}", "hpu-lazy", sync, model, facts)
     programs = {mode: [lazy.lazy_program(step, bridge, mode)] for mode in modes}
     return _played(case, programs, machine.clean() if clean else machine, profile, lazy_trace)
-
-
-def _draw_card(rng: random.Random) -> Machine:
-    written = {"whole_microseconds": 0.2, "shuffled": 0.3}
-    return Machine(**_drawn(rng, _CARD), **{k: rng.random() < p for k, p in written.items()}, **_noise(rng, 0.2))
-
-
-def _draw_bridge(rng: random.Random) -> lazy.Bridge:
-    return lazy.Bridge(**_drawn(rng, _BRIDGE))
-
-
-def _draw_lazy_step(rng: random.Random) -> lazy.LazyStep:
-    """Draw a step: a net of stem, encoder and head, its backward pass and a per-parameter or a fused optimizer."""
-    host = 10 ** rng.uniform(4.2, 5.0)
-    work = host * 10 ** rng.uniform(-0.9, 0.7)
-    ops: list[lazy.LazyOp] = []
-
-    def about(ns: float) -> int:
-        return round(ns * rng.uniform(0.7, 1.4))
-
-    def add(name: str, engine: str, weight: float, phase: str, *where: Any) -> None:
-        ops.append(lazy.LazyOp(name, about(host), about(work * weight), engine, phase, *where))
-
-    forward: list[tuple[str, tuple[str, ...], int]] = []
-    places = [(NET, "Stem_0"), *[(NET, ENCODER, f"Block_{i}") for i in range(rng.choice((2, 4, 8)))], (NET, "Head_0")]
-    for place in places:
-        for name, engine, node, weight in _FORWARD:
-            forward.append((node, place, len(forward) + 1))
-            add(name, engine, weight, "forward", place, "", len(forward))
-    add("aten::_log_softmax", "TPC", 0.2, "loss")
-    add("aten::_log_softmax_backward_data", "TPC", 0.2, "backward", (), "LogSoftmaxBackward0", len(forward) + 1)
-    for node, place, sequence in reversed(forward):
-        for name, engine, weight in _BACKWARD[node]:
-            add(name, engine, weight, "backward", place, node, sequence)
-    for _ in range(1 if rng.random() < 0.5 else 4 * len(places)):
-        add("aten::add_", "TPC", 0.3, "optimizer")
-    count = rng.choice((1, 1, 1, 1, 3, 14))
-    return lazy.LazyStep(
-        tuple(ops),
-        frozenset(rng.choice(_MARKS)),
-        read_every=rng.choice((0, 0, 1, 1, 5, 10)),
-        inputs=rng.randint(1, 3),
-        loader_ns=about(10 ** rng.uniform(4.3, 6.0)),
-        tail_ns=about(30_000),
-        shapes=tuple(1.0 if count == 1 else rng.uniform(0.6, 1.4) for _ in range(count)),
-        order=tuple(rng.randrange(count) for _ in range(BLOCK_STEPS)) if count > 1 else (0,),
-        named=rng.random() < 0.6,
-    )

@@ -50,7 +50,6 @@ class Lane:
 
     stream: int
     gap_ns: int
-    scale: float = 1.0
     queue: deque[Command] = field(default_factory=deque)
     running: Command | None = None
     started_ns: int = 0
@@ -78,11 +77,12 @@ class Lane:
 
 @dataclass(eq=False, slots=True)
 class Graph:
-    """A graph that runs: how many of its lanes are still busy and which stream waits for it."""
+    """A graph that runs: how many of its lanes are still busy and which stream waits for it. `captured`: or it is a recipe."""
 
     owner: Lane
     lanes: int
     step: int
+    captured: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,10 @@ class Device:
             self._replay(lane, command)
             return
         lane.running, lane.started_ns = command, self.clock.now
-        lane.remaining = float(self.noise.work(round(command.instr.work_ns * lane.scale)))
+        work = float(command.instr.work_ns)
+        if lane.graph is not None and lane.graph.captured:
+            work *= self.machine.graph_factor(work)
+        lane.remaining = float(self.noise.work(round(work)))
         lane.rate, lane.rated_ns = 0.0, self.clock.now
         self._running.append(lane)
         if command.instr.kind == "comm":
@@ -219,16 +222,15 @@ class Device:
         now, recipe = self.clock.now, command.instr.kind == "recipe"
         recorded = {n.event for n in command.instr.nodes if n.op is Op.RECORD}
         branches: dict[int, Lane] = {}
-        graph = Graph(lane, 0, command.step)
+        graph = Graph(lane, 0, command.step, captured=not recipe)
         for node in command.instr.nodes:
             if node.op is Op.WAIT and node.event not in recorded:
                 continue  # recorded before the graph: stream order has settled it
             number = node.stream or 0
             if number not in branches:
-                gap, scale = (0, 1.0) if recipe else (self.machine.graph_gap_ns, self.machine.graph_kernel_factor)
-                branches[number] = Lane(number, gap, scale, graph=graph)
+                branches[number] = Lane(number, 0 if recipe else self.machine.graph_gap_ns, graph=graph)
             event = f"graph {self._graphs} {node.event}"
-            branches[number].queue.append(Command(node, now, command.correlation if recipe else 0, event))
+            branches[number].queue.append(Command(node, now, command.correlation, event))
         graph.lanes = sum(any(c.instr.op is Op.LAUNCH for c in b.queue) for b in branches.values())
         lane.replaying = True
         if not graph.lanes:

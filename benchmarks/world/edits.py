@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from .machine import Machine
-from .program import COMPUTE, Instr, Op, Step
+from .program import COMPUTE, Instr, Mix, Op, Step
 
 EAGER, STEP, FORWARD_BACKWARD, OPTIMIZER = "eager", "step", "forward+backward", "optimizer"
 DROP_SYNC = "step:drop-sync"
@@ -22,9 +22,19 @@ def in_mode(step: Step, mode: str, machine: Machine) -> Step:
     return capture(without_waits(step), STEP, machine) if mode == DROP_SYNC else capture(step, mode, machine)
 
 
+def mixed(mix: Mix, mode: str, machine: Machine) -> Mix:
+    """Return the mix as it runs in a mode, with graphs of their own for each kind of step."""
+    return replace(mix, kinds={kind: in_mode(step, mode, machine) for kind, step in mix.kinds.items()})
+
+
+def without(step: Step, *phases: str) -> Step:
+    """Return the step without some of its phases."""
+    return replace(step, instrs=tuple(i for i in step.instrs if i.phase not in phases))
+
+
 def without_waits(step: Step) -> Step:
     """Return the step without any read-back."""
-    return replace(step, instrs=tuple(i for i in step.instrs if i.phase != SYNC_PHASE))
+    return without(step, SYNC_PHASE)
 
 
 def scaled(step: Step, changes: Callable[[Instr], bool], *, host: float = 1.0, work: float = 1.0) -> Step:
@@ -44,12 +54,29 @@ def capture(step: Step, region: str, machine: Machine) -> Step:
     after the module's graph. Each graph of a module copies the module's tensor inputs, or the gradients of its outputs, into static
     memory first; graphs of a step copy those inputs that lie on the device already.
     """
+    return _in_graphs(step, lambda i: _graph_of(i, region), lambda key: _copies(step, region, key), machine)
+
+
+def in_pieces(step: Step, pieces: Mapping[tuple[str, ...], str], machine: Machine) -> Step:
+    """Return the step whose forward pass replays graphs already: `pieces` names the graph of the modules at some paths."""
+
+    def piece(i: Instr) -> str | None:
+        inside = (pieces.get(i.module[:depth]) for depth in range(1, len(i.module) + 1))
+        return next(filter(None, inside), None) if i.phase == "forward" else None
+
+    return _in_graphs(step, piece, lambda _: 0, machine)
+
+
+def _in_graphs(
+    step: Step, graph_of: Callable[[Instr], str | None], copies_of: Callable[[str], int], machine: Machine
+) -> Step:
+    """Return the step with the device work of each graph launched at once where its first instruction stood."""
     out: list[Instr] = []
     graphs: dict[str, int] = {}  # open graph -> its position in `out`
     nodes: dict[int, list[Instr]] = {}
     copied: set[str] = set()
     for instr in step.instrs:
-        key = _graph_of(instr, region)
+        key = graph_of(instr)
         if key is None:
             if instr.phase == SYNC_PHASE:
                 graphs.clear()
@@ -57,7 +84,7 @@ def capture(step: Step, region: str, machine: Machine) -> Step:
             continue
         at = Instr(Op.GRAPH, key, kind="graph", phase=instr.phase, module=instr.module, thread=instr.thread)
         if key not in graphs:
-            copies = _copies(step, region, key) if key not in copied else 0
+            copies = copies_of(key) if key not in copied else 0
             copied.add(key)
             name, costs = (
                 "Memcpy DtoD (Device -> Device)",

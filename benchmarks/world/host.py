@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from .device import Clock, Command, Device, Meetings, Ran, idle
 from .machine import Machine, Noise
-from .program import COMPUTE, LAUNCHER, MAIN, Instr, Op
+from .program import COMPUTE, LAUNCHER, MAIN, PROFILER_STEP, Instr, Op
 
 Program = Callable[[int], Iterable[Instr]]
 """What a rank runs in step n."""
@@ -51,6 +52,10 @@ class Run:
         """Return the time per step of the block, the device drained at both ends."""
         return round((self.drained_ns - self.step_starts_ns[0]) / len(self.step_starts_ns))
 
+    def taken_ns(self) -> list[int]:
+        """Return what each step took from the end of the one before it; the first one began on its own."""
+        return [end - before for before, end in pairwise([self.step_starts_ns[0], *self.done_ns])]
+
     def steady_ns(self) -> int:
         """Return the time per step from the end of the first one to the end of the last."""
         return round((self.done_ns[-1] - self.done_ns[0]) / (len(self.done_ns) - 1))
@@ -70,17 +75,18 @@ def run_ranks(
     profile: bool = False,
     lead: int = 0,
     drained: bool = True,
+    label: Callable[[int], str] = PROFILER_STEP.format,
 ) -> list[Run]:
     """Run `steps` steps of all ranks on idle machines. With `profile`, `lead` steps run first unseen, and then rows are kept.
 
-    `drained`: the device is drained between the lead and the steps that count. Raises RuntimeError when somebody waits for ever.
+    `drained`: the device is drained between the lead and the steps that count. `label`: of the row around a step. Raises RuntimeError when somebody waits for ever.
     """
     clock, meetings = Clock(), Meetings(len(programs))
     ranks = []
     for number, program in enumerate(programs):
         noise = Noise(machine, f"{seed} rank {number}" if number else seed)
         rank = _Rank(machine, noise, Device(machine, noise, clock, meetings, keep=profile), clock)
-        rank.main.start(rank.whole(program, lead, steps, profile=profile, drained=drained))
+        rank.main.start(rank.whole(program, range(lead, lead + steps), label, profile=profile, drained=drained))
         ranks.append(rank)
     clock.run()
     if not all(rank.finished for rank in ranks):
@@ -101,21 +107,23 @@ class _Rank:
         self.tasks: deque[tuple[int, tuple[Instr, ...]]] = deque()
         self.launching = False
 
-    def whole(self, program: Program, lead: int, steps: int, *, profile: bool, drained: bool) -> Iterator[None]:
-        """Run everything on the main line."""
+    def whole(
+        self, program: Program, counted: range, label: Callable[[int], str], *, profile: bool, drained: bool
+    ) -> Iterator[None]:
+        """Run everything on the main line; steps before those that count are the lead."""
         main, result = self.main, self.result
         drain = [Instr(Op.JOIN), Instr(Op.SYNC, stream=None, call="cudaDeviceSynchronize")]
-        for number in range(lead + steps):
-            if number == lead:
-                if drained and lead:
+        for number in range(counted.stop):
+            if number == counted.start:
+                if drained and number:
                     yield from main.play(drain)
                 self.watched = profile
             self.step = number
             self.noise.next_step()
-            seen = number >= lead
+            seen = number in counted
             if seen:
                 result.step_starts_ns.append(main.now)
-                main.open(Instr(Op.BEGIN, f"ProfilerStep#{number}", cat="user_annotation"))
+                main.open(Instr(Op.BEGIN, label(number), cat="user_annotation"))
             yield from main.play(program(number))
             if seen:
                 main.close()
@@ -124,7 +132,7 @@ class _Rank:
         result.drained_ns = main.now
         result.device, result.busy_ns = self.device.log, self.device.busy_ns
         done = self.device.done_ns
-        result.done_ns = [max(end, done.get(lead + i, 0)) for i, end in enumerate(result.step_ends_ns)]
+        result.done_ns = [max(end, done.get(counted.start + i, 0)) for i, end in enumerate(result.step_ends_ns)]
         self.finished = True
 
     def launches(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 COMPUTE, COPY, SIDE, COMM = 7, 13, 20, 24
 MAIN, AUTOGRAD, LAUNCHER = "main", "autograd", "launcher"
 NET, ENCODER = "Net_0", "Encoder_0"
+PROFILER_STEP = "ProfilerStep#{}"
 
 
 class Op(Enum):
@@ -72,6 +73,31 @@ class Step:
     def __call__(self, number: int) -> Iterator[Instr]:
         """Yield what runs in step `number`."""
         return (i for i in self.instrs if i.every == 1 or number % i.every == i.every - 1)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A program whose steps are of several kinds, in an order that repeats.
+
+    `labels`: what the rows around steps of a kind are called, `{size}` being different from step to step.
+    """
+
+    kinds: Mapping[str, Step]
+    order: tuple[str, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def kind(self, number: int) -> str:
+        """Return the kind of step `number`."""
+        return self.order[number % len(self.order)]
+
+    def __call__(self, number: int) -> Iterator[Instr]:
+        """Yield what runs in step `number`."""
+        return self.kinds[self.kind(number)](number)
+
+    def label(self, number: int) -> str:
+        """Return what the row around step `number` is called."""
+        name = self.labels.get(self.kind(number), PROFILER_STEP)
+        return name.format(number, size=200 + number * 37 % 1000)
 
 
 class Builder:

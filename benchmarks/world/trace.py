@@ -30,7 +30,7 @@ class Source:
     rank: int = 0
     world: int = 1
     host: str = ""
-    unprofiled: dict[str, Any] | None = None  # what our own recorder adds; None for a trace of others
+    told: dict[str, Any] | None = None  # what our own recorder adds; None for a trace of others
     clock: Callable[[float], int] | None = None
     lost: float = 0.0
     config: str | None = None
@@ -45,10 +45,10 @@ class Source:
             found["distributedInfo"] = kineto.distributed("nccl", self.rank, self.world, config=self.config)
         if self.host:
             found["host_name"] = self.host
-        if self.unprofiled is not None:
+        if self.told is not None:
             found["hpuprof"] = {
                 "rank": self.rank, "world_size": self.world, "local_rank": self.rank, "host": _SOURCE, "pid": pid, "stage": "train",
-                "action": "", "framework": "pytorch", "device": device, "run_mode": run_mode, "unprofiled": self.unprofiled,
+                "action": "", "framework": "pytorch", "device": device, "run_mode": run_mode, **self.told,
             }  # fmt: skip
         return found | {"baseTimeNanoseconds": BASE_NS}
 
@@ -85,8 +85,10 @@ class _Cuda:
             if machine.sync_rows:
                 self._sync_row(row, records)
         for ran in run.device:
-            if ran.start_ns >= began and not self._lost():  # Kineto drops what ran before the window
-                self._device_row(ran, linked=ran.correlation in linked)
+            seen = ran.correlation in launches  # or its launch came before the window
+            if ran.start_ns < began or self._lost() or (machine.unseen_lead and not seen):
+                continue  # Kineto drops what ran before the window
+            self._device_row(ran, told=ran.correlation in linked or not seen, linked=ran.correlation in linked)
         self.rows += kineto.window(self.stamp(began) - 20_000, self.stamp(run.drained_ns) + 20_000)
         if machine.shuffled:
             rng.shuffle(self.rows)
@@ -126,7 +128,7 @@ class _Cuda:
         """Write the `cuda_sync` row of a wait: it alone names the stream and the event that the call was about."""
         args: dict[str, Any] = {"External id": self.external, "correlation": row.correlation, "stream": row.stream}
         if row.name == "cudaStreamWaitEvent":
-            record = records.get(row.event)
+            record = None if self.machine.unresolved_events else records.get(row.event)
             args |= {
                 "cuda_sync_kind": "Stream Wait Event",
                 "wait_on_stream": record.stream if record else -1,
@@ -142,8 +144,8 @@ class _Cuda:
         span = self._span(row.start_ns, row.end_ns)
         self.rows.append(kineto.device(args["cuda_sync_kind"], args["stream"], *span, args, cat="cuda_sync"))
 
-    def _device_row(self, ran: Ran, *, linked: bool) -> None:
-        args: dict[str, Any] = {"correlation": ran.correlation} if linked else {}
+    def _device_row(self, ran: Ran, *, told: bool, linked: bool) -> None:
+        args: dict[str, Any] = {"correlation": ran.correlation} if told else {}
         cat, kind = "kernel", ran.instr.kind
         if kind in _COPIED:
             cat = "gpu_memcpy"

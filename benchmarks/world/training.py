@@ -35,6 +35,7 @@ class Shape:
     foreach: bool = True
     stacks: bool = True  # rows that name modules
     launch_ns: int = 4_000
+    views: int = 0  # rows inside each operator that launch nothing: views, allocations
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,17 @@ _BLOCKS = {
     "mlp": (("Linear", _LINEAR), ("GELU", _GELU)),
 }  # fmt: skip
 BLOCKS = tuple(_BLOCKS)
+_VIEWS = ("aten::empty", "aten::view", "aten::transpose", "aten::as_strided")
 
 
 def build(shape: Shape, block: str, seed: str) -> Step:
     """Return a step of `shape` whose blocks are of kind `block`; the same seed gives the same step."""
     return _Writer(shape, block, random.Random(seed)).step()
+
+
+def serve(shape: Shape, block: str, seed: str) -> Step:
+    """Return one pass of a server through the same model, its token read back; the same seed gives the same step."""
+    return _Writer(shape, block, random.Random(seed)).serving()
 
 
 class _Writer:
@@ -129,6 +136,25 @@ class _Writer:
         with out.where(phase="tail"):
             out.host(shape.tail_ns)
         return Step(tuple(out.instrs), inputs if shape.inputs_on_device else 0, {NET: inputs, ENCODER: 1})
+
+    def serving(self) -> Step:
+        shape, out = self.shape, self.out
+        with out.where(phase="schedule"):
+            out.host(shape.loader_ns)
+        inputs = self.rng.randint(2, 4)
+        with out.where(phase="input"):
+            for _ in range(inputs):
+                self._upload()
+        with out.where(phase="forward"):
+            self._forward()
+        with out.where(phase="sample"):
+            for name in ("aten::softmax", "aten::argmax"):
+                kernel = f"{_AT}reduce_kernel<512, 1, ArgMaxOps>"
+                self._operator((name,), ((8, 32_000),), kernel, self._about(shape.kernel_ns))
+            self._read_back()
+        with out.where(phase="tail"):
+            out.host(shape.tail_ns)
+        return Step(tuple(out.instrs), 0, {NET: inputs, ENCODER: 1})
 
     # ------------------------------------------------------------------------------------------------------ pieces
 
@@ -188,7 +214,8 @@ class _Writer:
         **known: Any,
     ) -> None:
         """An operator: its nested rows, host work and launch."""
-        part = max(self._about(self.shape.op_host_ns) - self.shape.launch_ns, 2_000) // (len(rows) + 2)
+        views = self.shape.views
+        part = max(self._about(self.shape.op_host_ns) - self.shape.launch_ns, 2_000) // (len(rows) + 2 + views)
 
         def descend(rows: Sequence[str], known: dict[str, Any]) -> None:
             with self.out.row(rows[0], **known | _shapes(dims)):
@@ -196,6 +223,9 @@ class _Writer:
                 if rows[1:]:
                     descend(rows[1:], {})
                 else:
+                    for i in range(views):
+                        with self.out.row(_VIEWS[i % len(_VIEWS)]):
+                            self.out.host(part)
                     self.out.launch(kernel, self.shape.launch_ns, work, stream=stream)
                     self.out.host(part)
 

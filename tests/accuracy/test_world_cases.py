@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 import hpuprof
 from benchmarks import world
-from benchmarks.world.cases import FAMILIES, JOBS, Case, assemble, draw_machine, make_case
+from benchmarks.world.cases import Case, assemble, make_case
+from benchmarks.world.draw import FAMILIES, JOBS, draw_machine
 from benchmarks.world.edits import in_mode, scaled
 from benchmarks.world.host import Run, run
 from benchmarks.world.lazy import Bridge, LazyOp, LazyStep, lazy_program
 from benchmarks.world.machine import Machine
+from benchmarks.world.mixes import MIXED
 from benchmarks.world.training import Shape, build
 from sample_traces.generator import kineto
 
@@ -32,7 +34,7 @@ MODES = ("step", "forward+backward", "optimizer", "module:Net_0", "module:Encode
 
 @cache
 def clean(seed: int) -> Case:
-    return make_case(seed, clean=True)
+    return make_case(seed, clean=True, family=FAMILIES[seed % 8])
 
 
 def trace_of(case: Case) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def test_in_a_clean_trace_every_device_row_starts_exactly_when_it_can(seed):
         ends[stream].append((called, end[stream]))
 
 
-@pytest.mark.parametrize("seed", [*CUDA_SEEDS, 15])
+@pytest.mark.parametrize("seed", [*CUDA_SEEDS, 23])
 def test_a_clean_profile_runs_as_fast_as_no_profile_and_every_round_is_equal(seed):
     case = clean(seed)
     assert case.noise == 0
@@ -159,7 +161,7 @@ def test_a_dearer_replay_never_makes_a_captured_step_faster(shape, block, more):
 
 def test_a_device_bound_step_gains_what_gaps_and_kernels_gain_and_no_more():
     shape = Shape(blocks=2, kernel_ns=120_000, inputs_on_device=False)
-    same = replace(CLEAN, graph_kernel_factor=1.0, graph_gap_ns=CLEAN.gap_ns)
+    same = replace(CLEAN, graph_gap_ns=CLEAN.gap_ns)
     program = build(shape, "mlp", "law")
     eager, graph = step_ns(program, same), step_ns(in_mode(program, "step", same), same)
     assert 0.97 < eager / graph < 1.03
@@ -178,7 +180,7 @@ def test_equal_seeds_give_equal_cases_and_other_seeds_others(tmp_path):
     assert gzip.decompress((tmp_path / document["trace"]).read_bytes()).decode() == first.traces[0]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in MIXED])
 def test_hpuprof_reads_each_family_and_finds_its_steps_and_the_unprofiled_time(family, tmp_path):
     case = make_case(8 * 12 + FAMILIES.index(family), family=family)
     case.write(tmp_path)

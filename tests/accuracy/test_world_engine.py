@@ -17,7 +17,8 @@ BARE = Machine(
     gap_ns=1 * US,
     event_gap_ns=2 * US,
     graph_gap_ns=500,
-    graph_kernel_factor=1.0,
+    graph_short_factor=1.0,
+    graph_middle_factor=1.0,
     graph_call_ns=5 * US,
     graph_node_ns=1 * US,
     copy_call_ns=3 * US,
@@ -167,8 +168,8 @@ def test_a_captured_step_is_one_replay_after_the_copies_of_its_inputs():
     assert result.drained_ns == 87 * US
 
 
-def test_kernels_in_a_graph_take_their_own_factor():
-    result = run(in_mode(phased(), "step", BARE), machine(graph_kernel_factor=0.5), steps=1, seed="")
+def test_long_kernels_in_a_graph_take_their_own_factor():
+    result = run(in_mode(phased(), "step", BARE), machine(graph_long_factor=0.5), steps=1, seed="")
     assert result.drained_ns == (24 + 3 * 10 + 2 * 0.5 + 2) * US
 
 
@@ -262,7 +263,7 @@ def test_garbage_collection_follows_host_work_so_graphs_have_less_of_it():
 def test_an_earlier_simulation_of_400_kernels_is_reproduced(kernel, gains):
     """10 µs of host work for each of 400 kernels, 500 µs outside, replay 10, latency 5, gap 1, two input copies."""
     plain = Machine(
-        latency_ns=5 * US, gap_ns=US, graph_gap_ns=US, graph_kernel_factor=1.0, graph_call_ns=10 * US, graph_node_ns=0,
+        latency_ns=5 * US, gap_ns=US, graph_gap_ns=US, graph_short_factor=1.0, graph_middle_factor=1.0, graph_call_ns=10 * US, graph_node_ns=0,
         copy_call_ns=5 * US, copy_work_ns=2 * US, wake_ns=0,
     )  # fmt: skip
     found = []

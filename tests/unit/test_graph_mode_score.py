@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +35,8 @@ def report(options: list[SimpleNamespace], *, verdict: str = "yes", region: str 
     answer = SimpleNamespace(verdict=verdict, region=region, options=options, **told)
     step = SimpleNamespace(used=True, wall_ns=2000, device_busy_ns=250)
     left_out = SimpleNamespace(used=False, wall_ns=9000, device_busy_ns=9000)
-    return SimpleNamespace(data=SimpleNamespace(graph_mode=answer, steps=[left_out, step, step]))
+    data = SimpleNamespace(graph_mode=answer, steps=[left_out, step, step])
+    return SimpleNamespace(data=data, files=pd.DataFrame({"unprofiled_step_ns": [None]}))
 
 
 def case(**step_ns: float) -> Case:
@@ -42,10 +44,13 @@ def case(**step_ns: float) -> Case:
     return Case("one", "made", "cuda", "one.json.gz", truth, Unprofiled(1000.0, 10.0), noise=0.01)
 
 
+def scored(truth: Case, told: Any, untold: Any = None) -> tuple[list[score.Row], score.Scored]:
+    """Score reports; without the step time the same is said unless `untold` is given."""
+    return score.score_case(truth, answer_of(told), answer_of(untold or told))
+
+
 def test_errors_and_baselines_of_one_mode() -> None:
-    found, whole = score.score_case(
-        case(eager=1000, step=500), answer_of(report([option("step", (1.5, 1.8, 2.1), 550)]))
-    )
+    found, whole = scored(case(eager=1000, step=500), report([option("step", (1.5, 1.8, 2.1), 550)]))
     (row,) = found
     assert row.speedup == 2.0
     assert row.guesses["hpuprof"] == score.Guess(1.8, 550, 1.5, 2.1)
@@ -65,17 +70,14 @@ def test_errors_and_baselines_of_one_mode() -> None:
 
 def test_coverage_counts_misses_and_noise_forgives_near_ones() -> None:
     near, far = (1.99 / 1.005, 2.0 / 1.004, 1.995), (1.1, 1.2, 1.3)
-    rows = [
-        score.score_case(case(eager=1000, step=500), answer_of(report([option("step", s, 500)])))[0][0]
-        for s in (near, far)
-    ]
+    rows = [scored(case(eager=1000, step=500), report([option("step", s, 500)]))[0][0] for s in (near, far)]
     both = score.accuracy(rows, "hpuprof")
     assert (both.coverage, both.coverage_with_noise) == (0.0, 0.5)  # 2.0 is outside both; 2 - 1 % is inside the first
 
 
 def test_sign_is_scored_outside_the_band_only() -> None:
     flat, gain, loss = (
-        score.score_case(case(eager=1000, step=ns), answer_of(report([option("step", (1, s, 2), ns)])))[0][0]
+        scored(case(eager=1000, step=ns), report([option("step", (1, s, 2), ns)]))[0][0]
         for ns, s in ((960, 0.9), (500, 1.9), (1200, 1.1))
     )
     found = score.accuracy([flat, gain, loss], "hpuprof")
@@ -87,7 +89,7 @@ def test_regret_of_each_verdict() -> None:
     offers = [option("optimizer", (1, 1.1, 1.2), 910), option("step", (1, 1.05, 1.1), 950)]
 
     def regret(**more: Any) -> float | None:
-        return score.score_case(truth, answer_of(report(offers, **more)))[1].regret
+        return scored(truth, report(offers, **more))[1].regret
 
     assert regret(region="step") == 0.0
     assert regret(region="optimizer") == pytest.approx(0.8)
@@ -100,7 +102,7 @@ def test_modes_without_waits_have_offers_of_their_own_and_no_regret() -> None:
     offers = [option("step", (1, 4, 9), 250, drops_sync=True), option("step", (1, 2, 3), 500)]
     times = {"eager": 1000.0, "step": 500.0, "step:drop-sync": 250.0, "module:N:asynchronous": 200.0}
     truth = Case("one", "made", "cuda", "one.json.gz", {k: Rounds(v, v, v) for k, v in times.items()})
-    found, whole = score.score_case(truth, answer_of(report(offers)))
+    found, whole = scored(truth, report(offers))
     said = {r.mode: r.guesses["hpuprof"].speedup for r in found if "hpuprof" in r.guesses}
     assert said == {"step": 2, "step:drop-sync": 4}
     assert [score.kind(r.mode) for r in found] == ["step", "step:drop-sync", "modules:asynchronous"]
@@ -120,7 +122,7 @@ def test_the_whole_model_goes_by_several_names() -> None:
 
 
 def test_a_mode_that_was_not_offered_is_counted_as_missing() -> None:
-    found, _ = score.score_case(case(eager=1000, optimizer=900), answer_of(report([option("step", (1, 2, 3), 500)])))
+    found, _ = scored(case(eager=1000, optimizer=900), report([option("step", (1, 2, 3), 500)]))
     assert score.accuracy(found, "hpuprof").missing == 1
     assert "unprofiled ÷ uncorrected replay" not in found[0].guesses, "told for the recommended option alone"
 
@@ -143,7 +145,7 @@ def test_a_case_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_intervals_of_means_draw_whole_cases() -> None:
     made = [
-        score.score_case(
+        scored(
             Case(
                 str(i),
                 "made",
@@ -151,7 +153,7 @@ def test_intervals_of_means_draw_whole_cases() -> None:
                 "x",
                 {"eager": Rounds(1000, 1, 1), "step": Rounds(500, 1, 1), "modules": Rounds(500, 1, 1)},
             ),
-            answer_of(report([option("step", (1, s, 9), 500), option("model", (1, s, 9), 500)])),
+            report([option("step", (1, s, 9), 500), option("model", (1, s, 9), 500)]),
         )[0]
         for i, s in enumerate((2.0, 3.0))  # errors of 0 and 50 %, the same for both modes of a case
     ]
@@ -179,7 +181,13 @@ def test_tables_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         truth = {"eager": rounds([1000.0]), "step": rounds([host]), "optimizer": rounds([1000.0])}
         write_case(Case(name, "made", "cuda", f"{name}.json.gz", truth, Unprofiled(1000.0, 5.0), noise=0.01), tmp_path)
         (tmp_path / f"{name}.json.gz").write_bytes(b"")
-    monkeypatch.setattr(hpuprof, "analyze", lambda *_, **__: report([option("step", (1.5, 1.6, 2.5), 625)]))
+
+    def analyze(_: Path, *, step_time: str = "", **__: Any) -> Any:
+        """The trace tells no step time; only one who was told says 1.6."""
+        told = (1.5, 1.6, 2.5) if step_time == "1000ns" else (2.1, 3.2, 4.0)
+        return report([option("step", told, 625)])
+
+    monkeypatch.setattr(hpuprof, "analyze", analyze)
     out = tmp_path / "out" / "scores.json"
     out.parent.mkdir()
     assert score.main([str(tmp_path), "--json", str(out)]) == 0
@@ -189,5 +197,27 @@ def test_tables_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     document = json.loads(out.read_text(encoding="utf-8"))
     step = document["summary"]["accuracy"]["step, all"]["hpuprof"]
     assert step["speedup_mean"] == pytest.approx((0.4 / 2 + (1.6 - 1000 / 990) / (1000 / 990)) / 2)
+    untold = document["summary"]["families"]["cuda"][score.UNTOLD]
+    assert (untold["coverage"], untold["missing"]) == (0.0, 2)
+    assert "| cuda | 2/4 |" in printed
     assert document["summary"]["verdicts"] == {"gain": {"yes": 1}, "no gain": {"yes": 1}}
     assert document["summary"]["accuracy"]["optimizer, all"]["hpuprof"]["missing"] == 2
+
+
+def test_a_step_time_that_the_trace_tells_is_kept_back_for_the_second_answer(tmp_path: Path, monkeypatch: Any) -> None:
+    import hpuprof
+    from benchmarks.graph_mode.knowledge import answers
+
+    seen: list[Any] = []
+
+    def analyze(trace: Path, **_: Any) -> Any:
+        seen.append(json.loads(trace.read_text(encoding="utf-8")))
+        found = report([option("step", (1, 2, 3), 500)])
+        found.files = pd.DataFrame({"unprofiled_step_ns": [1000.0]})
+        return found
+
+    monkeypatch.setattr(hpuprof, "analyze", analyze)
+    trace = tmp_path / "t.json"
+    trace.write_text(json.dumps({"hpuprof": {"rank": 3, "unprofiled": {"step_ns": 1000}}, "traceEvents": []}))
+    answers(case(eager=1000, step=500), trace)
+    assert [document["hpuprof"] for document in seen] == [{"rank": 3, "unprofiled": {"step_ns": 1000}}, {"rank": 3}]
