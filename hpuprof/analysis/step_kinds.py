@@ -34,6 +34,8 @@ device's clock vary less from one step to the next larger one, a prefill launche
 _NOISE = 0.05
 """Of device work, by which equal work seems to differ. By judgement: clocks and caches change kernels by less."""
 _RECURS = 2
+_MOST_CELLS = 20_000_000
+"""Counts of operators by step and name; beyond, to bound memory, operators of all names count together."""
 _MOST_KINDS = 16
 """Of one purpose, to bound time; further steps join the nearest kind."""
 
@@ -79,6 +81,8 @@ def describe(trace: Trace, nesting: Nesting, work: LaunchedWork, windows: Window
     plain = {name: i for i, name in enumerate(dict.fromkeys(DIGITS.sub("#", n) for n in trace.names))}
     code = np.array([plain[DIGITS.sub("#", n)] for n in trace.names], dtype=np.int64)[host.name[top]]
     seen, column = np.unique(code, return_inverse=True)
+    if count * len(seen) > _MOST_CELLS:
+        seen, column = seen[:1], np.zeros(len(top), dtype=np.int64)
     operators = np.bincount(step * len(seen) + column, minlength=count * len(seen)).reshape(count, len(seen))
     calls = launch_calls(trace)
     replays = calls[host.activity[calls] == Activity.GRAPH_LAUNCH]
@@ -112,10 +116,12 @@ def purposes(trace: Trace, windows: Windows, launched: Launched, special: dict[s
     updates = _updates(trace, windows, launched)
     evaluates = LIGHTNING_EVAL.search(windows.name)
     plain = f"{evaluates.group(1)} step" if evaluates else ""
+    # Operators need not show what the recorder tells.
+    trains = launched.trains if updates is None or launched.trains.any() else np.ones(len(windows), dtype=bool)
     out = []
     for i in range(len(windows)):
         training = (UPDATING if updates[i] else ACCUMULATING) if updates is not None else TRAINING
-        usual = training if updates is not None or launched.trains[i] else plain
+        usual = training if trains[i] else plain
         out.append(next((kind for kind in SPECIAL if special[kind][i]), usual))
     return out
 
@@ -123,8 +129,8 @@ def purposes(trace: Trace, windows: Windows, launched: Launched, special: dict[s
 def _updates(trace: Trace, windows: Windows, launched: Launched) -> Mask | None:
     """Mark the steps in which the optimizer runs; None if it runs in each, or nothing tells.
 
-    From our recorder's metadata. Else optimizers show as annotations, and several steps between any two of them hold a
-    backward pass alone; a step without update now and then is one that a gradient scaler skipped.
+    From our recorder's metadata. Else optimizers show as annotations, never in two steps in a row, and at least two
+    other steps hold a backward pass; a step without update now and then is one that a gradient scaler skipped.
     """
     recorded = trace.header.get("hpuprof")
     if isinstance(recorded, dict) and isinstance(numbers := recorded.get("steps_with_update"), list):
@@ -161,13 +167,13 @@ def clusters(launched: Launched, purpose: list[str], windows: Windows) -> tuple[
     of its kind, and launching less than a kind that recurs (or than any, where nothing marks the step's end), it is
     one of those.
     """
-    keys = [
-        (p, "" if p in SPECIAL else DIGITS.sub("#", label)) for p, label in zip(purpose, windows.labels, strict=True)
-    ]
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, (what, label) in enumerate(zip(purpose, windows.labels, strict=True)):
+        groups.setdefault((what, "" if what in SPECIAL else DIGITS.sub("#", label)), []).append(i)
     found: list[Ints] = []
-    for key in dict.fromkeys(keys):
-        steps = np.array([i for i, k in enumerate(keys) if k == key], dtype=np.int64)
-        if key[0] in SPECIAL:
+    for (what, _), members in groups.items():
+        steps = np.array(members, dtype=np.int64)
+        if what in SPECIAL:
             found.append(steps)
             continue
         for alike in _by_counts(launched, steps):

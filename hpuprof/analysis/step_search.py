@@ -37,6 +37,7 @@ _SELDOM_SHARE = 0.5
 """Of the distances between markers. An annotation in more of them is a part of the step, not one of its own."""
 _OWN_WORK_SHARE = 0.1
 """Of the marker's median work. An annotation that launches less (a log, a checkpoint) is no step of its own."""
+_MOST_COMPANIONS = 64  # names of annotations tried beside the markers, the most frequent first, to bound time
 _FEW_OPERATORS = 12
 """Three repetitions of the shortest period, four operators: forward, loss, backward, optimizer."""
 _SHORTEST_PERIOD = 4
@@ -185,6 +186,7 @@ def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8], work: Launc
         name = trace.names[int(host.name[row])]
         if not _NOT_A_STEP.match(name):
             groups.setdefault(DIGITS.sub("#", name), []).append(row)
+    working = _working(trace, groups, work)
     best: tuple[tuple[float, int, str], Ints] | None = None
     span = max(1, trace.end_ns)
     for name, members in groups.items():
@@ -195,7 +197,7 @@ def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8], work: Launc
         regular = float(np.median(np.abs(gaps - np.median(gaps))) / np.median(gaps))
         if regular > _REGULAR_SHARE:
             continue
-        marks = _with_companions(trace, rows, groups, work)
+        marks = _with_companions(trace, rows, working, work)
         start, end = host.start[marks], host.end[marks]
         covered = float(start[-1] - start[0] + np.median(gaps)) / span
         # An optimizer runs once in each update by its nature; anything else marks steps if it holds their work.
@@ -216,22 +218,28 @@ def _disjoint(trace: Trace, rows: Ints) -> bool:
     return not (trace.host.end[rows[:-1]] > trace.host.start[rows[1:]]).any()
 
 
-def _with_companions(trace: Trace, rows: Ints, groups: dict[str, list[int]], work: LaunchedWork) -> Ints:
+def _working(trace: Trace, groups: dict[str, list[int]], work: LaunchedWork) -> list[tuple[Ints, float]]:
+    """Return annotations that may be steps beside others: their rows, and the device work of each, the median [ns]."""
+    host, found = trace.host, []
+    for members in sorted(groups.values(), key=lambda rows: (-len(rows), rows[0]))[:_MOST_COMPANIONS]:
+        rows = np.array(members, dtype=np.int64)
+        usual = float(np.median(work.own_in(host.start[rows], host.end[rows])))
+        if work.known and usual and (host.activity[rows] == Activity.NONE).all():
+            found.append((rows, usual))
+    return found
+
+
+def _with_companions(trace: Trace, rows: Ints, working: list[tuple[Ints, float]], work: LaunchedWork) -> Ints:
     """Add the annotations that are steps beside the ones of these rows."""
-    host = trace.host
-    if not work.known:
-        return rows
-    usual = float(np.median(work.own_in(host.start[rows], host.end[rows])))
+    start = trace.host.start
+    usual = float(np.median(work.own_in(start[rows], trace.host.end[rows])))
     marks = rows
-    for members in groups.values():
-        more = np.array(members, dtype=np.int64)
-        if more[0] in rows or (host.activity[more] != Activity.NONE).any():
-            continue
-        pauses = np.unique(np.searchsorted(host.start[rows], host.start[more]))
-        between = ((pauses > 0) & (pauses < len(rows))).sum()
-        launching = np.median(work.own_in(host.start[more], host.end[more])) > _OWN_WORK_SHARE * usual
+    for more, its_work in working:
+        pauses = np.unique(np.searchsorted(start[rows], start[more]))
+        between = int(((pauses > 0) & (pauses < len(rows))).sum())
         both = np.sort(np.concatenate([marks, more]))
-        if launching and between <= _SELDOM_SHARE * (len(rows) - 1) and _disjoint(trace, both):
+        seldom = between <= _SELDOM_SHARE * (len(rows) - 1)
+        if more[0] != rows[0] and its_work >= _OWN_WORK_SHARE * usual and seldom and _disjoint(trace, both):
             marks = both
     return marks
 

@@ -147,7 +147,8 @@ def test_a_validation_inside_the_window_is_a_kind(tmp_path: Path):
     assert kinds_of(b.reduce(tmp_path))[1] == ("step with validation", 1, 0)
 
 
-def test_each_kind_has_its_verdict_and_the_mix_lies_between(tmp_path: Path):
+def mixed() -> TraceBuilder:
+    """Twenty short steps that the host bounds, and four long ones that the device does, each ending in a wait."""
     b, at = TraceBuilder(), 0.0
     for i in range(24):
         long = i % 6 == 4
@@ -160,7 +161,11 @@ def test_each_kind_has_its_verdict_and_the_mix_lies_between(tmp_path: Path):
             b.kernel("gemm", max(begin + 4, at + 8 + kernel * j), kernel, launch=begin + 1)
         b.host("cudaStreamSynchronize", at + 280, wall - 285, cat="cuda_runtime")
         at += wall
-    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    return b
+
+
+def test_each_kind_has_its_verdict_and_the_mix_lies_between(tmp_path: Path):
+    report = hpuprof.analyze(mixed().write(tmp_path / "t.json"))
     decode, prefill = report.data.step_kinds
     graph = report.graph_mode
     assert decode.verdict == "yes" and prefill.speedup_median < 1.1  # noqa: PT018
@@ -169,3 +174,24 @@ def test_each_kind_has_its_verdict_and_the_mix_lies_between(tmp_path: Path):
     assert 1.0 < graph.mix.low < graph.mix.median < graph.speedup.median
     assert graph.mix_fraction == pytest.approx(1.0)
     assert decode.kind in report.headline.sentence and prefill.kind in report.headline.sentence  # noqa: PT018
+
+
+def test_what_the_recorder_timed_is_the_mean_of_the_kinds(tmp_path: Path):
+    b = mixed()
+    b.header["hpuprof"] = {"window_kind": "sync", "unprofiled": {"step_ns": 350_000, "spread_ns": 0}}
+    part = b.reduce(tmp_path)
+    assert part.prediction is not None
+    (prefill,) = part.kind_predictions.values()
+    assert prefill.base_step_ns == pytest.approx(3 * part.prediction.base_step_ns)  # as recorded: 900 and 300 µs
+    assert (20 * part.prediction.base_step_ns + 4 * prefill.base_step_ns) / 24 == pytest.approx(350_000)
+
+
+def test_ranks_whose_typical_steps_differ_say_so(tmp_path: Path):
+    for rank, kernels in enumerate([[1.0] * 8 + [10.0] * 3, [1.0] * 3 + [10.0] * 8]):
+        b = decodes(*kernels)
+        b.header["distributedInfo"] = {"rank": rank, "world_size": 2, "backend": "nccl"}
+        b.write(tmp_path / f"rank{rank}.pt.trace.json")
+    report = hpuprof.analyze(tmp_path)
+    assert [k.device_work_ns for k in report.data.step_kinds if k.used] == [6_000, 60_000]
+    assert [d.text for d in report.data.diagnostics if d.code == "HP129"]
+    assert report.graph_mode.kind == report.data.step_kinds[0].kind

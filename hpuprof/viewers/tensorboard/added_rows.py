@@ -124,8 +124,14 @@ class _Additions:
         process = _process(pid)
         if not pid:
             self.added.name_track(process, tid, "steps", process="host (not traced)")
+        kinds = steps.kind_names()
         for i, (start, end) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
-            facts = {"External id": self.ids.external(), "step": steps.labels[i], "left out": steps.excluded[i] or None}
+            facts = {
+                "External id": self.ids.external(),
+                "step": steps.labels[i],
+                "kind": kinds[i],
+                "left out": steps.excluded[i] or None,
+            }
             place = (process, tid, start, end)
             self.added.add(f"ProfilerStep#{i}", "cpu_op", place, facts)
 
