@@ -94,9 +94,14 @@ class LaunchedWork:
         """Return the device work launched in each window, communication excluded [ns]."""
         return self._sums(self.own, low, high)
 
+    def share_in(self, low: Ints, high: Ints) -> float:
+        """Return the share of the device work that was launched in these disjoint windows; 1 if that is unknown."""
+        total = int(self.dur.sum())
+        return int(self._sums(self.dur, low, high).sum()) / total if self.known and total else 1.0
+
     def mostly_in(self, low: Ints, high: Ints) -> bool:
         """Tell whether most of the device work was launched in these disjoint windows; True if that is unknown."""
-        return not self.known or int(self._sums(self.dur, low, high).sum()) >= _WORK_SHARE * int(self.dur.sum())
+        return self.share_in(low, high) >= _WORK_SHARE
 
     def _sums(self, values: Ints, low: Ints, high: Ints) -> Ints:
         total = np.append([0], np.cumsum(values))
@@ -175,10 +180,10 @@ def _main_rows(trace: Trace, roles: npt.NDArray[np.int8], kind: HostKind) -> Int
 
 
 def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork) -> Windows | None:
-    """Take the main thread's repeating annotation (digits ignored) whose repetitions cover the most time.
+    """Take the main thread's repeating annotation (digits ignored) that covers most time, then holds most work.
 
-    Most of the device work is launched inside it. Annotations that stand beside it now and
-    then and launch work of their own are steps, too: a prefill among decodes.
+    Most of the device work is launched inside it. Annotations that stand beside it now and then and launch work of
+    their own are steps, too: a prefill among decodes.
     """
     host = trace.host
     groups: dict[str, list[int]] = {}
@@ -187,7 +192,7 @@ def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8], work: Launc
         if not _NOT_A_STEP.match(name):
             groups.setdefault(DIGITS.sub("#", name), []).append(row)
     working = _working(trace, groups, work)
-    best: tuple[tuple[float, int, str], Ints] | None = None
+    best: tuple[tuple[float, float, int, str], Ints] | None = None
     span = max(1, trace.end_ns)
     for name, members in groups.items():
         rows = np.array(members, dtype=np.int64)
@@ -204,11 +209,11 @@ def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8], work: Launc
         held = np.append(start[1:], end[-1]) if host.activity[rows[0]] == Activity.OPTIMIZER else end
         if covered < _COVERED_SHARE or not work.mostly_in(start, held):
             continue
-        found = (round(covered, 2), -len(rows), name), marks
+        found = (round(covered, 2), round(work.share_in(start, end), 1), -len(rows), name), marks
         best = max(best, found, key=lambda f: f[0]) if best else found
     if best is None:
         return None
-    (_, _, name), marks = best
+    (_, _, _, name), marks = best
     start = host.start[marks]
     end = np.append(start[1:], host.end[marks[-1]])
     return Windows(start, end, [trace.names[int(host.name[m])] for m in marks], "annotation", name, 1)

@@ -195,3 +195,14 @@ def test_ranks_whose_typical_steps_differ_say_so(tmp_path: Path):
     assert [k.device_work_ns for k in report.data.step_kinds if k.used] == [6_000, 60_000]
     assert [d.text for d in report.data.diagnostics if d.code == "HP129"]
     assert report.graph_mode.kind == report.data.step_kinds[0].kind
+
+
+def test_prefills_and_decodes_by_turns(tmp_path: Path):
+    b = TraceBuilder()
+    for i in range(12):
+        prefill = i % 4 == 0
+        b.annotation("prefill" if prefill else "decode", 100 * i, 95)
+        launching(b, 100 * i + 2, 8.0 if prefill else 2.0)
+    part = b.reduce(tmp_path)
+    assert (part.file.step_source, part.file.step_name) == ("annotation", "decode")
+    assert [(k.kind, k.steps) for k in part.step_kinds] == [("steps like decode", 9), ("steps like prefill", 3)]
