@@ -141,8 +141,9 @@ class PackedPartial:
         if sum(count for count, _ in self._tables.values()) > most_rows:
             raise CodecError(f"a packed partial of more than {most_rows:,} rows")
         left = most_bytes - _inflated_bytes(self._rest, most_bytes)
-        schedule = self.prediction.schedule if self.prediction else None
-        columns = [*self.calls.columns.values(), *(schedule.columns.values() if schedule else ())]
+        predictions = [*([self.prediction] if self.prediction else []), *self.kind_predictions.values()]
+        schedules = [p.schedule for p in predictions if p.schedule]
+        columns = [*self.calls.columns.values(), *(text for s in schedules for text in s.columns.values())]
         for text in (*(text for _, text in self._tables.values()), *columns):
             left -= _inflated_bytes(text, left)
 

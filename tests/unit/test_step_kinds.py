@@ -206,3 +206,16 @@ def test_prefills_and_decodes_by_turns(tmp_path: Path):
     part = b.reduce(tmp_path)
     assert (part.file.step_source, part.file.step_name) == ("annotation", "decode")
     assert [(k.kind, k.steps) for k in part.step_kinds] == [("steps like decode", 9), ("steps like prefill", 3)]
+
+
+def test_digits_of_names_and_lengths_of_steps_part_nothing(tmp_path: Path):
+    found = []
+    for numbers, step in ((range(12), 100), (range(99, 3, -8), 100), (range(12), 170)):
+        b = TraceBuilder()
+        for i, number in enumerate(numbers):
+            b.annotation(f"execute_context_{number}(512)", step * i, step - (5 if i % 2 else 30))
+            launching(b, step * i + 1, 8.0 if i in (3, 7) else 1.0)
+        folder = tmp_path / f"{step}-{numbers[0]}"
+        folder.mkdir()
+        found.append([k.steps for k in b.reduce(folder).step_kinds])
+    assert found == [[10, 2]] * 3
