@@ -264,6 +264,14 @@ _ALL = (
         remedy="Merge traces of one recording, or give known offsets with `hpuprof merge --clock manifest`.",
     ),
     Diagnostic(
+        code="HP129",
+        severity="warning",
+        title="Ranks differ in their typical steps",
+        cause="The kind of step that holds most of the time is not the same on every rank, so medians over ranks mix "
+        "kinds. Whether graph mode helps is answered for the kind of the first rank.",
+        remedy="Compare ranks of one kind of step: the table step_kinds lists the kinds of each.",
+    ),
+    Diagnostic(
         code="HP140",
         severity="warning",
         title="Clocks of some hosts are unrelated",

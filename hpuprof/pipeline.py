@@ -16,10 +16,12 @@ from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.modules import MAX_DEPTH, backward_windows
 from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.analysis.step_table import step_rows, thread_rows
+from hpuprof.analysis.step_kinds import steps_per_update
+from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.capturability import Capturability, capturability
-from hpuprof.graph_mode.predict import Settings, predict
+from hpuprof.graph_mode.predict import Settings
+from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction
@@ -42,7 +44,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     launches, queue = launch_rows(view)
     calls, call_count = collective_calls(view)
     intel = intel_row(view)
-    capture, prediction, deep = _graph_mode(view, row, settings)
+    capture, predictions, deep = _graph_mode(view, row, settings)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
@@ -56,6 +58,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
         sound=not problems,
         steps=step_rows(view),
+        step_kinds=kind_rows(view),
         gap_causes=cause_rows(view),
         gaps=gap_rows(view),
         gap_operators=gap_operator_rows(view),
@@ -75,32 +78,29 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         modules=capture.modules,
         shapes=capture.shapes,
         diagnostics=_diagnostics(file, [*trace.health.troubles, *problems, *cut, *deep, *doubts(view)]),
-        prediction=prediction,
+        prediction=predictions[0],
+        kind_predictions={kind.name: p for kind, p in zip(judged_kinds(view)[1:], predictions[1:], strict=True)},
         calls=calls.pack(),
     )
 
 
 def _graph_mode(
     view: RankView, row: FileRow, settings: ReduceOptions
-) -> tuple[Capturability, Prediction, list[Trouble]]:
-    """Find obstacles to graph mode, predict its step times, and count the module calls left out."""
+) -> tuple[Capturability, list[Prediction], list[Trouble]]:
+    """Find obstacles to graph mode, predict step times of each kind, and count the module calls left out."""
     calls = view.modules
     windows = backward_windows(view, calls)
     capture = capturability(view, calls, windows)
     given = settings.step_time_ns
-    prediction = predict(
-        view,
-        calls,
-        windows,
-        Settings(
-            unprofiled_ns=given or row.unprofiled_step_ns,
-            spread_ns=None if given else row.unprofiled_spread_ns,
-            given=given is not None,
-            measured=read_profile(settings.constants),
-        ),
+    known = Settings(
+        unprofiled_ns=given or row.unprofiled_step_ns,
+        spread_ns=None if given else row.unprofiled_spread_ns,
+        given=given is not None,
+        measured=read_profile(settings.constants),
     )
+    predictions = predict_kinds(view, calls, windows, known)
     deep = f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"
-    return capture, prediction, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
+    return capture, predictions, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
 
 
 def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Trouble]:
@@ -140,6 +140,7 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
         step_name=steps.name,
         steps_total=len(steps),
         steps_used=int(steps.used.sum()),
+        steps_per_update=steps_per_update(trace, steps.kind_names()),
         linked_fraction=linked_share(trace, view.launched),
         window_kind=str(recorded["window_kind"]) if recorded.get("window_kind") else None,
         unprofiled_step_ns=_whole(timed.get("step_ns"), least=1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +15,7 @@ from hpuprof.analysis.links import link
 from hpuprof.analysis.modules import ModuleCalls, module_calls
 from hpuprof.analysis.placement import Placement
 from hpuprof.analysis.rank_rows import RankRows
+from hpuprof.analysis.step_kinds import StepKind
 from hpuprof.analysis.steps import Steps, compile_intervals, find_steps
 from hpuprof.analysis.threads import track_roles
 from hpuprof.model.intervals import Intervals
@@ -51,17 +53,25 @@ class RankView(RankRows):
         busy = self.device.busy
         return find_gaps(busy, self.steps, self.states) if len(busy) else Gaps(busy, {})
 
+    def of_kind(self, kind: StepKind) -> RankView:
+        """Return the view with the steps of another kind used; what was found in the trace stays found."""
+        view = copy(self)
+        object.__setattr__(view, "steps", self.steps.of_kind(kind))
+        return view
+
     @classmethod
     def of(cls, trace: Trace) -> RankView:
         """Compute the view of a trace."""
         roles = track_roles(trace)
         compiling = compile_intervals(trace)
-        steps = find_steps(trace, roles, compiling)
         links = link(trace)
+        launched = matched_launches(links)
+        steps = find_steps(trace, roles, compiling, links, launched)
         hosts = host_time(trace, roles, links)
-        return cls(trace, steps, roles, links, matched_launches(links), hosts, device_time(trace), compiling)
+        return cls(trace, steps, roles, links, launched, hosts, device_time(trace), compiling)
 
 
 def steps_of(trace: Trace) -> Steps:
     """Find only the steps."""
-    return find_steps(trace, track_roles(trace), compile_intervals(trace))
+    links = link(trace)
+    return find_steps(trace, track_roles(trace), compile_intervals(trace), links, matched_launches(links))

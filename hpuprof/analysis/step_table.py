@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.step_search import LaunchedWork
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, Cause, DeviceKind, HostKind, Role
-from hpuprof.model.tables import StepRow, ThreadRow
+from hpuprof.model.tables import StepKindRow, StepRow, ThreadRow
 
 _PHASES = ("backward_ns", "optimizer_ns", "operators_ns", "no_operator_ns")
 """Where no device was traced, every nanosecond of a step belongs to one of these or to `input_ns`."""
@@ -19,7 +20,7 @@ _PHASES = ("backward_ns", "optimizer_ns", "operators_ns", "no_operator_ns")
 
 def step_rows(view: RankView) -> list[StepRow]:
     """Measure each step; None for anything the trace does not show."""
-    steps = view.steps
+    steps, kinds = view.steps, view.steps.kind_names()
     phases = {} if view.device_traced else _phase_columns(view)
     columns = {**_host_columns(view), **_device_columns(view), **_working_columns(view, phases), **phases}
     return [
@@ -30,6 +31,7 @@ def step_rows(view: RankView) -> list[StepRow]:
             wall_ns=int(steps.wall[i]),
             used=not steps.excluded[i],
             excluded=steps.excluded[i],
+            kind=kinds[i],
             **{name: values[i] for name, values in columns.items()},
         )
         for i in range(len(steps))
@@ -129,6 +131,33 @@ def _count(when: Ints, low: Ints, high: Ints) -> list[int]:
     """Count instants (sorted) in each window."""
     counts: list[int] = (np.searchsorted(when, high) - np.searchsorted(when, low)).tolist()
     return counts
+
+
+def kind_rows(view: RankView) -> list[StepKindRow]:
+    """Measure the kinds of steps, the one that medians are of first."""
+    steps, host = view.steps, view.trace.host
+    calls = view.calls.launches
+    replays = calls[host.activity[calls] == Activity.GRAPH_LAUNCH]
+    work = LaunchedWork.of(view.trace, view.launched)
+    out = []
+    for i, kind in enumerate(steps.kinds):
+        low, high = steps.start[kind.shown], steps.end[kind.shown]
+        busy = int(np.median(measure(view.device.busy, low, high))) if view.device_traced else None
+        out.append(
+            StepKindRow(
+                kind=kind.name,
+                used=i == 0,
+                steps=len(kind.steps),
+                typical=len(kind.shown) if i == 0 else len(kind.typical),
+                time_fraction=steps.share(kind),
+                wall_ns=int(np.median(high - low)),
+                device_busy_ns=busy,
+                device_work_ns=int(np.median(work.own_in(low, high))) if work.known else None,
+                launches=int(np.median(_count(host.start[calls], low, high))),
+                graph_launches=int(np.median(_count(host.start[replays], low, high))),
+            )
+        )
+    return out
 
 
 def thread_rows(view: RankView) -> list[ThreadRow]:

@@ -1,26 +1,31 @@
-"""Finds the steps of a trace and which of them are typical. Owns the order of evidence and the exclusions."""
+"""The steps of a trace, their kinds, and which are typical. Owns exclusions and the kind that medians are of."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.links import Links
+from hpuprof.analysis.step_kinds import (
+    CAPTURE,
+    COMPILING,
+    SPECIAL,
+    VALIDATION,
+    StepKind,
+    clusters,
+    counted,
+    describe,
+    names_of,
+    purposes,
+)
+from hpuprof.analysis.step_search import LIGHTNING_EVAL, LaunchedWork, Windows, find_windows, marker_rows
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, measure, union
-from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.model.trace import HostRows, Trace
+from hpuprof.model.schema import Activity
+from hpuprof.model.trace import Trace
 
-LIGHTNING_BATCH = "[pl][profile]run_training_batch"
-_LIGHTNING_EVAL = re.compile(r"\[Strategy\][\w.]*\.(?:validation|test|predict)_step$")
-_PROFILER_STEP = re.compile(r"^ProfilerStep#\d+$")
-_NOT_A_STEP = re.compile(
-    r"^(?:enumerate\(DataLoader\)|nccl:|gloo:|mpi:|hccl:|ucc:|\[pl\]\[module\]|Torch-Compiled|Optimizer\.zero_grad)"
-)
-_DIGITS = re.compile(r"\d+")
 # Limits by judgement; the tests pin the steps of all real traces at hand.
 _COMPILE_SHARE = 0.02
 """Share of a step's wall time: a steady step compiles nothing, and less does not move a median."""
@@ -34,22 +39,14 @@ _OUTLIER_MADS = 6.0
 """Scaled deviations from the median: of normally distributed steps, two in 10^9 lie that far out."""
 _OUTLIER_SHARE = 0.2
 """An outlier also differs from the median by this share: very even steps have tiny deviations."""
-_REPETITIONS = 3
-"""A period needs two equal distances to show."""
-_REGULAR_SHARE = 0.5
-"""Median deviation of an annotation's distances over their median. By judgement: steps vary less, logging more."""
-_COVERED_SHARE = 0.5
-"""Of the trace; steps that cover less leave most of it unexplained."""
-_FEW_OPERATORS = 12
-"""Three repetitions of the shortest period, four operators: forward, loss, backward, optimizer."""
-_SHORTEST_PERIOD = 4
-_EQUAL_SHARE = 0.9
-"""Of the sequence that equals itself one period on; the rest may be logging or other work at every n-th step."""
-_MOST_OPERATORS = 200_000  # searched for a period, to bound time: 200 steps of a thousand top-level operators
-_MOST_NAMES = 400  # whose distances are candidate periods, to bound time
-_MOST_PERIODS = 64  # candidates tried, the most frequent first, to bound time
 _SCALE_OF_MAD = 1.4826
 """Scales the median absolute deviation of normally distributed values to their standard deviation."""
+MATTERS = 0.1
+"""Share of the time from which a kind matters; by judgement: less changes the whole by less than a tenth."""
+_RECURS = 2
+"""Typical steps: what comes once may never come again."""
+ANOTHER = "another kind"
+_REASONS = {CAPTURE: "graph capture", COMPILING: "compiling", VALIDATION: "validation"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +60,7 @@ class Steps:
     name: str
     excluded: list[str]  # reason per step, "" if used
     untypical: bool = False  # every step had a reason for exclusion; the least bad ones are used anyway
+    kinds: tuple[StepKind, ...] = ()  # the one that medians are of first, then by time
 
     def __len__(self) -> int:
         return len(self.start)
@@ -82,165 +80,84 @@ class Steps:
         used = self.used
         return Intervals(self.start[used], self.end[used])
 
+    def kind_names(self) -> list[str]:
+        """Return the name of each step's kind."""
+        names = [""] * len(self)
+        for kind in self.kinds:
+            for i in kind.steps.tolist():
+                names[i] = kind.name
+        return names
 
-def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) -> Steps:
-    """Find the steps by the best evidence in the trace, then mark the untypical ones.
+    def share(self, kind: StepKind) -> float:
+        """Return the share of the time of all steps that a kind holds."""
+        return float(self.wall[kind.steps].sum() / max(1, int(self.wall.sum())))
 
-    In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#`
-    rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches; `ProfilerStep#`; an
-    annotation that repeats; the period of the operator sequence; the whole trace.
+    def of_kind(self, kind: StepKind) -> Steps:
+        """Return the steps with those of another kind used."""
+        mine = set(kind.steps.tolist())
+        excluded = [reason or ANOTHER if i in mine else ANOTHER for i, reason in enumerate(self.excluded)]
+        for i in kind.shown.tolist():
+            excluded[i] = ""
+        return replace(self, excluded=excluded)
+
+
+def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, links: Links, launched: Ints) -> Steps:
+    """Find the steps, sort them into kinds, and mark the untypical ones of each kind.
+
+    `launched`: host row of the launch of each device row, -1 for none.
     """
-    host = trace.host
-    # Our recorder's ProfilerStep# rows are whole batches, start to start, including the last.
-    recorded = trace.header.get("hpuprof")
-    found = (
-        (_lasting(_profiler_steps(trace)) if recorded else None)
-        or _lasting(
-            _start_to_start(trace, np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool), "lightning")
-        )
-        or _lasting(
-            _start_to_start(
-                trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool), "lightning"
-            )
-        )
-        or _lasting(_profiler_steps(trace))
-        or _lasting(_repeating_annotation(trace, roles))
-        or _lasting(_operator_period(trace, roles))
+    work = LaunchedWork.of(trace, launched)
+    windows = find_windows(trace, roles, work)
+    seen = describe(trace, links.nesting, work, windows)
+    wall = windows.end - windows.start
+    limit = _COMPILE_SHARE * np.maximum(1, wall)
+    setting_up = measure(_when(trace, Activity.FIRST_USE), windows.start, windows.end) > limit
+    special = {
+        CAPTURE: counted(windows, trace.host.start[trace.host.activity == Activity.CAPTURE]) > 0,
+        COMPILING: measure(compiling, windows.start, windows.end) > limit,
+        VALIDATION: _with_validation(trace, windows),
+    }
+    purpose = purposes(trace, windows, seen, special)
+    excluded = [_REASONS.get(p, "warm-up" if setting_up[i] else "") for i, p in enumerate(purpose)]
+    _mark_borders(trace, windows, excluded)
+    found, cut = clusters(seen, purpose, windows)
+    for i in cut:
+        excluded[i] = excluded[i] or ("last" if i else "first")
+    kinds = []
+    for steps, name in zip(found, names_of(found, purpose, windows, seen.work_ns), strict=True):
+        _mark_warm_up(wall, excluded, steps)
+        _mark_outliers(wall, excluded, steps)
+        typical = steps[[not excluded[i] for i in steps.tolist()]]
+        kinds.append(StepKind(name, steps, typical, purpose[int(steps[0])] in SPECIAL))
+    kinds = _in_order(kinds, wall)
+    lead = kinds[0]
+    for kind in kinds[1:]:
+        for i in kind.typical.tolist():
+            excluded[i] = ANOTHER
+    # A typical number of an untypical step beats none; the report says that no step was typical.
+    for i in lead.shown.tolist():
+        excluded[i] = ""
+    untypical = not len(lead.typical)
+    return Steps(
+        windows.start, windows.end, windows.labels, windows.source, windows.name, excluded, untypical, tuple(kinds)
     )
-    if found is None:
-        end = trace.end_ns
-        start = int(host.start[0]) if len(host) and host.start[0] < end else 0
-        found = _Found(
-            np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0
-        )
-    kind = str(recorded.get("window_kind", "")) if isinstance(recorded, dict) else ""
-    return _classify(found, compiling, _when(trace, Activity.FIRST_USE), kind, _with_validation(trace, found))
 
 
-@dataclass(frozen=True, eq=False)
-class _Found:
-    start: Ints
-    end: Ints
-    labels: list[str]
-    source: str
-    name: str
-    open_ends: int  # trailing steps whose end is not the next one's start
+def _in_order(kinds: list[StepKind], wall: Ints) -> list[StepKind]:
+    """Put the kind to speak of first: of those that recur and matter the one with most time. Then by time."""
+    time = {id(kind): int(wall[kind.steps].sum()) for kind in kinds}
+    settled = sum(time[id(kind)] for kind in kinds if not kind.special)
+
+    def weight(kind: StepKind) -> tuple[bool, int, int, int]:
+        matters = time[id(kind)] >= MATTERS * settled
+        recurs = min(len(kind.typical), _RECURS) if matters else 0
+        return not kind.special, recurs, time[id(kind)], -int(kind.steps[0])
+
+    lead = max(kinds, key=weight)
+    return [lead, *sorted((k for k in kinds if k is not lead), key=lambda k: (-time[id(k)], int(k.steps[0])))]
 
 
-def _lasting(found: _Found | None) -> _Found | None:
-    """Return the steps if any has a length; shares of empty steps are undefined."""
-    return found if found is not None and (found.end > found.start).any() else None
-
-
-def _rows(trace: Trace, wanted: Mask) -> Ints:
-    host = trace.host
-    kind_ok = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
-    return np.flatnonzero(wanted[host.name] & kind_ok)
-
-
-def _start_to_start(trace: Trace, wanted: Mask, source: str) -> _Found | None:
-    rows = _rows(trace, wanted)
-    if not len(rows):
-        return None
-    host = trace.host
-    start = host.start[rows]
-    end = np.append(start[1:], host.end[rows[-1]])
-    name = trace.names[int(host.name[rows[0]])]
-    return _Found(start, end, [f"batch {i}" for i in range(len(rows))], source, name, 1)
-
-
-def _profiler_steps(trace: Trace) -> _Found | None:
-    rows = _rows(trace, np.array([bool(_PROFILER_STEP.match(n)) for n in trace.names], dtype=bool))
-    if not len(rows):
-        return None
-    host = trace.host
-    start, end = host.start[rows].copy(), host.end[rows].copy()
-    end[:-1] = np.minimum(end[:-1], start[1:])
-    keep = end > start
-    labels = [trace.names[int(n)] for n in host.name[rows[keep]]]
-    return _Found(start[keep], end[keep], labels, "profiler_step", "ProfilerStep#", 0)
-
-
-def _main_rows(host: HostRows, roles: npt.NDArray[np.int8], kind: HostKind) -> Ints:
-    return np.flatnonzero((host.kind == kind) & (roles[host.track] == Role.MAIN))
-
-
-def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found | None:
-    """Take the main thread's repeating annotation (digits ignored) whose repetitions cover the most time."""
-    host = trace.host
-    rows = _main_rows(host, roles, HostKind.ANNOTATION)
-    groups: dict[str, list[int]] = {}
-    for row in rows.tolist():
-        name = trace.names[int(host.name[row])]
-        if not _NOT_A_STEP.match(name):
-            groups.setdefault(_DIGITS.sub("#", name), []).append(row)
-    best: tuple[float, int, str] | None = None
-    span = max(1, trace.end_ns)
-    for name, members in groups.items():
-        if len(members) < _REPETITIONS:
-            continue
-        start, end = host.start[members], host.end[members]
-        gaps = np.diff(start)
-        if (end[:-1] > start[1:]).any() or np.median(gaps) <= 0:
-            continue
-        regular = float(np.median(np.abs(gaps - np.median(gaps))) / np.median(gaps))
-        covered = float(start[-1] - start[0] + np.median(gaps)) / span
-        if regular > _REGULAR_SHARE or covered < _COVERED_SHARE:
-            continue
-        key = (round(covered, 2), -len(members), name)
-        best = max(best, key) if best else key
-    if best is None:
-        return None
-    members = groups[best[2]]
-    start = host.start[members]
-    end = np.append(start[1:], host.end[members[-1]])
-    return _Found(start, end, [trace.names[int(host.name[m])] for m in members], "annotation", best[2], 1)
-
-
-def _operator_period(trace: Trace, roles: npt.NDArray[np.int8]) -> _Found | None:
-    """Take the shortest period of top-level operators that the main thread repeats at least three times."""
-    host = trace.host
-    rows = _main_rows(host, roles, HostKind.OP)
-    if len(rows) < _FEW_OPERATORS:
-        return None
-    reach = np.maximum.accumulate(host.end[rows])
-    top = rows[np.append([True], host.start[rows[1:]] >= reach[:-1])]
-    names = host.name[top].astype(np.int64)
-    period = _period(names)
-    if period is None:
-        return None
-    gaps = np.append([0], host.start[top[1:]] - host.end[top[:-1]])
-    phase = max(range(period), key=lambda p: (float(np.median(gaps[p::period][1:] if p == 0 else gaps[p::period])), -p))
-    marks = np.arange(phase, len(top), period)
-    same = [i for i, m in enumerate(marks) if names[m] == names[marks[len(marks) // 2]]]
-    marks = marks[same[0] : same[-1] + 1]
-    if len(marks) < _REPETITIONS:
-        return None
-    start = host.start[top[marks]]
-    end = np.append(start[1:], host.end[top[-1]])
-    name = trace.names[int(names[marks[0]])]
-    return _Found(start, end, [f"period {i}" for i in range(len(marks))], "operator_period", name, 1)
-
-
-def _period(names: Ints) -> int | None:
-    """Return the shortest period p, repeated three times, with 90 % of the sequence equal to itself shifted by p."""
-    names = names[:_MOST_OPERATORS]
-    candidates: Counter[int] = Counter()
-    codes, counts = np.unique(names, return_counts=True)
-    for code in codes[counts >= _REPETITIONS][:_MOST_NAMES]:
-        steps = np.diff(np.flatnonzero(names == code))
-        values, often = np.unique(steps, return_counts=True)
-        candidates.update(dict(zip(values.tolist(), often.tolist(), strict=True)))
-    likely = sorted(
-        {p for p, _ in candidates.most_common(_MOST_PERIODS) if _SHORTEST_PERIOD <= p <= len(names) // _REPETITIONS}
-    )
-    for period in likely:
-        if np.mean(names[period:] == names[:-period]) >= _EQUAL_SHARE:
-            return period
-    return None
-
-
-def _with_validation(trace: Trace, found: _Found) -> Mask:
+def _with_validation(trace: Trace, windows: Windows) -> Mask:
     """Mark training steps that contain a validation: from our recorder's metadata or Lightning's rows.
 
     If every step contains one, it belongs to the steps (or they are validation batches), and none is marked.
@@ -248,40 +165,16 @@ def _with_validation(trace: Trace, found: _Found) -> Mask:
     recorded = trace.header.get("hpuprof")
     numbers = recorded.get("steps_with_validation") if isinstance(recorded, dict) else None
     labels = {f"ProfilerStep#{number}" for number in numbers} if isinstance(numbers, list) else set()
-    marked = np.array([label in labels for label in found.labels], dtype=bool)
-    rows = _rows(trace, np.array([bool(_LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool))
-    begin = trace.host.start[rows]
-    marked |= np.searchsorted(begin, found.end) > np.searchsorted(begin, found.start)
+    marked = np.array([label in labels for label in windows.labels], dtype=bool)
+    rows = marker_rows(trace, np.array([bool(LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool))
+    marked |= counted(windows, trace.host.start[rows]) > 0
     return np.zeros(len(marked), dtype=bool) if marked.all() else marked
 
 
-def _classify(found: _Found, compiling: Intervals, setting_up: Intervals, window_kind: str, validating: Mask) -> Steps:
-    count = len(found.start)
-    wall = found.end - found.start
-    excluded = [""] * count
-    compile_ns, setting_up_ns = (measure(what, found.start, found.end) for what in (compiling, setting_up))
-    for i in range(count):
-        if compile_ns[i] > _COMPILE_SHARE * max(1, wall[i]):
-            excluded[i] = "compiling"
-        elif setting_up_ns[i] > _COMPILE_SHARE * max(1, wall[i]):
-            excluded[i] = "warm-up"
-        elif validating[i]:
-            excluded[i] = "validation"
-    _mark_borders(found, excluded, window_kind)
-    _mark_warm_up(wall, excluded)
-    _mark_outliers(wall, excluded)
-    untypical = all(excluded)
-    if untypical:
-        # A typical number of an untypical step beats none; the report says that no step was typical.
-        other = ("compiling", "validation")
-        keep = [i for i, reason in enumerate(excluded) if reason not in other] or list(range(count))
-        for i in keep:
-            excluded[i] = ""
-    return Steps(found.start, found.end, found.labels, found.source, found.name, excluded, untypical)
-
-
-def _mark_borders(found: _Found, excluded: list[str], window_kind: str) -> None:
+def _mark_borders(trace: Trace, windows: Windows, excluded: list[str]) -> None:
     """Mark the first and the last step where the recording distorts them."""
+    recorded = trace.header.get("hpuprof")
+    window_kind = str(recorded.get("window_kind", "")) if isinstance(recorded, dict) else ""
     count = len(excluded)
     if window_kind:
         # Our recorder warms up, ends with a whole step, and drains a synchronous window. Work in flight at the start of
@@ -289,7 +182,7 @@ def _mark_borders(found: _Found, excluded: list[str], window_kind: str) -> None:
         if window_kind != "sync" and count >= 3 and not excluded[0]:
             excluded[0] = "first"
         return
-    if count >= 2 and found.open_ends and not excluded[-1]:
+    if count >= 2 and windows.open_ends and not excluded[-1]:
         excluded[-1] = "last"
     if count >= 4 and not excluded[0]:
         excluded[0] = "first"
@@ -297,9 +190,9 @@ def _mark_borders(found: _Found, excluded: list[str], window_kind: str) -> None:
         excluded[-1] = "last"
 
 
-def _mark_warm_up(wall: Ints, excluded: list[str]) -> None:
-    """Mark leading steps that take much longer than the median of the later ones."""
-    open_steps = [i for i, reason in enumerate(excluded) if not reason]
+def _mark_warm_up(wall: Ints, excluded: list[str], steps: Ints) -> None:
+    """Mark leading steps of a kind that take much longer than the median of the later ones."""
+    open_steps = [i for i in steps.tolist() if not excluded[i]]
     lengths = wall[open_steps]
     for i in range(min(_WARM_UP_STEPS, len(open_steps) - 3)):
         rest = lengths[i + 1 :]
@@ -309,8 +202,8 @@ def _mark_warm_up(wall: Ints, excluded: list[str]) -> None:
         excluded[open_steps[i]] = "warm-up"
 
 
-def _mark_outliers(wall: Ints, excluded: list[str]) -> None:
-    open_steps = [i for i, reason in enumerate(excluded) if not reason]
+def _mark_outliers(wall: Ints, excluded: list[str], steps: Ints) -> None:
+    open_steps = [i for i in steps.tolist() if not excluded[i]]
     if len(open_steps) < 4:
         return
     values = wall[open_steps].astype(np.float64)

@@ -104,7 +104,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     options, refused = _options(model, regions, drawn, compared)
     return msgspec.structs.replace(
         seen,
-        accumulates=accumulates(loop_parts(view).optimizer, model.low, model.high),
+        accumulates=accumulates(loop_parts(view).optimizer, view.steps.start, view.steps.end),
         base=settings.base,
         base_step_ns=float(settings.unprofiled_ns or np.median(eager.mean(axis=1))),
         base_spread=float(noise),

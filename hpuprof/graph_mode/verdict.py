@@ -36,8 +36,27 @@ _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "ste
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
 
 
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The answer, and samples of the speed-up of the recommended option; None where there is none."""
+
+    answer: GraphMode
+    speedup: Floats | None = None
+
+
 def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
     """Decide for the chosen recordings of all ranks; ranks go together: the slowest one sets the step."""
+    return decide(main).answer
+
+
+def decide(main: Sequence[RankPartial]) -> Decision:
+    """Decide as `decide_graph_mode` does, with the samples behind the answer."""
+    refused = _refused(main)
+    return Decision(refused) if refused else _judge(main, [p.prediction for p in main if p.prediction is not None])
+
+
+def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
+    """Return the answer where it does not depend on the predicted gain; None where it does."""
     if not main:
         return _cannot(words.NO_TRACE)
     first = main[0].file
@@ -54,7 +73,7 @@ def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
     refusal = _refusal(main, predictions)
     if refusal:
         return _cannot(refusal, first, predictions[:1])
-    return _judge(main, predictions)
+    return None
 
 
 def _allocating(main: Sequence[RankPartial]) -> float:
@@ -194,12 +213,12 @@ class _Job:
         return together_ns(skeletons, [p.groups for p in self.predictions])
 
 
-def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> GraphMode:
+def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Decision:
     """Choose among the options that all ranks have, and answer for the best one."""
     job = _Job(main[0].file, predictions)
     candidates = _candidates(job)
     if not candidates:
-        return _cannot(words.NOTHING_IN_COMMON, job.first)
+        return Decision(_cannot(words.NOTHING_IN_COMMON, job.first))
     statuses = [ObstacleStatus.of(part, {c.key.region for c in candidates}) for part in main]
     # No prediction may be faster than the device's critical path or the host outside the region, each at the favourable
     # end of its interval.
@@ -212,7 +231,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
             for c in candidates
         ]
     )
-    return _answer(job, ranked, statuses)
+    return Decision(_answer(job, ranked, statuses), ranked[0].speedup)
 
 
 def _candidates(job: _Job) -> list[Candidate]:
@@ -291,8 +310,8 @@ def _answer(job: _Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) 
         sentence=words.sentence_for(verdict, options[0], lead, first.mode, job.base_ns),
         mode=first.mode,
         family=first.family,
-        speedup=_interval(best.speedup),
-        step_time_ns=_interval(best.step_ns),
+        speedup=interval_of(best.speedup),
+        step_time_ns=interval_of(best.step_ns),
         probability_gain=gain,
         probability_loss=loss,
         base=lead.base,
@@ -329,8 +348,8 @@ def _option_rows(job: _Job, ranked: list[Candidate], statuses: list[ObstacleStat
         GraphOption(
             region=c.key.region,
             api=api_name(situation, c.region),
-            speedup=_interval(c.speedup),
-            step_time_ns=_interval(c.step_ns),
+            speedup=interval_of(c.speedup),
+            step_time_ns=interval_of(c.step_ns),
             regret=c.median_ns / fastest - 1.0,
             drops_sync=c.key.drops_sync,
             asynchronous=c.key.asynchronous,
@@ -351,7 +370,8 @@ def _code(job: _Job, best: Candidate, statuses: list[ObstacleStatus]) -> str:
     return code_for(situation, best.region, asynchronous=best.key.asynchronous)
 
 
-def _interval(values: Floats) -> Interval:
+def interval_of(values: Floats) -> Interval:
+    """Return the median of samples with its 90 % interval."""
     low, middle, high = (float(x) for x in np.percentile(values, [5, 50, 95]))
     return Interval(low=low, median=middle, high=high)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hpuprof.graph_mode.candidates import Candidate, RegionName
 from hpuprof.model.durations import duration
-from hpuprof.model.prediction import GraphOption, Option, Prediction
+from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction
 
 GAIN, LOSS = 1.05, 0.99
 """The dead band: within 5 %, no claim; a loss is a step more than 1 % slower."""
@@ -139,6 +139,12 @@ def sentence_for(verdict: str, best: GraphOption, lead: Prediction, mode: str, b
         return f"Marginal: {with_graphs}; too close to call."
     suggests = f"the profiled step suggests {_times(s.median)} {interval}"
     return f"Cannot say: {suggests}; the answer depends on the unprofiled step time."
+
+
+def together(kind: str, mix: Interval, fraction: float) -> str:
+    """Say what graphs give over several kinds of steps; `kind`: the one that was spoken of."""
+    gain = f"{_times(mix.median)} ({_times(mix.low)} to {_times(mix.high)})"
+    return f"This is for {kind}; over kinds of steps with {100 * fraction:.0f} % of the time: {gain}."
 
 
 def facts(lead: Prediction) -> list[str]:

@@ -68,6 +68,14 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         "CUDA and HIP graphs; HPU Graph replay in the bridge",
     ),
     ActivityRule(
+        "capture-call",
+        (_R,),
+        re.compile(r"^(?:cuda|hip|cu)Stream(?:Begin|End)Capture"),
+        Activity.CAPTURE,
+        "hipStreamBeginCapture",
+        "CUDA and HIP graphs: what is launched between them is recorded, not run",
+    ),
+    ActivityRule(
         "first-use-call",
         (_R,),
         re.compile(

@@ -14,13 +14,17 @@ from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables
 
 
 class RankPartial(FileTables, frozen=True, kw_only=True):
-    """One file's tables. `sound`: its device rows allow conclusions; `inside`: the identity that the file gives."""
+    """One file's tables. `sound`: its device rows allow conclusions; `inside`: the identity that the file gives.
+
+    `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name.
+    """
 
     file: FileRow
     inside: dict[str, int | str]
     sound: bool
     diagnostics: list[DiagnosticRow]
     prediction: Prediction | None = None
+    kind_predictions: dict[str, Prediction] = msgspec.field(default_factory=dict)
     calls: PackedCalls = PackedCalls()
 
 

@@ -126,7 +126,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Annotated[float | None, Meta(description="Launches per step outside the graphs of the trace.")] = None
     modules: Annotated[list[str], Meta(description="Modules of the region `modules`, by name.")] = []
     optimizer: Annotated[str, Meta(description="Class of the optimizer, or empty.")] = ""
-    accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps.")] = False
+    accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps of the run.")] = False
     collectives: Annotated[bool, Meta(description="Collectives run inside the step.")] = False
     skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The collectives of the recorded step.")] = None
     critical_skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The same with host work at zero.")] = None
@@ -181,6 +181,18 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     """Would graph mode help?"""
 
     verdict: Annotated[str, Meta(description="yes, no, marginal or cannot say.")]
+    kind: Annotated[str, Meta(description="Kind of step that the answer is about; see `step_kinds`.")] = ""
+    mix: Annotated[
+        Interval | None,
+        Meta(
+            description="Speed-up of all kinds of steps together, each kind with its recommended option if that is "
+            "faster: the sum over kinds of steps x step time now, over the same sum with graphs. None for a single "
+            "kind."
+        ),
+    ] = None
+    mix_fraction: Annotated[
+        float | None, Meta(description="Share of the time of all steps that the kinds in `mix` hold.")
+    ] = None
     sentence: Annotated[str, Meta(description="The answer in words.")]
     mode: Annotated[
         str, Meta(description="How the model ran: eager, lazy, lazy+graphs, compile, graphs, compile+graphs.")

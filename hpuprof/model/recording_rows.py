@@ -55,6 +55,13 @@ class FileRow(Row, frozen=True, kw_only=True):
     step_name: Annotated[str, Meta(description="Name of the rows that delimit steps, or empty.")]
     steps_total: Annotated[int, Meta(description="Steps found.")]
     steps_used: Annotated[int, Meta(description="Steps that enter medians.")]
+    steps_per_update: Annotated[
+        int | None,
+        Meta(
+            description="Steps in one update of the optimizer, where gradients accumulate: as the recorder wrote it, "
+            "else the median distance of update steps."
+        ),
+    ] = None
     linked_fraction: Annotated[float | None, Meta(description="Share of device rows whose launch is in the trace.")]
     window_kind: Annotated[
         str | None,

@@ -38,6 +38,7 @@ class Activity(IntEnum):
     CLOSURE = 18  # forward and backward that run inside an optimizer's step
     GARBAGE = 19  # Python's garbage collector, where stacks or an annotation show it
     FIRST_USE = 20  # creates a context, a stream or a handle, or loads a module: once, at first use
+    CAPTURE = 21  # begins or ends the capture of a graph
 
 
 class DeviceKind(IntEnum):

@@ -21,7 +21,8 @@ class StepRow(Row, frozen=True, kw_only=True):
         str,
         Meta(
             title="excluded as",
-            description="Reason: first, last, warm-up, compiling, validation, outlier; empty when used.",
+            description="Reason: first, last, warm-up, compiling, graph capture, validation, outlier, another kind; "
+            "empty when used.",
         ),
     ]
     host_working_ns: Annotated[
@@ -74,6 +75,7 @@ class StepRow(Row, frozen=True, kw_only=True):
     compile_ns: Annotated[int, Meta(description="Union of compilation rows on any thread [ns].")]
     launches: Annotated[int, Meta(description="Launch calls, graph launches included; nested launches count once.")]
     device_rows: Annotated[int | None, Meta(description="Device rows that start inside the step, markers excluded.")]
+    kind: Annotated[str, Meta(description="Kind of the step, by what it launches; see `step_kinds`.")] = ""
     backward_ns: Annotated[
         int | None,
         Meta(description="Autograd rows on the host path, loading excluded [ns]. Unknown where a device was traced."),
@@ -100,6 +102,46 @@ class StepRow(Row, frozen=True, kw_only=True):
             "thread [ns]. Unknown where a device was traced."
         ),
     ] = None
+
+
+class StepKindRow(Row, frozen=True, kw_only=True):
+    """One kind of step: steps that launch about the same. Medians are over its typical steps, or all if none is."""
+
+    kind: Annotated[
+        str,
+        Meta(
+            description="training step, accumulating step, update step, step with validation, compiling, graph "
+            "capture, or steps like one of them."
+        ),
+    ]
+    used: Annotated[bool, Meta(description="Whether the report's medians are those of this kind.")]
+    steps: Annotated[int, Meta(description="Steps of this kind.")]
+    typical: Annotated[int, Meta(description="Those that enter its medians.")]
+    time_fraction: Annotated[float, Meta(title="of the time", description="Share of the time of all steps.")]
+    wall_ns: Annotated[int, Meta(title="step time", description="Median length [ns].")]
+    device_busy_ns: Annotated[
+        int | None,
+        Meta(title="device busy", description="Median device_busy_ns. None when the device was not traced."),
+    ]
+    device_work_ns: Annotated[
+        int | None,
+        Meta(
+            title="work launched",
+            description="Median sum of device rows launched in the step, communication excluded [ns]. None when most "
+            "rows have no known launch.",
+        ),
+    ]
+    launches: Annotated[int, Meta(description="Median number of launch calls.")]
+    graph_launches: Annotated[int, Meta(description="Median number of graph launches.")]
+    verdict: Annotated[
+        str | None,
+        Meta(title="graph mode", description="Would graph mode help these steps? None: too little time to ask."),
+    ] = None
+    speedup_low: Annotated[float | None, Meta(description="Speed-up of these steps, 5th percentile.")] = None
+    speedup_median: Annotated[float | None, Meta(title="speed-up", description="Speed-up of these steps, median.")] = (
+        None
+    )
+    speedup_high: Annotated[float | None, Meta(description="Speed-up of these steps, 95th percentile.")] = None
 
 
 class GapCauseRow(Row, frozen=True, kw_only=True):

@@ -7,7 +7,8 @@ in `render.views` shows it. A new field needs `= []`, so that older reports stay
 
 The JSON schema and `docs/reference/columns.md` are generated from the rows. `None` always means: the trace does not
 support this number. Times are int64 ns; fractions lie in [0, 1]. *Used steps* are all but the first, last, warm-up,
-compiling and outlying ones; unless a column says otherwise, rows count when they start inside a used step. A column's
+compiling and outlying ones
+and those of another kind; unless a column says otherwise, rows count when they start inside a used step. A column's
 `title` is its heading in views where its name without the unit does not suffice.
 """
 
@@ -22,7 +23,16 @@ from hpuprof.model.graph_mode_rows import ModuleRow, ObstacleRow, ShapeRow
 from hpuprof.model.job_rows import ClockRow, CollectiveRow, ProcessGroupRow, RankWaitRow, StepWaitRow
 from hpuprof.model.memory_rows import MemoryPoint, MemoryRow
 from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row
-from hpuprof.model.step_rows import ActionRow, GapCauseRow, GapOperatorRow, GapRow, OperatorRow, StepRow, ThreadRow
+from hpuprof.model.step_rows import (
+    ActionRow,
+    GapCauseRow,
+    GapOperatorRow,
+    GapRow,
+    OperatorRow,
+    StepKindRow,
+    StepRow,
+    ThreadRow,
+)
 
 __all__ = [
     "FILE_TABLES",
@@ -55,6 +65,7 @@ __all__ = [
     "RankWaitRow",
     "Row",
     "ShapeRow",
+    "StepKindRow",
     "StepRow",
     "StepWaitRow",
     "Tables",
@@ -66,6 +77,7 @@ class FileTables(msgspec.Struct, frozen=True, kw_only=True):
     """Tables that each file fills with rows of its own."""
 
     steps: list[StepRow]
+    step_kinds: list[StepKindRow] = []
     gap_causes: list[GapCauseRow]
     gaps: list[GapRow]
     gap_operators: list[GapOperatorRow] = []
@@ -106,6 +118,6 @@ FILE_TABLES: tuple[str, ...] = FileTables.__struct_fields__
 TABLES: tuple[str, ...] = tuple(sorted(ROWS, key=lambda name: name in FILE_TABLES))
 """Names of all tables, those of the whole run first."""
 
-_HELD = ("steps", "threads", "launches", "memory", "precision", "intel")
+_HELD = ("steps", "step_kinds", "threads", "launches", "memory", "precision", "intel")
 LATE_TABLES: tuple[str, ...] = tuple(name for name in FILE_TABLES if name not in _HELD)
 """Tables needed across ranks only as rows of the report; they are not kept in memory while ranks are combined."""

@@ -20,7 +20,7 @@ class Outline:
 
 
 BEFORE_GRAPH_MODE = (
-    Outline("timeline", "Steps in time", "timeline", "steps"),
+    Outline("timeline", "Steps in time", "timeline", "step_kinds steps"),
     Outline("step-times", "Step times", "step_times"),
     Outline("engines", "Engines", "engines", "engines overlaps"),
     Outline(

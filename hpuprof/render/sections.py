@@ -45,6 +45,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
     ]
     if lead:
         found += [
+            _kinds(data, lead),
             _view("gaps", data, lead, top),
             _actions(data, lead, top),
             *(_view(n, data, lead, top) for n in ("operators", "kernels", "engines", "overlaps", "precision")),
@@ -94,6 +95,12 @@ def graph_options(graph: GraphMode, top: int | None = None) -> Section:
 def _view(name: str, data: ReportData, lead: RankRow | None, top: int | None) -> Section | None:
     view = VIEWS[name]
     return view.section(view.rows(data, lead), top=top, whose=whose(data, lead))
+
+
+def _kinds(data: ReportData, lead: RankRow) -> Section | None:
+    """Return the kinds of steps; a single one needs no table."""
+    section = _view("step_kinds", data, lead, None)
+    return section if section and len(section.rows) > 1 else None
 
 
 def whose(data: ReportData, lead: RankRow | None) -> str:

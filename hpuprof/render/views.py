@@ -16,11 +16,20 @@ _VIEWS = (
     View(
         "steps",
         "Steps",
-        "step label wall_ns excluded host_working_ns host_blocked_ns input_ns device_busy_ns device_idle_ns "
+        "step label kind wall_ns excluded host_working_ns host_blocked_ns input_ns device_busy_ns device_idle_ns "
         "compute_busy_ns exposed_communication_ns exposed_copy_ns launches",
         id="steps",
         page_top=STEPS_ON_PAGE,
         folded=True,
+    ),
+    View(
+        "step_kinds",
+        "Kinds of steps",
+        "kind steps typical time_fraction wall_ns device_busy_ns launches verdict speedup_median",
+        page="kind used steps typical time_fraction wall_ns device_busy_ns device_work_ns launches graph_launches "
+        "verdict speedup_low speedup_median speedup_high",
+        id="kind-table",
+        top=None,
     ),
     View(
         "engines",
@@ -205,7 +214,7 @@ VIEWS = {view.table: view for view in (*_VIEWS, *map(_plain, OTHERS))}
 STEPS_ON_HOST = View(
     "steps",
     "Steps",
-    "step label wall_ns excluded host_working_ns host_blocked_ns input_ns backward_ns optimizer_ns "
+    "step label kind wall_ns excluded host_working_ns host_blocked_ns input_ns backward_ns optimizer_ns "
     "operators_ns no_operator_ns",
     id="steps",
     page_top=STEPS_ON_PAGE,

@@ -12,14 +12,15 @@ import msgspec
 from hpuprof.analysis.bound import Bound, decide
 from hpuprof.analysis.groups import percentile
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.graph_mode.verdict import decide_graph_mode
+from hpuprof.graph_mode.verdict_by_kind import decide_by_kind
 from hpuprof.ingest.discover import AGAIN, Identity, Skipped
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.metrics import BY_NAME
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
+from hpuprof.model.prediction import GraphMode
 from hpuprof.model.schema import Cause
-from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow
+from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow
 from hpuprof.ranks.rank_tables import across_ranks
 from hpuprof.report.findings import find
 from hpuprof.report.headline import headline
@@ -72,6 +73,9 @@ def combine(
     step_waits, waits_cut = cut_to_ranks(across.step_waits, done, table_rows)
     if waits_cut:
         cut["step_waits"] = waits_cut
+    by_kind = decide_by_kind(used.parts)
+    answers = {_whose(done[i][0]): found for i, found in zip(chosen, by_kind.of_kind, strict=True)}
+    tables["step_kinds"] = [_judged(row, answers.get(_whose(row), {})) for row in tables["step_kinds"]]
     metrics = build_metrics(used, across, population)
     values = {m.name: m.value for m in metrics}
     diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
@@ -80,6 +84,7 @@ def combine(
         *_run_diagnostics(done, kind),
         *_scale_diagnostics(cut, again or {}),
         *(_diagnostic(code, text, count) for code, text, count in across.notes),
+        *([_diagnostic("HP129", by_kind.disagree)] if by_kind.disagree else []),
     ]
     return ReportData(
         schema_version=SCHEMA_VERSION,
@@ -87,7 +92,7 @@ def combine(
         headline=headline(_bound(used), values, main, population),
         metrics=metrics,
         findings=find(main, values, used.idle, used.wall, across),
-        graph_mode=decide_graph_mode(used.parts),
+        graph_mode=by_kind.answer,
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=[_file_row(who, part) for who, part in done],
         ranks=ranks,
@@ -102,6 +107,25 @@ def combine(
 
 def _order(who: Identity) -> tuple[Any, ...]:
     return who.rank, who.stage, who.action, _natural(who.window)
+
+
+def _whose(row: Identity | StepKindRow) -> tuple[int, str, str, str]:
+    return row.rank, row.stage, row.action, row.window
+
+
+def _judged(row: StepKindRow, answers: Mapping[str, GraphMode]) -> StepKindRow:
+    """Return a kind of step with the answer for it."""
+    if row.kind not in answers:
+        return row
+    answer = answers[row.kind]
+    gain = answer.speedup
+    return msgspec.structs.replace(
+        row,
+        verdict=answer.verdict,
+        speedup_low=gain.low if gain else None,
+        speedup_median=gain.median if gain else None,
+        speedup_high=gain.high if gain else None,
+    )
 
 
 def _natural(window: str) -> tuple[int, int, str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
+from hpuprof.analysis.steps import MATTERS
 from hpuprof.model.metrics import IDLE, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
-from hpuprof.model.tables import RankRow, Row
+from hpuprof.model.tables import RankRow, Row, StepKindRow
 from hpuprof.report.model import Headline
 
 _WORDS = {
@@ -42,11 +43,21 @@ def headline(
     lead = main[0][0] if main else None
     return Headline(
         bound=bound.kind,
-        sentence=f"{sentence}.",
+        sentence=f"{sentence}.{_of_kind(main[0][1].step_kinds if main else [])}",
         deciding=deciding,
         population=population,
         lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,
     )
+
+
+def _of_kind(kinds: Sequence[StepKindRow]) -> str:
+    """Say which kind of step the answer is about, where others hold much of the time."""
+    others = [k for k in kinds if not k.used and k.time_fraction >= MATTERS]
+    used = next((k for k in kinds if k.used), None)
+    if used is None or not others:
+        return ""
+    listed = _listed([f"{k.kind} ({_percent(k.time_fraction)})" for k in others])
+    return f" Kind of step: {used.kind} ({_percent(used.time_fraction)} of the time); beside it: {listed}."
 
 
 def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple[str, list[str]]:

@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from hpuprof.analysis.groups import percentile
+from hpuprof.analysis.step_kinds import ACCUMULATING, UPDATING
+from hpuprof.analysis.steps import ANOTHER, MATTERS
 from hpuprof.model.arrays import Ints
 from hpuprof.model.metrics import METRICS, Metric, MetricSpec, Value
 from hpuprof.model.partial import RankPartial
@@ -99,7 +101,24 @@ def _unprofiled(used: UsedSteps) -> Value:
 
 def _slowdown(used: UsedSteps) -> float | None:
     profiled, bare = percentile(used.walls, 0.5), _unprofiled(used)
-    return profiled / bare if bare and profiled is not None else None
+    mixed = any(not k.used and k.typical and k.time_fraction >= MATTERS for part in used.parts for k in part.step_kinds)
+    return profiled / bare if bare and profiled is not None and not mixed else None
+
+
+def _update(used: UsedSteps) -> float | None:
+    times = [_update_of(part) for part in used.parts]
+    known = [ns for ns in times if ns is not None]
+    return float(np.median(known)) if known else None
+
+
+def _update_of(part: RankPartial) -> float | None:
+    """Return the time of a rank's update of the optimizer: k - 1 accumulating steps and the updating one [ns]."""
+    typical = [s for s in part.steps if s.excluded in ("", ANOTHER)]
+    gathering, updating = ([s.wall_ns for s in typical if s.kind.startswith(k)] for k in (ACCUMULATING, UPDATING))
+    every = part.file.steps_per_update
+    if every is None or not updating or (every > 1 and not gathering):
+        return None
+    return float((every - 1) * np.median(gathering or [0]) + np.median(updating))
 
 
 def _short_launches(used: UsedSteps) -> float | None:
@@ -120,6 +139,7 @@ _COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
     "unprofiled_step_time": _unprofiled,
     "profiling_slowdown": _slowdown,
     "overlap_degree": lambda used: overlap_degree(used.steps),
+    "update_time": _update,
     "launches_per_step": lambda used: float(np.median([s.launches for s in used.steps])) if used.steps else None,
     "short_launch_fraction": _short_launches,
     "peak_device_memory": _peak_memory,

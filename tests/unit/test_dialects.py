@@ -88,6 +88,9 @@ ACTIVITIES = {
     "graph-launch-call": [
         (RUNTIME, n) for n in ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch", "ExecuteCachedGraph")
     ],
+    "capture-call": [
+        (RUNTIME, n) for n in ("cudaStreamBeginCapture", "cudaStreamEndCapture", "cuStreamBeginCapture_v2")
+    ],
     "first-use-call": [
         (RUNTIME, n)
         for n in (
@@ -211,6 +214,7 @@ NO_ACTIVITY = [
             "cudaMallocAsync",
             "cudaFreeAsync",
             "cudaStreamIsCapturing",
+            "cudaThreadExchangeStreamCaptureMode",
         )
     ),
     *((RUNTIME, n) for n in ("synEventRecord", "streamWaitEvent (accel0)", "eventRecord (accel0)", "profilerStart")),

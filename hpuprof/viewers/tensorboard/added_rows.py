@@ -77,12 +77,12 @@ class _Additions:
         direct = direct and all(
             track_number(trace.tracks[t].pid) in range(64) for t in np.unique(trace.device.track).tolist()
         )
-        steps = find_steps(trace, self.roles, compile_intervals(trace))
+        activations = find_activations(self.links)
+        launched = activations.launched()
+        steps = find_steps(trace, self.roles, compile_intervals(trace), self.links, launched)
         steps_added = steps.source != "profiler_step"
         if steps_added:
             self._steps(steps)
-        activations = find_activations(self.links)
-        launched = activations.launched()
         used = [device_number(t.process, t.pid) for t in self._device_tracks()]
         if direct:
             real = np.flatnonzero(trace.device.kind != DeviceKind.MARKER)
@@ -124,8 +124,14 @@ class _Additions:
         process = _process(pid)
         if not pid:
             self.added.name_track(process, tid, "steps", process="host (not traced)")
+        kinds = steps.kind_names()
         for i, (start, end) in enumerate(zip(steps.start.tolist(), steps.end.tolist(), strict=True)):
-            facts = {"External id": self.ids.external(), "step": steps.labels[i], "left out": steps.excluded[i] or None}
+            facts = {
+                "External id": self.ids.external(),
+                "step": steps.labels[i],
+                "kind": kinds[i],
+                "left out": steps.excluded[i] or None,
+            }
             place = (process, tid, start, end)
             self.added.add(f"ProfilerStep#{i}", "cpu_op", place, facts)
 
