@@ -56,12 +56,13 @@ class RankView(RankRows):
         """Compute the view of a trace."""
         roles = track_roles(trace)
         compiling = compile_intervals(trace)
-        steps = find_steps(trace, roles, compiling)
         links = link(trace)
+        launched = matched_launches(links)
+        steps = find_steps(trace, roles, compiling, launched)
         hosts = host_time(trace, roles, links)
-        return cls(trace, steps, roles, links, matched_launches(links), hosts, device_time(trace), compiling)
+        return cls(trace, steps, roles, links, launched, hosts, device_time(trace), compiling)
 
 
 def steps_of(trace: Trace) -> Steps:
     """Find only the steps."""
-    return find_steps(trace, track_roles(trace), compile_intervals(trace))
+    return find_steps(trace, track_roles(trace), compile_intervals(trace), matched_launches(link(trace)))

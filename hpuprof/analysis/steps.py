@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.completion import completion_windows
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, HostKind, Role
@@ -54,7 +56,7 @@ _SCALE_OF_MAD = 1.4826
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Steps of one trace as half-open windows in ns, disjoint and in order."""
+    """Steps of one trace as half-open windows of the host in ns, disjoint and in order."""
 
     start: Ints
     end: Ints
@@ -63,32 +65,50 @@ class Steps:
     name: str
     excluded: list[str]  # reason per step, "" if used
     untypical: bool = False  # every step had a reason for exclusion; the least bad ones are used anyway
+    completion: Intervals | None = None  # windows from completion to completion, if the host runs ahead
 
     def __len__(self) -> int:
         return len(self.start)
 
+    @cached_property
+    def timed(self) -> Intervals:
+        """The windows in which time is measured: the host's, or those of completion where the host runs ahead."""
+        return self.completion or Intervals(self.start, self.end)
+
     @property
     def wall(self) -> Ints:
-        """Length of each step, ns."""
-        return self.end - self.start
+        """Time that each step took, ns."""
+        return self.timed.dur
 
     @property
     def used(self) -> Mask:
         """Mask of the steps that enter medians."""
         return np.array([not reason for reason in self.excluded], dtype=bool)
 
+    def holding(self, when: Ints, windows: Intervals | None = None) -> Ints:
+        """Return the step that holds each instant, -1 for none; in the host's windows or others of the steps."""
+        start, end = (windows.start, windows.end) if windows else (self.start, self.end)
+        at = np.searchsorted(start, when, side="right") - 1
+        return np.where((at >= 0) & (when < np.append(end, 0)[np.maximum(at, 0)]), at, -1)
+
     def used_windows(self) -> Intervals:
-        """Return the used steps as intervals (neighbours stay separate, so counts per step remain possible)."""
+        """Return the host's windows of the used steps (neighbours stay separate, so that steps can be told apart)."""
         used = self.used
         return Intervals(self.start[used], self.end[used])
 
+    def used_timed(self) -> Intervals:
+        """Return the windows in which the used steps' time is measured."""
+        used = self.used
+        return Intervals(self.timed.start[used], self.timed.end[used])
 
-def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) -> Steps:
+
+def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, launched: Ints) -> Steps:
     """Find the steps by the best evidence in the trace, then mark the untypical ones.
 
     In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#`
     rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches; `ProfilerStep#`; an
-    annotation that repeats; the period of the operator sequence; the whole trace.
+    annotation that repeats; the period of the operator sequence; the whole trace. `launched`: the launch call of each
+    device row.
     """
     host = trace.host
     # Our recorder's ProfilerStep# rows are whole batches, start to start, including the last.
@@ -114,7 +134,11 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals) 
             np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", "", 0
         )
     kind = str(recorded.get("window_kind", "")) if isinstance(recorded, dict) else ""
-    return _classify(found, compiling, _when(trace, Activity.FIRST_USE), kind, _with_validation(trace, found))
+    completion = completion_windows(trace, launched, found.start, found.end)
+    timed = completion or Intervals(found.start, found.end)
+    setting_up = _when(trace, Activity.FIRST_USE)
+    excluded, untypical = _classify(found, timed.dur, compiling, setting_up, kind, _with_validation(trace, found))
+    return Steps(found.start, found.end, found.labels, found.source, found.name, excluded, untypical, completion)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,9 +279,11 @@ def _with_validation(trace: Trace, found: _Found) -> Mask:
     return np.zeros(len(marked), dtype=bool) if marked.all() else marked
 
 
-def _classify(found: _Found, compiling: Intervals, setting_up: Intervals, window_kind: str, validating: Mask) -> Steps:
+def _classify(
+    found: _Found, wall: Ints, compiling: Intervals, setting_up: Intervals, window_kind: str, validating: Mask
+) -> tuple[list[str], bool]:
+    """Return why each step is left out, and whether all had a reason. `wall`: the time that each took, ns."""
     count = len(found.start)
-    wall = found.end - found.start
     excluded = [""] * count
     compile_ns, setting_up_ns = (measure(what, found.start, found.end) for what in (compiling, setting_up))
     for i in range(count):
@@ -277,7 +303,7 @@ def _classify(found: _Found, compiling: Intervals, setting_up: Intervals, window
         keep = [i for i, reason in enumerate(excluded) if reason not in other] or list(range(count))
         for i in keep:
             excluded[i] = ""
-    return Steps(found.start, found.end, found.labels, found.source, found.name, excluded, untypical)
+    return excluded, untypical
 
 
 def _mark_borders(found: _Found, excluded: list[str], window_kind: str) -> None:

@@ -77,12 +77,12 @@ class _Additions:
         direct = direct and all(
             track_number(trace.tracks[t].pid) in range(64) for t in np.unique(trace.device.track).tolist()
         )
-        steps = find_steps(trace, self.roles, compile_intervals(trace))
+        activations = find_activations(self.links)
+        launched = activations.launched()
+        steps = find_steps(trace, self.roles, compile_intervals(trace), launched)
         steps_added = steps.source != "profiler_step"
         if steps_added:
             self._steps(steps)
-        activations = find_activations(self.links)
-        launched = activations.launched()
         used = [device_number(t.process, t.pid) for t in self._device_tracks()]
         if direct:
             real = np.flatnonzero(trace.device.kind != DeviceKind.MARKER)
@@ -102,7 +102,7 @@ class _Additions:
             self.ids.amended,
             self.added.rows,
             linked_share(trace, launched),
-            steps.wall.tolist(),
+            (steps.end - steps.start).tolist(),
             shown_steps(trace.host, nodes, steps.start, steps.end),
         )
 
