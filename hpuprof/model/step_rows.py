@@ -45,8 +45,8 @@ class StepRow(Row, frozen=True, kw_only=True):
     host_working_ns: Annotated[
         int | None,
         Meta(
-            description="Wall minus host_blocked_ns, and minus no_operator_ns where that is known [ns]. None without "
-            "host rows."
+            description="Wall minus host_blocked_ns, minus no_operator_ns where that is known, and minus time after "
+            "the host's last row [ns]. None without host rows."
         ),
     ]
     host_blocked_ns: Annotated[
