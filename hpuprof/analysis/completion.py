@@ -17,7 +17,8 @@ from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import Trace
 
 LINKED_SHARE = 0.5
-"""Device time with a known launch, below which completion is unknown; by judgement: less than half is no evidence."""
+"""Of device time from the first known launch's row on; with less, completion is unknown. By judgement: less than half
+is no evidence."""
 AHEAD_SHARE = 0.5
 """Borders of steps at which work of the next step was queued already. Where the host sets the pace there are none, as
 the device waits for it; in the real traces at hand the share is 0 to 0.2 or 0.8 to 1."""
@@ -38,10 +39,8 @@ def completion_windows(trace: Trace, launched: Ints, start: Ints, end: Ints) -> 
     Work that outlives the next step's on the lane with the most work is in the background (a checkpoint on its way to
     the host) and completes no step.
     """
-    device = trace.device
-    real = device.kind != DeviceKind.MARKER
-    rows = np.flatnonzero(real & (launched >= 0))
-    if not len(start) or device.dur[rows].sum() < LINKED_SHARE * max(1, int(device.dur[real].sum())):
+    rows = _linked(trace, launched)
+    if not len(start) or not len(rows):
         return None
     begun = trace.host.start[launched[rows]]
     # Pieces of the host's time line, the steps and what lies between them: piece 2 k + 1 is step k.
@@ -55,6 +54,15 @@ def completion_windows(trace: Trace, launched: Ints, start: Ints, end: Ints) -> 
     queued = first[2 * steps[1:] + 1] < done[2 * steps[:-1] + 1]
     ahead = queued.mean() >= AHEAD_SHARE if len(queued) else done[1] > end[0]
     return Intervals(np.maximum(start, done[2 * steps]), done[2 * steps + 1]) if ahead else None
+
+
+def _linked(trace: Trace, launched: Ints) -> Ints:
+    """Return the device rows with a launch; none if they do too little of the work from the first of them on."""
+    device = trace.device
+    rows: Ints = np.flatnonzero((device.kind != DeviceKind.MARKER) & (launched >= 0))
+    since = (device.kind != DeviceKind.MARKER) & (device.start >= device.start[rows].min(initial=trace.end_ns))
+    enough = device.dur[rows].sum() >= LINKED_SHARE * max(1, int(device.dur[since].sum()))
+    return rows if enough else rows[:0]
 
 
 def _completed(trace: Trace, rows: Ints, piece: Ints, left: Ints) -> Ints:
@@ -77,15 +85,12 @@ def unrecorded_until(trace: Trace, launched: Ints) -> int:
     Its signs are device rows without a launch ahead of the first one with, and a first row that waits for a device that
     seems idle: a profiler leaves out kernels that it did not see launched. Launches found by order alone show neither.
     """
-    device, host = trace.device, trace.host
-    real = device.kind != DeviceKind.MARKER
-    known = np.flatnonzero(real & (launched >= 0))
-    few = device.dur[known].sum() < LINKED_SHARE * max(1, int(device.dur[real].sum()))
-    if few or not FAMILIES[trace.family].correlated:
+    device, rows = trace.device, _linked(trace, launched)
+    if not len(rows) or not FAMILIES[trace.family].correlated:
         return 0
-    first = known[np.argmin(device.start[known])]
+    first = rows[np.argmin(device.start[rows])]
     begin = int(device.start[first])
-    leading = real & (launched < 0) & (device.start < begin)
+    leading = (device.kind != DeviceKind.MARKER) & (launched < 0) & (device.start < begin)
     before = int(device.end[leading].max(initial=0))
-    waited = begin - max(before, int(host.end[launched[first]]))
+    waited = begin - max(before, int(trace.host.end[launched[first]]))
     return begin if waited > WAITED_NS else before
