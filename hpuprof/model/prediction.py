@@ -94,9 +94,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     profiled_step_ns: Annotated[float, Meta(description="Mean step time as recorded [ns].")] = 0.0
     replay_error: Annotated[
         float | None,
-        Meta(
-            description="Relative error of the steps replayed unchanged; if larger, of their mean against all used."
-        ),
+        Meta(description="Relative error of the steps replayed unchanged; if larger, of their mean against all used."),
     ] = None
     unexplained: Annotated[float, Meta(description="Unexplained delay of device rows, over step time.")] = 0.0
     overhead: Annotated[
@@ -217,9 +215,7 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     method: Annotated[str, Meta(description="replay, pipeline or none.")]
     replay_error: Annotated[
         float | None,
-        Meta(
-            description="Relative error of the steps replayed unchanged; if larger, of their mean against all used."
-        ),
+        Meta(description="Relative error of the steps replayed unchanged; if larger, of their mean against all used."),
     ]
     unexplained: Annotated[float | None, Meta(description="Unexplained delay of device rows, over step time.")]
     together_error: Annotated[

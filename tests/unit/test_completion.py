@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from builder import TraceBuilder
+from rank_traces import ALL_REDUCE, comm, header
 
 import hpuprof
 from hpuprof.model.partial import RankPartial
@@ -153,3 +154,21 @@ def test_memory_allocated_inside_a_copy_is_allocation(tmp_path: Path):
     found = {g.cause: g.idle_ns // 1000 for g in part.gap_causes}
     assert found["allocation"] == 500
     assert found.get("h2d_copy", 0) <= 2
+
+
+def test_a_rank_that_is_far_ahead_never_waits_for_longer_than_a_step(tmp_path: Path):
+    """Rank 0's host is done at once; its device waits in a collective of each step for rank 1, which takes 1 ms."""
+    for rank in range(2):
+        b = TraceBuilder(**header(rank, 2))
+        for i in range(8):
+            begin, own = (50 * i, 50) if rank == 0 else (1000 * i, 1000)
+            b.step(i, begin, own)
+            came, done = max(1000 * i, begin) + 30 + 800 * rank, 1000 * i + 900
+            b.kernel(ALL_REDUCE, came, done - came, launch=begin + 20, stream=20, **comm())
+            b.kernel(GEMM, done, 20, launch=begin + 30)
+        b.write(tmp_path / f"rank{rank}.json")
+    report = hpuprof.analyze(tmp_path)
+    assert [s.wall_ns for s in report.data.steps if s.used] == [1_000_000] * 12
+    waiting = [r.waiting_ns for r in report.data.step_waits if r.rank == 0]
+    assert waiting[1:] == [800_000] * 7
+    assert report.metrics["collective_wait_fraction"].value == pytest.approx(0.4)
