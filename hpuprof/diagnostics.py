@@ -229,6 +229,31 @@ _ALL = (
         remedy="Give each run its own directory, or remove the old files.",
     ),
     Diagnostic(
+        code="HP150",
+        severity="warning",
+        title="Device work lies in no step",
+        cause="More than a tenth of the device's busy time lies outside of all steps: evaluation or set-up between "
+        "them, or steps that were not recognised. No number of a step covers it.",
+        remedy="Mark the steps (`prof.step()`), or record with HPUProfiler; `device_outside_fraction` is the share.",
+    ),
+    Diagnostic(
+        code="HP151",
+        severity="warning",
+        title="The recording begins in the middle of the device's work",
+        cause="For a quarter of the used steps or more the device worked on what was launched before the recording, "
+        "which has no rows. It only seems idle, and nothing says what bounds the step.",
+        remedy="Record more steps, from a drained device: `torch.cuda.synchronize()` before the profiler starts.",
+    ),
+    Diagnostic(
+        code="HP152",
+        severity="info",
+        title="The host runs ahead of the device",
+        cause="It enqueues the next step before the device has completed one. How long the host is in a step is then "
+        "not how long a step takes.",
+        remedy="Nothing to do: step times and device numbers are taken from completion to completion "
+        "(`host_step_time_p50`: the host's own).",
+    ),
+    Diagnostic(
         code="HP160",
         severity="info",
         title="Long tables cover only some ranks",

@@ -23,6 +23,7 @@ from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
+from hpuprof.model.intervals import measure
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import DiagnosticRow, FileRow
@@ -115,6 +116,8 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
     first = properties[0] if isinstance(properties, list) and properties and isinstance(properties[0], dict) else {}
     memory = first.get("totalGlobalMem")
     inside = identity_inside(trace.header)
+    busy = view.device.busy
+    inside_steps = int(measure(busy, steps.timed.start, steps.timed.end).sum())
     own = trace.header.get(METADATA_KEY)
     recorded: dict[str, Any] = own if isinstance(own, dict) else {}
     timed = recorded.get("unprofiled")
@@ -142,6 +145,8 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
         steps_used=int(steps.used.sum()),
         steps_per_update=steps_per_update(trace, steps.kind_names()),
         linked_fraction=linked_share(trace, view.launched),
+        device_busy_ns=busy.total_ns if view.device_traced else None,
+        device_outside_ns=busy.total_ns - inside_steps if view.device_traced else None,
         window_kind=str(recorded["window_kind"]) if recorded.get("window_kind") else None,
         unprofiled_step_ns=_whole(timed.get("step_ns"), least=1),
         unprofiled_spread_ns=_whole(timed.get("spread_ns"), least=0),

@@ -23,7 +23,7 @@ DECIDING_SHARE = 0.5
 
 _INPUT = (Cause.DATA_LOADER,)
 _COMMUNICATION = (Cause.COLLECTIVE,)
-_DEVICE = (Cause.DEVICE_LATENCY,)
+_DEVICE = (Cause.DEVICE_LATENCY, Cause.UNRECORDED)
 _HOST = tuple(c for c in Cause if c not in (*_INPUT, *_COMMUNICATION, *_DEVICE, Cause.UNKNOWN))
 
 

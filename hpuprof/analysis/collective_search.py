@@ -57,16 +57,14 @@ def collective_calls(view: RankView) -> tuple[Calls, int]:
     groups, kinds, kind = _kinds(trace, found.notes)
     working = view.device.compute if view.device_traced else subtract(view.hosts.traced, _collective_rows(trace))
     exposed = subtract(union(found.start, found.end), working)
-    when = np.where(found.issued >= 0, found.issued, found.start)
-    at = np.searchsorted(steps.start, when, side="right") - 1
-    inside = (at >= 0) & (when < steps.end[np.maximum(at, 0)]) if len(steps) else np.zeros(len(when), dtype=bool)
+    step = np.where(found.issued >= 0, steps.holding(found.issued), steps.holding(found.start, steps.timed))
     calls = Calls(
         groups=groups,
         kinds=kinds,
         timed=found.timed,
         kind=kind,
         lane=found.lane,
-        step=np.where(inside, at, -1).astype(np.int64),
+        step=step,
         sequence=np.array([n.sequence for n in found.notes], dtype=np.int64),
         start=found.start,
         end=found.end,

@@ -34,7 +34,7 @@ def _per_step(busy: Intervals, used: Intervals) -> tuple[int, int]:
 def engine_rows(view: RankView) -> list[EngineRow]:
     """Summarise each engine class and each of its lanes over the used steps."""
     trace, device = view.trace, view.trace.device
-    used = view.steps.used_windows()
+    used = view.steps.used_timed()
     wall = max(1, used.total_ns)
     rows = np.flatnonzero(device.kind != DeviceKind.MARKER)
     inside = contains(used, device.start)
@@ -79,7 +79,7 @@ def engine_rows(view: RankView) -> list[EngineRow]:
 
 def overlap_rows(view: RankView) -> list[OverlapRow]:
     """Measure how long both engine classes of each pair ran."""
-    used, engines = view.steps.used_windows(), view.device.engines
+    used, engines = view.steps.used_timed(), view.device.engines
     out = []
     for a, b in combinations(engines, 2):
         both = engines[a], engines[b]
@@ -99,7 +99,7 @@ def overlap_rows(view: RankView) -> list[OverlapRow]:
 def precision_rows(view: RankView) -> list[PrecisionRow]:
     """Measure compute engines by data type; nothing if the trace names no data types."""
     trace, device = view.trace, view.trace.device
-    used = view.steps.used_windows()
+    used = view.steps.used_timed()
     compute = (device.kind == DeviceKind.COMPUTE) & contains(used, device.start)
     if not (device.dtype[compute] >= 0).any():
         return []

@@ -7,8 +7,9 @@ import numpy as np
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.intervals import Intervals, measure
-from hpuprof.model.schema import Activity, DeviceKind
+from hpuprof.model.durations import duration
+from hpuprof.model.intervals import EMPTY, Intervals, measure
+from hpuprof.model.schema import Activity, Cause, DeviceKind
 from hpuprof.model.trace import Trace, Trouble
 
 ONE_ROW_SHARE = 0.5
@@ -29,6 +30,10 @@ MIN_LAUNCHES = 20
 """From this many linked launch calls LATE_SHARE is not chance: 1 in 50,000 if early and late are equally likely."""
 LATE_SHARE = 0.9
 """Launch calls that end after their device row; by judgement: nearly all, as each drains the queue."""
+UNRECORDED_SHARE = 0.25
+"""Of the used steps in which the device worked without rows; by judgement: more of it than of most causes."""
+OUTSIDE_SHARE = 0.1
+"""Of the device's work in no step, above which the steps do not stand for the recording; by judgement."""
 FEW_STEPS = 3
 """With fewer used steps the median is an extreme."""
 
@@ -41,6 +46,7 @@ def degenerate(view: RankView) -> list[Trouble]:
     - HP106: device rows in fewer than half of the used steps.
     - HP107: one row holds more than half of the used steps' device time (more than 90 % for a single step).
     - HP108: more than half of the graph launches lack device rows.
+    - HP151: for a quarter of the used steps the device worked on what was launched before the recording.
     """
     trace, device = view.trace, view.trace.device
     real = device.kind != DeviceKind.MARKER
@@ -49,7 +55,7 @@ def degenerate(view: RankView) -> list[Trouble]:
     found = []
     if not len(trace.host):
         found.append(Trouble("HP126", 1, "the trace holds no host rows"))
-    used = view.steps.used_windows()
+    used = view.steps.used_timed()
     per_step = measure(view.device.busy, used.start, used.end)
     with_rows = int((per_step > 0).sum())
     if len(used) >= 2 and with_rows < STEP_SHARE * len(used):
@@ -65,7 +71,15 @@ def degenerate(view: RankView) -> list[Trouble]:
                 "HP107", 1, f"one row, {name[:80]}, holds {longest / total:.0%} of the device time of the used steps"
             )
         )
-    return found + _incomplete_replays(view)
+    return found + _incomplete_replays(view) + _unrecorded(view, used)
+
+
+def _unrecorded(view: RankView, used: Intervals) -> list[Trouble]:
+    part = view.gaps.by_cause.get(Cause.UNRECORDED, EMPTY)
+    share = int(measure(part, used.start, used.end).sum()) / max(1, used.total_ns)
+    if share < UNRECORDED_SHARE:
+        return []
+    return [Trouble("HP151", 1, f"{share:.0%} of the used steps went to work that was launched before the recording")]
 
 
 def _incomplete_replays(view: RankView) -> list[Trouble]:
@@ -88,7 +102,7 @@ def doubts(view: RankView) -> list[Trouble]:
     if unknown := view.trace.health.unknown:
         kinds = ", ".join(sorted({f"{category} on {thread}" for category, thread, _ in unknown})[:3])
         found.append(Trouble("HP104", sum(n for _, _, n in unknown), f"unknown rows: {kinds}"))
-    return found + _about_steps(view.steps) + _about_links(view)
+    return found + _about_steps(view.steps) + _about_pace(view) + _about_links(view)
 
 
 def _about_steps(steps: Steps) -> list[Trouble]:
@@ -104,6 +118,20 @@ def _about_steps(steps: Steps) -> list[Trouble]:
         found.append(Trouble("HP110", used, f"{used} of {len(steps)} steps used"))
     if len(steps) > 1 and steps.untypical:
         found.append(Trouble("HP124", len(steps), "no step is typical"))
+    return found
+
+
+def _about_pace(view: RankView) -> list[Trouble]:
+    steps, busy = view.steps, view.device.busy
+    found = []
+    outside = busy.total_ns - int(measure(busy, steps.timed.start, steps.timed.end).sum())
+    if outside > OUTSIDE_SHARE * busy.total_ns:
+        text = f"{outside / busy.total_ns:.0%} of the device's work lies in no step"
+        found.append(Trouble("HP150", 1, text))
+    if steps.completion is not None:
+        used = steps.used
+        own, pace = (duration(int(np.median(x[used]))) for x in (steps.end - steps.start, steps.wall))
+        found.append(Trouble("HP152", 1, f"a step takes {own} on the host, {pace} from completion to completion"))
     return found
 
 

@@ -2,6 +2,7 @@
 
 Causes are painted from the most specific to the most general (`Cause`): each takes what the earlier ones left. Time in
 which launched work had not started yet is the device's own (launch latency, dependencies, gaps between queued kernels).
+While the device works on what was launched before the recording, it only seems idle.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpuprof.analysis.completion import unrecorded_until
 from hpuprof.analysis.host_calls import HostCallKind, HostCalls
 from hpuprof.analysis.modules import thread_codes
 from hpuprof.analysis.rank_rows import RankRows
@@ -53,14 +55,16 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     waits = calling(HostCallKind.WAIT, HostCallKind.JOIN) & (activity != Activity.LOADER_WAIT)
     known = np.flatnonzero(links.launch >= 0)
     queued = union(host.end[links.launch[known]], trace.device.start[known])
+    unseen = np.array([unrecorded_until(trace, view.launched), host.start[0] if len(host) else 0])
     return {
+        Cause.UNRECORDED: union(np.zeros(2, dtype=np.int64), unseen),
         Cause.DEVICE_LATENCY: queued,
         Cause.COMPILATION: when((activity == Activity.COMPILE) & (role != Role.DATA_LOADER)),
         Cause.FIRST_USE: when(launching & view.hosts.first_use),
         Cause.BLOCKING_READ: union_of(when(reads), _around(trace, reads, path & (activity == Activity.COPY_D2H))),
         Cause.COLLECTIVE: when(calling(HostCallKind.COLLECTIVE)),
-        Cause.H2D_COPY: when(uploads | moving),
         Cause.ALLOCATION: when(calling(HostCallKind.ALLOCATION, on=launching)),
+        Cause.H2D_COPY: when(uploads | moving),
         Cause.SYNCHRONISE: when(waits),
         Cause.DATA_LOADER: when(main & ((activity == Activity.DATA_LOADER) | (activity == Activity.LOADER_WAIT))),
         Cause.OPTIMIZER: subtract(
@@ -92,7 +96,7 @@ def _around(trace: Trace, calls: Mask, rows: Mask) -> Intervals:
 
 def find_gaps(busy: Intervals, steps: Steps, states: dict[Cause, Intervals]) -> Gaps:
     """Split the idle time inside the steps by cause."""
-    windows = union(steps.start, steps.end)
+    windows = union(steps.timed.start, steps.timed.end)
     if not len(windows):
         return Gaps(windows, {})
     idle = intersect(complement(busy, int(windows.start[0]), int(windows.end[-1])), windows)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.completion import unrecorded_until
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_activities import (
@@ -54,7 +55,6 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     role = roles[host.track]
     to_host, to_device, blocking = _copies(trace, links)
     first_use = _first_use(trace, links)
-    queue_start, queue_end, queue_role = _full_queue(trace, role, links)
     waiting = {
         "sync": (host.activity == Activity.SYNC) & ~_drawn_twice(trace),
         "alloc": (host.activity == Activity.ALLOC) & ~first_use,
@@ -62,6 +62,7 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
         "copy": blocking | _blocking_reads(trace),
         "loader": host.activity == Activity.LOADER_WAIT,
     }
+    queue_start, queue_end, queue_role = _full_queue(trace, role, links, ~(waiting["copy"] | first_use))
     path = on_host_path(role)
     found = {kind: union(host.start[rows & path], host.end[rows & path]) for kind, rows in waiting.items()}
     on_path = on_host_path(queue_role)
@@ -155,11 +156,15 @@ def _blocking_reads(trace: Trace) -> Mask:
     return waits
 
 
-def _full_queue(trace: Trace, role: npt.NDArray[np.int8], links: Links) -> tuple[Ints, Ints, npt.NDArray[np.int8]]:
-    """Find launches that waited because the launch queue was full.
+def _full_queue(
+    trace: Trace, role: npt.NDArray[np.int8], links: Links, returning: Mask
+) -> tuple[Ints, Ints, npt.NDArray[np.int8]]:
+    """Find launches and copies that waited because the launch queue was full.
 
-    A launch counts if it took longer than the median by six MADs while at least 95 % of the peak number of launched,
-    unfinished rows was outstanding; its time beyond the median is waiting.
+    A call counts if it took longer than the median by six MADs while at least 95 % of the peak number of launched,
+    unfinished rows was outstanding, or while the queue held an unknown number more, launched before the recording; its
+    time beyond the median is waiting. In a copy of pageable memory the host copies meanwhile. `returning`: host rows
+    that wait for nothing else.
     """
     host, device = trace.host, trace.device
     none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int8)
@@ -167,19 +172,21 @@ def _full_queue(trace: Trace, role: npt.NDArray[np.int8], links: Links) -> tuple
     if len(linked) < _FULL_QUEUE_FLOOR:
         return none
     calls, first = np.unique(links.launch[linked], return_index=True)
-    single = host.activity[calls] == Activity.LAUNCH
+    single = np.isin(host.activity[calls], (Activity.LAUNCH, Activity.COPY, Activity.COPY_H2D))
     calls, first = calls[single], first[single]
     if not len(calls):
         return none
     begin, dur = host.start[calls], host.dur[calls]
     ends = np.sort(device.end[linked[first]], kind="stable")
     order = np.argsort(begin, kind="stable")
-    calls, begin, dur = calls[order], begin[order], dur[order]
+    calls, begin, dur, rows = calls[order], begin[order], dur[order], linked[first[order]]
     outstanding = np.arange(len(begin)) - np.searchsorted(ends, begin, side="right")
     depth = int(outstanding.max(initial=0))
     if depth < _FULL_QUEUE_FLOOR:
         return none
     median = float(np.median(dur))
     mad = 1.4826 * float(np.median(np.abs(dur - median)))
-    slow = (dur > median + 6 * max(mad, 0.1 * median)) & (outstanding >= 0.95 * depth)
+    full = (outstanding >= 0.95 * depth) | (begin < unrecorded_until(trace, links.launch))
+    staged = np.array([may_block(name) for name in trace.names], dtype=bool)[device.name[rows]]
+    slow = full & ~staged & returning[calls] & (dur > median + 6 * max(mad, 0.1 * median))
     return begin[slow] + int(median), begin[slow] + dur[slow], role[calls[slow]]

@@ -25,7 +25,7 @@ def cause_rows(view: RankView) -> list[GapCauseRow]:
     """Measure each cause in each step."""
     out = []
     steps = view.steps
-    columns = {cause: measure(part, steps.start, steps.end) for cause, part in view.gaps.by_cause.items()}
+    columns = {cause: measure(part, steps.timed.start, steps.timed.end) for cause, part in view.gaps.by_cause.items()}
     for i in range(len(steps)):
         out += [
             GapCauseRow(step=i, cause=cause.name.lower(), idle_ns=int(c[i])) for cause, c in columns.items() if c[i] > 0
@@ -36,15 +36,15 @@ def cause_rows(view: RankView) -> list[GapCauseRow]:
 def gap_rows(view: RankView) -> list[GapRow]:
     """Return the longest gaps of the used steps, split at step borders."""
     gaps, steps = view.gaps, view.steps
-    used = steps.used_windows()
+    used = steps.used_timed()
     if not len(gaps.idle) or not len(used):
         return []
     pieces = intersect(gaps.idle, used)
-    # `used_windows` keeps neighbours apart, so every piece lies in one step.
+    # `used_timed` keeps neighbours apart, so every piece lies in one step.
     longest = np.lexsort((pieces.start, -pieces.dur))[:TOP_GAPS]
     start, end = pieces.start[longest], pieces.end[longest]
     shares = {cause: measure(part, start, end) for cause, part in gaps.by_cause.items()}
-    step = np.searchsorted(steps.start, start, side="right") - 1
+    step = np.searchsorted(steps.timed.start, start, side="right") - 1
     rows = _row_at(view, (start + end) // 2)
     out = []
     for i in range(len(start)):
@@ -71,7 +71,7 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     idle time.
     """
     trace, nesting = view.trace, view.links.nesting
-    used = view.steps.used_windows()
+    used = view.steps.used_timed()
     pieces = {cause: intersect(part, used) for cause, part in view.gaps.by_cause.items()} if len(used) else {}
     causes = [cause for cause, part in pieces.items() if len(part)]
     if not causes:

@@ -63,7 +63,7 @@ def intel_row(view: RankView) -> IntelRow | None:
     if not FAMILIES[view.trace.family].intel_tool or not view.device_traced or not steps.wall.any():
         return None
     device_ns, last_end = _device_spans(view)
-    wall_ns, host_ns = last_end - int(steps.start[0]), int(steps.wall.sum())
+    wall_ns, host_ns = last_end - int(steps.start[0]), int((steps.end - steps.start).sum())
     windows = union(steps.start, steps.end)
 
     def inside(a: Intervals) -> int:

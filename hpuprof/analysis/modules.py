@@ -19,7 +19,6 @@ import numpy.typing as npt
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.rank_rows import RankRows
-from hpuprof.analysis.steps import Steps
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
@@ -230,19 +229,11 @@ def _annotations(view: RankRows) -> Ints:
     )
     if not len(rows):
         return rows
-    step = step_of(steps, host.start[rows])
+    step = steps.holding(host.start[rows])
     whole = step >= 0
     whole[whole] = host.end[rows[whole]] <= steps.end[step[whole]]
     first, stop = _operators_in(view.links, host.track[rows], host.start[rows], host.end[rows], trace.end_ns)
     return rows[whole & (stop > first)]
-
-
-def step_of(steps: Steps, when: Ints) -> Ints:
-    """Return the step around each instant, -1 for none."""
-    if not len(steps):
-        return np.full(len(when), -1, dtype=np.int64)
-    at = np.searchsorted(steps.start, when, side="right") - 1
-    return np.where((at >= 0) & (when < steps.end[np.maximum(at, 0)]), at, -1)
 
 
 def _operators_in(links: Links, track: Codes, start: Ints, end: Ints, end_ns: int) -> tuple[Ints, Ints]:
@@ -289,7 +280,7 @@ def _phase_calls(view: RankRows, nodes: AutogradNodes) -> ModuleCalls:
     """Make one call of `(forward)` from each step's stretch of operators with autograd nodes."""
     nesting = view.links.nesting
     used = np.unique(nodes.forward[nodes.forward >= 0])
-    step = step_of(view.steps, nesting.start[used]) if len(used) else used
+    step = view.steps.holding(nesting.start[used]) if len(used) else used
     rows, start, end, track = [], [], [], []
     for number, places in members(step):
         if number < 0:
@@ -338,7 +329,7 @@ def _finish(
         track=nesting.track.astype(np.int32),
         start=nesting.start,
         end=nesting.end,
-        step=step_of(view.steps, nesting.start),
+        step=view.steps.holding(nesting.start),
         depth=nesting.depth,
         parent=parent,
         recompute=running_node(view, nodes.position, nesting.track, nesting.start) >= 0,

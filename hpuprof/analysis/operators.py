@@ -129,7 +129,7 @@ def _shapes(trace: Trace, operators: _Operators) -> dict[int, tuple[int, str]]:
 def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     """Summarise device rows by name and engine; also return the number of distinct kernels."""
     trace, device, steps = view.trace, view.trace.device, view.steps
-    inside = contains(steps.used_windows(), device.start) & (device.kind != DeviceKind.MARKER)
+    inside = contains(steps.used_timed(), device.start) & (device.kind != DeviceKind.MARKER)
     if not inside.any():
         return [], 0
     width = len(trace.engines)
@@ -148,7 +148,7 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     stats = group(keys, lengths)
     used = int(steps.used.sum())
     order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
-    deviation = _deviations(lengths, keys, starts, steps.used_windows(), stats.key[order])
+    deviation = _deviations(lengths, keys, starts, steps.used_timed(), stats.key[order])
     sort = np.argsort(key[inside], kind="stable")
     sorted_keys, kinds, dtypes, recipes = (
         key[inside][sort],

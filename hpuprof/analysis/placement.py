@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.modules import OPTIMIZING, ModuleCalls, annotated, loading, running_node, step_of
+from hpuprof.analysis.modules import OPTIMIZING, ModuleCalls, annotated, loading, running_node
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
@@ -59,7 +59,7 @@ class Placement:
     def of(self, track: Codes, when: Ints) -> Places:
         """Place instants of host tracks."""
         lane = self.lane[track] if len(track) else track
-        step = step_of(self._view.steps, when)
+        step = self._view.steps.holding(when)
         call = self.calls.nesting.innermost(lane, when)
         phase = np.where(call >= 0, Phase.FORWARD, Phase.BETWEEN).astype(np.int8)
         node = running_node(self._view, self.calls.nodes.position, lane, when)

@@ -10,6 +10,7 @@ import numpy as np
 from hpuprof.analysis.rank_view import steps_of
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.arrays import Ints
+from hpuprof.model.intervals import Intervals
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, HostRows, Trace
 
@@ -45,7 +46,7 @@ def _piece(
     host = isinstance(table, HostRows)
     start = table.start[part]
     track = table.track[part].tolist()
-    step, used = _steps_at(steps, start)
+    step, used = _steps_at(steps, start, None if host else steps.timed)
     none: list[Any] = [None] * len(start)
     kinds: type[HostKind] | type[DeviceKind] = HostKind if host else DeviceKind
     words = {k.value: k.name.lower() for k in kinds}
@@ -86,10 +87,9 @@ def _known(values: Ints) -> list[int | None]:
     return [v if v >= 0 else None for v in values.tolist()]
 
 
-def _steps_at(steps: Steps, start: Ints) -> tuple[list[int | None], list[bool]]:
+def _steps_at(steps: Steps, start: Ints, windows: Intervals | None) -> tuple[list[int | None], list[bool]]:
     if not len(steps):
         return [None] * len(start), [False] * len(start)
-    at = np.searchsorted(steps.start, start, side="right") - 1
-    inside = (at >= 0) & (start < steps.end[np.maximum(at, 0)])
-    used = inside & steps.used[np.maximum(at, 0)]
-    return [i if ok else None for i, ok in zip(at.tolist(), inside.tolist(), strict=True)], used.tolist()
+    at = steps.holding(start, windows)
+    used = (at >= 0) & steps.used[np.maximum(at, 0)]
+    return [i if i >= 0 else None for i in at.tolist()], used.tolist()

@@ -27,8 +27,9 @@ def step_rows(view: RankView) -> list[StepRow]:
         StepRow(
             step=i,
             label=steps.labels[i],
-            start_ns=int(steps.start[i]),
+            start_ns=int(steps.timed.start[i]),
             wall_ns=int(steps.wall[i]),
+            host_wall_ns=int(steps.end[i] - steps.start[i]),
             used=not steps.excluded[i],
             excluded=steps.excluded[i],
             kind=kinds[i],
@@ -48,7 +49,7 @@ def _host_columns(view: RankView) -> dict[str, list[Any]]:
     }
     return {
         **_measured(view, spans, known=bool(len(host))),
-        "compile_ns": measure(view.compiling, steps.start, steps.end).tolist(),
+        "compile_ns": measure(view.compiling, steps.timed.start, steps.timed.end).tolist(),
         "launches": _count(host.start[view.calls.launches], steps.start, steps.end),
     }
 
@@ -66,24 +67,26 @@ def _device_columns(view: RankView) -> dict[str, list[Any]]:
     columns = _measured(view, spans, known=view.device_traced)
     if not view.device_traced:
         return columns | dict.fromkeys(("device_idle_ns", "device_rows"), [None] * len(steps))
-    idle = steps.wall - measure(device.busy, steps.start, steps.end)
-    count = _count(rows.start[rows.kind != DeviceKind.MARKER], steps.start, steps.end)
+    idle = steps.wall - measure(device.busy, steps.timed.start, steps.timed.end)
+    count = _count(rows.start[rows.kind != DeviceKind.MARKER], steps.timed.start, steps.timed.end)
     return columns | {"device_idle_ns": idle.tolist(), "device_rows": count}
 
 
 def _working_columns(view: RankView, phases: dict[str, list[int | None]]) -> dict[str, list[Any]]:
     """Return how long the host worked, and how long host and device did at once."""
     steps, blocked, count = view.steps, view.hosts.blocked, len(view.steps)
-    low, high = steps.start, steps.end
+    low, high = steps.timed.start, steps.timed.end
     names = ("host_working_ns", "host_device_overlap_ns", "overlap_degree")
     columns: dict[str, list[Any]] = dict.fromkeys(names, [None] * count)
     if not len(view.trace.host) or not count:
         return columns
     silent = np.array([ns or 0 for ns in phases.get("no_operator_ns", [0] * count)], dtype=np.int64)
-    working = (steps.wall - measure(blocked, low, high) - silent).tolist()
+    # After its last row the host is unknown, not at work.
+    over = np.clip(high - max(int(view.trace.host.end.max()), int(steps.end[-1])), 0, steps.wall)
+    working = (steps.wall - measure(blocked, low, high) - silent - over).tolist()
     columns["host_working_ns"] = working
     if view.device_traced:
-        unblocked = complement(blocked, int(low[0]), int(high[-1]))
+        unblocked = complement(blocked, int(low[0]), int((high - over)[-1]))
         both = measure(intersect(view.device.busy, unblocked), low, high).tolist()
         shorter = [min(w, d) for w, d in zip(working, measure(view.device.busy, low, high).tolist(), strict=True)]
         columns["host_device_overlap_ns"] = both
@@ -122,7 +125,7 @@ def _phase_columns(view: RankView) -> dict[str, list[int | None]]:
 
 def _measured(view: RankView, spans: dict[str, Intervals], *, known: bool) -> dict[str, list[Any]]:
     """Measure intervals in each step [ns]; None if that side was not recorded."""
-    low, high = view.steps.start, view.steps.end
+    low, high = view.steps.timed.start, view.steps.timed.end
     none: list[Any] = [None] * len(low)
     return {name: measure(held, low, high).tolist() if known else none for name, held in spans.items()}
 
@@ -162,7 +165,7 @@ def kind_rows(view: RankView) -> list[StepKindRow]:
 
 def thread_rows(view: RankView) -> list[ThreadRow]:
     """Measure the time of each role's threads in the used steps (medians)."""
-    used = view.steps.used_windows()
+    used = view.steps.used_timed()
     out = []
     for role, times in sorted(view.hosts.by_role.items()):
         threads = {view.trace.tracks[i].runs_on for i in np.flatnonzero(view.roles == role).tolist()}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.completion import completion_windows
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.step_kinds import (
     CAPTURE,
@@ -51,7 +53,7 @@ _REASONS = {CAPTURE: "graph capture", COMPILING: "compiling", VALIDATION: "valid
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Steps of one trace as half-open windows in ns, disjoint and in order."""
+    """Steps of one trace as half-open windows of the host in ns, disjoint and in order."""
 
     start: Ints
     end: Ints
@@ -61,22 +63,34 @@ class Steps:
     excluded: list[str]  # reason per step, "" if used
     untypical: bool = False  # every step had a reason for exclusion; the least bad ones are used anyway
     kinds: tuple[StepKind, ...] = ()  # the one that medians are of first, then by time
+    completion: Intervals | None = None  # windows from completion to completion, if the host runs ahead
 
     def __len__(self) -> int:
         return len(self.start)
 
+    @cached_property
+    def timed(self) -> Intervals:
+        """The windows in which time is measured: the host's, or those of completion where the host runs ahead."""
+        return self.completion or Intervals(self.start, self.end)
+
     @property
     def wall(self) -> Ints:
-        """Length of each step, ns."""
-        return self.end - self.start
+        """Time that each step took, ns."""
+        return self.timed.dur
 
     @property
     def used(self) -> Mask:
         """Mask of the steps that enter medians."""
         return np.array([not reason for reason in self.excluded], dtype=bool)
 
+    def holding(self, when: Ints, windows: Intervals | None = None) -> Ints:
+        """Return the step that holds each instant, -1 for none; in the host's windows or others of the steps."""
+        start, end = (windows.start, windows.end) if windows else (self.start, self.end)
+        at = np.searchsorted(start, when, side="right") - 1
+        return np.where((at >= 0) & (when < np.append(end, 0)[np.maximum(at, 0)]), at, -1)
+
     def used_windows(self) -> Intervals:
-        """Return the used steps as intervals (neighbours stay separate, so counts per step remain possible)."""
+        """Return the host's windows of the used steps (neighbours stay separate, so that steps can be told apart)."""
         used = self.used
         return Intervals(self.start[used], self.end[used])
 
@@ -100,6 +114,11 @@ class Steps:
             excluded[i] = ""
         return replace(self, excluded=excluded)
 
+    def used_timed(self) -> Intervals:
+        """Return the windows in which the used steps' time is measured."""
+        used = self.used
+        return Intervals(self.timed.start[used], self.timed.end[used])
+
 
 def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, links: Links, launched: Ints) -> Steps:
     """Find the steps, sort them into kinds, and mark the untypical ones of each kind.
@@ -109,7 +128,8 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     work = LaunchedWork.of(trace, launched)
     windows = find_windows(trace, roles, work)
     seen = describe(trace, links.nesting, work, windows)
-    wall = windows.end - windows.start
+    completion = completion_windows(trace, launched, windows.start, windows.end)
+    wall = completion.dur if completion else windows.end - windows.start
     limit = _COMPILE_SHARE * np.maximum(1, wall)
     setting_up = measure(_when(trace, Activity.FIRST_USE), windows.start, windows.end) > limit
     special = {
@@ -139,7 +159,15 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         excluded[i] = ""
     untypical = not len(lead.typical)
     return Steps(
-        windows.start, windows.end, windows.labels, windows.source, windows.name, excluded, untypical, tuple(kinds)
+        windows.start,
+        windows.end,
+        windows.labels,
+        windows.source,
+        windows.name,
+        excluded,
+        untypical,
+        tuple(kinds),
+        completion,
     )
 
 

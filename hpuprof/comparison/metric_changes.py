@@ -102,8 +102,13 @@ def _launches(group: Group) -> Estimate:
     return group.sample.statistic(float(np.median(values)), weighted_median(values))
 
 
+def _mean(group: Group) -> Estimate:
+    return group.sample.ratio(group.walls, np.ones(len(group.walls)))
+
+
 _STATISTICS: dict[str, Estimator] = {
     "step_time_p50": _rank(0.5),
+    "step_time_mean": _mean,
     "step_time_p90": _rank(0.9),
     "step_time_spread": _spread,
     "overlap_degree": _overlap,

@@ -92,9 +92,9 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     overhead = fit_overhead(lambda at: model.nominal(at).mean(axis=1), settings.unprofiled_ns, noise, draws)
     drawn = Drawn(constants, draws.uniform, overhead, draws.normal[2] * constants["outside_error"].value)
     seen, eager = model.facts(drawn, model.observed()), model.eager(drawn)
-    wall = model.high - model.low
-    waited = measure(view.hosts.blocked_by["loader"], model.low, model.high).sum()
-    loader_bound = bool(waited > LOADER_SHARE * wall.sum())
+    timed = model.timed
+    waited = measure(view.hosts.blocked_by["loader"], timed.start, timed.end).sum()
+    loader_bound = bool(waited > LOADER_SHARE * timed.total_ns)
     error = np.sqrt(
         constants["model_error"].value ** 2 + (seen.replay_error or 0.0) ** 2 + (0.5 * seen.unexplained) ** 2
     )
@@ -108,9 +108,9 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         base=settings.base,
         base_step_ns=float(settings.unprofiled_ns or np.median(eager.mean(axis=1))),
         base_spread=float(noise),
-        profiled_step_ns=float(wall.mean()),
+        profiled_step_ns=float(timed.dur.mean()),
         overhead=float(np.median(overhead)),
-        busy_ns=float(measure(view.device.busy, model.low, model.high).mean()),
+        busy_ns=float(measure(view.device.busy, timed.start, timed.end).mean()),
         loader_bound=loader_bound,
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:MODULES_NAMED],
         optimizer=_optimizer_name(view.trace),

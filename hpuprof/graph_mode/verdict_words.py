@@ -48,6 +48,7 @@ UNSOUND = {
     "HP108": "a trace that keeps the device rows of graph replays",
     "HP106": "a trace whose device rows cover the steps",
     "HP107": "a trace of ordinary steps, without the one long row",
+    "HP151": "a trace that begins with a drained device",
 }
 """What each diagnostic that rules out an answer asks for; the first one found is reported."""
 
@@ -147,6 +148,18 @@ def together(kind: str, mix: Interval, fraction: float) -> str:
     return f"This is for {kind}; over kinds of steps with {100 * fraction:.0f} % of the time: {gain}."
 
 
+def base_words(base: str | None, base_ns: float | None, recorded_ns: float | None) -> str:
+    """Say what the step time now is, beside the mean of the replayed steps as recorded [ns]."""
+    source = {"unprofiled": "timed without the profiler", "given": "given", "profiled": "the recorded steps replayed"}
+    if base not in source or not base_ns or not recorded_ns:
+        return ""
+    off = base_ns / recorded_ns - 1
+    if abs(off) < 0.005:
+        return f"{source[base]}, as long as recorded"
+    without = " without the profiler's estimated cost" if base == "profiled" else ""
+    return f"{source[base]}{without}, {100 * abs(off):.1f} % {'longer' if off > 0 else 'shorter'} than recorded"
+
+
 def facts(lead: Prediction) -> list[str]:
     """Return what the trace shows, whatever is recommended."""
     out = [f"host work {duration(lead.host_ns)} per step, device busy {duration(lead.busy_ns)}, waiting excluded"]
@@ -194,9 +207,8 @@ def evidence(lead: Prediction, best: Option, base: float) -> list[str]:
     out.append(f"{best.launches:.0f} launches per step become {launched}; {outside}")
     if best.split:
         out.append(f"{best.split:.1f} recipes per step straddle the region's border and are split there")
-    if lead.base != "profiled":
-        recorded = duration(lead.profiled_step_ns)
-        out.append(f"step time {duration(base)} without the profiler, {recorded} as recorded")
+    steps = f"the {lead.steps} replayed steps take {duration(lead.profiled_step_ns)} on average as recorded"
+    out.append(f"step time now {duration(base)}: {base_words(lead.base, base, lead.profiled_step_ns)}; {steps}")
     return out + facts(lead)
 
 

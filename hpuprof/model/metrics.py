@@ -98,6 +98,13 @@ METRICS: tuple[MetricSpec, ...] = (
         logged=True,
     ),
     MetricSpec(
+        name="step_time_mean",
+        unit="ns",
+        definition="Mean of wall_ns over the used steps: what shares of the step and predictions relate to.",
+        label="step time, mean",
+        budget=15,
+    ),
+    MetricSpec(
         name="step_time_p90",
         unit="ns",
         definition="90th percentile (nearest rank) of wall_ns over the used steps.",
@@ -118,6 +125,21 @@ METRICS: tuple[MetricSpec, ...] = (
         unit="fraction",
         definition="Median absolute deviation of wall_ns over its median, within each rank of three used steps "
         "or more; the median over ranks.",
+    ),
+    MetricSpec(
+        name="host_step_time_p50",
+        unit="ns",
+        polarity="none",
+        definition="Median of host_wall_ns over the used steps of recordings in which the host runs ahead of the "
+        "device; unknown where it does not, and step_time_p50 is its pace, too.",
+        label="host's own pace, median",
+        budget=25,
+    ),
+    MetricSpec(
+        name="device_outside_fraction",
+        unit="fraction",
+        definition="Sum of device_outside_ns over the sum of device_busy_ns: device work of the files that lies in no "
+        "step, used or not.",
     ),
     MetricSpec(
         name="unprofiled_step_time",

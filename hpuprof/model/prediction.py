@@ -92,7 +92,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     base_step_ns: Annotated[float, Meta(description="That step time [ns].")] = 0.0
     base_spread: Annotated[float, Meta(description="Its relative standard deviation.")] = 0.0
     profiled_step_ns: Annotated[float, Meta(description="Mean step time as recorded [ns].")] = 0.0
-    replay_error: Annotated[float | None, Meta(description="Relative error of the step replayed unchanged.")] = None
+    replay_error: Annotated[
+        float | None,
+        Meta(description="Relative error of the steps replayed unchanged; if larger, of their mean against all used."),
+    ] = None
     unexplained: Annotated[float, Meta(description="Unexplained delay of device rows, over step time.")] = 0.0
     overhead: Annotated[
         float | None, Meta(description="Fitted cost of profiling, in multiples of the nominal one.")
@@ -222,7 +225,10 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
         float | None, Meta(description="Base over device busy time: unreachable, as some host work always remains.")
     ]
     method: Annotated[str, Meta(description="replay, pipeline or none.")]
-    replay_error: Annotated[float | None, Meta(description="Relative error of the step replayed unchanged.")]
+    replay_error: Annotated[
+        float | None,
+        Meta(description="Relative error of the steps replayed unchanged; if larger, of their mean against all used."),
+    ]
     unexplained: Annotated[float | None, Meta(description="Unexplained delay of device rows, over step time.")]
     together_error: Annotated[
         float | None,

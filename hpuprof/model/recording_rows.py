@@ -63,6 +63,12 @@ class FileRow(Row, frozen=True, kw_only=True):
         ),
     ] = None
     linked_fraction: Annotated[float | None, Meta(description="Share of device rows whose launch is in the trace.")]
+    device_busy_ns: Annotated[
+        int | None, Meta(description="Union of all device work of the file [ns]. None when the device was not traced.")
+    ] = None
+    device_outside_ns: Annotated[
+        int | None, Meta(description="The part of device_busy_ns that lies in no step [ns].")
+    ] = None
     window_kind: Annotated[
         str | None,
         Meta(

@@ -76,30 +76,32 @@ class Cause(IntEnum):
     launched inside the data loader belongs to the data loader, Python counts only where nothing else ran.
     """
 
-    DEVICE_LATENCY = 0
-    COMPILATION = 1
-    FIRST_USE = 2
-    BLOCKING_READ = 3
-    COLLECTIVE = 4
-    H2D_COPY = 5
+    UNRECORDED = 0
+    DEVICE_LATENCY = 1
+    COMPILATION = 2
+    FIRST_USE = 3
+    BLOCKING_READ = 4
+    COLLECTIVE = 5
     ALLOCATION = 6
-    SYNCHRONISE = 7
-    DATA_LOADER = 8
-    OPTIMIZER = 9
-    CALLBACK = 10
-    OPERATOR_LAUNCH = 11
-    PYTHON = 12
-    UNKNOWN = 13
+    H2D_COPY = 7
+    SYNCHRONISE = 8
+    DATA_LOADER = 9
+    OPTIMIZER = 10
+    CALLBACK = 11
+    OPERATOR_LAUNCH = 12
+    PYTHON = 13
+    UNKNOWN = 14
 
 
 CAUSE_TEXT = {
+    Cause.UNRECORDED: "work launched before the recording",
     Cause.DEVICE_LATENCY: "launch latency, queued work",
     Cause.COMPILATION: "compilation",
     Cause.FIRST_USE: "first use of the device",
     Cause.BLOCKING_READ: "blocking read",
     Cause.COLLECTIVE: "collective",
-    Cause.H2D_COPY: "host-to-device copy",
     Cause.ALLOCATION: "allocation or free",
+    Cause.H2D_COPY: "host-to-device copy",
     Cause.SYNCHRONISE: "synchronisation",
     Cause.DATA_LOADER: "data loading",
     Cause.OPTIMIZER: "optimizer step",
@@ -109,13 +111,14 @@ CAUSE_TEXT = {
     Cause.UNKNOWN: "unknown",
 }
 CAUSE_CLAUSE = {
+    Cause.UNRECORDED: "or at work from before the recording, which has no rows",
     Cause.DEVICE_LATENCY: "between queued kernels",
     Cause.COMPILATION: "while graphs were compiled",
     Cause.FIRST_USE: "while the host set the device up",
     Cause.BLOCKING_READ: "while the host read values back",
     Cause.COLLECTIVE: "while the host was in collectives",
-    Cause.H2D_COPY: "while the host copied to the device",
     Cause.ALLOCATION: "while the host allocated or freed memory",
+    Cause.H2D_COPY: "while the host copied to the device",
     Cause.SYNCHRONISE: "while the host synchronised",
     Cause.DATA_LOADER: "while the host loaded data",
     Cause.OPTIMIZER: "while the host ran the optimizer step",

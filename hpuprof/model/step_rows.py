@@ -10,12 +10,30 @@ from hpuprof.model.recording_rows import Row
 
 
 class StepRow(Row, frozen=True, kw_only=True):
-    """One step of one rank. A step is a window on the host's clock; device rows are clipped to it."""
+    """One step of one rank, measured in its window, to which rows are clipped.
+
+    The window is the host's or, where the host runs ahead of the device, from the completion of what came before to the
+    step's own.
+    """
 
     step: Annotated[int, Meta(description="Position of the step in the trace, from 0.")]
     label: Annotated[str, Meta(title="name", description="Name of the row that delimits it.")]
     start_ns: Annotated[int, Meta(description="Start since the file's first row [ns].")]
-    wall_ns: Annotated[int, Meta(title="step time", description="Length of the step [ns].")]
+    wall_ns: Annotated[
+        int,
+        Meta(
+            title="step time",
+            description="Time that the step took [ns]: the host's, or, where the host runs ahead of the device, the "
+            "time from the completion of what came before to its own.",
+        ),
+    ]
+    host_wall_ns: Annotated[
+        int | None,
+        Meta(
+            title="host's own time",
+            description="Time that the host was in the step [ns]; wall_ns unless it runs ahead.",
+        ),
+    ] = None
     used: Annotated[bool, Meta(description="Whether the step enters medians.")]
     excluded: Annotated[
         str,
@@ -28,8 +46,8 @@ class StepRow(Row, frozen=True, kw_only=True):
     host_working_ns: Annotated[
         int | None,
         Meta(
-            description="Wall minus host_blocked_ns, and minus no_operator_ns where that is known [ns]. None without "
-            "host rows."
+            description="Wall minus host_blocked_ns, minus no_operator_ns where that is known, and minus time after "
+            "the host's last row [ns]. None without host rows."
         ),
     ]
     host_blocked_ns: Annotated[

@@ -15,6 +15,7 @@ import numpy as np
 from hpuprof.analysis.groups import percentile
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
+from hpuprof.model.intervals import measure, union
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.lines import levels, step_times
 from hpuprof.ranks.matching import Matching, RankCalls
@@ -117,8 +118,11 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
     late = np.bincount(last_rank[noticed], minlength=count).astype(np.int64)
     seen = np.bincount(matching.rank[counts], minlength=count).astype(np.int64)
     steps_late, steps = _steps_late(ranks, timed, step, caused, noticed, last_rank)
+    per_step = _per_step(ranks, matching, np.where(sound, wait, 0))
+    pairs = zip(per_step, ranks, strict=True)
+    in_used = [int(mine[[u for _, _, u in who.steps]].sum()) if who.steps else 0 for mine, who in pairs]
     return Waits(
-        _sum(total, matching, count),
+        np.array(in_used, dtype=np.int64),
         _sum(hidden, matching, count),
         blame,
         blame_by,
@@ -126,7 +130,7 @@ def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) 
         seen,
         steps_late,
         steps,
-        _per_step(ranks, matching, np.where(sound, wait, 0)),
+        per_step,
         wall,
         _bubbles(ranks, matching, timed, used),
     )
@@ -224,17 +228,14 @@ def _steps_late(
 
 
 def _per_step(ranks: Sequence[RankCalls], matching: Matching, wait: Ints) -> list[Ints]:
-    """Sum exposed waiting per step of each rank, by the step running when the waiting begins."""
+    """Measure exposed waiting in the windows of each rank's steps: of several groups at once it counts once."""
     out = []
     end, tail, start = (gather(ranks, matching, c) for c in ("end", "tail", "start"))
     begins = np.maximum(start, end - tail)
     for r, who in enumerate(ranks):
-        count = len(who.steps)
         mine = np.flatnonzero((matching.rank == r) & (wait > 0))
-        starts = np.array([s for s, _, _ in who.steps], dtype=np.int64)
-        at = np.searchsorted(starts, begins[mine], side="right") - 1
-        keep = at >= 0
-        out.append(np.bincount(at[keep], weights=wait[mine][keep], minlength=count).astype(np.int64)[:count])
+        low, wall = (np.array([s[i] for s in who.steps], dtype=np.int64) for i in range(2))
+        out.append(measure(union(begins[mine], begins[mine] + wait[mine]), low, low + wall))
     return out
 
 

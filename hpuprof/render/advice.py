@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from hpuprof.graph_mode.verdict_words import base_words
 from hpuprof.model.prediction import GraphMode
 from hpuprof.render.formats import UNKNOWN, clean, duration, percent
 from hpuprof.render.sections import graph_options, ratio
@@ -13,12 +14,6 @@ from hpuprof.report.model import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_BASE = {
-    "unprofiled": "measured by the recorder without the profiler",
-    "given": "as given",
-    "profiled": "recorded step minus estimated profiling overhead",
-}
 
 
 def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
@@ -41,9 +36,10 @@ def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
 
 def numbers(graph: GraphMode) -> list[tuple[str, str]]:
     """Return the labelled numbers of a verdict, as text."""
+    base = base_words(graph.base, graph.base_step_ns, graph.profiled_step_ns)
     found = [
-        ("step time now", f"{duration(graph.base_step_ns)}, {_BASE.get(graph.base or '', UNKNOWN)}"),
-        ("as recorded", duration(graph.profiled_step_ns)),
+        ("step time now", _with(duration(graph.base_step_ns), base)),
+        ("as recorded, mean of the replayed steps", duration(graph.profiled_step_ns)),
         ("with the best option", duration(graph.step_time_ns.median) if graph.step_time_ns else UNKNOWN),
         ("probability of a gain above 5 %", percent(graph.probability_gain)),
         ("probability of a loss above 1 %", percent(graph.probability_loss)),
@@ -54,6 +50,10 @@ def numbers(graph: GraphMode) -> list[tuple[str, str]]:
         ("unexplained delay", percent(graph.unexplained)),
     ]
     return [(label, value) for label, value in found if value != UNKNOWN]
+
+
+def _with(value: str, words: str) -> str:
+    return f"{value}, {words}" if words else value
 
 
 def _ratio(value: float | None) -> str:

@@ -40,13 +40,14 @@ CAUSE_COLOURS = dict(
     zip(
         CAUSE,
         (
+            "#d4c5a9",
             "#9aa5b1",
             "#5b3a8c",
             "#2f4b7c",
             "#d62728",
             "#c04f8f",
-            "#1fa5b8",
             "#8c564b",
+            "#1fa5b8",
             "#b5a11a",
             "#e08214",
             "#7a8b2f",

@@ -21,7 +21,7 @@ _WORDS = {
     "mixed": "Mixed",
     "unknown": "Cannot say what bounds the step",
 }
-_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107")
+_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107", "HP151")
 """Reasons to draw no conclusion, the plainest first."""
 _PHASES = {
     "operators_fraction": "in forward and other operators",

@@ -94,6 +94,17 @@ def _spread(used: UsedSteps) -> float | None:
     return float(np.median(spreads)) if spreads else None
 
 
+def _host_pace(used: UsedSteps) -> Value:
+    ahead = [p for p in used.parts if any(s.wall_ns != s.host_wall_ns for s in p.steps)]
+    walls = [s.host_wall_ns for p in ahead for s in p.steps if s.used and s.host_wall_ns is not None]
+    return percentile(np.array(walls, dtype=np.int64), 0.5)
+
+
+def _outside(used: UsedSteps) -> float | None:
+    busy = sum(p.file.device_busy_ns or 0 for p in used.parts)
+    return sum(p.file.device_outside_ns or 0 for p in used.parts) / busy if busy else None
+
+
 def _unprofiled(used: UsedSteps) -> Value:
     timed = [p.file.unprofiled_step_ns for p in used.parts if p.file.unprofiled_step_ns is not None]
     return percentile(np.array(timed, dtype=np.int64), 0.5)
@@ -134,8 +145,11 @@ def _peak_memory(used: UsedSteps) -> int | None:
 
 _COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
     "step_time_p50": lambda used: percentile(used.walls, 0.5),
+    "step_time_mean": lambda used: used.wall / len(used.walls) if len(used.walls) else None,
     "step_time_p90": lambda used: percentile(used.walls, 0.9),
     "step_time_spread": _spread,
+    "host_step_time_p50": _host_pace,
+    "device_outside_fraction": _outside,
     "unprofiled_step_time": _unprofiled,
     "profiling_slowdown": _slowdown,
     "overlap_degree": lambda used: overlap_degree(used.steps),

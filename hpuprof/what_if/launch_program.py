@@ -291,7 +291,10 @@ def _other_threads(view: RankView, path: Mask) -> float:
 
 
 def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:
-    """Return the steps to simulate: a run of neighbours, cut to the limits around its middle (at least one)."""
+    """Return the steps to simulate: a run of neighbours, if need be cut to the limits (at least one step).
+
+    The cut takes the run whose mean is closest to that of all used steps, and of those the one nearest the middle.
+    """
     used = neighbours(steps, hosts.blocked)
     if not len(used):
         return used
@@ -303,7 +306,10 @@ def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -
     keep = max(1, int(min(MAX_CALLS / per_step, MAX_ROWS / rows_per_step)))
     if len(used) <= keep:
         return used
-    first = (len(used) - keep) // 2
+    sums = np.cumsum(np.append(0, steps.wall[used]))
+    off = np.abs((sums[keep:] - sums[:-keep]) / keep - steps.wall[steps.used].mean())
+    aside = np.abs(np.arange(len(off)) - (len(used) - keep) // 2)
+    first = int(np.lexsort((aside, off))[0])
     return used[first : first + keep]
 
 
@@ -316,12 +322,13 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
     used = steps.used
     if not used.any():
         return np.flatnonzero(used)
-    working = steps.wall - measure(waiting, steps.start, steps.end)
+    lengths = steps.end - steps.start
+    working = lengths - measure(waiting, steps.start, steps.end)
     usual = float(np.median(working[used]))
     outlier = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool)
     waited = outlier & (np.abs(working - usual) <= SIMILAR * max(usual, 1.0))
     fits = used | waited
-    apart = np.append([True], steps.start[1:] - steps.end[:-1] > SIMILAR * np.median(steps.wall[used]))
+    apart = np.append([True], steps.start[1:] - steps.end[:-1] > SIMILAR * np.median(lengths[used]))
     run = np.cumsum(apart | ~fits | np.append([True], ~fits[:-1]))
     longest = int(np.argmax(np.bincount(run[fits])))
     found = np.flatnonzero(fits & (run == longest))

@@ -69,6 +69,7 @@ def test_hand_worked_changes(tmp_path):
     copy = "data_loader aten::copy_ " + LOADER
     assert changed(c) == {
         ("metric", "step_time_p50"): ("worse", 200),
+        ("metric", "step_time_mean"): ("worse", 200),
         ("step", "wall_ns"): ("worse", 200),
         ("step", "device_idle_ns"): ("worse", 200),
         ("step", "input_ns"): ("worse", 200),
@@ -134,6 +135,8 @@ def test_values_are_those_of_the_reports(samples):
             mine = _metric(other, metric, estimator).value
             if name not in (
                 "unprofiled_step_time",
+                "device_outside_fraction",
+                "host_step_time_p50",
                 "profiling_slowdown",
                 "collective_wait_fraction",
                 "straggler_cost_fraction",

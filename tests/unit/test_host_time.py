@@ -143,3 +143,25 @@ def test_without_host_rows_host_time_is_unknown(tmp_path: Path):
         None,
     )
     assert step.device_busy_ns == 20_000
+
+
+def test_a_copy_into_a_full_queue_waits_like_a_launch(tmp_path: Path):
+    b = full_queue(100, 2)
+    b.kernel(
+        "Memcpy HtoD (Pinned -> Device)", 1990, 5, launch=520, call_dur=52, call="cudaMemcpyAsync", cat="gpu_memcpy"
+    )
+    assert blocked(b.reduce(tmp_path)) == {"queue": 50}
+
+
+def test_pageable_memory_is_copied_by_the_host_itself(tmp_path: Path):
+    b = full_queue(100, 2)
+    row = "Memcpy HtoD (Pageable -> Device)"
+    b.kernel(row, 1990, 5, launch=520, call_dur=52, call="cudaMemcpyAsync", cat="gpu_memcpy")
+    assert blocked(b.reduce(tmp_path)) == {}
+
+
+def test_a_queue_that_is_full_of_unrecorded_work_makes_launches_wait(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 9000)
+    for i in range(80):  # the device is at other work for the first 5 ms
+        b.kernel("k", 5000 + 10 * i, 10, launch=50 * i, call_dur=42 if i == 20 else 2)
+    assert blocked(b.reduce(tmp_path)) == {"queue": 40}

@@ -102,7 +102,7 @@ class _Additions:
             self.ids.amended,
             self.added.rows,
             linked_share(trace, launched),
-            steps.wall.tolist(),
+            (steps.end - steps.start).tolist(),
             shown_steps(trace.host, nodes, steps.start, steps.end),
         )
 
