@@ -52,8 +52,11 @@ def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
     if allocating >= ALLOCATOR_FIRST:
         return _cannot(words.allocator_first(allocating), first, predictions[:1])
     if first.family == "hpu" and first.mode == "compile":
-        return _compiled(first, predictions)
-    refusal = _refusal(main, predictions) or _unlike_given(predictions)
+        return _done_already(first, predictions, words.COMPILED)
+    unlike = _unlike_given(predictions)
+    refusal = unlike or _refusal(main, predictions)
+    if refusal and not unlike and predictions and all((p.covered or 0.0) >= words.NEARLY_ALL for p in predictions):
+        return _done_already(first, predictions, words.nearly_all_replayed(predictions[0]))
     if refusal:
         return _cannot(refusal, first, predictions[:1])
     return _judge(main, predictions)
@@ -65,14 +68,14 @@ def _allocating(main: Sequence[RankPartial]) -> float:
     return sum(s.blocked_alloc_ns or 0 for s in steps) / max(1, sum(s.wall_ns for s in steps))
 
 
-def _compiled(first: FileRow, predictions: Sequence[Prediction]) -> GraphMode:
-    """Answer for a model compiled by the HPU backend: its regions are recipes already."""
+def _done_already(first: FileRow, predictions: Sequence[Prediction], sentence: str) -> GraphMode:
+    """Answer for work that runs as graphs already: compiled by the HPU backend, or replayed."""
     lead = predictions[0] if predictions else Prediction(method="none")
     base = float(lead.base_step_ns) or None
     return msgspec.structs.replace(
         _cannot(words.NOTHING, first, predictions),
         verdict="no",
-        sentence=words.COMPILED,
+        sentence=sentence,
         base=lead.base if base else None,
         base_step_ns=base,
         unreachable=base / lead.busy_ns if base and lead.busy_ns else None,

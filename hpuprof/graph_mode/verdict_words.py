@@ -16,6 +16,8 @@ GAIN, LOSS = 1.05, 0.99
 
 SHORTEST = 0.9
 """A step is not shorter than this share of the device's own work in it. By judgement: clocks and inputs differ."""
+NEARLY_ALL = 0.9
+"""Share of the device's work in graphs from which more of them change little. By judgement: a tenth is left."""
 LONGER, LONGEST = 1.1, 3.0
 """A step time without the profiler that is so many times the recorded one is doubted, and refused. By judgement: other
 load on the host doubles its work at most."""
@@ -142,11 +144,16 @@ def replayed_already(lead: Prediction) -> str:
     if not lead.replays:
         return ""
     count = f"{lead.replays:.0f}" if lead.replays == round(lead.replays) else f"{lead.replays:.1f}"
-    launches = f"{count} graph launch{'' if count == '1' else 'es'} per step"
+    launches = f"{count} graph launch{'' if count == '1' else 'es'}{' per step' if lead.steps > 1 else ''}"
     if lead.covered is None:
         return f"; replayed already: {launches}"
     one = count == "1"
     return f"; replayed already: {launches} carr{'ies' if one else 'y'} {100 * lead.covered:.0f} % of the device's work"
+
+
+def nearly_all_replayed(lead: Prediction) -> str:
+    """Return the answer where graphs carry nearly all work, whatever else is unknown of the steps."""
+    return f"No: little is left for more graphs{replayed_already(lead)}."
 
 
 def sentence_for(verdict: str, best: GraphOption, lead: Prediction, base: float) -> str:

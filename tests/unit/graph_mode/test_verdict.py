@@ -126,6 +126,13 @@ def test_graphs_that_are_there_are_told_with_what_they_carry(judge, low, high, v
     assert "replayed already: 14 graph launches per step carry 93 % of the device's work" in graph.sentence
 
 
+@pytest.mark.parametrize(("covered", "verdict"), [(0.95, "no"), (0.5, "cannot say")])
+def test_where_graphs_carry_nearly_all_work_a_step_that_cannot_be_replayed_is_still_answered(judge, covered, verdict):
+    graph = judge(prediction(option(1.2, 1.5), replay_error=0.5, replays=1.0, covered=covered, steps=1))
+    assert graph.verdict == verdict
+    assert f"replayed already: 1 graph launch carries {100 * covered:.0f} % of the device's work" in graph.sentence
+
+
 def test_what_profiling_is_believed_to_cost_is_told(judge):
     cost = Interval(low=0.5, median=1.0, high=1.5)
     graph = judge(prediction(option(1.2, 1.5), base="profiled", overhead=cost, overhead_source="rows"))
