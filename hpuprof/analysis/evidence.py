@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
+from hpuprof.model.arrays import Ints
 from hpuprof.model.durations import duration
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, Cause, DeviceKind
@@ -21,7 +23,7 @@ STEP_SHARE = 0.5
 REPLAY_SHARE = 0.5
 """Graph launches that must show their device rows; by judgement, as for steps."""
 FEW_ROWS = 0.5
-"""A graph launch with less than this share of the usual rows (90th percentile) shows few."""
+"""A graph launch shows few rows with less than this share of those at its place in other steps (90th percentile)."""
 MIN_ROWS = 4
 """With fewer device rows, one may well hold most of the time."""
 MIN_REPLAYS = 2
@@ -88,12 +90,26 @@ def _incomplete_replays(view: RankView) -> list[Trouble]:
     if len(replays) < MIN_REPLAYS:
         return []
     rows = np.bincount(launch[launch >= 0], minlength=len(host))[replays]
-    typical = float(np.percentile(rows, 90))
-    missing = int((rows < FEW_ROWS * typical).sum()) if typical > 0 else len(replays)
+    lacking = rows == 0
+    for _, same in members(_places(view.steps, host.start[replays])):
+        lacking[same] |= rows[same] < FEW_ROWS * np.percentile(rows[same], 90)
+    missing = int(lacking.sum())
     if missing <= REPLAY_SHARE * len(replays):
         return []
     text = f"{missing} of {len(replays)} graph launches show few or none of their device rows"
     return [Trouble("HP108", missing, text)]
+
+
+def _places(steps: Steps, when: Ints) -> Ints:
+    """Return a number for each launch, equal for launches at the same place of steps with as many launches.
+
+    Graphs differ in size, so a launch is compared with what launched the same graph. `when`: of launches, ascending.
+    """
+    step = np.searchsorted(steps.start, when, side="right")
+    first = np.searchsorted(step, step, side="left")
+    count = np.searchsorted(step, step, side="right") - first
+    place: Ints = count * len(when) + np.arange(len(when)) - first
+    return place
 
 
 def doubts(view: RankView) -> list[Trouble]:

@@ -55,7 +55,7 @@ def graph_options(function: F) -> F:
             click.option(
                 "--step-time",
                 metavar="DURATION",
-                help="Step time without the profiler, for example 12.3ms; narrows the graph-mode prediction.",
+                help="Step time without the profiler, with its unit, such as 12.3ms; narrows the prediction.",
             ),
             click.option(
                 "--constants",

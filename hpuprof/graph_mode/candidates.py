@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats
-from hpuprof.model.prediction import Option
+from hpuprof.model.prediction import Interval, Option
+from hpuprof.what_if.uncertainty import interval
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,18 @@ class RegionName:
         return self.kind in ("model", "modules", "module")
 
 
+CUT = 1e-6
+"""Share of the bound within which a sample was cut at it."""
+_WHOLES = {
+    "forward+backward": ("step",),
+    "optimizer": ("step",),
+    "model": ("step", "forward+backward"),
+    "modules": ("step", "forward+backward", "model"),
+    "module": ("step", "forward+backward", "model"),
+}
+"""Regions that hold each region."""
+
+
 class OptionKey(NamedTuple):
     """Identifies the same option on different ranks."""
 
@@ -46,12 +62,12 @@ class OptionKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """An option that every rank has."""
+    """An option that every rank has. Samples are aligned across candidates."""
 
     options: list[Option]  # one per rank, the leading rank first
     step_ns: Floats  # samples of the step time with it
-    speedup: Floats  # samples
-    reach: float = np.inf  # upper bound of the speed-up
+    base_ns: Floats  # samples of the step time now
+    reach: Floats | float = np.inf  # upper bound of the speed-up, samples
     blocked_by: tuple[str, ...] = ()  # obstacles that must be removed first
 
     @property
@@ -70,11 +86,41 @@ class Candidate:
         return RegionName.of(self.key.region)
 
     @cached_property
+    def speedup(self) -> Floats:
+        """Samples of the speed-up."""
+        ratio: Floats = self.base_ns / self.step_ns
+        return ratio
+
+    @cached_property
     def median_ns(self) -> float:
         """Median step time [ns]."""
         return float(np.median(self.step_ns))
 
-    def no_faster(self, reach: float, base_ns: float) -> Candidate:
-        """Return it with samples of the speed-up cut at `reach`."""
-        speedup = np.minimum(self.speedup, reach)
-        return Candidate(self.options, base_ns / speedup, speedup, reach, self.blocked_by)
+    @property
+    def ceiling(self) -> float:
+        """Upper bound of the speed-up, 95th percentile."""
+        return float(np.percentile(self.reach, 95))
+
+    def interval(self) -> Interval:
+        """Return the speed-up; where the bound cuts half of the samples it is one: not more than that."""
+        return replace(interval(self.speedup), at_most=bool(np.mean(self.speedup >= self.reach * (1 - CUT)) >= 0.5))
+
+    def no_faster(self, least_ns: float, spread: float) -> Candidate:
+        """Return it with step times of at least `least_ns`; `spread`: by what share the step time now may be longer."""
+        reach = self.base_ns * (1 + spread) / least_ns
+        return dataclass_replace(self, step_ns=np.maximum(self.step_ns, self.base_ns / reach), reach=reach)
+
+
+def no_part_beats_its_whole(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates, each at best as fast as those that capture more in the same way, sample by sample."""
+    out = []
+    for part in candidates:
+        wholes = [c.step_ns for c in candidates if _within(part.key, c.key)]
+        out.append(dataclass_replace(part, step_ns=np.max([part.step_ns, *wholes], axis=0)))
+    return out
+
+
+def _within(part: OptionKey, whole: OptionKey) -> bool:
+    """Tell whether a region is part of another that is captured in the same way."""
+    same = (part.drops_sync, part.asynchronous) == (whole.drops_sync, whole.asynchronous)
+    return same and RegionName.of(whole.region).kind in _WHOLES.get(RegionName.of(part.region).kind, ())

@@ -19,13 +19,14 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.operator_regions import regions_without_links
 from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
 from hpuprof.model.arrays import Floats
-from hpuprof.model.intervals import measure
+from hpuprof.model.intervals import measure, union_of
 from hpuprof.model.prediction import Constant, Option, Prediction
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.capture import Region
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.profiling_cost import fit, prior_of
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.totals import TotalsModel
@@ -35,7 +36,7 @@ from hpuprof.what_if.uncertainty import (
     Drawn,
     Draws,
     base_noise,
-    fit_overhead,
+    interval,
     pack,
     resample_weights,
 )
@@ -89,8 +90,10 @@ def predict(
 def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -> Prediction:
     view, constants, draws = model.view, model.constants, Draws.make()
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
-    overhead = fit_overhead(lambda at: model.nominal(at).mean(axis=1), settings.unprofiled_ns, noise, draws)
-    drawn = Drawn(constants, draws.uniform, overhead, draws.normal[2] * constants["outside_error"].value)
+    prior = prior_of(view, model.row_costs, (model.low, model.high), settings.measured or {})
+    cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0])
+    outside = draws.normal[2] * constants["outside_error"].value
+    drawn = Drawn(constants, draws.uniform, cost.overhead, cost.host_scale, outside)
     seen, eager = model.facts(drawn, model.observed()), model.eager(drawn)
     timed = model.timed
     waited = measure(view.hosts.blocked_by["loader"], timed.start, timed.end).sum()
@@ -106,11 +109,14 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         seen,
         accumulates=accumulates(loop_parts(view).optimizer, view.steps.start, view.steps.end),
         base=settings.base,
-        base_step_ns=float(settings.unprofiled_ns or np.median(eager.mean(axis=1))),
+        base_step_ns=float(settings.unprofiled_ns or np.median(compared.times)),
+        base_samples=b"" if settings.unprofiled_ns else pack(compared.times),
         base_spread=float(noise),
         profiled_step_ns=float(timed.dur.mean()),
-        overhead=float(np.median(overhead)),
+        overhead=interval(cost.overhead),
+        overhead_source=cost.source,
         busy_ns=float(measure(view.device.busy, timed.start, timed.end).mean()),
+        device_ns=float(measure(union_of(view.device.compute, view.device.copy), timed.start, timed.end).mean()),
         loader_bound=loader_bound,
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:MODULES_NAMED],
         optimizer=_optimizer_name(view.trace),

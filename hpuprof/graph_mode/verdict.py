@@ -12,7 +12,7 @@ import numpy as np
 
 from hpuprof.analysis.bound import ALLOCATOR_FIRST
 from hpuprof.graph_mode import verdict_words as words
-from hpuprof.graph_mode.candidates import Candidate, OptionKey, RegionName
+from hpuprof.graph_mode.candidates import Candidate, OptionKey, RegionName, no_part_beats_its_whole
 from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
 from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, memory_held, situation_of
@@ -21,13 +21,15 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, GraphMode, GraphOption, Interval, Prediction
 from hpuprof.model.tables import FileRow
 from hpuprof.what_if.constants import constants_for
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT, Draws, unpack
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, SAMPLES, Draws, interval, unpack
 
 SURE = 0.9  # yes from this probability of a gain, no from this probability of none
 STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser
 UNEXPLAINED_LIMIT = 0.15  # unexplained delay over the step: beyond, it outweighs the gain of most options
 MIN_STEPS = 2  # a single step may not be typical
 KEEP_OPTIONS = 24  # more rows than this are not read
+AROUND, UP_TO = 0.02, 0.10
+"""A median within 2 % of none and an upper end below 10 % is no gain. By judgement: nothing speaks for one."""
 DECIDES = 0.3
 """If the probability of a gain changes by this between low and high profiling cost, the missing step time decides."""
 NEAR = 0.01  # step times within this, relative, are equal: the simpler option wins
@@ -69,8 +71,11 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
     if allocating >= ALLOCATOR_FIRST:
         return _cannot(words.allocator_first(allocating), first, predictions[:1])
     if first.family == "hpu" and first.mode == "compile":
-        return _compiled(first, predictions)
-    refusal = _refusal(main, predictions)
+        return _done_already(first, predictions, words.COMPILED)
+    unlike = _unlike_given(predictions)
+    refusal = unlike or _refusal(main, predictions)
+    if refusal and not unlike and predictions and all((p.covered or 0.0) >= words.NEARLY_ALL for p in predictions):
+        return _done_already(first, predictions, words.nearly_all_replayed(predictions[0]))
     if refusal:
         return _cannot(refusal, first, predictions[:1])
     return None
@@ -82,14 +87,14 @@ def _allocating(main: Sequence[RankPartial]) -> float:
     return sum(s.blocked_alloc_ns or 0 for s in steps) / max(1, sum(s.wall_ns for s in steps))
 
 
-def _compiled(first: FileRow, predictions: Sequence[Prediction]) -> GraphMode:
-    """Answer for a model compiled by the HPU backend: its regions are recipes already."""
+def _done_already(first: FileRow, predictions: Sequence[Prediction], sentence: str) -> GraphMode:
+    """Answer for work that runs as graphs already: compiled by the HPU backend, or replayed."""
     lead = predictions[0] if predictions else Prediction(method="none")
     base = float(lead.base_step_ns) or None
     return msgspec.structs.replace(
         _cannot(words.NOTHING, first, predictions),
         verdict="no",
-        sentence=words.COMPILED,
+        sentence=sentence,
         base=lead.base if base else None,
         base_step_ns=base,
         unreachable=base / lead.busy_ns if base and lead.busy_ns else None,
@@ -117,12 +122,18 @@ def _refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> 
     return None
 
 
+def _unlike_given(predictions: Sequence[Prediction]) -> words.Refusal | None:
+    """Return why the given step time cannot be that of these steps; None if it can, or none is given."""
+    refusals = (words.step_time_does_not_fit(p) for p in predictions if p.base == "given")
+    return next((refusal for refusal in refusals if refusal), None)
+
+
 def _cannot(refusal: words.Refusal, first: FileRow | None = None, predictions: Sequence[Prediction] = ()) -> GraphMode:
     """Refuse to answer: whatever would be a guess is unknown."""
     p = predictions[0] if predictions else None
     return GraphMode(
         verdict="cannot say",
-        sentence=words.cannot_say(refusal),
+        sentence=words.cannot_say(refusal, p),
         mode=first.mode if first else "",
         family=first.family if first else "",
         speedup=None,
@@ -164,9 +175,15 @@ class _Job:
         return self.predictions[0]
 
     @cached_property
+    def base_samples(self) -> Floats:
+        """Samples of the step time now [ns]: of all ranks, the median one."""
+        samples: Floats = np.median([base_of(p) for p in self.predictions], axis=0)
+        return samples
+
+    @cached_property
     def base_ns(self) -> float:
         """The step time now [ns]."""
-        return float(median(p.base_step_ns for p in self.predictions))
+        return float(np.median(self.base_samples))
 
     @cached_property
     def together_error(self) -> float | None:
@@ -190,23 +207,25 @@ class _Job:
         return constants_for(self.first.family, self.first.mode, {c.name: c for c in self.lead.measured})
 
     @property
-    def longest_ns(self) -> float:
-        """The step time now, 95th percentile [ns]."""
-        return self.base_ns * float(np.exp(NORMAL_95 * self.lead.base_spread))
+    def spread(self) -> float:
+        """By which share the step time now may be longer than its sample: the noise of its measurement, 95 %."""
+        return float(np.exp(NORMAL_95 * self.lead.base_spread)) - 1.0
 
     @property
-    def kernel_scale(self) -> float:
-        """How much shorter kernels are in a graph, 5th percentile."""
-        return self.constants["kernel_scale"].low
+    def busy_ns(self) -> float:
+        """The device's busy time of the busiest rank, kernels as fast as they may be in graphs [ns]."""
+        return max(p.kernel_scale * p.busy_ns for p in self.predictions)
 
     @cached_property
     def critical_ns(self) -> float:
-        """The step time [ns] without host work, with kernels scaled by `kernel_scale`."""
+        """The step time [ns] without host work, kernels as fast as they may be in graphs."""
         skeletons = [p.critical_skeleton for p in self.predictions if p.critical_skeleton is not None]
         found = None
         if self.together and len(skeletons) == len(self.predictions):
             found = self.replayed_together(skeletons)
-        return self.kernel_scale * (max(p.critical_ns for p in self.predictions) if found is None else found)
+        if found is not None:
+            return min(p.kernel_scale for p in self.predictions) * found
+        return max(p.kernel_scale * p.critical_ns for p in self.predictions)
 
     def replayed_together(self, skeletons: Sequence[CollectiveSkeleton]) -> float | None:
         """Return the step time [ns] of all ranks with these collectives; None where they do not fit together."""
@@ -222,15 +241,10 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> De
     statuses = [ObstacleStatus.of(part, {c.key.region for c in candidates}) for part in main]
     # No prediction may be faster than the device's critical path or the host outside the region, each at the favourable
     # end of its interval.
-    ranked = _ranked(
-        [
-            replace(
-                c.no_faster(job.longest_ns / max(job.critical_ns, _outside_ns(c)), job.base_ns),
-                blocked_by=tuple(blockers(statuses, c.region)),
-            )
-            for c in candidates
-        ]
-    )
+    held = [c.no_faster(max(job.critical_ns, _outside_ns(c)), job.spread) for c in candidates]
+    if not job.first.mode.startswith("lazy"):  # there each recipe is replayed by itself: less of them may cost less
+        held = no_part_beats_its_whole(held)
+    ranked = _ranked([replace(c, blocked_by=tuple(blockers(statuses, c.region))) for c in held])
     return Decision(_answer(job, ranked, statuses), ranked[0].speedup)
 
 
@@ -242,15 +256,22 @@ def _candidates(job: _Job) -> list[Candidate]:
         options = [options[key] for options in by_rank if key in options]
         if len(options) < len(by_rank):
             continue
-        times = [p.base_step_ns / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
+        times = [base_of(p) / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
         step_ns = np.max(np.array(times), axis=0)
         skeletons = [o.skeleton for o in options if o.skeleton is not None]
         if job.together and len(skeletons) == len(options):
             joint = job.replayed_together(skeletons)
             if joint is not None:
                 step_ns = step_ns * joint / max(alone_ns(skeleton) for skeleton in skeletons)
-        found.append(Candidate(options, step_ns, job.base_ns / step_ns))
+        found.append(Candidate(options, step_ns, job.base_samples))
     return found
+
+
+def base_of(prediction: Prediction) -> Floats:
+    """Return samples of a rank's step time without the profiler [ns]."""
+    if prediction.base_samples:
+        return unpack(prediction.base_samples)
+    return np.full(SAMPLES, prediction.base_step_ns)
 
 
 def _outside_ns(candidate: Candidate) -> float:
@@ -302,24 +323,26 @@ def _answer(job: _Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) 
     lead, first, best = job.lead, job.first, ranked[0]
     gain, loss = float(np.mean(best.speedup > words.GAIN)), float(np.mean(best.speedup < words.LOSS))
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
-    verdict = _verdict(gain, blocked=bool(best.blocked_by), open_question=open_question)
+    verdict = _verdict(gain, best.interval(), blocked=bool(best.blocked_by), open_question=open_question)
     options = _option_rows(job, ranked, statuses)
-    busy = max(p.busy_ns for p in job.predictions)
     return GraphMode(
         verdict=verdict,
-        sentence=words.sentence_for(verdict, options[0], lead, first.mode, job.base_ns),
+        sentence=words.sentence_for(verdict, options[0], lead, job.base_ns),
         mode=first.mode,
         family=first.family,
-        speedup=interval_of(best.speedup),
-        step_time_ns=interval_of(best.step_ns),
+        speedup=best.interval(),
+        step_time_ns=interval(best.step_ns),
         probability_gain=gain,
         probability_loss=loss,
         base=lead.base,
         base_step_ns=job.base_ns,
+        base_range_ns=interval(job.base_samples) if lead.base == "profiled" else None,
+        overhead=lead.overhead,
+        overhead_source=lead.overhead_source,
         profiled_step_ns=float(median(p.profiled_step_ns for p in job.predictions)),
         uncorrected_step_ns=max(o.uncorrected_ns for o in best.options),
-        ceiling=best.reach,
-        unreachable=max(best.reach, job.longest_ns / (job.kernel_scale * busy)) if busy > 0 else None,
+        ceiling=best.ceiling,
+        unreachable=max(best.ceiling, job.base_ns * (1 + job.spread) / job.busy_ns) if job.busy_ns > 0 else None,
         method=lead.method,
         replay_error=max((p.replay_error for p in job.predictions if p.replay_error is not None), default=None),
         unexplained=max(p.unexplained for p in job.predictions) if lead.method == "replay" else None,
@@ -348,8 +371,8 @@ def _option_rows(job: _Job, ranked: list[Candidate], statuses: list[ObstacleStat
         GraphOption(
             region=c.key.region,
             api=api_name(situation, c.region),
-            speedup=interval_of(c.speedup),
-            step_time_ns=interval_of(c.step_ns),
+            speedup=c.interval(),
+            step_time_ns=interval(c.step_ns),
             regret=c.median_ns / fastest - 1.0,
             drops_sync=c.key.drops_sync,
             asynchronous=c.key.asynchronous,
@@ -370,24 +393,18 @@ def _code(job: _Job, best: Candidate, statuses: list[ObstacleStatus]) -> str:
     return code_for(situation, best.region, asynchronous=best.key.asynchronous)
 
 
-def interval_of(values: Floats) -> Interval:
-    """Return the median of samples with its 90 % interval."""
-    low, middle, high = (float(x) for x in np.percentile(values, [5, 50, 95]))
-    return Interval(low=low, median=middle, high=high)
-
-
 def _would_decide(ratio: Floats) -> bool:
     """Whether the step time without the profiler would settle the answer; samples go from low to high cost."""
     much = Draws.make(len(ratio)).uniform[0] > 0.5
     return abs(float(np.mean(ratio[much] > words.GAIN)) - float(np.mean(ratio[~much] > words.GAIN))) > DECIDES
 
 
-def _verdict(gain: float, *, blocked: bool, open_question: bool) -> str:
+def _verdict(gain: float, speedup: Interval, *, blocked: bool, open_question: bool) -> str:
     """Return the verdict for a probability of a gain; `open_question`: the missing step time would settle it."""
-    if blocked:
-        return "no" if gain <= 1 - SURE else "marginal"
-    if gain <= 1 - SURE:
+    if gain <= 1 - SURE or (abs(speedup.median - 1) < AROUND and speedup.high < 1 + UP_TO):
         return "no"
+    if blocked:
+        return "marginal"
     if gain >= SURE:
         return "yes"
     return "cannot say" if open_question else "marginal"

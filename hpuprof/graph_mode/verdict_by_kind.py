@@ -10,11 +10,12 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from hpuprof.graph_mode.verdict import Decision, decide, interval_of
+from hpuprof.graph_mode.verdict import Decision, decide
 from hpuprof.graph_mode.verdict_words import together
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import StepKindRow
+from hpuprof.what_if.uncertainty import interval
 
 _DIGITS = re.compile(r"\d+")
 _COUNTED = re.compile(r" \(\d+\)$")
@@ -72,7 +73,7 @@ def _mix(lead: _Kinds, decided: dict[KindKey, Decision]) -> tuple[Interval | Non
         now += row.steps * base
         then = then + row.steps * base / (gain if gain is not None and pays else np.ones(1))
         fraction += row.time_fraction
-    return interval_of(now / then), fraction
+    return interval(now / then), fraction
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,15 @@ from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction
 GAIN, LOSS = 1.05, 0.99
 """The dead band: within 5 %, no claim; a loss is a step more than 1 % slower."""
 
+SHORTEST = 0.9
+"""A step is not shorter than this share of the device's own work in it. By judgement: clocks and inputs differ."""
+NEARLY_ALL = 0.9
+"""Share of the device's work in graphs from which more of them change little. By judgement: a tenth is left."""
+LONGER, LONGEST = 1.1, 3.0
+"""A step time without the profiler that is so many times the recorded one is doubted, and refused. By judgement: other
+load on the host doubles its work at most."""
+STEP_TIME = "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it"
+
 COMPILED = "No: the model is already compiled for the HPU, so its regions run as graphs."
 _RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
 _LONGER = "HPUProfiler(active=10)"
@@ -85,9 +94,24 @@ def not_explained(worst: Prediction) -> Refusal:
     )
 
 
-def cannot_say(refusal: Refusal) -> str:
+def step_time_does_not_fit(lead: Prediction) -> Refusal | None:
+    """Refuse a given step time that these steps cannot have taken; None if it fits."""
+    given, recorded = duration(lead.base_step_ns), duration(lead.profiled_step_ns)
+    if lead.base_step_ns < SHORTEST * lead.device_ns:
+        work = duration(lead.device_ns)
+        why = f"the given step time of {given} is shorter than the device's own work in a step, {work}"
+    elif lead.base_step_ns > LONGEST * lead.profiled_step_ns:
+        times = f"{lead.base_step_ns / lead.profiled_step_ns:.3g} times the recorded one, {recorded}"
+        why = f"the given step time of {given} is {times}: profiling makes no step shorter"
+    else:
+        return None
+    return Refusal(why, "the step time of the recorded steps without the profiler", STEP_TIME)
+
+
+def cannot_say(refusal: Refusal, lead: Prediction | None = None) -> str:
     """Return the refusal as the answer."""
-    return f"Cannot say whether graph mode would help: {refusal.why}."
+    there = replayed_already(lead) if lead else ""
+    return f"Cannot say whether {'more graphs' if there else 'graph mode'} would help: {refusal.why}{there}."
 
 
 def out_of_reach(ranked: list[Candidate]) -> list[str]:
@@ -116,24 +140,46 @@ def _times(value: float) -> str:
     return f"{value:.2f}×"
 
 
-def sentence_for(verdict: str, best: GraphOption, lead: Prediction, mode: str, base: float) -> str:
+def replayed_already(lead: Prediction) -> str:
+    """Say that graphs are there, as the end of a sentence; empty where there are none."""
+    if not lead.replays:
+        return ""
+    count = f"{lead.replays:.0f}" if lead.replays == round(lead.replays) else f"{lead.replays:.1f}"
+    launches = f"{count} graph launch{'' if count == '1' else 'es'}{' per step' if lead.steps > 1 else ''}"
+    if lead.covered is None:
+        return f"; replayed already: {launches}"
+    one = count == "1"
+    return f"; replayed already: {launches} carr{'ies' if one else 'y'} {100 * lead.covered:.0f} % of the device's work"
+
+
+def nearly_all_replayed(lead: Prediction) -> str:
+    """Return the answer where graphs carry nearly all work, whatever else is unknown of the steps."""
+    return f"No: little is left for more graphs{replayed_already(lead)}."
+
+
+def sentence_for(verdict: str, best: GraphOption, lead: Prediction, base: float) -> str:
     """Return the answer in one sentence; `base` is the step time now [ns]."""
     s = best.speedup
     interval = f"({_times(s.low)} to {_times(s.high)})"
     runs = f"the step would run {_times(s.median)} as fast {interval}"
+    if s.at_most:
+        interval = f"({_times(s.low)} at least)"
+        runs = f"the step would run at most {_times(s.median)} as fast {interval}"
+    there = replayed_already(lead)
     with_graphs = f"with graph mode for {what_is_captured(best.region)}, {runs}"
     if verdict == "yes":
-        extra = "; part of the step already runs as graphs" if "graphs" in mode else ""
         times = f"from {duration(base)} to {duration(best.step_time_ns.median)}"
-        return f"Yes: {with_graphs}, {times}{extra}."
+        return f"Yes: {with_graphs}, {times}{there}."
     if verdict == "no":
         if lead.loader_bound:
             return "No: the step waits for data-loader workers; with graphs it would only wait longer."
         if s.median < LOSS and s.high < GAIN:
             return f"No: graph mode would cost time; {runs}."
-        if "graphs" in mode:
-            return f"No: the step already replays graphs, and more of them would change little; {runs}."
-        return f"No: graph mode would change little; {runs}."
+        changes = f"{'more graphs' if there else 'graph mode'} would change little{there}"
+        if s.low < 1 < s.high:
+            within = 100 * max(1 - s.low, s.high - 1)
+            return f"No: {changes}; the step stays at {duration(base)} (±{within:.0f} %)."
+        return f"No: {changes}; {runs}."
     if verdict == "marginal":
         if best.blocked_by:
             return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first."
@@ -164,9 +210,8 @@ def facts(lead: Prediction) -> list[str]:
     """Return what the trace shows, whatever is recommended."""
     out = [f"host work {duration(lead.host_ns)} per step, device busy {duration(lead.busy_ns)}, waiting excluded"]
     if lead.replays:
-        share = f", {100 * lead.covered:.0f} % of device time" if lead.covered is not None else ""
         rest = f"; {lead.left_out:.1f} launches per step remain outside them" if lead.left_out is not None else ""
-        out.append(f"the trace already holds {lead.replays:.1f} graph launches per step{share}{rest}")
+        out.append(replayed_already(lead).removeprefix("; ") + rest)
     if lead.waits:
         out.append(f"the host waits for the device {lead.waits:.1f} times per step{_while(lead)}")
     streams = lead.stream_waits_recorded + lead.stream_waits_guessed
@@ -237,7 +282,9 @@ def assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
     """Return the assumptions."""
     out = ["the whole run has the shapes and control flow of the recorded steps"]
     if lead.base == "profiled":
-        out.append("the profiler's cost per row comes from other machines; the gain is biased upwards")
+        out.append(_profiling(lead))
+    if lead.base == "given" and lead.base_step_ns > LONGER * lead.profiled_step_ns:
+        out.append("the given step time is longer than the recorded one: the host was slower then, or the steps differ")
     if ranks > 1 or lead.collectives:
         out.append("all ranks use graph mode")
     if not lead.loader_bound:
@@ -258,6 +305,18 @@ def assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
     return out
 
 
+def _profiling(lead: Prediction) -> str:
+    """Say what profiling is believed to have cost, and what that is known from."""
+    if lead.overhead is None:
+        return "what profiling cost is unknown"
+    low, high = lead.overhead.low, lead.overhead.high
+    known = {
+        "calibration": "as measured on this machine",
+        "rows": "the rows lie too close together for more",
+    }.get(lead.overhead_source, "as on other machines")
+    return f"profiling cost {low:.1f} to {high:.1f} times the nominal cost per row: {known}"
+
+
 def sharpen(lead: Prediction) -> str:
     """Name the one measurement that would narrow the interval most."""
     if lead.base == "profiled":
@@ -270,5 +329,5 @@ def sharpen(lead: Prediction) -> str:
 def how_to_sharpen(lead: Prediction) -> str:
     """Return how to take that measurement."""
     if lead.base == "profiled":
-        return "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it"
+        return STEP_TIME
     return "hpuprof calibrate -o machine.json, then hpuprof advise TRACES --constants machine.json"

@@ -24,6 +24,20 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True):
     source: Annotated[str, Meta(description="Source of value and range.")]
 
 
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A median with its 90 % interval."""
+
+    low: Annotated[float, Meta(description="5th percentile.")]
+    median: Annotated[float, Meta(description="Median.")]
+    high: Annotated[float, Meta(description="95th percentile.")]
+    at_most: Annotated[
+        bool,
+        Meta(
+            description="The median lies at a bound that cut the samples: not more than this, how much less is unknown."
+        ),
+    ] = False
+
+
 class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of `hpuprof calibrate` on one machine."""
 
@@ -97,11 +111,26 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Relative error of the steps replayed unchanged; if larger, of their mean against all used."),
     ] = None
     unexplained: Annotated[float, Meta(description="Unexplained delay of device rows, over step time.")] = 0.0
+    base_samples: Annotated[
+        bytes, Meta(description="Samples of it, 32-bit floats, little-endian [ns]; empty: it is known.")
+    ] = b""
     overhead: Annotated[
-        float | None, Meta(description="Fitted cost of profiling, in multiples of the nominal one.")
+        Interval | None, Meta(description="Cost of profiling, in multiples of the nominal cost per row.")
     ] = None
+    overhead_source: Annotated[
+        str,
+        Meta(
+            description="What it is known from: step time (without the profiler), calibration (a machine profile), "
+            "rows (the time between them bounds their cost) or other machines."
+        ),
+    ] = ""
     busy_ns: Annotated[float, Meta(description="Device busy per step [ns].")] = 0.0
     critical_ns: Annotated[float, Meta(description="Step time if host work took no time [ns].")] = 0.0
+    device_ns: Annotated[float, Meta(description="Device busy per step with compute and copies [ns].")] = 0.0
+    kernel_scale: Annotated[
+        float,
+        Meta(description="Factor on the device's time if graphs speed kernels up as much as can be, 5th percentile."),
+    ] = 1.0
     host_ns: Annotated[float, Meta(description="Host work per step, waiting excluded, corrected [ns].")] = 0.0
     waits: Annotated[
         float | None,
@@ -146,14 +175,6 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         list[str], Meta(description="Regions without a prediction: their work would wait for itself.")
     ] = []
     reason: Annotated[str, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
-
-
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A median with its 90 % interval."""
-
-    low: Annotated[float, Meta(description="5th percentile.")]
-    median: Annotated[float, Meta(description="Median.")]
-    high: Annotated[float, Meta(description="95th percentile.")]
 
 
 class GraphOption(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,6 +234,15 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     base_step_ns: Annotated[float | None, Meta(description="That step time [ns].")]
+    base_range_ns: Annotated[
+        Interval | None, Meta(description="What it may be where it was estimated from the recorded steps [ns].")
+    ] = None
+    overhead: Annotated[
+        Interval | None, Meta(description="Cost of profiling, in multiples of the nominal cost per row.")
+    ] = None
+    overhead_source: Annotated[
+        str, Meta(description="What that is known from: step time, calibration, rows or other machines.")
+    ] = ""
     profiled_step_ns: Annotated[float | None, Meta(description="Mean step time as recorded [ns].")]
     uncorrected_step_ns: Annotated[
         float | None, Meta(description="Recommended option replayed with the profiler's cost included [ns].")

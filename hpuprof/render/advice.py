@@ -38,7 +38,8 @@ def numbers(graph: GraphMode) -> list[tuple[str, str]]:
     """Return the labelled numbers of a verdict, as text."""
     base = base_words(graph.base, graph.base_step_ns, graph.profiled_step_ns)
     found = [
-        ("step time now", _with(duration(graph.base_step_ns), base)),
+        ("step time now", _with(_base(graph), base)),
+        ("cost of profiling, in nominal ones", _overhead(graph)),
         ("as recorded, mean of the replayed steps", duration(graph.profiled_step_ns)),
         ("with the best option", duration(graph.step_time_ns.median) if graph.step_time_ns else UNKNOWN),
         ("probability of a gain above 5 %", percent(graph.probability_gain)),
@@ -54,6 +55,20 @@ def numbers(graph: GraphMode) -> list[tuple[str, str]]:
 
 def _with(value: str, words: str) -> str:
     return f"{value}, {words}" if words else value
+
+
+def _base(graph: GraphMode) -> str:
+    """Return the step time that speed-ups relate to, with its range where it was estimated."""
+    now, between = duration(graph.base_step_ns), graph.base_range_ns
+    return now if between is None else f"{now} ({duration(between.low)} to {duration(between.high)})"
+
+
+def _overhead(graph: GraphMode) -> str:
+    """Return what profiling cost, and what that is known from."""
+    cost = graph.overhead
+    return (
+        UNKNOWN if cost is None else f"{cost.median:.1f} ({cost.low:.1f}–{cost.high:.1f}), from {graph.overhead_source}"
+    )
 
 
 def _ratio(value: float | None) -> str:

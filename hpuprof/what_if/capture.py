@@ -16,7 +16,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtract, union, union_of
-from hpuprof.model.schema import DeviceKind, HostKind, Role
+from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.edit import as_graphs, without_waits
 from hpuprof.what_if.launch_program import Program
@@ -49,6 +49,7 @@ class Around:
 
     copying: Intervals = EMPTY  # operators around copies between host and device, and around waits
     accumulate: Intervals = EMPTY  # autograd storing gradients in parameters
+    graphs: Mask | None = None  # calls of the program that launch graphs already, shape `(calls,)`
 
     @classmethod
     def of(cls, view: RankView, program: Program) -> Around:
@@ -56,7 +57,9 @@ class Around:
         trace, host, role = view.trace, view.trace.host, view.host_roles
         storing = ((role == Role.MAIN) | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
         storing &= rows_named(trace, ACCUMULATE)
-        return cls(_copying_operators(trace, view.links, program), union(host.start[storing], host.end[storing]))
+        graphs = (program.row >= 0) & (host.activity[np.maximum(program.row, 0)] == Activity.GRAPH_LAUNCH)
+        storing_when = union(host.start[storing], host.end[storing])
+        return cls(_copying_operators(trace, view.links, program), storing_when, graphs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +143,8 @@ def capture(
         schedule = replace(schedule, waits=_behind(schedule.waits, program, piece, captured, apart))
     of_each = 1.0 if region.split else inputs / max(1.0, graphs)
     schedule, _ = as_graphs(schedule, np.where(captured, piece, -1), each=recipes, inputs=of_each)
+    if around.graphs is not None and around.graphs.any():
+        schedule = _as_they_are(schedule, around.graphs)
     schedule = without_waits(schedule, gone)  # sorts
     return Captured(
         schedule,
@@ -147,6 +152,14 @@ def capture(
         graphs=graphs,
         inputs=inputs if graphs else 0.0,
     )
+
+
+def _as_they_are(schedule: Schedule, calls: Mask) -> Schedule:
+    """Leave the rows of graphs that are there as recorded: they run and follow each other as in a graph already."""
+    rows = schedule.rows
+    there = calls[rows.call]
+    kept = replace(rows, elastic=rows.elastic & ~there, captured=rows.captured & ~there)
+    return replace(schedule, rows=kept)
 
 
 def _without_host_work(schedule: Schedule, program: Program, removed: Intervals, going: Mask, apart: Mask) -> Schedule:

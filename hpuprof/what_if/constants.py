@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from hpuprof.errors import ConfigError
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import Constant, MachineProfile
 from hpuprof.model.schema import HostKind
 
@@ -37,6 +37,16 @@ PROFILER_ROWS = {
 }
 """The constant with the profiling cost of each kind of row; counts of rows by kind have this order."""
 
+KERNEL_LENGTHS = (6_000.0, 20_000.0, 100_000.0)
+"""Eager durations [ns] that divide the kernels whose scale in a graph differs."""
+KERNEL_SCALES = (
+    "kernel_scale_below_6us",
+    "kernel_scale_below_20us",
+    "kernel_scale_below_100us",
+    "kernel_scale_longer",
+)
+_PAIRED = "the same kernels of vLLM 0.25.1 in a graph and eager, two RTX 3060 boxes"
+
 _CUDA = (
     _constant(
         "replay",
@@ -55,16 +65,19 @@ _CUDA = (
         "NVIDIA: 1 ns a node since CUDA 12.6, 200 ns with older drivers",
     ),
     _constant(
-        "graph_gap", 900, 400, 1_600, "ns", "0.57 µs a node (ocannl#488), 0.87 µs a node (CUDA.jl documentation)"
+        "graph_gap",
+        200,
+        20,
+        600,
+        "ns",
+        "between rows inside a replayed graph: median 0 µs (RTX 3060, MI300X, MI350), 0.42 µs (H200)",
     ),
     _constant(
-        "kernel_scale",
-        0.97,
-        0.90,
-        1.0,
-        "ratio",
-        "kernels inside a graph ran 0-8 % faster (sam2#768, PyTorch blog 2021)",
+        "kernel_scale_below_6us", 0.92, 0.84, 1.0, "ratio", f"{_PAIRED}: 0.84-0.92 on one box, 0.87-1.00 on another"
     ),
+    _constant("kernel_scale_below_20us", 0.95, 0.90, 0.99, "ratio", f"{_PAIRED}: 0.90-0.99"),
+    _constant("kernel_scale_below_100us", 1.0, 0.99, 1.01, "ratio", f"{_PAIRED}: 0.99-1.01"),
+    _constant("kernel_scale_longer", 0.995, 0.99, 1.0, "ratio", f"{_PAIRED}: 0.99-1.00"),
     _constant("input_copy", 5_000, 3_000, 10_000, "ns", "host cost of one copy into a static input"),
     _constant("input_copy_device", 2_000, 1_500, 4_000, "ns", "device cost of one small copy"),
 )
@@ -117,7 +130,7 @@ OUTSIDE_ERROR = _constant(
 def constants_for(family: str, mode: str, measured: Mapping[str, Constant] | None = None) -> dict[str, Constant]:
     """Return the constants for a device family and mode; measured ones replace the defaults."""
     if family == "hpu":
-        table = _HPU_LAZY if mode.startswith("lazy") else _HPU_EAGER
+        table: tuple[Constant, ...] = _HPU_LAZY if mode.startswith("lazy") else _HPU_EAGER
     else:
         table = _CUDA
     out = {c.name: c for c in (*table, *_PROFILER, MODEL_ERROR, OUTSIDE_ERROR)}
@@ -125,6 +138,16 @@ def constants_for(family: str, mode: str, measured: Mapping[str, Constant] | Non
         if name in out:
             out[name] = constant
     return out
+
+
+def kernel_scales(constants: Mapping[str, Constant]) -> list[Constant]:
+    """Return the factor on kernels in a graph, by length; one for all lengths where recipes are replayed."""
+    return [constants[name if name in constants else "kernel_scale"] for name in KERNEL_SCALES]
+
+
+def kernel_lengths(dur: Floats) -> Ints:
+    """Return for each eager duration [ns] which of `kernel_scales` applies."""
+    return np.searchsorted(KERNEL_LENGTHS, dur, side="right")
 
 
 def draw(constant: Constant, uniform: Floats) -> Floats:

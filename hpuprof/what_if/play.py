@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof.model.arrays import Floats
+from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
 from hpuprof.what_if.uncertainty import FLOOR
@@ -26,7 +27,7 @@ class Sample:
     graph_costs: Floats  # of `schedule.GRAPH_COSTS`, shape (samples, 4)
     graph_gap: Floats
     graph_latency: Floats
-    kernel_scale: Floats
+    kernel_scale: Floats  # by `constants.KERNEL_SCALES`, shape (samples, lengths)
     copy: Floats  # device time of one copy into a static input
 
     def __len__(self) -> int:
@@ -36,7 +37,8 @@ class Sample:
     def unchanged(cls, count: int = 1) -> Sample:
         """Return samples that change nothing: no correction, graphs for nothing."""
         one, zero = np.ones(count), np.zeros(count)
-        return cls(zero, np.zeros((count, KINDS)), one, one, np.zeros((count, 4)), zero, zero, one, zero)
+        scale = np.ones((count, len(KERNEL_SCALES)))
+        return cls(zero, np.zeros((count, KINDS)), one, one, np.zeros((count, 4)), zero, zero, scale, zero)
 
     def median(self) -> Sample:
         """Return one sample, the median of each."""
@@ -150,7 +152,8 @@ class Weights:
         # In a graph durations, gaps and latencies are the sample's; elsewhere one sample serves for all.
         dur, gap, latency = (column[:, None] for column in (rows.dur, rows.gap, rows.latency))
         if rows.elastic.any():
-            dur = np.where(rows.elastic[:, None], dur * sample.kernel_scale, dur)
+            scale = sample.kernel_scale.T[kernel_lengths(rows.dur)]
+            dur = np.where(rows.elastic[:, None], dur * scale, dur)
         if rows.captured.any():
             copying = rows.copies[:, None] * sample.copy
             gap = np.where(rows.captured[:, None], sample.graph_gap, gap) + copying

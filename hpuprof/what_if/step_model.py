@@ -19,11 +19,11 @@ from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.intervals import Intervals
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
-from hpuprof.what_if.constants import PROFILER_ROWS
+from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_lengths, kernel_scales
 from hpuprof.what_if.play import HostWork, Sample, play
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
 from hpuprof.what_if.skeleton import Collectives, find_skeleton
-from hpuprof.what_if.uncertainty import Drawn, host_scale
+from hpuprof.what_if.uncertainty import Drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +81,17 @@ class StepModel(ABC):
         on_and_on = float(replayed.step_times(self.recorded.steps).mean())
         return max(abs(first - self.completed_ns) / self.completed_ns, abs(on_and_on - usual) / usual)
 
-    def nominal(self, overhead: Floats) -> Floats:
-        """Return step times at overheads of `uncertainty.GRID`, profiler rows at nominal cost.
-
-        Shape `(overheads, steps)`.
-        """
+    def nominal(self, overhead: Floats, host_scale: Floats) -> Floats:
+        """Return mean step times at multiples of the nominal profiling cost and factors on host work."""
         count = len(overhead)
-        grid = replace(
+        at = replace(
             Sample.unchanged(count),
-            overhead=np.clip(overhead, 0.0, 3.0),
+            overhead=overhead,
             row_costs=np.tile(self.row_costs, (count, 1)),
-            host_scale=host_scale(overhead),
+            host_scale=host_scale,
         )
-        return play(self.schedule, grid, repeats=2).step_times(self.schedule.steps)
+        times: Floats = play(self.schedule, at, repeats=2).step_times(self.schedule.steps).mean(axis=1)
+        return times
 
     def eager(self, drawn: Drawn) -> Floats:
         """Return step times of the unchanged program, shape `(samples, steps)`."""
@@ -132,6 +130,7 @@ class StepModel(ABC):
             waits=waits,
             waits_reading=reading,
             waits_uploading=uploading,
+            kernel_scale=self._favourable(),
             critical_ns=float(play(alone, Sample.unchanged(), repeats=2, host=False).step_times(alone.steps).mean()),
             host_ns=HostWork.of(self.schedule, self.sample(drawn)).per_step(self.schedule),
             skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
@@ -149,6 +148,13 @@ class StepModel(ABC):
         timed = self.view.steps.timed
         return Intervals(timed.start[self.positions], timed.end[self.positions])
 
+    def _favourable(self) -> float:
+        """Return by which share of its time the device's work may shrink to in graphs, 5th percentile."""
+        rows = self.schedule.rows
+        low = np.array([c.low for c in kernel_scales(self.constants)])[kernel_lengths(rows.dur)]
+        total = float(rows.dur.sum())
+        return float((np.where(rows.collective, 1.0, low) * rows.dur).sum()) / total if total else 1.0
+
     @cached_property
     def collectives(self) -> Collectives:
         """The collectives of the recorded steps."""
@@ -156,11 +162,12 @@ class StepModel(ABC):
 
     @cached_property
     def device_alone(self) -> Schedule:
-        """The schedule whose replay without host time is the device's critical path: gaps are at most typical ones."""
+        """The schedule whose replay without host time is the device's critical path: gaps as short as in graphs."""
         schedule = self.collectives.all_ranks(self.schedule)
+        gap = min(self.typical_gap, self.constants["graph_gap"].low)
         lanes = schedule.waits.kind == Wait.LANE
-        tail = np.where(lanes, np.minimum(schedule.waits.tail, self.typical_gap), schedule.waits.tail)
-        return schedule.tails(tail).reweighted(gap=np.minimum(schedule.rows.gap, self.typical_gap))
+        tail = np.where(lanes, np.minimum(schedule.waits.tail, gap), schedule.waits.tail)
+        return schedule.tails(tail).reweighted(gap=np.minimum(schedule.rows.gap, gap))
 
     @cached_property
     def row_costs(self) -> Floats:
@@ -186,14 +193,14 @@ class StepModel(ABC):
         input_copy, extra = drawn.constant("input_copy", 5), drawn.uniform[6]
         replays, per_launch = drawn.constant("replay", 1), drawn.constant("replay_per_launch", 2)
         return Sample(
-            overhead=np.clip(drawn.overhead, 0.0, 3.0),
+            overhead=drawn.overhead,
             row_costs=costs,
-            host_scale=host_scale(drawn.overhead),
+            host_scale=drawn.host_scale,
             outside=np.ones(len(drawn.overhead)),
             graph_costs=np.column_stack([replays, per_launch, extra * input_copy, input_copy]),
             graph_gap=drawn.constant("graph_gap", 3),
             graph_latency=np.full(len(drawn.overhead), self.typical_latency),
-            kernel_scale=drawn.constant("kernel_scale", 4),
+            kernel_scale=np.stack([draw(c, drawn.uniform[4]) for c in kernel_scales(self.constants)], axis=1),
             copy=extra * drawn.constant("input_copy_device", 5),
         )
 

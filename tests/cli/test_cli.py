@@ -120,6 +120,13 @@ def test_wrong_calls_exit_2_with_a_hint(run, arguments, message):
     assert "hint:" in err
 
 
+@pytest.mark.parametrize(("given", "message"), [("3", "hint: 3ms, or 3s, 3us, 3ns"), ("3 parsecs", "not a duration")])
+def test_a_step_time_needs_a_unit(run, samples, given, message):
+    code, out, err = run("analyze", samples / "cpu_1_rank", "--step-time", given)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
 def test_output_file_is_not_replaced_without_force(run, samples, tmp_path):
     target = tmp_path / "report.md"
     code, out, err = run("analyze", samples / "cpu_1_rank", "-o", target)

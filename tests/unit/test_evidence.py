@@ -76,6 +76,21 @@ def test_hp108_graph_launches_without_their_rows(tmp_path: Path, complete: int, 
     assert [d.count for d in part.diagnostics if d.code == "HP108"] == ([3] if codes else [])
 
 
+@pytest.mark.parametrize(("kept", "codes"), [(1.0, []), (0.2, ["HP108"])])
+def test_hp108_graphs_of_many_sizes_are_compared_with_their_own_place(tmp_path: Path, kept: float, codes: list[str]):
+    sizes = (2, 1, 1, 2, 2, 9, 3, 1, 20, 3, 3, 1, 1, 20)  # a recorded model with 14 graphs a step
+    b, correlation = TraceBuilder().steps(4, 1000), 0
+    for step in range(4):
+        at = 1000 * step + 5
+        for size in sizes:
+            correlation += 1
+            b.host("cudaGraphLaunch", at, 2, cat="cuda_runtime", correlation=correlation)
+            for j in range(size if step == 0 else round(size * kept)):
+                b.device("k", at + 3 + 2 * j, 1.5, correlation=correlation)
+            at += 50
+    assert problems(b.reduce(tmp_path)) == codes
+
+
 def test_hp108_graph_launches_with_no_rows_at_all(tmp_path: Path):
     b = TraceBuilder().steps(4, 100)
     for i in range(4):

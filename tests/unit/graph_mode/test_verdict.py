@@ -13,7 +13,7 @@ from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
 from hpuprof.graph_mode.verdict import decide_graph_mode
-from hpuprof.model.prediction import Option, Prediction
+from hpuprof.model.prediction import Interval, Option, Prediction
 from hpuprof.model.tables import ObstacleRow
 from hpuprof.what_if.constants import constants_for, draw, read_profile
 from hpuprof.what_if.uncertainty import SAMPLES, Draws, pack
@@ -97,6 +97,51 @@ def test_without_the_step_time_it_says_so_only_when_that_would_decide(judge):
     assert judge(prediction(msgspec.structs.replace(mixed, ratio=pack(ratio)), base="profiled")).verdict == "marginal"
 
 
+@pytest.mark.parametrize(
+    ("given_ns", "why"),
+    [(1e3, "shorter than the device's own work"), (3e9, "250 times the recorded one"), (10e6, ""), (14e6, "")],
+)
+def test_a_given_step_time_must_be_that_of_these_steps(judge, given_ns, why):
+    graph = judge(prediction(option(1.2, 1.5), base="given", base_step_ns=given_ns, device_ns=2e6))
+    assert (graph.verdict == "cannot say") == bool(why)
+    assert why in graph.sentence
+    if why:
+        assert (graph.speedup, graph.base_step_ns) == (None, None)
+        assert "--step-time" in graph.command
+    longer = any("longer than the recorded one" in text for text in graph.assumptions)
+    assert longer == (given_ns == 14e6)
+
+
+def test_no_gain_says_that_the_step_stays_as_it_is(judge):
+    graph = judge(prediction(option(0.93, 1.075)))
+    assert graph.verdict == "no"
+    assert graph.sentence == "No: graph mode would change little; the step stays at 10.00 ms (±7 %)."
+    assert judge(prediction(option(0.93, 1.2))).verdict == "marginal"
+
+
+@pytest.mark.parametrize(("low", "high", "verdict"), [(0.97, 1.02, "no"), (1.2, 1.5, "yes")])
+def test_graphs_that_are_there_are_told_with_what_they_carry(judge, low, high, verdict):
+    graph = judge(prediction(option(low, high), replays=14.0, covered=0.934))
+    assert graph.verdict == verdict
+    assert "replayed already: 14 graph launches per step carry 93 % of the device's work" in graph.sentence
+
+
+@pytest.mark.parametrize(("covered", "verdict"), [(0.95, "no"), (0.5, "cannot say")])
+def test_where_graphs_carry_nearly_all_work_a_step_that_cannot_be_replayed_is_still_answered(judge, covered, verdict):
+    graph = judge(prediction(option(1.2, 1.5), replay_error=0.5, replays=1.0, covered=covered, steps=1))
+    assert graph.verdict == verdict
+    assert f"replayed already: 1 graph launch carries {100 * covered:.0f} % of the device's work" in graph.sentence
+
+
+def test_what_profiling_is_believed_to_cost_is_told(judge):
+    cost = Interval(low=0.5, median=1.0, high=1.5)
+    graph = judge(prediction(option(1.2, 1.5), base="profiled", overhead=cost, overhead_source="rows"))
+    assert (graph.overhead, graph.overhead_source) == (cost, "rows")
+    told = "profiling cost 0.5 to 1.5 times the nominal cost per row: the rows lie too close together for more"
+    assert told in graph.assumptions
+    assert graph.base_range_ns is not None
+
+
 def test_the_slowest_rank_sets_the_step(judge):
     fast, slow = prediction(option(2.0, 2.0)), prediction(option(1.25, 1.25))
     graph = judge(fast, slow, fast)
@@ -107,10 +152,28 @@ def test_the_slowest_rank_sets_the_step(judge):
 
 
 def test_nothing_is_promised_beyond_the_ceiling(judge):
-    graph = judge(prediction(option(3.0, 9.0), critical_ns=5e6, busy_ns=4.5e6))
+    graph = judge(prediction(option(3.0, 9.0), critical_ns=5e6, busy_ns=4.5e6, kernel_scale=0.9))
     assert graph.ceiling == pytest.approx(10 / (0.9 * 5))
     assert graph.speedup.high <= graph.ceiling + 1e-9
     assert graph.unreachable >= graph.ceiling
+    assert graph.speedup.at_most
+    assert not judge(prediction(option(1.1, 2.0), critical_ns=5e6)).speedup.at_most
+
+
+def test_a_part_never_beats_the_whole_that_contains_it(judge):
+    # Sample by sample: the median of the optimizer alone is lower, single samples are not.
+    graph = judge(prediction(option(1.2, 1.6), option(1.0, 1.5, "module:Net_0"), option(1.5, 1.1, "optimizer")))
+    speedup = {o.region: o.speedup for o in graph.options}
+    assert speedup["module:Net_0"].median == pytest.approx(1.25, rel=0.01)
+    assert speedup["optimizer"].high == pytest.approx(1.34, rel=0.02)  # where both samples cross
+
+
+def test_a_step_time_that_is_unknown_widens_the_gain_and_not_the_time_with_graphs(judge):
+    base = 10e6 * (0.5 + UNIFORM)
+    ratio = base / 5e6
+    graph = judge(prediction(msgspec.structs.replace(option(1, 1), ratio=pack(ratio)), base_samples=pack(base)))
+    assert graph.step_time_ns.low == pytest.approx(graph.step_time_ns.high)
+    assert graph.speedup.high > 2 * graph.speedup.low
 
 
 def test_options_are_ranked_and_close_ones_by_simplicity(judge):

@@ -12,6 +12,7 @@ from hpuprof.analysis.modules import backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.regions import find_phases, find_regions
+from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.graph_mode.verdict_words import facts
 from hpuprof.model.schema import DeviceKind
 from hpuprof.what_if.capture import Around, Captured, capture
@@ -186,6 +187,39 @@ def test_a_device_bound_step_gains_nothing_and_a_host_bound_one_much(tmp_path):
     fast = predicted(loop(8, kernel=2.0, launches=40), tmp_path / "b", unprofiled_ns=800_000, spread_ns=1_000)
     best = next(o for o in fast.options if o.region == "step" and not o.drops_sync)
     assert np.median(unpack(best.ratio)) > 4
+
+
+@pytest.mark.parametrize("stacks", [0, 200])
+def test_a_busy_device_gains_nothing_however_much_profiling_cost(tmp_path, stacks):
+    builder = loop(8, kernel=400.0, launches=12, host=390.0)
+    for i in range(stacks):
+        builder.host("aten::view", 5 + 20 * i, 2)
+    graph = decide_graph_mode([builder.reduce(tmp_path)])
+    assert graph.verdict == "no"
+    assert graph.speedup.high < 1.1
+    assert graph.step_time_ns.low > 0.95 * 12 * 400_000
+
+
+def test_rows_of_graphs_that_are_there_stay_as_they_are(tmp_path):
+    builder, correlation = TraceBuilder().steps(6, 1000), 0
+    for step in range(6):
+        for k in range(5):
+            correlation += 1
+            at = 1000 * step + 20 + 100 * k
+            builder.host(
+                "cudaGraphLaunch" if k == 2 else "cudaLaunchKernel", at, 5, cat="cuda_runtime", correlation=correlation
+            )
+            for j in range(4 if k == 2 else 1):
+                builder.device("k", at + 8 + 3 * j, 2, correlation=correlation)
+    view = view_of(builder, tmp_path)
+    program = build_program(view)
+    done = captures(view, program)["step"]
+    rows = done.schedule.rows
+    there = np.isin(program.call, np.flatnonzero(Around.of(view, program).graphs))
+    assert done.launches == 5
+    assert there.sum() == 4 * program.steps
+    assert (rows.elastic == ~there).all()
+    np.testing.assert_array_equal(rows.gap[there], program.gap[there])
 
 
 def test_the_fit_explains_the_step_time_without_the_profiler(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import (
     GRAPH_COSTS,
@@ -76,7 +77,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
             call=launching,
             lane=lane,
             row=np.arange(rows),
-            dur=some(rows),
+            dur=some(rows) * rng.choice([1.0, 300.0, 3_000.0], rows),
             latency=some(rows, 6),
             gap=some(rows, 4),
             collective=np.zeros(rows, dtype=bool),
@@ -92,7 +93,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 def sample(seed: int) -> Sample:
     rng = np.random.default_rng(seed)
-    one = rng.uniform(0.5, 2.0, (6, 1))
+    one = rng.uniform(0.5, 2.0, (5, 1))
     return Sample(
         overhead=one[0],
         row_costs=rng.uniform(0, 4, (1, KINDS)),
@@ -101,7 +102,7 @@ def sample(seed: int) -> Sample:
         graph_costs=rng.uniform(0, 9, (1, len(GRAPH_COSTS))),
         graph_gap=one[3],
         graph_latency=one[4],
-        kernel_scale=one[5],
+        kernel_scale=rng.uniform(0.5, 2.0, (1, len(KERNEL_SCALES))),
         copy=np.array([1.5]),
     )
 
@@ -136,7 +137,7 @@ class Player:
             now += self.work(calls.segment[i], calls.segment_rows[i], thread) + graphs
             begun[i] = now
             for row in np.flatnonzero(rows.call == i).tolist():
-                dur = rows.dur[row] * (s.kernel_scale[0] if rows.elastic[row] else 1.0)
+                dur = rows.dur[row] * (s.kernel_scale[0, kernel_lengths(rows.dur[row])] if rows.elastic[row] else 1.0)
                 copying = rows.copies[row] * s.copy[0] if rows.captured.any() else 0.0
                 gap = (s.graph_gap[0] if rows.captured[row] else rows.gap[row]) + copying
                 latency = (s.graph_latency[0] if rows.captured[row] else rows.latency[row]) + copying
@@ -172,6 +173,16 @@ def test_equals_playing_call_by_call(schedule: Schedule, seed: int, host: bool) 
         rtol=0,
         atol=0.1,  # each weight is rounded to 1/1024 ns
     )
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedules(), st.integers(0, 2**32 - 1))
+def test_the_more_profiling_cost_the_shorter_the_step_without_it(schedule: Schedule, seed: int) -> None:
+    at = np.array([0.0, 0.5, 1.0, 2.5, 7.0])
+    one = sample(seed)
+    costs = Sample(**{name: np.repeat(v, len(at), axis=0) for name, v in vars(one).items()} | {"overhead": at})
+    done = play(schedule, costs, repeats=2).done
+    assert (np.diff(done, axis=0) <= 1e-9).all()
 
 
 @settings(max_examples=50, deadline=None)

@@ -17,6 +17,7 @@ from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.verdict_words import assumptions, evidence
 from hpuprof.model.intervals import union
+from hpuprof.what_if.constants import KERNEL_SCALES
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.recipe_schedule import beside, capture_recipes, recorded_recipes
 from hpuprof.what_if.recipes import Kind, build_recipes
@@ -106,7 +107,7 @@ def costs(replay: float = 7, flush: float = 4, *, scale: float = 1.0) -> Sample:
     return replace(
         Sample.unchanged(),
         graph_costs=np.array([[replay, 0.0, 0.0, flush]]) * 1000,
-        kernel_scale=np.array([scale]),
+        kernel_scale=np.full((1, len(KERNEL_SCALES)), scale),
     )
 
 
@@ -343,7 +344,7 @@ def test_the_sample_with_graphs_says_what_is_left_out():
     sample = Path(__file__).parents[3] / "sample_traces" / "hpu_g1_lazy_graph_replay"
     graph = hpuprof.analyze(sample, jobs=1, cache="off").graph_mode
     there = (
-        "the trace already holds 2.0 graph launches per step, 93 % of device time; "
+        "replayed already: 2 graph launches per step carry 93 % of the device's work; "
         "2.0 launches per step remain outside them"
     )
     assert there in graph.evidence

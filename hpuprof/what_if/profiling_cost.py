@@ -1,0 +1,148 @@
+"""What profiling cost the host: a broad prior, and what sharpens it. Everything is in multiples of the nominal cost.
+
+The nominal cost of a row is `constants.PROFILER_ROWS`. What is known sharpens in this order: the step time without the
+profiler (timed by the recorder or given), the machine's own costs (`hpuprof calibrate`), and the rows themselves: what
+lies between them bounds their cost from above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpuprof.analysis.groups import members
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.prediction import Constant
+from hpuprof.what_if.constants import PROFILER_ROWS
+
+PRIOR_MEDIAN, PRIOR_HIGH = 2.5, 7.0
+"""Median and 95th percentile, log-normal. Five recordings whose step time without the profiler was measured needed 1.1
+(U-Net, RTX 3090), 3.4 and 3.6 (vLLM decode, RTX 3060), 5.4 and 6.8 (transformers decode, two boxes)."""
+CALIBRATED_HIGH = 1.4
+"""95th percentile once this machine's costs are measured (median 1). By judgement: rows differ in a real program."""
+LEAST, MOST = 0.05, 16.0
+"""Range of the multiples."""
+NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
+WINDOW = 32
+"""Neighbouring rows whose costs average out; by judgement."""
+DENSE = 10
+"""Percentile of the windows by time per cost that bounds the cost of a row: in the densest windows little but
+profiling happens. By judgement not the smallest: rows differ in cost."""
+SOFT = 0.25
+"""Relative error of that bound; by judgement."""
+OTHER_HOST = 0.02
+"""Probability of a host that is slower, and of one that is faster, than any cost of profiling explains."""
+SLOWEST, FASTEST = 2.5, 0.25
+"""Range of the factor on host work in that case; within it, near 1 is likelier."""
+_PATH = np.linspace(-1.0, 2.0, 1201)
+_PLAYED = np.concatenate([np.linspace(-1.0, 0.0, 9)[:-1], np.linspace(0.0, 1.0, 45), np.linspace(1.0, 2.0, 9)[1:]])
+"""Points of `_on` at which step times are played; between them they are interpolated at those of `_PATH`."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A log-normal over multiples of the nominal cost, cut above `most`."""
+
+    median: float = PRIOR_MEDIAN
+    high: float = PRIOR_HIGH
+    most: float | None = None
+    source: str = "other machines"
+    """What it is known from: calibration, rows or other machines."""
+
+    def log_density(self, multiples: Floats) -> Floats:
+        """Return the logarithm of the density over ln(multiples), but for a constant."""
+        deviation = np.log(self.high / self.median) / NORMAL_95
+        log: Floats = -0.5 * (np.log(multiples / self.median) / deviation) ** 2
+        if self.most is not None:
+            log = log - 0.5 * (np.maximum(0.0, np.log(multiples / self.most)) / SOFT) ** 2
+        return log
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """Samples of what profiling cost; arrays of shape `(samples,)`. `source`: what the samples are known from."""
+
+    overhead: Floats
+    host_scale: Floats
+    source: str
+
+
+def prior_of(view: RankView, row_costs: Floats, windows: tuple[Ints, Ints], measured: Mapping[str, Constant]) -> Prior:
+    """Return what is known of the cost without a step time.
+
+    `row_costs`: nominal, by kind [ns]; `windows`: starts and ends of the steps; `measured`: a machine profile.
+    """
+    prior = Prior()
+    if any(name in measured for name in PROFILER_ROWS.values()):
+        prior = Prior(1.0, CALIBRATED_HIGH, source="calibration")
+    return prior if (most := row_bound(view, row_costs, windows)) is None else bounded(prior, most)
+
+
+def bounded(prior: Prior, most: float) -> Prior:
+    """Return the prior cut above a bound; rows are its source where the bound cuts off a tenth of it or more."""
+    narrow = prior.median * (prior.high / prior.median) ** (1.2816 / NORMAL_95) > most
+    return replace(prior, most=max(most, LEAST), source="rows" if narrow else prior.source)
+
+
+def row_bound(view: RankView, row_costs: Floats, windows: tuple[Ints, Ints]) -> float | None:
+    """Return how many times the nominal cost the rows of the host path can have cost; None with too few rows.
+
+    Of `WINDOW` neighbouring rows of a track, the time from the first to behind the last over their nominal cost: work
+    and waiting make it larger, never smaller. The percentile `DENSE` of all windows counts.
+    """
+    host, (low, high) = view.trace.host, windows
+    costs = np.zeros(len(host))
+    for kind, cost in zip(PROFILER_ROWS, row_costs.tolist(), strict=True):
+        costs[host.kind == kind] = cost
+    inside = view.on_path & (costs > 0) & (host.start >= low.min()) & (host.start < high.max())
+    rows = np.flatnonzero(inside)
+    ratios = []
+    for _, places in members(host.track[rows]):
+        mine = rows[places]
+        if len(mine) > WINDOW:
+            spent = np.append(0.0, np.cumsum(costs[mine]))
+            lasted = host.start[mine][WINDOW:] - host.start[mine][:-WINDOW]
+            ratios.append(lasted / (spent[WINDOW:-1] - spent[: -WINDOW - 1]))
+    return float(np.percentile(np.concatenate(ratios), DENSE)) if ratios else None
+
+
+def fit(
+    prior: Prior, times_at: Callable[[Floats, Floats], Floats], unprofiled_ns: float | None, noise: float, u: Floats
+) -> Cost:
+    """Draw costs from the prior, given the step time without the profiler if it is known.
+
+    Where no cost explains that step time, the host was slower or faster when it was taken: all its work is scaled.
+
+    Args:
+        prior: of the cost.
+        times_at: returns step times [ns] at multiples of the nominal cost and factors on host work.
+        unprofiled_ns: the step time without the profiler; None if unknown.
+        noise: its relative standard deviation.
+        u: uniform numbers; larger ones give higher costs.
+    """
+    overhead, host = _on(_PATH)
+    inside = (_PATH >= 0) & (_PATH <= 1)
+    density = np.where(inside, np.exp(prior.log_density(overhead)), 0.0)
+    density /= density.sum()
+    if unprofiled_ns:
+        other = np.where(inside, 0.0, np.exp(-4 * np.abs(_PATH - 0.5)))
+        density += 2 * OTHER_HOST * other / other.sum()
+        times = np.interp(_PATH, _PLAYED, np.log(np.maximum(times_at(*_on(_PLAYED)), 1.0)))
+        log = np.log(density) - 0.5 * ((times - np.log(unprofiled_ns)) / max(noise, 0.02)) ** 2
+        density = np.exp(log - log.max())
+    cumulative = (np.cumsum(density) - 0.5 * density) / density.sum()
+    overhead, host = _on(np.interp(u, cumulative, _PATH))
+    return Cost(overhead, host, "step time" if unprofiled_ns else prior.source)
+
+
+def _on(path: Floats) -> tuple[Floats, Floats]:
+    """Return multiples and factors on host work along a path on which steps get shorter.
+
+    -1 to 0: hardly a cost, the host from `SLOWEST` to as recorded; to 1: up to `MOST`; to 2: a host down to `FASTEST`.
+    """
+    overhead: Floats = np.exp(np.interp(path, [0.0, 1.0], np.log([LEAST, MOST])))
+    host: Floats = np.exp(np.interp(path, [-1.0, 0.0, 1.0, 2.0], np.log([SLOWEST, 1.0, 1.0, FASTEST])))
+    return overhead, host

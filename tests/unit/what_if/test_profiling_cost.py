@@ -1,0 +1,103 @@
+"""What profiling cost: the prior covers what was measured, knowledge narrows it, and host work only shrinks with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builder import TraceBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.what_if.constants import PROFILER_ROWS, constants_for
+from hpuprof.what_if.profiling_cost import WINDOW, Cost, Prior, bounded, fit, prior_of, row_bound
+from hpuprof.what_if.uncertainty import Draws, interval
+
+U = Draws.make().uniform[0]
+NOMINAL = np.array([600.0, 750.0, 1300.0, 1500.0])
+MEASURED = (1.1, 3.4, 3.6, 5.4, 6.8)
+"""Multiples that recordings with a measured step time needed."""
+
+
+def without_step_time(prior: Prior) -> Cost:
+    return fit(prior, lambda *_: np.zeros(0), None, 0.0, U)
+
+
+def linear(overhead: np.ndarray, host: np.ndarray) -> np.ndarray:
+    """A step of 10 ms of host work, of which 1 ms is one nominal cost of its rows."""
+    return np.maximum(1.5e6, 10e6 - overhead * 1e6) * host
+
+
+def test_the_prior_covers_what_was_measured():
+    cost = interval(without_step_time(Prior()).overhead)
+    assert cost.median == pytest.approx(2.5, rel=0.05)
+    assert cost.low < min(MEASURED)
+    assert cost.high == pytest.approx(max(MEASURED), rel=0.03)
+
+
+@pytest.mark.parametrize("true", MEASURED)
+def test_a_step_time_finds_the_cost(true: float):
+    known = fit(Prior(), linear, float(linear(np.array([true]), np.ones(1))[0]), 0.01, U)
+    assert np.median(known.overhead) == pytest.approx(true, rel=0.15)
+    assert known.source == "step time"
+    np.testing.assert_allclose(known.host_scale, 1.0)
+
+
+@pytest.mark.parametrize(("base", "factor"), [(18e6, 1.8), (0.75e6, 0.5)])
+def test_a_step_time_that_no_cost_explains_scales_the_host(base: float, factor: float):
+    found = fit(Prior(), linear, base, 0.01, U)
+    assert np.median(found.host_scale) == pytest.approx(factor, rel=0.05)
+    np.testing.assert_allclose(linear(found.overhead, found.host_scale), base, rtol=0.1)
+
+
+@pytest.mark.parametrize("true", MEASURED[:-1])
+def test_what_is_known_narrows_and_does_not_shift_what_is_true(true: float):
+    broad = interval(without_step_time(Prior()).overhead)
+    limited = interval(without_step_time(bounded(Prior(), 1.5 * true)).overhead)
+    assert limited.high <= broad.high
+    assert limited.low <= true <= limited.high
+    assert np.median(without_step_time(bounded(Prior(), 100.0)).overhead) == pytest.approx(broad.median)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.3, 20.0))
+def test_samples_go_from_low_to_high_cost(most: float):
+    order = np.argsort(U)
+    assert (np.diff(without_step_time(bounded(Prior(), most)).overhead[order]) >= 0).all()
+
+
+def rows(folder, distance_us: float) -> RankView:
+    """Three steps of 100 operators that follow each other at a distance."""
+    b = TraceBuilder().steps(3, 1000)
+    for i in range(300):
+        at = 1000 * (i // 100) + 5 + distance_us * (i % 100)
+        b.host("aten::mm", at, distance_us / 2)
+    b.kernel("k", 900, 5, launch=890)
+    return RankView.of(b.trace(folder))
+
+
+@pytest.mark.parametrize("distance_us", [1.2, 4.8])
+def test_rows_bound_their_own_cost(tmp_path, distance_us: float):
+    view = rows(tmp_path, distance_us)
+    windows = view.steps.start, view.steps.end
+    bound = row_bound(view, NOMINAL, windows)
+    assert bound == pytest.approx(distance_us * 1000 / NOMINAL[0], rel=0.05)
+    assert prior_of(view, NOMINAL, windows, {}).source == ("rows" if distance_us < 2 else "other machines")
+
+
+def test_a_few_rows_bound_nothing(tmp_path):
+    b = TraceBuilder().steps(3, 1000)
+    for i in range(WINDOW - 4):
+        b.host("aten::mm", 1100 + 2 * i, 1)
+    view = RankView.of(b.device("k", 1900, 5).trace(tmp_path))
+    assert row_bound(view, NOMINAL, (view.steps.start, view.steps.end)) is None
+
+
+def test_measured_costs_narrow_to_about_one(tmp_path):
+    view = rows(tmp_path, 8.0)
+    name = next(iter(PROFILER_ROWS.values()))
+    measured = {name: constants_for("cuda", "eager")[name]}
+    prior = prior_of(view, NOMINAL, (view.steps.start, view.steps.end), measured)
+    cost = interval(without_step_time(prior).overhead)
+    assert prior.source == "calibration"
+    assert (cost.low, cost.median, cost.high) == pytest.approx((0.71, 1.0, 1.4), rel=0.05)
