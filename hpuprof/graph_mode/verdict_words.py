@@ -3,95 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from hpuprof.graph_mode.bounds import GAIN, LOSS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName
+from hpuprof.graph_mode.refusals import Refusal
 from hpuprof.model.durations import duration
-from hpuprof.model.prediction import GraphOption, Option, Prediction
-
-GAIN, LOSS = 1.05, 0.99
-"""The dead band: within 5 %, no claim; a loss is a step more than 1 % slower."""
+from hpuprof.model.prediction import GraphOption, Option, Prediction, Verdict
 
 COMPILED = "No: the model is already compiled for the HPU, so its regions run as graphs."
-_RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
-_LONGER = "HPUProfiler(active=10)"
 
 
-class Refusal(NamedTuple):
-    """Why there is no answer, which measurement would help, and how to take it."""
-
-    why: str
-    need: str
-    command: str
+def cannot_say(refusal: Refusal, found: Evidence | None = None) -> str:
+    """Return the refusal as the answer, with the bound that holds nevertheless."""
+    bound = f"; at most {_times(found.high)}" if found is not None else ""
+    return f"Cannot say whether graph mode would help{bound}: {refusal.why}."
 
 
-NOTHING = Refusal("", "", "")
-NO_TRACE = Refusal("there is no trace to judge", "a trace", _RECORD)
-A_RANK_WITHOUT_PREDICTION = Refusal("not every rank has a prediction", "traces of all ranks", _RECORD)
-NO_STEPS = Refusal(
-    "no steps were found in the trace",
-    "a trace with step markers",
-    "prof.step() after each step, or HPUProfiler, which marks them",
-)
-FEW_STEPS = Refusal("fewer than two typical steps", "a longer recording", _LONGER)
-LATE_ROWS = Refusal(
-    "device rows start late for reasons the trace does not show",
-    "a trace with events and synchronisation recorded",
-    "torch.profiler with enable_cuda_sync_events",
-)
-NOTHING_IN_COMMON = Refusal("no part of the step is the same on every rank", "traces of one job", "")
-UNSOUND = {
-    "HP105": "a trace with device activity",
-    "HP126": "a trace with host activity",
-    "HP108": "a trace that keeps the device rows of graph replays",
-    "HP106": "a trace whose device rows cover the steps",
-    "HP107": "a trace of ordinary steps, without the one long row",
-}
-"""What each diagnostic that rules out an answer asks for; the first one found is reported."""
+def from_bounds(verdict: Verdict, found: Evidence, refusal: Refusal) -> str:
+    """Return the answer that device rows alone allow, in one sentence."""
+    most = f"at most {_times(found.high)}"
+    if verdict == "no":
+        return f"No: {most}; the device is busy {100 * found.busy:.1f} % of the time."
+    if verdict == "cannot say" or found.launching is None:
+        return cannot_say(refusal, found)
+    idle = f"{100 * found.launching:.1f} % of the time idle while the host launches work"
+    if verdict == "unlikely":
+        return f"Unlikely: the device is {idle}, so graph mode would change little ({most}); {refusal.why}."
+    word = "Likely" if verdict == "likely" else "Marginal"
+    without = f"without that, the step would run {_times(found.without_launching or 1.0)} as fast"
+    return f"{word}: the device is {idle}; {without} ({most}); {refusal.why}."
 
 
-def unsound(code: str, text: str) -> Refusal:
-    """Refuse for a diagnostic of `UNSOUND`, in its own words."""
-    return Refusal(text, UNSOUND[code], _RECORD)
-
-
-def allocator_first(share: float) -> Refusal:
-    """Refuse because memory is allocated and freed for `share` of the step."""
-    return Refusal(
-        f"allocating and freeing memory takes {100 * share:.0f} % of the step and is no launch overhead; the "
-        "allocator comes first, and graphs need its cache",
-        "a trace in which the allocator's cache serves the steps",
-        "unset PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_NO_HIP_MEMORY_CACHING  # and no empty_cache() in the step",
-    )
-
-
-def no_prediction(prediction: Prediction) -> Refusal:
-    """Refuse because a rank has no prediction, with the reason that it gives."""
-    return Refusal(prediction.reason, "a trace with host and device activity", _RECORD)
-
-
-def not_explained(worst: Prediction) -> Refusal:
-    """Refuse because the recorded step cannot be replayed."""
-    off = f"{100 * (worst.replay_error or 0):.0f} % off"
-    if worst.fell_back is not None:
-        off = f"{100 * worst.fell_back:.0f} % off, and from stage times {off}"
-    return Refusal(
-        f"the recorded step cannot be reproduced: replayed unchanged, it is {off}",
-        "a trace of more steps, with correlations between launches and device rows",
-        _LONGER,
-    )
-
-
-def cannot_say(refusal: Refusal) -> str:
-    """Return the refusal as the answer."""
-    return f"Cannot say whether graph mode would help: {refusal.why}."
-
-
-def out_of_reach(ranked: list[Candidate]) -> list[str]:
+def out_of_reach(best: Candidate, ranked: list[Candidate]) -> list[str]:
     """Say what removing obstacles would gain, where that is a tenth more than what is available now."""
-    best = ranked[0]
     blocked = [(float(np.median(c.speedup)), c) for c in ranked if c.blocked_by and not c.key.drops_sync]
     speedup, other = max(blocked, key=lambda found: found[0], default=(0.0, best))
     if not blocked or best.blocked_by or speedup < 1.1 * float(np.median(best.speedup)):
@@ -115,8 +61,11 @@ def _times(value: float) -> str:
     return f"{value:.2f}×"
 
 
-def sentence_for(verdict: str, best: GraphOption, lead: Prediction, mode: str, base: float) -> str:
-    """Return the answer in one sentence; `base` is the step time now [ns]."""
+def sentence_for(
+    verdict: Verdict, best: GraphOption, lead: Prediction, mode: str, base: float, lacking: Refusal | None
+) -> str:
+    """Return the answer in one sentence; `base` is the step time now [ns]; `lacking`: what keeps it from being sure."""
+    why = f"; {lacking.why}" if lacking else ""
     s = best.speedup
     interval = f"({_times(s.low)} to {_times(s.high)})"
     runs = f"the step would run {_times(s.median)} as fast {interval}"
@@ -135,10 +84,9 @@ def sentence_for(verdict: str, best: GraphOption, lead: Prediction, mode: str, b
         return f"No: graph mode would change little; {runs}."
     if verdict == "marginal":
         if best.blocked_by:
-            return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first."
-        return f"Marginal: {with_graphs}; too close to call."
-    suggests = f"the profiled step suggests {_times(s.median)} {interval}"
-    return f"Cannot say: {suggests}; the answer depends on the unprofiled step time."
+            return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first{why}."
+        return f"Marginal: {with_graphs}; too close to call{why}."
+    return f"{verdict.capitalize()}: {with_graphs}{why}."
 
 
 def facts(lead: Prediction) -> list[str]:

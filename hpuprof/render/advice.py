@@ -21,6 +21,13 @@ _BASE = {
 }
 
 
+_BASIS = {
+    "steps": "typical steps",
+    "one_step": "a single step",
+    "device_rows": "what the device did, without a replay",
+}
+
+
 def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return verdict, numbers, options, evidence, assumptions, next measurement and code as text."""
     from rich.console import Console
@@ -41,8 +48,11 @@ def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
 
 def numbers(graph: GraphMode) -> list[tuple[str, str]]:
     """Return the labelled numbers of a verdict, as text."""
+    base, bounds = graph.base_step_ns, graph.bounds
     found = [
-        ("step time now", f"{duration(graph.base_step_ns)}, {_BASE.get(graph.base or '', UNKNOWN)}"),
+        ("based on", _BASIS.get(graph.basis, UNKNOWN)),
+        ("possible speed-up", f"{ratio(bounds.low)} to {ratio(bounds.high)}" if bounds else UNKNOWN),
+        ("step time now", f"{duration(base)}, {_BASE.get(graph.base or '', UNKNOWN)}" if base else UNKNOWN),
         ("as recorded", duration(graph.profiled_step_ns)),
         ("with the best option", duration(graph.step_time_ns.median) if graph.step_time_ns else UNKNOWN),
         ("probability of a gain above 5 %", percent(graph.probability_gain)),
@@ -72,12 +82,13 @@ def _print(graph: GraphMode, console: Console) -> None:
         console.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
 
     console.print(Text(clean(graph.sentence), style="bold"))
-    if graph.options:
+    labelled = numbers(graph)
+    if labelled:
         title("Numbers")
-        labelled = numbers(graph)
         wide = max(len(label) for label, _ in labelled)
         for label, value in labelled:
             line(f"{label.ljust(wide)}  {value}")
+    if graph.options:
         section = graph_options(graph)
         title("Options, best first")
         console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
