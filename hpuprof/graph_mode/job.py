@@ -94,10 +94,11 @@ class Job:
         return self.kernel_scale * (max(p.critical_ns for p in self.predictions) if found is None else found)
 
     @cached_property
-    def device_reach(self) -> float:
-        """Upper bound of the speed-up by the busiest stream alone; infinite where unknown."""
+    def reach(self) -> float:
+        """Upper bound of the speed-up by what the device must do: its critical path and its busiest stream."""
         found = Evidence.of(self.predictions)
-        return np.inf if found is None else found.high * self.longest_ns / self.base_ns
+        streams = np.inf if found is None else found.high * self.longest_ns / self.base_ns
+        return float(min(streams, self.longest_ns / max(self.critical_ns, 1.0)))
 
     def replayed_together(self, skeletons: Sequence[CollectiveSkeleton]) -> float | None:
         """Return the step time [ns] of all ranks with these collectives; None where they do not fit together."""

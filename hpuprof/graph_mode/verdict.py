@@ -148,7 +148,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Gr
     ranked = _ranked(
         [
             replace(
-                c.no_faster(min(job.device_reach, job.longest_ns / max(job.critical_ns, _outside_ns(c))), job.base_ns),
+                c.no_faster(min(job.reach, job.longest_ns / max(_outside_ns(c), 1.0)), job.base_ns),
                 blocked_by=tuple(blockers(statuses, c.region)),
             )
             for c in candidates
@@ -204,8 +204,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -
     gain, loss = float(np.mean(best.speedup > GAIN)), float(np.mean(best.speedup < LOSS))
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
     lacking = ONE_STEP if job.basis == "one_step" else STEP_TIME if open_question else None
-    reach = max(c.reach for c in ranked)
-    verdict = "no" if reach <= GAIN else _verdict(gain, blocked=bool(best.blocked_by), lacking=lacking)
+    verdict = "no" if job.reach <= GAIN else _verdict(gain, blocked=bool(best.blocked_by), lacking=lacking)
     lacking = None if verdict == "no" else lacking
     chosen = _option_row(job, best, ranked, statuses)
     speedup = _interval(best.speedup)
@@ -223,8 +222,8 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -
         base_step_ns=job.base_ns,
         profiled_step_ns=float(median(p.profiled_step_ns for p in job.predictions)),
         uncorrected_step_ns=max(o.uncorrected_ns for o in best.options),
-        ceiling=reach,
-        unreachable=max(reach, job.longest_ns / (job.kernel_scale * busy)) if busy > 0 else None,
+        ceiling=max(c.reach for c in ranked),
+        unreachable=max(job.reach, job.longest_ns / (job.kernel_scale * busy)) if busy > 0 else None,
         method=lead.method,
         replay_error=max((p.replay_error for p in job.predictions if p.replay_error is not None), default=None),
         unexplained=max(p.unexplained for p in job.predictions) if lead.method == "replay" else None,
@@ -241,7 +240,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -
         next_measurement=lacking.need if lacking else words.sharpen(lead),
         command=lacking.command if lacking else words.how_to_sharpen(lead),
         basis=job.basis,
-        bounds=Bounds(low=max(1.0, speedup.low), high=max(1.0, reach)),
+        bounds=Bounds(low=max(1.0, speedup.low), high=max(1.0, job.reach)),
         reason=lacking.reason if lacking else "",
         code=_code(job, best, statuses) if verdict in ("yes", "likely", "marginal") else "",
         constants=list(job.constants.values()),

@@ -273,7 +273,7 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: Annotated[
         float | None,
         Meta(
-            description="Upper bound of the speed-up of any option: base over max(device critical path, its busiest "
+            description="Upper bound of the speed-up of these options: base over max(device critical path, its busiest "
             "stream, host outside the region)."
         ),
     ]

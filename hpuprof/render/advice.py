@@ -57,7 +57,7 @@ def numbers(graph: GraphMode) -> list[tuple[str, str]]:
         ("with the best option", duration(graph.step_time_ns.median) if graph.step_time_ns else UNKNOWN),
         ("probability of a gain above 5 %", percent(graph.probability_gain)),
         ("probability of a loss above 1 %", percent(graph.probability_loss)),
-        ("upper bound for any graph", _ratio(graph.ceiling)),
+        ("upper bound of the options below", _ratio(graph.ceiling)),
         ("device busy time alone (unreachable)", _ratio(graph.unreachable)),
         ("error of the unchanged replay", percent(graph.replay_error)),
         ("error of the joint replay of all ranks", percent(graph.together_error)),
