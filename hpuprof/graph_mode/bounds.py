@@ -62,7 +62,7 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
         wall_ns=max(wall, busy),
         busy_ns=busy,
         least_ns=_least(view, rows[device.kind[rows] != DeviceKind.COMMUNICATION], windows),
-        launching_ns=idle(_LAUNCHING) if len(view.trace.host) else None,
+        launching_ns=idle(_LAUNCHING) if len(view.states[Cause.OPERATOR_LAUNCH]) else None,
         rows=len(rows),
     )
 

@@ -20,9 +20,10 @@ from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT, SEED, unpack
 
 MIN_STEPS = 2  # a single step may not be typical
-ONE_STEP_SPREAD = 0.15
-"""Relative standard deviation of the speed-up from one step against that from several: root mean square 0.09 over 14
-public traces, at worst 0.25; more than the mean by judgement, as nothing shows that a lone step is typical."""
+ONE_STEP_SPREAD = 0.25
+"""Relative standard deviation of the speed-up from one step against that from several, over the device's idle share:
+device work repeats, idle time varies. Root mean square over 13 public traces with several typical steps (0.01 to 0.6);
+a trace whose own prediction rests on a single step is left out."""
 NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 
 
@@ -42,6 +43,11 @@ class Job:
     def basis(self) -> Basis:
         """Whether several steps were replayed or a single one."""
         return "one_step" if min(part.file.steps_used for part in self.main) < MIN_STEPS else "steps"
+
+    @property
+    def idle_fraction(self) -> float:
+        """Share of the replayed steps in which the device was idle, on the rank where it was busiest."""
+        return max(0.0, 1.0 - max(p.busy_ns / max(1.0, p.profiled_step_ns) for p in self.predictions))
 
     @property
     def lead(self) -> Prediction:
@@ -120,12 +126,13 @@ def candidates_of(job: Job) -> list[Candidate]:
             joint = job.replayed_together(skeletons)
             if joint is not None:
                 step_ns = step_ns * joint / max(alone_ns(skeleton) for skeleton in skeletons)
-        step_ns = step_ns * (1.0 if job.basis == "steps" else one_step_noise(len(step_ns)))
+        if job.basis == "one_step":
+            step_ns = step_ns * one_step_noise(len(step_ns), job.idle_fraction)
         found.append(Candidate(options, step_ns, job.base_ns / step_ns))
     return found
 
 
-def one_step_noise(samples: int) -> Floats:
-    """Return samples of the factor from the steps that were not recorded to the one that was."""
+def one_step_noise(samples: int, idle: float) -> Floats:
+    """Return samples of the factor from the step that was recorded to those that were not; `idle`: of the device."""
     at = (np.random.default_rng(SEED).permutation(samples) + 0.5) / samples
-    return np.exp(ONE_STEP_SPREAD * np.array([NormalDist().inv_cdf(float(u)) for u in at]))
+    return np.exp(ONE_STEP_SPREAD * idle * np.array([NormalDist().inv_cdf(float(u)) for u in at]))

@@ -72,3 +72,12 @@ def test_without_device_rows_nothing_is_bounded(tmp_path):
     graph = decide_graph_mode([TraceBuilder().steps(5, 100).host("aten::mm", 10, 20).reduce(tmp_path)])
     assert (graph.verdict, graph.reason, graph.bounds) == ("cannot say", "no_device_rows", None)
     assert graph.command
+
+
+def test_without_host_activity_idle_time_points_nowhere(tmp_path):
+    trace = TraceBuilder().annotation("warm", 0, 10)
+    for k in range(12):
+        trace.kernel("gemm", 100 * k, 50)
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert graph.verdict == "cannot say"
+    assert graph.bounds.high == pytest.approx(1_150 / (0.99 * 600), rel=0.01)

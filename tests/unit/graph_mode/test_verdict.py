@@ -202,11 +202,14 @@ def test_the_allocator_comes_before_graphs(part, share, verdict):
 
 
 def test_one_step_gives_a_wider_interval_and_no_certainty(judge):
+    idle = 1 - 2 / 12
     graph = judge(prediction(option(2, 2)), steps_used=1)
     assert (graph.verdict, graph.basis, graph.reason) == ("likely", "one_step", "one_step")
-    assert graph.speedup.high / graph.speedup.low == pytest.approx(np.exp(2 * 1.645 * ONE_STEP_SPREAD), rel=0.05)
+    assert graph.speedup.high / graph.speedup.low == pytest.approx(np.exp(2 * 1.645 * ONE_STEP_SPREAD * idle), rel=0.05)
     assert judge(prediction(option(0.8, 0.8)), steps_used=1).verdict == "unlikely"
     assert judge(prediction(option(2, 2), critical_ns=11e6), steps_used=1).verdict == "no"
+    busy = judge(prediction(option(2, 2), busy_ns=12e6), steps_used=1)
+    assert busy.speedup.high == busy.speedup.low  # the device's work repeats
 
 
 SPAN = DeviceSpan(wall_ns=1000, busy_ns=400, least_ns=390.0, launching_ns=500, rows=50)
