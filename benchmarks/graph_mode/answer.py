@@ -100,7 +100,7 @@ def answer_of(report: Any) -> Answer:
         if o.speedup is not None and o.step_time_ns is not None
     )
     # Options stand best first; the recommended one is the first of the recommended region.
-    drops_sync = next((o.drops_sync for o in offers if o.region == found.region), False)
+    drops_sync = min((o.drops_sync for o in offers if o.region == found.region), default=False)
     used = [s for s in report.data.steps if s.used]
     return Answer(
         verdict=found.verdict,

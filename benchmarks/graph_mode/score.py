@@ -128,9 +128,9 @@ def whole_case(case: Case, answer: Answer) -> Scored:
     measured = {mode: r.median for mode, r in case.step_time.items() if not is_variant(mode)}
     best = min(measured, key=lambda mode: measured[mode])
     chosen: str | None = None
-    if answer.verdict == "no":
+    if answer.verdict in ("no", "unlikely"):
         chosen = EAGER
-    elif answer.verdict in ("yes", "marginal"):
+    elif answer.verdict in ("yes", "likely", "marginal"):
         chosen = recommended_mode([mode for mode in measured if mode != EAGER], case, answer)
     return Scored(
         case.name,
@@ -306,7 +306,7 @@ def tables(summary: dict[str, object]) -> list[tuple[str, list[list[str]]]]:
     rows += [[f"regret, {name}", *map(percent, r.values())] for name, r in summary["regret"].items()]  # type: ignore[attr-defined]
     rows.append(["replay error", *map(percent, summary["replay_error"].values())])  # type: ignore[attr-defined]
     found.append(("recommendation and replay", rows))
-    said = ["yes", "marginal", "no", "cannot say"]
+    said = ["yes", "likely", "marginal", "unlikely", "no", "cannot say"]
     rows = [["best mode measured", *said]]
     for truth, counts in summary["verdicts"].items():  # type: ignore[attr-defined]
         rows.append([truth, *[str(counts.get(verdict, 0)) for verdict in said]])

@@ -85,6 +85,11 @@ class Candidate:
         """The region that it captures."""
         return RegionName.of(self.key.region)
 
+    @property
+    def needs_changes(self) -> bool:
+        """Whether the program must change before it can be captured."""
+        return self.key.drops_sync or bool(self.blocked_by)
+
     @cached_property
     def speedup(self) -> Floats:
         """Samples of the speed-up."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.graph_mode.bounds import span_of
 from hpuprof.graph_mode.operator_regions import regions_without_links
 from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
 from hpuprof.model.arrays import Floats
@@ -68,11 +69,12 @@ def predict(
     view: RankView, calls: ModuleCalls, backward: BackwardWindows, settings: Settings = NOTHING_KNOWN
 ) -> Prediction:
     """Predict the step time of each candidate region with the finest model that reproduces the recorded steps."""
-    used = view.steps.used
     if not view.device_traced:
-        return Prediction(method="none", reason="the trace holds no device rows")
-    if not view.steps.wall[used].any():
-        return Prediction(method="none", reason="no step has a length")
+        return Prediction(method="none", reason="no_device_rows")
+    used = view.steps.used_timed()
+    span = span_of(view, used.start, used.end)
+    if not (used.end > used.start).any():
+        return Prediction(method="none", reason="no_steps", span=span)
     constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
     launches = LaunchModel.of(view, constants)
     if launches is not None and launches.error <= REPLAY_LIMIT:
@@ -80,7 +82,7 @@ def predict(
         return _predict_with(launches, regions, settings)
     fell_back = None if launches is None else launches.error
     if not view.on_path.any():
-        return Prediction(method="none", reason="the trace holds no host rows of the step", fell_back=fell_back)
+        return Prediction(method="none", reason="no_host_rows", fell_back=fell_back, span=span)
     recipes = RecipeModel.of(view, constants) if view.trace.mode.startswith("lazy") else None
     model = recipes or TotalsModel.of(view, constants)
     regions = regions_without_links(view, calls, backward, model.low, model.high)
@@ -123,7 +125,8 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         measured=[c for name, c in constants.items() if settings.measured and name in settings.measured],
         options=options,
         refused=refused,
-        reason="" if options else seen.reason,
+        reason="" if options else "no_launches",
+        span=span_of(view, timed.start, timed.end),
     )
 
 

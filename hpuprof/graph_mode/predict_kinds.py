@@ -27,7 +27,7 @@ def predict_kinds(
     """Return the prediction of each of `judged_kinds`; schedules, which join ranks, are those of the used steps."""
     first, *others = judged_kinds(view)
     if first.name == CAPTURE:
-        lead = Prediction(method="none", reason="every step captures graphs, so none is typical")
+        lead = Prediction(method="none", reason="graph_capture")
     else:
         lead = predict(view, calls, backward, _known(view, first, settings))
     further = (predict(view.of_kind(k), calls, backward, _known(view, k, settings)) for k in others)

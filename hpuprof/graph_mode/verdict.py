@@ -4,36 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from statistics import median
 
 import msgspec
 import numpy as np
 
-from hpuprof.analysis.bound import ALLOCATOR_FIRST
 from hpuprof.graph_mode import verdict_words as words
-from hpuprof.graph_mode.candidates import Candidate, OptionKey, RegionName, no_part_beats_its_whole
-from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
+from hpuprof.graph_mode.bounds import GAIN, LOSS, MIN_ROWS, Evidence
+from hpuprof.graph_mode.candidates import Candidate, RegionName, no_part_beats_its_whole
 from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
+from hpuprof.graph_mode.job import Job, candidates_of
 from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, memory_held, situation_of
+from hpuprof.graph_mode.refusals import (
+    FEW_ROWS,
+    NO_TRACE,
+    NOTHING_IN_COMMON,
+    ONE_STEP,
+    STEP_TIME,
+    Refusal,
+    allocator_first,
+    find_refusal,
+    unlike_given,
+    unsound,
+)
 from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.prediction import CollectiveSkeleton, Constant, GraphMode, GraphOption, Interval, Prediction
+from hpuprof.model.prediction import (
+    Bounds,
+    GraphMode,
+    GraphOption,
+    Interval,
+    Prediction,
+    Verdict,
+)
 from hpuprof.model.tables import FileRow
-from hpuprof.what_if.constants import constants_for
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT, SAMPLES, Draws, interval, unpack
+from hpuprof.what_if.uncertainty import Draws, interval
 
 SURE = 0.9  # yes from this probability of a gain, no from this probability of none
-STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser
-UNEXPLAINED_LIMIT = 0.15  # unexplained delay over the step: beyond, it outweighs the gain of most options
-MIN_STEPS = 2  # a single step may not be typical
 KEEP_OPTIONS = 24  # more rows than this are not read
 AROUND, UP_TO = 0.02, 0.10
 """A median within 2 % of none and an upper end below 10 % is no gain. By judgement: nothing speaks for one."""
 DECIDES = 0.3
 """If the probability of a gain changes by this between low and high profiling cost, the missing step time decides."""
 NEAR = 0.01  # step times within this, relative, are equal: the simpler option wins
-NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
 
@@ -47,7 +60,10 @@ class Decision:
 
 
 def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
-    """Decide for the chosen recordings of all ranks; ranks go together: the slowest one sets the step."""
+    """Decide for the chosen recordings of all ranks; ranks go together: the slowest one sets the step.
+
+    Where the steps cannot be replayed, device rows still bound the gain from above, and may show which way it goes.
+    """
     return decide(main).answer
 
 
@@ -60,31 +76,37 @@ def decide(main: Sequence[RankPartial]) -> Decision:
 def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
     """Return the answer where it does not depend on the predicted gain; None where it does."""
     if not main:
-        return _cannot(words.NO_TRACE)
+        return _unanswered("cannot say", words.cannot_say(NO_TRACE), lacking=NO_TRACE)
     first = main[0].file
-    for code in words.UNSOUND:
-        texts = [d.text for part in main for d in part.diagnostics if d.code == code]
-        if texts:
-            return _cannot(words.unsound(code, texts[0]), first)
     predictions = [part.prediction for part in main if part.prediction is not None]
-    allocating = _allocating(main)
-    if allocating >= ALLOCATOR_FIRST:
-        return _cannot(words.allocator_first(allocating), first, predictions[:1])
-    if first.family == "hpu" and first.mode == "compile":
+    allocator = allocator_first(main)
+    if allocator is not None:
+        return _unanswered("cannot say", words.cannot_say(allocator), first, predictions, lacking=allocator)
+    refusal = unsound(main)
+    if refusal is None and first.family == "hpu" and first.mode == "compile":
         return _done_already(first, predictions, words.COMPILED)
-    unlike = _unlike_given(predictions)
-    refusal = unlike or _refusal(main, predictions)
-    if refusal and not unlike and predictions and all((p.covered or 0.0) >= words.NEARLY_ALL for p in predictions):
+    unlike = None if refusal else unlike_given(predictions)
+    if unlike:
+        return _unanswered("cannot say", words.cannot_say(unlike), first, predictions, lacking=unlike)
+    sound = refusal is None
+    refusal = refusal or find_refusal(main, predictions)
+    if refusal and sound and predictions and all((p.covered or 0.0) >= words.NEARLY_ALL for p in predictions):
         return _done_already(first, predictions, words.nearly_all_replayed(predictions[0]))
-    if refusal:
-        return _cannot(refusal, first, predictions[:1])
-    return None
+    return _from_device_rows(refusal, first, predictions) if refusal else None
 
 
-def _allocating(main: Sequence[RankPartial]) -> float:
-    """Return the share of the used steps in which the host path allocated or freed memory."""
-    steps = [s for part in main for s in part.steps if s.used]
-    return sum(s.blocked_alloc_ns or 0 for s in steps) / max(1, sum(s.wall_ns for s in steps))
+def _from_device_rows(refusal: Refusal, first: FileRow, predictions: Sequence[Prediction]) -> GraphMode:
+    """Answer with bounds where nothing can be replayed."""
+    lead = predictions[0] if predictions else None
+    found = Evidence.of(predictions)
+    if found is None or lead is None:
+        refusal = FEW_ROWS if any(p.span is not None and p.span.rows < MIN_ROWS for p in predictions) else refusal
+        return _unanswered("cannot say", words.cannot_say(refusal, lead=lead), first, predictions, lacking=refusal)
+    verdict: Verdict = found.verdict
+    if verdict != "no" and refusal.reason in ("lost_rows", "unrecorded_work"):
+        verdict = "cannot say"  # the device may have worked while it seems idle
+    answer = _unanswered(verdict, words.from_bounds(verdict, found, refusal, lead), first, predictions, lacking=refusal)
+    return msgspec.structs.replace(answer, basis="device_rows", bounds=found.bounds)
 
 
 def _done_already(first: FileRow, predictions: Sequence[Prediction], sentence: str) -> GraphMode:
@@ -92,48 +114,28 @@ def _done_already(first: FileRow, predictions: Sequence[Prediction], sentence: s
     lead = predictions[0] if predictions else Prediction(method="none")
     base = float(lead.base_step_ns) or None
     return msgspec.structs.replace(
-        _cannot(words.NOTHING, first, predictions),
-        verdict="no",
-        sentence=sentence,
+        _unanswered("no", sentence, first, predictions),
         base=lead.base if base else None,
         base_step_ns=base,
         unreachable=base / lead.busy_ns if base and lead.busy_ns else None,
         evidence=words.facts(lead),
+        basis="steps",
     )
 
 
-def _refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> words.Refusal | None:
-    """Return why there is no answer; None when there is one."""
-    for prediction in predictions:
-        if prediction.method == "none":
-            return words.no_prediction(prediction)
-    if len(predictions) < len(main):
-        return words.A_RANK_WITHOUT_PREDICTION
-    if any(part.file.step_source == "whole_trace" for part in main):
-        return words.NO_STEPS
-    if min(part.file.steps_used for part in main) < MIN_STEPS:
-        return words.FEW_STEPS
-    worst = max(predictions, key=lambda p: p.replay_error or 0.0)
-    limit = REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT
-    if (worst.replay_error or 0.0) > limit:
-        return words.not_explained(worst)
-    if max(p.unexplained for p in predictions) > UNEXPLAINED_LIMIT:
-        return words.LATE_ROWS
-    return None
-
-
-def _unlike_given(predictions: Sequence[Prediction]) -> words.Refusal | None:
-    """Return why the given step time cannot be that of these steps; None if it can, or none is given."""
-    refusals = (words.step_time_does_not_fit(p) for p in predictions if p.base == "given")
-    return next((refusal for refusal in refusals if refusal), None)
-
-
-def _cannot(refusal: words.Refusal, first: FileRow | None = None, predictions: Sequence[Prediction] = ()) -> GraphMode:
-    """Refuse to answer: whatever would be a guess is unknown."""
+def _unanswered(
+    verdict: Verdict,
+    sentence: str,
+    first: FileRow | None = None,
+    predictions: Sequence[Prediction] = (),
+    *,
+    lacking: Refusal | None = None,
+) -> GraphMode:
+    """Return an answer without a prediction: whatever would be a guess is unknown."""
     p = predictions[0] if predictions else None
     return GraphMode(
-        verdict="cannot say",
-        sentence=words.cannot_say(refusal, p),
+        verdict=verdict,
+        sentence=sentence,
         mode=first.mode if first else "",
         family=first.family if first else "",
         speedup=None,
@@ -155,123 +157,28 @@ def _cannot(refusal: words.Refusal, first: FileRow | None = None, predictions: S
         options=[],
         evidence=[],
         assumptions=[],
-        next_measurement=refusal.need,
-        command=refusal.command,
+        next_measurement=lacking.need if lacking else "",
+        command=lacking.command if lacking else "",
+        reason=lacking.reason if lacking else "",
         code="",
         constants=[],
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """The predictions of all ranks, and values common to every option."""
-
-    first: FileRow
-    predictions: Sequence[Prediction]
-
-    @property
-    def lead(self) -> Prediction:
-        """The prediction that represents all ranks."""
-        return self.predictions[0]
-
-    @cached_property
-    def base_samples(self) -> Floats:
-        """Samples of the step time now [ns]: of all ranks, the median one."""
-        samples: Floats = np.median([base_of(p) for p in self.predictions], axis=0)
-        return samples
-
-    @cached_property
-    def base_ns(self) -> float:
-        """The step time now [ns]."""
-        return float(np.median(self.base_samples))
-
-    @cached_property
-    def together_error(self) -> float | None:
-        """Relative error of the recorded step with all ranks replayed together; None where that is impossible."""
-        skeletons = [p.skeleton for p in self.predictions if p.skeleton is not None]
-        if len(self.predictions) < 2 or len(skeletons) < len(self.predictions):
-            return None
-        found = self.replayed_together(skeletons)
-        # Ranks that run ahead record shorter steps; the slowest one shows the job's speed.
-        recorded = max(p.profiled_step_ns for p in self.predictions)
-        return None if found is None or not recorded else abs(found - recorded) / recorded
-
-    @property
-    def together(self) -> bool:
-        """Whether ranks are replayed with joint collectives; otherwise the slowest rank sets the step."""
-        return self.together_error is not None and self.together_error <= REPLAY_LIMIT
-
-    @cached_property
-    def constants(self) -> dict[str, Constant]:
-        """The model constants, those of a machine profile included."""
-        return constants_for(self.first.family, self.first.mode, {c.name: c for c in self.lead.measured})
-
-    @property
-    def spread(self) -> float:
-        """By which share the step time now may be longer than its sample: the noise of its measurement, 95 %."""
-        return float(np.exp(NORMAL_95 * self.lead.base_spread)) - 1.0
-
-    @property
-    def busy_ns(self) -> float:
-        """The device's busy time of the busiest rank, kernels as fast as they may be in graphs [ns]."""
-        return max(p.kernel_scale * p.busy_ns for p in self.predictions)
-
-    @cached_property
-    def critical_ns(self) -> float:
-        """The step time [ns] without host work, kernels as fast as they may be in graphs."""
-        skeletons = [p.critical_skeleton for p in self.predictions if p.critical_skeleton is not None]
-        found = None
-        if self.together and len(skeletons) == len(self.predictions):
-            found = self.replayed_together(skeletons)
-        if found is not None:
-            return min(p.kernel_scale for p in self.predictions) * found
-        return max(p.kernel_scale * p.critical_ns for p in self.predictions)
-
-    def replayed_together(self, skeletons: Sequence[CollectiveSkeleton]) -> float | None:
-        """Return the step time [ns] of all ranks with these collectives; None where they do not fit together."""
-        return together_ns(skeletons, [p.groups for p in self.predictions])
-
-
 def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Decision:
     """Choose among the options that all ranks have, and answer for the best one."""
-    job = _Job(main[0].file, predictions)
-    candidates = _candidates(job)
+    job = Job(main, predictions)
+    candidates = candidates_of(job)
     if not candidates:
-        return Decision(_cannot(words.NOTHING_IN_COMMON, job.first))
+        return Decision(_from_device_rows(NOTHING_IN_COMMON, job.first, predictions))
     statuses = [ObstacleStatus.of(part, {c.key.region for c in candidates}) for part in main]
     # No prediction may be faster than the device's critical path or the host outside the region, each at the favourable
     # end of its interval.
-    held = [c.no_faster(max(job.critical_ns, _outside_ns(c)), job.spread) for c in candidates]
+    held = [c.no_faster(max(job.least_ns, _outside_ns(c)), job.spread) for c in candidates]
     if not job.first.mode.startswith("lazy"):  # there each recipe is replayed by itself: less of them may cost less
         held = no_part_beats_its_whole(held)
     ranked = _ranked([replace(c, blocked_by=tuple(blockers(statuses, c.region))) for c in held])
-    return Decision(_answer(job, ranked, statuses), ranked[0].speedup)
-
-
-def _candidates(job: _Job) -> list[Candidate]:
-    """Return the options that every rank has."""
-    found = []
-    by_rank = [{OptionKey.of(o): o for o in p.options} for p in job.predictions]
-    for key in by_rank[0]:
-        options = [options[key] for options in by_rank if key in options]
-        if len(options) < len(by_rank):
-            continue
-        times = [base_of(p) / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
-        step_ns = np.max(np.array(times), axis=0)
-        skeletons = [o.skeleton for o in options if o.skeleton is not None]
-        if job.together and len(skeletons) == len(options):
-            joint = job.replayed_together(skeletons)
-            if joint is not None:
-                step_ns = step_ns * joint / max(alone_ns(skeleton) for skeleton in skeletons)
-        found.append(Candidate(options, step_ns, job.base_samples))
-    return found
-
-
-def base_of(prediction: Prediction) -> Floats:
-    """Return samples of a rank's step time without the profiler [ns]."""
-    if prediction.base_samples:
-        return unpack(prediction.base_samples)
-    return np.full(SAMPLES, prediction.base_step_ns)
+    return Decision(_answer(job, ranked, statuses), _best(ranked).speedup)
 
 
 def _outside_ns(candidate: Candidate) -> float:
@@ -279,36 +186,31 @@ def _outside_ns(candidate: Candidate) -> float:
 
 
 def _ranked(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the candidates, the recommended one first, then by blockers, simplicity and speed."""
-    fastest = _fastest_ns(candidates)
-    ranked = sorted(
-        candidates,
-        key=lambda c: (bool(c.blocked_by), c.key.drops_sync, _simplicity(c, fastest), c.median_ns, c.key),
+    """Return the candidates best first, those that need changes of the program after all others."""
+    return sorted(
+        candidates, key=lambda c: (c.needs_changes, _simplicity(c, _fastest_ns(candidates, c)), c.median_ns, c.key)
     )
-    best = _best(ranked, fastest)
-    return [best, *(c for c in ranked if c is not best)]
 
 
-def _fastest_ns(candidates: list[Candidate]) -> float:
-    """Return the shortest step time without changing the program; where there is none, the shortest of all [ns]."""
-    ready = [c.median_ns for c in candidates if not c.key.drops_sync and not c.blocked_by]
-    return min(ready or [c.median_ns for c in candidates])
+def _fastest_ns(candidates: list[Candidate], group: Candidate) -> float:
+    """Return the shortest step time of the candidates that need changes as much as this one [ns]."""
+    return min(c.median_ns for c in candidates if c.needs_changes == group.needs_changes)
 
 
-def _best(ranked: list[Candidate], fastest: float) -> Candidate:
+def _best(ranked: list[Candidate]) -> Candidate:
     """Return what to recommend: the first candidate that can be captured as it is.
 
     If that one is not sure to pay, but a candidate about as fast, or a blocked one, is: that one.
     """
 
     def pays(candidate: Candidate) -> bool:
-        return float(np.mean(candidate.speedup > words.GAIN)) >= SURE
+        return float(np.mean(candidate.speedup > GAIN)) >= SURE
 
-    ready = [c for c in ranked if not c.key.drops_sync] or ranked
-    if pays(ready[0]):
-        return ready[0]
-    sure = [c for c in ready if pays(c) and (c.blocked_by or c.median_ns <= (1 + NEAR) * fastest)]
-    return min(sure, key=lambda c: bool(c.blocked_by), default=ready[0])
+    kept = [c for c in ranked if not c.key.drops_sync] or ranked
+    if pays(kept[0]):
+        return kept[0]
+    near = (1 + NEAR) * min(c.median_ns for c in kept if c.needs_changes == kept[0].needs_changes)
+    return next((c for c in kept if pays(c) and (c.blocked_by or c.median_ns <= near)), kept[0])
 
 
 def _simplicity(candidate: Candidate, fastest: float) -> int:
@@ -318,19 +220,25 @@ def _simplicity(candidate: Candidate, fastest: float) -> int:
     return _SIMPLEST.index(candidate.region.kind)
 
 
-def _answer(job: _Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> GraphMode:
+def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> GraphMode:
     """Answer with the best candidate: its gain, its evidence, its code."""
-    lead, first, best = job.lead, job.first, ranked[0]
-    gain, loss = float(np.mean(best.speedup > words.GAIN)), float(np.mean(best.speedup < words.LOSS))
+    lead, first, best = job.lead, job.first, _best(ranked)
+    if not best.needs_changes:
+        ranked = [best, *(c for c in ranked if c is not best)]
+    gain, loss = float(np.mean(best.speedup > GAIN)), float(np.mean(best.speedup < LOSS))
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
-    verdict = _verdict(gain, best.interval(), blocked=bool(best.blocked_by), open_question=open_question)
-    options = _option_rows(job, ranked, statuses)
+    lacking = ONE_STEP if job.basis == "one_step" else STEP_TIME if open_question else None
+    speedup = best.interval()
+    verdict = "no" if job.reach <= GAIN else _verdict(gain, speedup, blocked=bool(best.blocked_by), lacking=lacking)
+    lacking = None if verdict == "no" else lacking
+    chosen = _option_row(job, best, ranked, statuses)
+    ceiling = max(c.ceiling for c in ranked)
     return GraphMode(
         verdict=verdict,
-        sentence=words.sentence_for(verdict, options[0], lead, job.base_ns),
+        sentence=words.sentence_for(verdict, chosen, lead, job.base_ns, lacking),
         mode=first.mode,
         family=first.family,
-        speedup=best.interval(),
+        speedup=speedup,
         step_time_ns=interval(best.step_ns),
         probability_gain=gain,
         probability_loss=loss,
@@ -341,53 +249,53 @@ def _answer(job: _Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) 
         overhead_source=lead.overhead_source,
         profiled_step_ns=float(median(p.profiled_step_ns for p in job.predictions)),
         uncorrected_step_ns=max(o.uncorrected_ns for o in best.options),
-        ceiling=best.ceiling,
-        unreachable=max(best.ceiling, job.base_ns * (1 + job.spread) / job.busy_ns) if job.busy_ns > 0 else None,
+        ceiling=ceiling,
+        unreachable=max(ceiling, job.base_ns * (1 + job.spread) / job.busy_ns) if job.busy_ns > 0 else None,
         method=lead.method,
         replay_error=max((p.replay_error for p in job.predictions if p.replay_error is not None), default=None),
         unexplained=max(p.unexplained for p in job.predictions) if lead.method == "replay" else None,
         together_error=job.together_error if job.together else None,
         region=best.key.region,
-        api=options[0].api,
-        options=options,
+        api=chosen.api,
+        options=[_option_row(job, c, ranked, statuses) for c in ranked[:KEEP_OPTIONS]],
         evidence=[
             *words.evidence(lead, best.lead, job.base_ns),
             *words.how_joined(job.predictions, job.together_error, together=job.together),
-            *words.out_of_reach(ranked),
+            *words.out_of_reach(best, ranked),
         ],
         assumptions=words.assumptions(lead, first.mode, len(job.predictions)),
-        next_measurement=words.sharpen(lead),
-        command=words.how_to_sharpen(lead),
-        code=_code(job, best, statuses) if verdict in ("yes", "marginal") else "",
+        next_measurement=lacking.need if lacking else words.sharpen(lead),
+        command=lacking.command if lacking else words.how_to_sharpen(lead),
+        basis=job.basis,
+        bounds=Bounds(low=max(1.0, speedup.low), high=max(1.0, job.reach)) if job.busy_ns > 0 else None,
+        reason=lacking.reason if lacking else "",
+        code=_code(job, best, statuses) if verdict in ("yes", "likely", "marginal") else "",
         constants=list(job.constants.values()),
     )
 
 
-def _option_rows(job: _Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> list[GraphOption]:
-    """Return the best candidates as rows of the report."""
+def _option_row(job: Job, c: Candidate, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> GraphOption:
+    """Return a candidate as a row of the report."""
     situation = situation_of(job.first, statuses, job.lead, RegionName("model"))
-    fastest = _fastest_ns(ranked)
-    return [
-        GraphOption(
-            region=c.key.region,
-            api=api_name(situation, c.region),
-            speedup=c.interval(),
-            step_time_ns=interval(c.step_ns),
-            regret=c.median_ns / fastest - 1.0,
-            drops_sync=c.key.drops_sync,
-            asynchronous=c.key.asynchronous,
-            launches=c.lead.launches,
-            graphs=c.lead.graphs,
-            memory_bytes=memory_held(statuses, c.region),
-            break_even_steps=_break_even(job.first.family, job.base_ns, c.median_ns),
-            blocked_by=list(c.blocked_by),
-            note=note_for(situation, c.region, drops_sync=c.key.drops_sync, asynchronous=c.key.asynchronous),
-        )
-        for c in ranked[:KEEP_OPTIONS]
-    ]
+    return GraphOption(
+        region=c.key.region,
+        api=api_name(situation, c.region),
+        speedup=c.interval(),
+        step_time_ns=interval(c.step_ns),
+        regret=c.median_ns / _fastest_ns(ranked, c) - 1.0,
+        needs_changes=c.needs_changes,
+        drops_sync=c.key.drops_sync,
+        asynchronous=c.key.asynchronous,
+        launches=c.lead.launches,
+        graphs=c.lead.graphs,
+        memory_bytes=memory_held(statuses, c.region),
+        break_even_steps=_break_even(job.first.family, job.base_ns, c.median_ns),
+        blocked_by=list(c.blocked_by),
+        note=note_for(situation, c.region, drops_sync=c.key.drops_sync, asynchronous=c.key.asynchronous),
+    )
 
 
-def _code(job: _Job, best: Candidate, statuses: list[ObstacleStatus]) -> str:
+def _code(job: Job, best: Candidate, statuses: list[ObstacleStatus]) -> str:
     """Return the code to type for a candidate."""
     situation = situation_of(job.first, statuses, job.lead, best.region)
     return code_for(situation, best.region, asynchronous=best.key.asynchronous)
@@ -396,18 +304,20 @@ def _code(job: _Job, best: Candidate, statuses: list[ObstacleStatus]) -> str:
 def _would_decide(ratio: Floats) -> bool:
     """Whether the step time without the profiler would settle the answer; samples go from low to high cost."""
     much = Draws.make(len(ratio)).uniform[0] > 0.5
-    return abs(float(np.mean(ratio[much] > words.GAIN)) - float(np.mean(ratio[~much] > words.GAIN))) > DECIDES
+    return abs(float(np.mean(ratio[much] > GAIN)) - float(np.mean(ratio[~much] > GAIN))) > DECIDES
 
 
-def _verdict(gain: float, speedup: Interval, *, blocked: bool, open_question: bool) -> str:
-    """Return the verdict for a probability of a gain; `open_question`: the missing step time would settle it."""
+def _verdict(gain: float, speedup: Interval, *, blocked: bool, lacking: Refusal | None) -> Verdict:
+    """Return the verdict for a probability of a gain; `lacking`: what keeps it from being sure."""
     if gain <= 1 - SURE or (abs(speedup.median - 1) < AROUND and speedup.high < 1 + UP_TO):
-        return "no"
+        return "unlikely" if lacking else "no"
     if blocked:
         return "marginal"
     if gain >= SURE:
-        return "yes"
-    return "cannot say" if open_question else "marginal"
+        return "likely" if lacking else "yes"
+    if lacking is STEP_TIME:
+        return "likely" if gain >= 0.5 else "unlikely"
+    return "marginal"
 
 
 def _break_even(family: str, base: float, then: float) -> int | None:

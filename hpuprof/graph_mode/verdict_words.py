@@ -3,120 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from hpuprof.graph_mode.bounds import GAIN, LOSS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName
+from hpuprof.graph_mode.refusals import LONGER, STEP_TIME, Refusal
 from hpuprof.model.durations import duration
-from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction
+from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction, Verdict
 
-GAIN, LOSS = 1.05, 0.99
-"""The dead band: within 5 %, no claim; a loss is a step more than 1 % slower."""
-
-SHORTEST = 0.9
-"""A step is not shorter than this share of the device's own work in it. By judgement: clocks and inputs differ."""
 NEARLY_ALL = 0.9
 """Share of the device's work in graphs from which more of them change little. By judgement: a tenth is left."""
-LONGER, LONGEST = 1.1, 3.0
-"""A step time without the profiler that is so many times the recorded one is doubted, and refused. By judgement: other
-load on the host doubles its work at most."""
-STEP_TIME = "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it"
-
 COMPILED = "No: the model is already compiled for the HPU, so its regions run as graphs."
-_RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
-_LONGER = "HPUProfiler(active=10)"
 
 
-class Refusal(NamedTuple):
-    """Why there is no answer, which measurement would help, and how to take it."""
-
-    why: str
-    need: str
-    command: str
-
-
-NOTHING = Refusal("", "", "")
-NO_TRACE = Refusal("there is no trace to judge", "a trace", _RECORD)
-A_RANK_WITHOUT_PREDICTION = Refusal("not every rank has a prediction", "traces of all ranks", _RECORD)
-NO_STEPS = Refusal(
-    "no steps were found in the trace",
-    "a trace with step markers",
-    "prof.step() after each step, or HPUProfiler, which marks them",
-)
-FEW_STEPS = Refusal("fewer than two typical steps", "a longer recording", _LONGER)
-LATE_ROWS = Refusal(
-    "device rows start late for reasons the trace does not show",
-    "a trace with events and synchronisation recorded",
-    "torch.profiler with enable_cuda_sync_events",
-)
-NOTHING_IN_COMMON = Refusal("no part of the step is the same on every rank", "traces of one job", "")
-UNSOUND = {
-    "HP105": "a trace with device activity",
-    "HP126": "a trace with host activity",
-    "HP108": "a trace that keeps the device rows of graph replays",
-    "HP106": "a trace whose device rows cover the steps",
-    "HP107": "a trace of ordinary steps, without the one long row",
-    "HP151": "a trace that begins with a drained device",
-}
-"""What each diagnostic that rules out an answer asks for; the first one found is reported."""
-
-
-def unsound(code: str, text: str) -> Refusal:
-    """Refuse for a diagnostic of `UNSOUND`, in its own words."""
-    return Refusal(text, UNSOUND[code], _RECORD)
-
-
-def allocator_first(share: float) -> Refusal:
-    """Refuse because memory is allocated and freed for `share` of the step."""
-    return Refusal(
-        f"allocating and freeing memory takes {100 * share:.0f} % of the step and is no launch overhead; the "
-        "allocator comes first, and graphs need its cache",
-        "a trace in which the allocator's cache serves the steps",
-        "unset PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_NO_HIP_MEMORY_CACHING  # and no empty_cache() in the step",
-    )
-
-
-def no_prediction(prediction: Prediction) -> Refusal:
-    """Refuse because a rank has no prediction, with the reason that it gives."""
-    return Refusal(prediction.reason, "a trace with host and device activity", _RECORD)
-
-
-def not_explained(worst: Prediction) -> Refusal:
-    """Refuse because the recorded step cannot be replayed."""
-    off = f"{100 * (worst.replay_error or 0):.0f} % off"
-    if worst.fell_back is not None:
-        off = f"{100 * worst.fell_back:.0f} % off, and from stage times {off}"
-    return Refusal(
-        f"the recorded step cannot be reproduced: replayed unchanged, it is {off}",
-        "a trace of more steps, with correlations between launches and device rows",
-        _LONGER,
-    )
-
-
-def step_time_does_not_fit(lead: Prediction) -> Refusal | None:
-    """Refuse a given step time that these steps cannot have taken; None if it fits."""
-    given, recorded = duration(lead.base_step_ns), duration(lead.profiled_step_ns)
-    if lead.base_step_ns < SHORTEST * lead.device_ns:
-        work = duration(lead.device_ns)
-        why = f"the given step time of {given} is shorter than the device's own work in a step, {work}"
-    elif lead.base_step_ns > LONGEST * lead.profiled_step_ns:
-        times = f"{lead.base_step_ns / lead.profiled_step_ns:.3g} times the recorded one, {recorded}"
-        why = f"the given step time of {given} is {times}: profiling makes no step shorter"
-    else:
-        return None
-    return Refusal(why, "the step time of the recorded steps without the profiler", STEP_TIME)
-
-
-def cannot_say(refusal: Refusal, lead: Prediction | None = None) -> str:
-    """Return the refusal as the answer."""
+def cannot_say(refusal: Refusal, found: Evidence | None = None, lead: Prediction | None = None) -> str:
+    """Return the refusal as the answer, with the bound that holds nevertheless."""
     there = replayed_already(lead) if lead else ""
-    return f"Cannot say whether {'more graphs' if there else 'graph mode'} would help: {refusal.why}{there}."
+    bound = f"; at most {_times(found.high)}" if found is not None else ""
+    return f"Cannot say whether {'more graphs' if there else 'graph mode'} would help{bound}: {refusal.why}{there}."
 
 
-def out_of_reach(ranked: list[Candidate]) -> list[str]:
+def from_bounds(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Prediction) -> str:
+    """Return the answer that device rows alone allow, in one sentence."""
+    most = f"at most {_times(found.high)}"
+    if verdict == "no":
+        return f"No: {most}; the device is busy {100 * found.busy:.1f} % of the time."
+    if verdict == "cannot say" or found.launching is None:
+        return cannot_say(refusal, found, lead)
+    idle = f"{100 * found.launching:.1f} % of the time idle while the host launches work"
+    if verdict == "unlikely":
+        return f"Unlikely: the device is {idle}, so graph mode would change little ({most}); {refusal.why}."
+    word = "Likely" if verdict == "likely" else "Marginal"
+    without = f"without that, the step would run {_times(found.without_launching or 1.0)} as fast"
+    return f"{word}: the device is {idle}; {without} ({most}); {refusal.why}."
+
+
+def out_of_reach(best: Candidate, ranked: list[Candidate]) -> list[str]:
     """Say what removing obstacles would gain, where that is a tenth more than what is available now."""
-    best = ranked[0]
     blocked = [(float(np.median(c.speedup)), c) for c in ranked if c.blocked_by and not c.key.drops_sync]
     speedup, other = max(blocked, key=lambda found: found[0], default=(0.0, best))
     if not blocked or best.blocked_by or speedup < 1.1 * float(np.median(best.speedup)):
@@ -157,8 +81,9 @@ def nearly_all_replayed(lead: Prediction) -> str:
     return f"No: little is left for more graphs{replayed_already(lead)}."
 
 
-def sentence_for(verdict: str, best: GraphOption, lead: Prediction, base: float) -> str:
-    """Return the answer in one sentence; `base` is the step time now [ns]."""
+def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: float, lacking: Refusal | None) -> str:
+    """Return the answer in one sentence; `base` is the step time now [ns]; `lacking`: what keeps it from being sure."""
+    why = f"; {lacking.why}" if lacking else ""
     s = best.speedup
     interval = f"({_times(s.low)} to {_times(s.high)})"
     runs = f"the step would run {_times(s.median)} as fast {interval}"
@@ -182,10 +107,9 @@ def sentence_for(verdict: str, best: GraphOption, lead: Prediction, base: float)
         return f"No: {changes}; {runs}."
     if verdict == "marginal":
         if best.blocked_by:
-            return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first."
-        return f"Marginal: {with_graphs}; too close to call."
-    suggests = f"the profiled step suggests {_times(s.median)} {interval}"
-    return f"Cannot say: {suggests}; the answer depends on the unprofiled step time."
+            return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first{why}."
+        return f"Marginal: {with_graphs}; too close to call{why}."
+    return f"{verdict.capitalize()}: {with_graphs}{why}."
 
 
 def together(kind: str, mix: Interval, fraction: float) -> str:
@@ -329,5 +253,5 @@ def sharpen(lead: Prediction) -> str:
 def how_to_sharpen(lead: Prediction) -> str:
     """Return how to take that measurement."""
     if lead.base == "profiled":
-        return STEP_TIME
+        return STEP_TIME.command
     return "hpuprof calibrate -o machine.json, then hpuprof advise TRACES --constants machine.json"

@@ -5,12 +5,36 @@ Times are ns. An interval holds the 5th percentile, the median and the 95th perc
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from hpuprof.model.launch_schedule import PackedSchedule
+
+Verdict = Literal["yes", "likely", "marginal", "unlikely", "no", "cannot say"]
+Basis = Literal["", "steps", "one_step", "device_rows"]
+Reason = Literal[
+    "",
+    "allocator_first",
+    "few_rows",
+    "given_step_time",
+    "graph_capture",
+    "late_rows",
+    "lost_rows",
+    "no_device_rows",
+    "no_host_rows",
+    "no_launches",
+    "no_steps",
+    "no_trace",
+    "not_explained",
+    "nothing_in_common",
+    "one_row",
+    "one_step",
+    "rank_without_prediction",
+    "step_time",
+    "unrecorded_work",
+]
 
 
 class Constant(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +119,31 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
+class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """What device rows alone say of the used steps, or of a trace without steps: sums, in ns."""
+
+    wall_ns: Annotated[
+        int,
+        Meta(
+            description="Length of the used steps; without steps, from the first launched device row to the end of the "
+            "last one. Idle time of compiling and first use is left out [ns]."
+        ),
+    ]
+    busy_ns: Annotated[int, Meta(description="Device busy in it [ns].")]
+    least_ns: Annotated[
+        float,
+        Meta(
+            description="What the busiest stream needs for its compute and copies, each row at the shortest that "
+            "graphs make of its length; on HPU, all engines together [ns]."
+        ),
+    ]
+    launching_ns: Annotated[
+        int | None,
+        Meta(description="Device idle in it while the host launched operators or ran Python [ns]."),
+    ]
+    rows: Annotated[int, Meta(description="Device rows in it.")]
+
+
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """The graph-mode prediction of one trace."""
 
@@ -174,7 +223,17 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     refused: Annotated[
         list[str], Meta(description="Regions without a prediction: their work would wait for itself.")
     ] = []
-    reason: Annotated[str, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
+    reason: Annotated[Reason, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
+    span: Annotated[DeviceSpan | None, Meta(description="What bounds the gain; None without device rows.")] = None
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Speed-ups that the recording leaves possible."""
+
+    low: Annotated[
+        float, Meta(description="1, as the run may stay as it is, or the interval's low end where that is higher.")
+    ]
+    high: Annotated[float, Meta(description="What no way to use graphs can pass.")]
 
 
 class GraphOption(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +249,13 @@ class GraphOption(msgspec.Struct, frozen=True, kw_only=True):
     api: Annotated[str, Meta(description="Interface to call.")]
     speedup: Annotated[Interval, Meta(description="Step time now over step time then.")]
     step_time_ns: Annotated[Interval, Meta(description="Predicted step time [ns].")]
-    regret: Annotated[float, Meta(description="How much slower than the best option, as a share of it.")]
+    regret: Annotated[
+        float,
+        Meta(description="How much slower than the fastest option of its group, as a share of it; see needs_changes."),
+    ]
+    needs_changes: Annotated[
+        bool, Meta(description="Whether the program must change first: waits removed, or what blocks it.")
+    ]
     drops_sync: Annotated[bool, Meta(description="Whether waits for the device inside the step are removed too.")]
     asynchronous: Annotated[bool, Meta(description="Replays run asynchronously to the main thread (HPU lazy mode).")]
     launches: Annotated[float, Meta(description="Launches captured per step.")]
@@ -204,7 +269,13 @@ class GraphOption(msgspec.Struct, frozen=True, kw_only=True):
 class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     """Would graph mode help?"""
 
-    verdict: Annotated[str, Meta(description="yes, no, marginal or cannot say.")]
+    verdict: Annotated[
+        Verdict,
+        Meta(
+            description="yes, no; likely, unlikely (the evidence points there and `reason` says what it lacks); "
+            "marginal; cannot say."
+        ),
+    ]
     kind: Annotated[str, Meta(description="Kind of step that the answer is about; see `step_kinds`.")] = ""
     mix: Annotated[
         Interval | None,
@@ -249,7 +320,10 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     ]
     ceiling: Annotated[
         float | None,
-        Meta(description="Upper bound of the speed-up: base over max(device critical path, host outside the region)."),
+        Meta(
+            description="Upper bound of the speed-up of these options: base over max(device critical path, its busiest "
+            "stream, host outside the region)."
+        ),
     ]
     unreachable: Annotated[
         float | None, Meta(description="Base over device busy time: unreachable, as some host work always remains.")
@@ -274,5 +348,16 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: Annotated[list[str], Meta(description="Assumptions.")]
     next_measurement: Annotated[str, Meta(description="Measurement that would narrow the interval most.")]
     command: Annotated[str, Meta(description="How to measure it.")]
+    basis: Annotated[
+        Basis,
+        Meta(
+            description="What the answer rests on: steps (two or more), one_step, device_rows (bounds only); empty: "
+            "nothing."
+        ),
+    ] = ""
+    bounds: Annotated[
+        Bounds | None, Meta(description="Speed-ups that are possible; null where nothing bounds them.")
+    ] = None
+    reason: Annotated[Reason, Meta(description="What the answer lacks; empty: nothing.")] = ""
     code: Annotated[str, Meta(description="Code to type; empty when there is nothing to recommend.")]
     constants: Annotated[list[Constant], Meta(description="Model constants used.")]

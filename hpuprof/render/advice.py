@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_BASIS = {
+    "steps": "typical steps",
+    "one_step": "a single step",
+    "device_rows": "what the device did, without a replay",
+}
+
+
 def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return verdict, numbers, options, evidence, assumptions, next measurement and code as text."""
     from rich.console import Console
@@ -36,15 +43,17 @@ def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
 
 def numbers(graph: GraphMode) -> list[tuple[str, str]]:
     """Return the labelled numbers of a verdict, as text."""
-    base = base_words(graph.base, graph.base_step_ns, graph.profiled_step_ns)
+    base, bounds = base_words(graph.base, graph.base_step_ns, graph.profiled_step_ns), graph.bounds
     found = [
+        ("based on", _BASIS.get(graph.basis, UNKNOWN)),
+        ("possible speed-up", f"{ratio(bounds.low)} to {ratio(bounds.high)}" if bounds else UNKNOWN),
         ("step time now", _with(_base(graph), base)),
         ("cost of profiling, in nominal ones", _overhead(graph)),
         ("as recorded, mean of the replayed steps", duration(graph.profiled_step_ns)),
         ("with the best option", duration(graph.step_time_ns.median) if graph.step_time_ns else UNKNOWN),
         ("probability of a gain above 5 %", percent(graph.probability_gain)),
         ("probability of a loss above 1 %", percent(graph.probability_loss)),
-        ("upper bound for any graph", _ratio(graph.ceiling)),
+        ("upper bound of the options below", _ratio(graph.ceiling)),
         ("device busy time alone (unreachable)", _ratio(graph.unreachable)),
         ("error of the unchanged replay", percent(graph.replay_error)),
         ("error of the joint replay of all ranks", percent(graph.together_error)),
@@ -87,12 +96,13 @@ def _print(graph: GraphMode, console: Console) -> None:
         console.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
 
     console.print(Text(clean(graph.sentence), style="bold"))
-    if graph.options:
+    labelled = numbers(graph)
+    if labelled:
         title("Numbers")
-        labelled = numbers(graph)
         wide = max(len(label) for label, _ in labelled)
         for label, value in labelled:
             line(f"{label.ljust(wide)}  {value}")
+    if graph.options:
         section = graph_options(graph)
         title("Options, best first")
         console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)

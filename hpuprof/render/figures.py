@@ -14,7 +14,7 @@ from hpuprof.render.column_words import CAUSE
 from hpuprof.render.drawing import COLOURS, blank, heat_map, in_ms, label, recordings, same_recording
 from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
-from hpuprof.render.sections import span
+from hpuprof.render.sections import captured, span
 from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
@@ -273,9 +273,7 @@ def graph_options(report: Report) -> go.Figure | None:
     if not graph.options or graph.base_step_ns is None:
         return None
     options = graph.options[:MAX_BARS]
-    names = [
-        label(o.region + (", no sync" if o.drops_sync else "") + (", async" if o.asynchronous else "")) for o in options
-    ]
+    names = [label(captured(o)) for o in options]
     figure = blank(height=140 + 34 * len(options), showlegend=False)
     figure.add_bar(
         orientation="h",
@@ -293,7 +291,7 @@ def graph_options(report: Report) -> go.Figure | None:
             *(f"{label(o.api)}: {duration(o.step_time_ns.median)} a step, speed-up {span(o.speedup)}" for o in options),
         ],
         hoverinfo="text",
-        marker={"color": ["#999999", *("#228833" if not o.blocked_by else "#ccbb44" for o in options)]},
+        marker={"color": ["#999999", *("#ccbb44" if o.needs_changes else "#228833" for o in options)]},
     )
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(title="step time, ms (lines: 90 %)", rangemode="tozero")

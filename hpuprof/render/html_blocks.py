@@ -135,5 +135,5 @@ def _options(graph: GraphMode) -> HtmlTable | None:
 
 
 def _numbers(graph: GraphMode) -> HtmlTable | None:
-    rows = tuple((Cell(label), Cell(value)) for label, value in numbers(graph)) if graph.options else ()
+    rows = tuple((Cell(label), Cell(value)) for label, value in numbers(graph))
     return HtmlTable("graph-numbers", "Numbers", (Column("what"), Column("value")), rows) if rows else None

@@ -117,11 +117,12 @@ CHARTS = {chart.name: chart for chart in _CHARTS}
 
 OPTION_MEANINGS = {
     "captured": (
-        "What is captured: step (forward, backward, optimizer), forward+backward, model, modules, or optimizer."
+        "What is captured: step (forward, backward, optimizer), forward+backward, model, modules, or optimizer; "
+        "without: waits inside the step (sync) or obstacles, by code, that must go first."
     ),
     "with": "API to use.",
     "speed-up (90 %)": ("Step time now over predicted step time: median and 90 % interval."),
     "step time": "Predicted step time, the median.",
-    "vs best": "How much slower than the best option, as a share of its step time.",
+    "vs best": "How much slower than the best option that needs changes, or that needs none; a share of its step time.",
 }
 """What the columns of the options' table mean."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.model.metrics import BUDGET, IDLE
-from hpuprof.model.prediction import GraphMode, Interval
+from hpuprof.model.prediction import GraphMode, GraphOption, Interval
 from hpuprof.model.tables import DiagnosticRow, ModuleRow, ObstacleRow, RankRow
 from hpuprof.render.column_words import CAUSE
 from hpuprof.render.formats import clean, duration, measured, percent
@@ -69,11 +69,17 @@ def span(interval: Interval) -> str:
     return f"{ratio(interval.median)} ({interval.low:.2f}–{interval.high:.2f})"
 
 
+def captured(option: GraphOption) -> str:
+    """Name an option: its region, how it is launched, what must go from the program first."""
+    gone = [*(["sync"] if option.drops_sync else []), *option.blocked_by]
+    return option.region + (", async" if option.asynchronous else "") + (f" without {', '.join(gone)}" if gone else "")
+
+
 def graph_options(graph: GraphMode, top: int | None = None) -> Section:
-    """Return the ways to use graphs, best first; no rows without a prediction."""
+    """Return the ways to use graphs, those that need changes of the program last; no rows without a prediction."""
     rows = [
         (
-            o.region + (", no sync" if o.drops_sync else "") + (", async" if o.asynchronous else ""),
+            captured(o),
             o.api.replace("torch.cuda.", "").replace("torch.xpu.", ""),
             span(o.speedup),
             duration(o.step_time_ns.median),
@@ -84,7 +90,10 @@ def graph_options(graph: GraphMode, top: int | None = None) -> Section:
     base = {"unprofiled": "measured without the profiler", "given": "as given"}.get(
         graph.base or "", "recorded step minus estimated profiling overhead"
     )
-    note = f"Relative to {duration(graph.base_step_ns)} ({base}). Details: `hpuprof advise`."
+    note = (
+        f"Relative to {duration(graph.base_step_ns)} ({base}). Best first; options that need changes come last. "
+        "Details: `hpuprof advise`."
+    )
     return Section(
         "Would graph mode help?",
         ("captured", "with", "speed-up (90 %)", "step time", "vs best"),

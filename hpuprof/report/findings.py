@@ -170,18 +170,22 @@ def _imbalance(context: Context, limit: float) -> Found | None:
     if len(per_rank) < 2 or len(sources) > 1 or sources == {"whole_trace"}:
         return None
     loads = {r: row.input_fraction or 0.0 for r, row in per_rank.items()}
-    walls = {r: float(row.step_p50_ns) for r, row in per_rank.items()}
+    waiting = {w.rank: w.waiting_fraction or 0.0 for w in context.across.waits}
+    walls = {r: row.step_p50_ns * (1 - waiting.get(r, 0.0)) for r, row in per_rank.items()}
     middle, usual = median(walls.values()), median(loads.values())
     slow = [r for r, w in walls.items() if w > (1 + limit) * middle]
     loading = [r for r, share in loads.items() if share > usual + UNEVEN_INPUT]
-    if slow:
-        worst = max(slow, key=lambda r: walls[r])
-        over = walls[worst] / middle - 1
-        return Found(f"rank {worst} takes {_pct(over)} longer than the median rank", over, slow)
+    late = context.across.straggler
+    if late is not None:  # one cause has one culprit
+        slow, loading = ([r for r in named if r == late.rank] for named in (slow, loading))
     if loading:
         worst = max(loading, key=lambda r: loads[r])
         evidence = f"rank {worst} fetches data for {_pct(loads[worst])} of its step, the median rank for {_pct(usual)}"
         return Found(evidence, loads[worst], loading)
+    if slow:
+        worst = max(slow, key=lambda r: walls[r])
+        over = walls[worst] / middle - 1
+        return Found(f"rank {worst} takes {_pct(over)} longer than the median rank, waiting left out", over, slow)
     return None
 
 
@@ -432,7 +436,8 @@ RULES: tuple[Rule, ...] = (
         title="Ranks are uneven",
         meaning="One rank takes longer, or fetches data longer, than the others, and collectives make all wait for it.",
         advice="Compare that rank's data loading, host and compute with the other ranks'.",
-        found_when="a rank's median step > {limit} over the median rank, or its input share > 10 points over",
+        found_when="a rank's median step less its waiting for others > {limit} over the median rank's, or its input "
+        "share > 10 points over; not where another rank delays all (HP230)",
         limit=0.05,
         test=_imbalance,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
@@ -24,11 +25,11 @@ _WORDS = {
 _UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107", "HP151")
 """Reasons to draw no conclusion, the plainest first."""
 _PHASES = {
-    "operators_fraction": "in forward and other operators",
-    "backward_fraction": "in backward",
-    "optimizer_fraction": "in the optimizer",
+    "operators_fraction": "forward and other operators",
+    "backward_fraction": "backward",
+    "optimizer_fraction": "optimizer",
     "input_fraction": "fetching data",
-    "no_operator_fraction": "with no operator running",
+    "no_operator_fraction": "no operator running",
 }
 """The host's phases, where no device was traced."""
 SMALLEST_SHARE = 0.0005
@@ -94,12 +95,22 @@ def _unknown(values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple
     if busy is None and "operators_fraction" in phases:
         deciding = sorted(phases, key=lambda name: -phases[name])
         shares = [f"{_percent(phases[n])} {_PHASES[n]}" for n in deciding if phases[n] >= SMALLEST_SHARE]
-        return f"No device was traced; of the step, the host spent {_listed(shares)}", deciding
+        return f"CPU-only recording: the step is {_listed(shares)}{_slowest(parts)}", deciding
     reasons = [d.text for code in _UNSOUND for part in parts for d in part.diagnostics if d.code == code]
     sentence = f"{_WORDS['unknown']}: {next(iter(reasons), 'no step has a length')}"
     if busy is None and blocked is not None:
         return f"{sentence}; the host waited for {_percent(blocked)} of the step", ["host_blocked_fraction"]
     return sentence, []
+
+
+def _slowest(parts: Sequence[RankPartial]) -> str:
+    """Name the operator with the most time of its own in the used steps of all recordings."""
+    own: Counter[str] = Counter()
+    for row in (row for part in parts for row in part.operators):
+        own[row.name] += row.host_self_ns
+    name, ns = min(own.items(), key=lambda found: (-found[1], found[0]), default=("", 0))
+    wall = sum(s.wall_ns for part in parts for s in part.steps if s.used)
+    return f"; the slowest operator is {name}, {_percent(ns / wall)} by itself" if ns and wall else ""
 
 
 def _listed(words: Sequence[str]) -> str:

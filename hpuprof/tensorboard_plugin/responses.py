@@ -8,7 +8,7 @@ from typing import Any
 
 from hpuprof.model.metrics import METRICS, Metric
 from hpuprof.render.formats import clean, measured
-from hpuprof.render.sections import span
+from hpuprof.render.sections import ratio, span
 from hpuprof.report.model import Report
 from hpuprof.tensorboard_plugin.runs import RunState
 
@@ -59,12 +59,12 @@ def _cells(report: Report) -> dict[str, Any]:
         for m in METRICS
         if m.in_tab
     }
-    speedup = graph.speedup
+    speedup, most = graph.speedup, graph.bounds.high if graph.bounds else None
     return cells | {
         "bound": {"value": bound, "text": bound},
         "graph_mode": {
             "value": speedup.median if speedup else None,
-            "text": f"{graph.verdict}, {span(speedup)}" if speedup else graph.verdict,
+            "text": graph.verdict + (f", {span(speedup)}" if speedup else f", at most {ratio(most)}" if most else ""),
         },
         "ranks": _count(len({r.rank for r in report.data.ranks})),
     }

@@ -65,7 +65,6 @@ class LaunchModel(StepModel):
             collectives=bool((program.kind == DeviceKind.COMMUNICATION).any()),
             groups=self._groups(self.view.trace.comms),
             schedule=pack_steps(self.view, program, self.recorded),
-            reason="no part of the step holds enough launches to capture",
         )
 
     def waits_in(self, region: Region) -> bool:

@@ -210,7 +210,6 @@ def facts_without_links(view: RankView, low: Ints, high: Ints) -> Prediction:
         steps=len(low),
         replays=float((np.searchsorted(launched, high) - np.searchsorted(launched, low)).sum() / len(low)),
         collectives=bool((trace.device.kind == DeviceKind.COMMUNICATION).any()),
-        reason="no part of the step can be replaced by a graph",
     )
 
 

@@ -131,7 +131,7 @@ def test_output_file_is_not_replaced_without_force(run, samples, tmp_path):
     target = tmp_path / "report.md"
     code, out, err = run("analyze", samples / "cpu_1_rank", "-o", target)
     assert (code, out, err) == (0, "", f"wrote {target}\n")
-    assert target.read_text().startswith("# No device was traced; of the step, the host spent")
+    assert target.read_text().startswith("# CPU-only recording: the step is")
     assert run("analyze", samples / "cpu_1_rank", "-o", target)[0] == 2
     assert run("analyze", samples / "cpu_1_rank", "-o", target, "--force")[0] == 0
 

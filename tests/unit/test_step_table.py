@@ -36,8 +36,8 @@ def test_phases_sum_to_the_step_and_sleep_is_no_work(tmp_path):
     assert fractions(report) == [0.1, 0.25, 0.05, 0.15, 0.45, 0.55, 0.0]
     assert sum(fractions(report)[:5]) == pytest.approx(1)
     assert report.headline.sentence == (
-        "No device was traced; of the step, the host spent 45.0 % with no operator running, 25.0 % in backward, "
-        "15.0 % in forward and other operators, 10.0 % fetching data and 5.0 % in the optimizer."
+        "CPU-only recording: the step is 45.0 % no operator running, 25.0 % backward, 15.0 % forward and other "
+        "operators, 10.0 % fetching data and 5.0 % optimizer; the slowest operator is aten::mm, 25.0 % by itself."
     )
     assert (report.headline.bound, report.headline.deciding[0]) == ("unknown", "no_operator_fraction")
 

@@ -12,13 +12,15 @@ from builder import TraceBuilder
 from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
+from hpuprof.graph_mode.job import ONE_STEP_SPREAD
 from hpuprof.graph_mode.verdict import decide_graph_mode
-from hpuprof.model.prediction import Interval, Option, Prediction
-from hpuprof.model.tables import ObstacleRow
+from hpuprof.model.prediction import DeviceSpan, Interval, Option, Prediction
+from hpuprof.model.tables import DiagnosticRow, ObstacleRow
 from hpuprof.what_if.constants import constants_for, draw, read_profile
 from hpuprof.what_if.uncertainty import SAMPLES, Draws, pack
 
 UNIFORM = Draws.make().uniform[0]
+SIMPLE_DIAGNOSTIC = DiagnosticRow(code="", severity="warning", path="", count=1, text="rows are lost", offset=None)
 
 
 def option(low: float, high: float, region: str = "step", **more) -> Option:
@@ -88,7 +90,9 @@ def test_the_verdict_follows_the_probability_of_a_gain_above_the_dead_band(judge
 
 def test_without_the_step_time_it_says_so_only_when_that_would_decide(judge):
     open_question = judge(prediction(option(0.9, 1.3), base="profiled"))
-    assert open_question.verdict == "cannot say"
+    assert (open_question.verdict, open_question.reason) == ("likely", "step_time")
+    unlikely = judge(prediction(option(0.9, 1.15), base="profiled"))
+    assert (unlikely.verdict, unlikely.reason) == ("unlikely", "step_time")
     assert "--step-time" in open_question.command
     assert judge(prediction(option(1.2, 1.5), base="profiled")).verdict == "yes"
     # The answer does not hang on the profiler's cost when the samples are mixed.
@@ -187,6 +191,8 @@ def test_options_are_ranked_and_close_ones_by_simplicity(judge):
     )
     assert [o.region for o in graph.options] == ["model", "step", "optimizer", "step"]
     assert graph.options[-1].drops_sync
+    assert [o.needs_changes for o in graph.options] == [False, False, False, True]
+    assert graph.options[-1].regret == 0.0
     assert graph.options[0].regret == pytest.approx(2.0 / 1.99 - 1)
     assert graph.options[2].regret == pytest.approx(2.0 / 1.5 - 1)
 
@@ -236,7 +242,7 @@ def test_the_name_of_a_region_holds_its_kind_and_its_module(text, kind, module, 
     [
         ({"replay_error": 0.2}, "20 % off"),
         ({"unexplained": 0.3}, "start late"),
-        ({"method": "none", "reason": "the trace holds no device rows"}, "no device rows"),
+        ({"method": "none", "reason": "no_device_rows"}, "no device rows"),
     ],
 )
 def test_it_refuses_with_a_reason_and_a_remedy(judge, changes, why):
@@ -244,6 +250,7 @@ def test_it_refuses_with_a_reason_and_a_remedy(judge, changes, why):
     assert graph.verdict == "cannot say"
     assert why in graph.sentence
     assert graph.speedup is None
+    assert graph.reason in ("not_explained", "late_rows", "no_device_rows")
     assert graph.next_measurement
     assert graph.command
 
@@ -257,12 +264,54 @@ def test_the_allocator_comes_before_graphs(part, share, verdict):
     assert ("the allocator comes first" in graph.sentence) == (verdict == "cannot say")
 
 
-def test_a_run_of_one_typical_step_is_refused(judge):
-    assert "fewer than two" in judge(prediction(option(2, 2)), steps_used=1).sentence
+def test_one_step_gives_a_wider_interval_and_no_certainty(judge):
+    idle = 1 - 2 / 12
+    graph = judge(prediction(option(2, 2)), steps_used=1)
+    assert (graph.verdict, graph.basis, graph.reason) == ("likely", "one_step", "one_step")
+    assert graph.speedup.high / graph.speedup.low == pytest.approx(np.exp(2 * 1.645 * ONE_STEP_SPREAD * idle), rel=0.05)
+    assert judge(prediction(option(0.8, 0.8)), steps_used=1).verdict == "unlikely"
+    assert judge(prediction(option(2, 2), critical_ns=11e6), steps_used=1).verdict == "no"
+    busy = judge(prediction(option(2, 2), busy_ns=12e6), steps_used=1)
+    assert busy.speedup.high == busy.speedup.low  # the device's work repeats
 
 
-def test_a_run_without_steps_is_refused(judge):
-    assert "no steps" in judge(prediction(option(2, 2)), step_source="whole_trace").sentence
+SPAN = DeviceSpan(wall_ns=1000, busy_ns=400, least_ns=390.0, launching_ns=500, rows=50)
+
+
+@pytest.mark.parametrize(
+    ("span", "verdict", "high"),
+    [
+        ({}, "likely", 1 / 0.39),
+        ({"launching_ns": 100}, "marginal", 1 / 0.39),
+        ({"launching_ns": 40}, "unlikely", 1 / 0.39),
+        ({"launching_ns": None}, "cannot say", 1 / 0.39),
+        ({"least_ns": 960.0, "launching_ns": 30}, "no", 1 / 0.96),
+    ],
+)
+def test_without_steps_device_rows_bound_the_gain_and_say_where_it_points(judge, span, verdict, high):
+    seen = prediction(option(2, 2), span=msgspec.structs.replace(SPAN, **span))
+    graph = judge(seen, step_source="whole_trace")
+    assert (graph.verdict, graph.basis, graph.reason) == (verdict, "device_rows", "no_steps")
+    assert (graph.bounds.low, graph.bounds.high) == (1.0, pytest.approx(high))
+    assert graph.speedup is None
+    assert graph.command
+    assert f"at most {high:.2f}×" in graph.sentence
+
+
+def test_the_rank_with_the_most_device_work_bounds_all(judge):
+    other = msgspec.structs.replace(SPAN, least_ns=980.0)
+    ranks = [prediction(option(2, 2), span=span) for span in (SPAN, other)]
+    assert judge(*ranks, step_source="whole_trace").verdict == "no"
+    few = msgspec.structs.replace(SPAN, rows=3)
+    assert judge(prediction(option(2, 2), span=few), step_source="whole_trace").reason == "few_rows"
+
+
+def test_lost_rows_leave_the_bound_but_no_direction(part):
+    lost = [msgspec.structs.replace(SIMPLE_DIAGNOSTIC, code="HP108")]
+    for span, verdict in ((SPAN, "cannot say"), (msgspec.structs.replace(SPAN, least_ns=970.0), "no")):
+        seen = msgspec.structs.replace(part, prediction=prediction(span=span), diagnostics=lost)
+        assert decide_graph_mode([seen]).verdict == verdict
+        assert decide_graph_mode([seen]).reason == "lost_rows"
 
 
 def test_a_compiled_hpu_model_has_its_graphs_already(judge):

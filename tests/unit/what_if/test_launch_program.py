@@ -234,7 +234,8 @@ def test_the_fit_explains_the_step_time_without_the_profiler(tmp_path):
 def test_without_device_rows_nothing_is_predicted(tmp_path):
     prediction = predicted(TraceBuilder().steps(5, 100).host("aten::mm", 10, 20), tmp_path)
     assert prediction.method == "none"
-    assert "no device rows" in prediction.reason
+    assert prediction.reason == "no_device_rows"
+    assert prediction.span is None
 
 
 def test_a_row_that_waits_for_another_lane_does_not_tell_the_latency(tmp_path):

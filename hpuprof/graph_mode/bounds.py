@@ -1,0 +1,132 @@
+"""What device rows alone say about graph mode: bounds of the gain, and which way they point.
+
+Every graph still runs the device's work, so no step gets shorter than its busiest stream: recorded time over that is
+an upper bound. It holds without step markers, links or a sound replay, and for rows that were lost, too (they would
+only lower it). Communication is left out of the stream: it may be waiting for a rank that graphs make faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.intervals import Intervals, measure, union
+from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
+from hpuprof.model.schema import Cause, DeviceKind
+from hpuprof.what_if.constants import constants_for
+
+GAIN, LOSS = 1.05, 0.99
+"""The dead band: within 5 %, no claim; a loss is a step more than 1 % slower."""
+LIKELY = 1.25
+"""From this speed-up by launch idle time alone, a gain is likely: NVIDIA's guide on CUDA graphs expects none above 95 %
+busy (`GAIN`) and a likely one below 80 %."""
+MIN_ROWS = 4
+"""Fewer device rows bound nothing: as `analysis.evidence.MIN_ROWS`, one of them may be most of the time."""
+_SHORTEST_IN_GRAPH = ((6_000, 0.84), (20_000, 0.90), (2**62, 0.99))
+"""Kernels up to this long [ns] keep at least this share of their duration inside a graph: measured on pairs of eager
+and graph runs on two RTX 3060 (0.84 to 1.00, 0.90 to 0.99, and from 20 us on 0.99 to 1.01)."""
+_ONE_OFF = (Cause.COMPILATION, Cause.FIRST_USE)
+_LAUNCHING = (Cause.OPERATOR_LAUNCH, Cause.OPTIMIZER, Cause.PYTHON)
+
+
+def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
+    """Measure what bounds the gain in the steps [low, high) [ns], disjoint and in order; None without device rows.
+
+    Without steps, it is the stretch of launched device work: what lies before the first row's launch and after the last
+    row is the recording's, not the program's.
+    """
+    device = view.trace.device
+    real = device.kind != DeviceKind.MARKER
+    if view.steps.source == "whole_trace" and real.any():
+        first = np.flatnonzero(real)[np.argmin(device.start[real])]
+        begin, launch = int(device.start[first]), int(view.launched[first])
+        if launch >= 0:
+            begin = min(begin, int(view.trace.host.start[launch]))
+        low, high = np.array([begin]), np.array([int(device.end[real].max())])
+    windows = Intervals(low, high)
+    rows = np.flatnonzero(real & (measure(windows, device.start, device.end) > 0))
+    if not len(rows):
+        return None
+
+    def idle(causes: Sequence[Cause]) -> int:
+        held = (view.gaps.by_cause.get(cause) for cause in causes)
+        return sum(int(measure(h, low, high).sum()) for h in held if h is not None)
+
+    wall = int((high - low).sum()) - idle(_ONE_OFF)
+    busy = int(measure(view.device.busy, low, high).sum())
+    return DeviceSpan(
+        wall_ns=max(wall, busy),
+        busy_ns=busy,
+        least_ns=_least(view, rows[device.kind[rows] != DeviceKind.COMMUNICATION], windows),
+        launching_ns=idle(_LAUNCHING) if len(view.states[Cause.OPERATOR_LAUNCH]) else None,
+        rows=len(rows),
+    )
+
+
+def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
+    """Return what the busiest stream needs for these rows in the windows, at the favourable speed in graphs [ns]."""
+    device = view.trace.device
+    if view.trace.family == "hpu":
+        # A kernel runs on many engines at once, and a recipe keeps the order among them.
+        scale = constants_for("hpu", view.trace.mode)["kernel_scale"].low
+        return scale * float(measure(union(device.start[rows], device.end[rows]), windows.start, windows.end).sum())
+    streams = [rows[device.track[rows] == track] for track in np.unique(device.track[rows])]
+    return max((_shortest(device.start[own], device.end[own], windows) for own in streams), default=0.0)
+
+
+def _shortest(start: Ints, end: Ints, windows: Intervals) -> float:
+    length = (end - start).astype(np.float64)
+    limits, scales = zip(*_SHORTEST_IN_GRAPH, strict=True)
+    scale: Floats = np.asarray(scales)[np.searchsorted(limits, length)]
+    busy = measure(union(start, end), windows.start, windows.end).sum()
+    return float(busy) * float((length * scale).sum() / max(1.0, length.sum()))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The spans of all ranks together: shares of the recorded time."""
+
+    high: float  # bound of the speed-up
+    busy: float
+    launching: float | None  # device idle while the host launched
+
+    @classmethod
+    def of(cls, predictions: Sequence[Prediction]) -> Evidence | None:
+        """Combine ranks: all take the same time, and each must do its device work. None where one has no rows."""
+        spans = [p.span for p in predictions if p.span is not None]
+        if not spans or len(spans) < len(predictions) or min(s.rows for s in spans) < MIN_ROWS:
+            return None
+        shares = [s.least_ns / s.wall_ns for s in spans]
+        wall = sum(s.wall_ns for s in spans)
+        known = [s.launching_ns for s in spans if s.launching_ns is not None]
+        return cls(
+            high=max(1.0, 1.0 / max(*shares, 1e-9)),
+            busy=sum(s.busy_ns for s in spans) / wall,
+            launching=sum(known) / wall if len(known) == len(spans) else None,
+        )
+
+    @property
+    def bounds(self) -> Bounds:
+        """The speed-ups that remain possible."""
+        return Bounds(low=1.0, high=self.high)
+
+    @property
+    def without_launching(self) -> float | None:
+        """The speed-up if exactly the launch idle time went away."""
+        return None if self.launching is None else min(self.high, 1.0 / max(1.0 - self.launching, 1e-9))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which way the device rows point."""
+        gain = self.without_launching
+        if self.high <= GAIN:
+            return "no"
+        if gain is None:
+            return "cannot say"
+        if gain <= GAIN:
+            return "unlikely"
+        return "likely" if gain >= LIKELY else "marginal"

@@ -1,0 +1,158 @@
+"""The predictions of all ranks together: what they rest on, their bounds, and the options that every rank has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+
+from hpuprof.graph_mode.bounds import Evidence
+from hpuprof.graph_mode.candidates import Candidate, OptionKey
+from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
+from hpuprof.model.arrays import Floats
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.prediction import Basis, CollectiveSkeleton, Constant, Prediction
+from hpuprof.model.tables import FileRow
+from hpuprof.what_if.constants import constants_for
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, SAMPLES, SEED, unpack
+
+MIN_STEPS = 2  # a single step may not be typical
+ONE_STEP_SPREAD = 0.25
+"""Relative standard deviation of the speed-up from one step against that from several, over the device's idle share:
+device work repeats, idle time varies. Root mean square over 13 public traces with several typical steps (0.01 to 0.6);
+a trace whose own prediction rests on a single step is left out."""
+NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The predictions of all ranks, and values common to every option."""
+
+    main: Sequence[RankPartial]
+    predictions: Sequence[Prediction]
+
+    @property
+    def first(self) -> FileRow:
+        """The first recording."""
+        return self.main[0].file
+
+    @property
+    def basis(self) -> Basis:
+        """Whether several steps were replayed or a single one."""
+        return "one_step" if min(part.file.steps_used for part in self.main) < MIN_STEPS else "steps"
+
+    @property
+    def idle_fraction(self) -> float:
+        """Share of the replayed steps in which the device was idle, on the rank where it was busiest."""
+        return max(0.0, 1.0 - max(p.busy_ns / max(1.0, p.profiled_step_ns) for p in self.predictions))
+
+    @property
+    def lead(self) -> Prediction:
+        """The prediction that represents all ranks."""
+        return self.predictions[0]
+
+    @cached_property
+    def base_samples(self) -> Floats:
+        """Samples of the step time now [ns]: of all ranks, the median one."""
+        samples: Floats = np.median([base_of(p) for p in self.predictions], axis=0)
+        return samples
+
+    @cached_property
+    def base_ns(self) -> float:
+        """The step time now [ns]."""
+        return float(np.median(self.base_samples))
+
+    @cached_property
+    def together_error(self) -> float | None:
+        """Relative error of the recorded step with all ranks replayed together; None where that is impossible."""
+        skeletons = [p.skeleton for p in self.predictions if p.skeleton is not None]
+        if len(self.predictions) < 2 or len(skeletons) < len(self.predictions):
+            return None
+        found = self.replayed_together(skeletons)
+        # Ranks that run ahead record shorter steps; the slowest one shows the job's speed.
+        recorded = max(p.profiled_step_ns for p in self.predictions)
+        return None if found is None or not recorded else abs(found - recorded) / recorded
+
+    @property
+    def together(self) -> bool:
+        """Whether ranks are replayed with joint collectives; otherwise the slowest rank sets the step."""
+        return self.together_error is not None and self.together_error <= REPLAY_LIMIT
+
+    @cached_property
+    def constants(self) -> dict[str, Constant]:
+        """The model constants, those of a machine profile included."""
+        return constants_for(self.first.family, self.first.mode, {c.name: c for c in self.lead.measured})
+
+    @property
+    def spread(self) -> float:
+        """By which share the step time now may be longer than its sample: the noise of its measurement, 95 %."""
+        return float(np.exp(NORMAL_95 * self.lead.base_spread)) - 1.0
+
+    @property
+    def busy_ns(self) -> float:
+        """The device's busy time of the busiest rank, kernels as fast as they may be in graphs [ns]."""
+        return max(p.kernel_scale * p.busy_ns for p in self.predictions)
+
+    @cached_property
+    def critical_ns(self) -> float:
+        """The step time [ns] without host work, kernels as fast as they may be in graphs."""
+        skeletons = [p.critical_skeleton for p in self.predictions if p.critical_skeleton is not None]
+        found = None
+        if self.together and len(skeletons) == len(self.predictions):
+            found = self.replayed_together(skeletons)
+        if found is not None:
+            return min(p.kernel_scale for p in self.predictions) * found
+        return max(p.kernel_scale * p.critical_ns for p in self.predictions)
+
+    @cached_property
+    def least_ns(self) -> float:
+        """The shortest step that the device allows [ns]: its critical path, and what its busiest stream needs."""
+        found = Evidence.of(self.predictions)
+        stream = 0.0 if found is None else max(p.profiled_step_ns for p in self.predictions) / found.high
+        return max(self.critical_ns, stream, 1.0)
+
+    @property
+    def reach(self) -> float:
+        """Upper bound of the speed-up by what the device must do, 95th percentile."""
+        return float(np.percentile(self.base_samples, 95)) * (1 + self.spread) / self.least_ns
+
+    def replayed_together(self, skeletons: Sequence[CollectiveSkeleton]) -> float | None:
+        """Return the step time [ns] of all ranks with these collectives; None where they do not fit together."""
+        return together_ns(skeletons, [p.groups for p in self.predictions])
+
+
+def candidates_of(job: Job) -> list[Candidate]:
+    """Return the options that every rank has."""
+    found = []
+    by_rank = [{OptionKey.of(o): o for o in p.options} for p in job.predictions]
+    for key in by_rank[0]:
+        options = [options[key] for options in by_rank if key in options]
+        if len(options) < len(by_rank):
+            continue
+        times = [base_of(p) / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
+        step_ns = np.max(np.array(times), axis=0)
+        skeletons = [o.skeleton for o in options if o.skeleton is not None]
+        if job.together and len(skeletons) == len(options):
+            joint = job.replayed_together(skeletons)
+            if joint is not None:
+                step_ns = step_ns * joint / max(alone_ns(skeleton) for skeleton in skeletons)
+        if job.basis == "one_step":
+            step_ns = step_ns * one_step_noise(len(step_ns), job.idle_fraction)
+        found.append(Candidate(options, step_ns, job.base_samples))
+    return found
+
+
+def base_of(prediction: Prediction) -> Floats:
+    """Return samples of a rank's step time without the profiler [ns]."""
+    if prediction.base_samples:
+        return unpack(prediction.base_samples)
+    return np.full(SAMPLES, prediction.base_step_ns)
+
+
+def one_step_noise(samples: int, idle: float) -> Floats:
+    """Return samples of the factor from the step that was recorded to those that were not; `idle`: of the device."""
+    at = (np.random.default_rng(SEED).permutation(samples) + 0.5) / samples
+    return np.exp(ONE_STEP_SPREAD * idle * np.array([NormalDist().inv_cdf(float(u)) for u in at]))

@@ -1,0 +1,147 @@
+"""Why a recording does not decide whether graph mode helps, and what would decide it. One typed reason each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hpuprof.analysis.bound import ALLOCATOR_FIRST
+from hpuprof.model.durations import duration
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.prediction import Prediction, Reason
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT
+
+STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser
+UNEXPLAINED_LIMIT = 0.15  # unexplained delay over the step: beyond, it outweighs the gain of most options
+SHORTEST = 0.9
+"""A step is not shorter than this share of the device's own work in it. By judgement: clocks and inputs differ."""
+LONGER, LONGEST = 1.1, 3.0
+"""A step time without the profiler that is so many times the recorded one is doubted, and refused. By judgement: other
+load on the host doubles its work at most."""
+
+_RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
+_LONGER = "HPUProfiler(active=10)"
+_MARKED = "prof.step() after each step, or HPUProfiler, which marks them"
+
+
+class Refusal(NamedTuple):
+    """What the answer lacks, in words, which measurement would help, and how to take it."""
+
+    reason: Reason
+    why: str
+    need: str
+    command: str
+
+
+NO_TRACE = Refusal("no_trace", "there is no trace to judge", "a trace", _RECORD)
+STEP_TIME = Refusal(
+    "step_time",
+    "the answer depends on the unprofiled step time",
+    "the step time without the profiler",
+    "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it",
+)
+ONE_STEP = Refusal("one_step", "a single step was recorded", "a recording of three steps or more", _LONGER)
+FEW_ROWS = Refusal("few_rows", "the trace holds too few device rows to judge", "a trace of whole steps", _LONGER)
+NOTHING_IN_COMMON = Refusal(
+    "nothing_in_common", "no part of the step is the same on every rank", "traces of one job", ""
+)
+_PREDICTS_NOTHING: dict[Reason, Refusal] = {
+    r.reason: r
+    for r in (
+        Refusal("no_device_rows", "the trace holds no device rows", "a trace with device activity", _RECORD),
+        Refusal("no_host_rows", "the trace holds no host rows of the step", "a trace with host activity", _RECORD),
+        Refusal(
+            "no_launches", "no part of the step holds enough launches to capture", "a trace of whole steps", _LONGER
+        ),
+        Refusal("graph_capture", "every step captures graphs, so none is typical", "a trace of later steps", _LONGER),
+        Refusal("no_steps", "no steps were found in the trace", "a trace with step markers", _MARKED),
+    )
+}
+_UNSOUND: tuple[tuple[str, Reason, str], ...] = (
+    ("HP105", "no_device_rows", "a trace with device activity"),
+    ("HP126", "no_host_rows", "a trace with host activity"),
+    ("HP108", "lost_rows", "a trace that keeps the device rows of graph replays"),
+    ("HP106", "lost_rows", "a trace whose device rows cover the steps"),
+    ("HP107", "one_row", "a trace of ordinary steps, without the one long row"),
+    ("HP151", "unrecorded_work", "a trace that begins with a drained device"),
+)
+"""What each diagnostic that rules out a replay asks for; the first one found is reported."""
+
+
+def unsound(main: Sequence[RankPartial]) -> Refusal | None:
+    """Return why the rows allow no replay; None where they do."""
+    for code, reason, need in _UNSOUND:
+        texts = [d.text for part in main for d in part.diagnostics if d.code == code]
+        if texts:
+            return Refusal(reason, texts[0], need, _RECORD)
+    return None
+
+
+def find_refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Refusal | None:
+    """Return why the steps of sound rows cannot be replayed; None where they can."""
+    for prediction in predictions:
+        if prediction.method == "none":
+            return _PREDICTS_NOTHING[prediction.reason]
+    if len(predictions) < len(main):
+        return Refusal("rank_without_prediction", "not every rank has a prediction", "traces of all ranks", _RECORD)
+    if any(part.file.step_source == "whole_trace" for part in main):
+        return _PREDICTS_NOTHING["no_steps"]
+    worst = max(predictions, key=lambda p: p.replay_error or 0.0)
+    if (worst.replay_error or 0.0) > (REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT):
+        return _not_explained(worst)
+    if max(p.unexplained for p in predictions) > UNEXPLAINED_LIMIT:
+        return Refusal(
+            "late_rows",
+            "device rows start late for reasons the trace does not show",
+            "a trace with events and synchronisation recorded",
+            "torch.profiler with enable_cuda_sync_events",
+        )
+    return next((_PREDICTS_NOTHING[p.reason] for p in predictions if not p.options and p.reason), None)
+
+
+def allocator_first(main: Sequence[RankPartial]) -> Refusal | None:
+    """Return that the allocator comes first, where it takes too much of the used steps for anything else to matter."""
+    steps = [s for part in main for s in part.steps if s.used]
+    share = sum(s.blocked_alloc_ns or 0 for s in steps) / max(1, sum(s.wall_ns for s in steps))
+    if share < ALLOCATOR_FIRST:
+        return None
+    return Refusal(
+        "allocator_first",
+        f"allocating and freeing memory takes {100 * share:.0f} % of the step and is no launch overhead; the "
+        "allocator comes first, and graphs need its cache",
+        "a trace in which the allocator's cache serves the steps",
+        "unset PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_NO_HIP_MEMORY_CACHING  # and no empty_cache() in the step",
+    )
+
+
+def unlike_given(predictions: Sequence[Prediction]) -> Refusal | None:
+    """Return why the given step time cannot be that of these steps; None if it can, or none is given."""
+    found = (_step_time_does_not_fit(p) for p in predictions if p.base == "given")
+    return next((refusal for refusal in found if refusal), None)
+
+
+def _step_time_does_not_fit(lead: Prediction) -> Refusal | None:
+    given, recorded = duration(lead.base_step_ns), duration(lead.profiled_step_ns)
+    if lead.base_step_ns < SHORTEST * lead.device_ns:
+        work = duration(lead.device_ns)
+        why = f"the given step time of {given} is shorter than the device's own work in a step, {work}"
+    elif lead.base_step_ns > LONGEST * lead.profiled_step_ns:
+        times = f"{lead.base_step_ns / lead.profiled_step_ns:.3g} times the recorded one, {recorded}"
+        why = f"the given step time of {given} is {times}: profiling makes no step shorter"
+    else:
+        return None
+    return Refusal(
+        "given_step_time", why, "the step time of the recorded steps without the profiler", STEP_TIME.command
+    )
+
+
+def _not_explained(worst: Prediction) -> Refusal:
+    off = f"{100 * (worst.replay_error or 0):.0f} % off"
+    if worst.fell_back is not None:
+        off = f"{100 * worst.fell_back:.0f} % off, and from stage times {off}"
+    return Refusal(
+        "not_explained",
+        f"the recorded step cannot be reproduced: replayed unchanged, it is {off}",
+        "a trace of more steps, with correlations between launches and device rows",
+        _LONGER,
+    )

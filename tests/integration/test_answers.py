@@ -1,0 +1,115 @@
+"""Laws of every answer, on all samples and, where they are there, on all real traces."""
+
+from __future__ import annotations
+
+import html
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from conftest import REAL_TRACES
+
+import hpuprof
+from hpuprof.errors import HpuprofError
+from hpuprof.graph_mode.bounds import GAIN
+from hpuprof.graph_mode.verdict import NEAR
+from hpuprof.render import render
+from hpuprof.render.advice import to_advice
+from hpuprof.report.model import Report
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+JOBS = sorted(
+    p for p in SAMPLES.iterdir() if (p / "README.md").exists() or any(p.glob("*.json*")) or any(p.glob("*.csv"))
+)
+REAL = sorted(
+    p for folder in ("hta", "param", "resnet50_tb_samples", "hpu") for p in (REAL_TRACES / folder).rglob("*.json*")
+)
+ALL = [*JOBS, *REAL, *([REAL_TRACES / "dlrm_8_ranks"] if REAL_TRACES.exists() else [])]
+NAMES = [p.name[:40] for p in ALL]
+
+
+@cache
+def report_of(path: Path) -> Report | None:
+    try:
+        return hpuprof.analyze(path, jobs=1)
+    except HpuprofError:
+        return None
+
+
+@pytest.fixture(params=ALL, ids=NAMES)
+def report(request) -> Report:
+    return report_of(request.param) or pytest.skip("no trace")
+
+
+def test_no_option_beats_its_ceiling_and_intervals_hold_their_median(report):
+    graph = report.graph_mode
+    for option in graph.options:
+        assert option.speedup.low <= option.speedup.median <= option.speedup.high <= graph.ceiling + 1e-9
+        assert option.step_time_ns.low <= option.step_time_ns.median <= option.step_time_ns.high
+    if graph.bounds:
+        assert 1.0 <= graph.bounds.low <= graph.bounds.high
+    if graph.speedup and graph.bounds:
+        assert graph.ceiling <= graph.bounds.high
+
+
+def test_options_stand_best_first_and_those_that_need_changes_last(report):
+    options = report.graph_mode.options
+    assert [o.needs_changes for o in options] == sorted(o.needs_changes for o in options)
+    for changed in (False, True):
+        times = [o.step_time_ns.median for o in options if o.needs_changes == changed]
+        assert all(after >= before / (1 + NEAR) for before, after in pairwise(times))
+    assert all(o.regret >= 0 for o in options)
+    assert all(o.needs_changes == (o.drops_sync or bool(o.blocked_by)) for o in options)
+
+
+def test_the_verdict_agrees_with_the_option_that_it_recommends(report):
+    graph = report.graph_mode
+    if graph.region is not None:
+        assert graph.speedup in [o.speedup for o in graph.options if o.region == graph.region]
+    if graph.verdict in ("yes", "likely") and graph.speedup:
+        assert graph.speedup.median > GAIN
+    if graph.verdict in ("no", "unlikely") and graph.speedup:
+        assert graph.probability_gain <= 0.5
+    if graph.verdict == "no" and graph.basis == "device_rows":
+        assert graph.bounds.high <= GAIN
+
+
+def test_what_is_not_sure_has_a_reason_and_a_command_that_decides(report):
+    graph = report.graph_mode
+    unsure = graph.verdict in ("likely", "unlikely", "cannot say")
+    assert bool(graph.reason) or not unsure
+    assert not (unsure and not (graph.next_measurement and graph.command))
+    assert graph.verdict != "yes" or (graph.reason, graph.basis) == ("", "steps")
+
+
+def test_findings_of_uneven_ranks_name_one_culprit(report):
+    named = {f.code: set(f.ranks) for f in report.findings if f.code in ("HP214", "HP230")}
+    assert len(set().union(*named.values())) <= 1 or len(named) < 2
+
+
+def test_text_page_and_advice_say_the_same(report):
+    graph = report.graph_mode
+    text = " ".join(render(report, ".txt").split())
+    assert graph.sentence in text
+    assert report.headline.sentence in text
+    assert graph.sentence in html.unescape(render(report, ".html"))
+    if graph.bounds:
+        assert f"{graph.bounds.low:.2f}× to {graph.bounds.high:.2f}×" in to_advice(report)
+
+
+RIGHTLY_SILENT = {
+    "benchmark_result_924719_1679055439_trace.json.gz": "no_device_rows",
+    "distributed_info_not_found.json.gz": "no_device_rows",
+    "rank_non_gpu.json.gz": "no_device_rows",
+    "gaudi-pytorch-bridge__synapse_logger_example_file.json": "no_device_rows",
+    "backward_thread.json": "few_rows",
+    "rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz": "few_rows",
+    "rank0.json.gz": "lost_rows",
+}
+
+
+@pytest.mark.skipif(not REAL, reason="no real traces")
+def test_every_real_trace_gets_an_answer_but_those_that_hold_none():
+    silent = {p.name: r.graph_mode.reason for p in REAL if (r := report_of(p)) and r.graph_mode.verdict == "cannot say"}
+    assert silent.items() <= RIGHTLY_SILENT.items()

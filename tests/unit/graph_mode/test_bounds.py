@@ -1,0 +1,83 @@
+"""What device rows alone bound: built traces with known streams, windows and idle causes."""
+
+from __future__ import annotations
+
+import pytest
+from builder import TraceBuilder
+
+from hpuprof.graph_mode.bounds import Evidence
+from hpuprof.graph_mode.verdict import decide_graph_mode
+
+
+def launched(trace: TraceBuilder, number: int, at: float, dur: float, name: str = "gemm", stream: int = 7) -> None:
+    """Add an operator that launches a row 10 us later; operators differ, so that no period makes steps of them."""
+    trace.host(f"aten::op_{number}", at, 8).kernel(name, at + 10, dur, launch=at + 4, stream=stream)
+
+
+def test_a_trace_without_steps_is_the_stretch_of_its_device_work(tmp_path):
+    """100 ms before and after the work are the recording's: between them the device is busy."""
+    trace = TraceBuilder().host("aten::first", 0, 10).host("aten::last", 200_000, 10)
+    for k in range(12):
+        launched(trace, k, 100_000 + 100 * k, 99)
+    part = trace.reduce(tmp_path)
+    graph = decide_graph_mode([part])
+    assert (graph.verdict, graph.reason, graph.basis) == ("no", "no_steps", "device_rows")
+    assert part.prediction.span.wall_ns == pytest.approx(1_205_000, abs=2_000)
+    assert part.prediction.span.busy_ns == 12 * 99_000
+    assert part.prediction.span.least_ns == pytest.approx(0.99 * 12 * 99_000)
+    assert graph.bounds.high == pytest.approx(1_205 / (0.99 * 12 * 99), rel=0.01)
+
+
+def test_launches_that_keep_the_device_waiting_make_a_gain_likely(tmp_path):
+    trace = TraceBuilder()
+    for k in range(12):
+        trace.host(f"aten::op_{k}", 100 * k, 95).kernel("gemm", 100 * k + 85, 10, launch=100 * k + 80)
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert graph.verdict == "likely"
+    assert graph.bounds.high == pytest.approx(1_115 / (12 * 10 * 0.90), rel=0.01)
+
+
+def test_idle_time_that_no_launch_explains_makes_a_gain_unlikely(tmp_path):
+    trace = TraceBuilder()
+    for k in range(12):
+        launched(trace, k, 1_000 * k, 300)
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert graph.verdict == "unlikely"
+    assert graph.bounds.high > 3
+
+
+def test_the_busiest_stream_bounds_and_communication_does_not(tmp_path):
+    trace = TraceBuilder()
+    for k in range(12):
+        launched(trace, k, 100 * k, 50)
+        launched(trace, 20 + k, 100 * k + 60, 30, stream=8)
+    trace.kernel("ncclDevKernel_AllReduce_Sum", 0, 1_190, stream=9)
+    span = trace.reduce(tmp_path).prediction.span
+    assert span.least_ns == pytest.approx(0.99 * 12 * 50_000)
+    assert span.busy_ns >= 1_190_000
+
+
+def test_setting_the_device_up_is_no_time_that_a_graph_could_save(tmp_path):
+    trace = TraceBuilder()
+    launched(trace, 0, 0, 100)
+    trace.host("aten::to", 200, 50_000).host("cudaGetDeviceProperties", 210, 49_000, cat="cuda_runtime")
+    for k in range(1, 12):
+        launched(trace, k, 60_000 + 110 * k, 100)
+    span = trace.reduce(tmp_path).prediction.span
+    assert span.wall_ns < 13_000_000
+    assert Evidence.of([trace.reduce(tmp_path).prediction]).high < 13_000 / (0.99 * 1_200) * 1.02
+
+
+def test_without_device_rows_nothing_is_bounded(tmp_path):
+    graph = decide_graph_mode([TraceBuilder().steps(5, 100).host("aten::mm", 10, 20).reduce(tmp_path)])
+    assert (graph.verdict, graph.reason, graph.bounds) == ("cannot say", "no_device_rows", None)
+    assert graph.command
+
+
+def test_without_host_activity_idle_time_points_nowhere(tmp_path):
+    trace = TraceBuilder().annotation("warm", 0, 10)
+    for k in range(12):
+        trace.kernel("gemm", 100 * k, 50)
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert graph.verdict == "cannot say"
+    assert graph.bounds.high == pytest.approx(1_150 / (0.99 * 600), rel=0.01)
