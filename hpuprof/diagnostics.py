@@ -292,7 +292,7 @@ _ALL = (
         severity="info",
         title="Collectives with missing members",
         cause="Rows of some ranks were lost or lie outside their recordings. Such collectives do not count towards "
-        "waiting.",
+        "waiting. Where ranks are in several groups and more than 0.1 % lack members, costs are not said.",
         remedy="Record whole steps on all ranks.",
     ),
     Diagnostic(
@@ -309,6 +309,21 @@ _ALL = (
         cause="Replayed unchanged, steps differ by more than 5 % from the recorded ones: the model lacks what limits "
         "them.",
         remedy="Step times without the straggler are withheld; waiting and blame remain valid.",
+    ),
+    Diagnostic(
+        code="HP146",
+        severity="info",
+        title="Hosts set the pace of all ranks",
+        cause="Even ranks whose hosts took no time would save more than 20 % of a step: devices wait for launches, and "
+        "ranks come late by chance. What a rank costs is not said.",
+        remedy="Launch less (graphs, fused operators, larger batches), then compare ranks again.",
+    ),
+    Diagnostic(
+        code="HP147",
+        severity="warning",
+        title="Fewer than half of the ranks are traced",
+        cause="Whoever holds the job back may be missing, so nobody is named, and waiting for other ranks is unknown.",
+        remedy="Give the traces of all ranks, or of one of each host, stage and group.",
     ),
     Diagnostic(
         code="HP170",

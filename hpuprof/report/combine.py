@@ -95,6 +95,7 @@ def combine(
         process_groups=across.groups,
         collectives=across.collectives,
         rank_waits=across.waits,
+        suspects=across.suspects,
         step_waits=step_waits,
         **tables,
     )
