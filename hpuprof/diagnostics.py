@@ -256,6 +256,14 @@ _ALL = (
         remedy="If it happens again, use fewer jobs (`--jobs`) or more memory per worker.",
     ),
     Diagnostic(
+        code="HP163",
+        severity="info",
+        title="Graph mode is predicted for a sample of the ranks",
+        cause="Of more than 64 ranks, 64 spread over the job are predicted: the others do the same work, and "
+        "predicting takes about half of the time of a rank. Ranks are replayed by their main paths.",
+        remedy="Analyse fewer ranks at once to predict each of them.",
+    ),
+    Diagnostic(
         code="HP128",
         severity="warning",
         title="Clocks of ranks are unrelated",
@@ -292,7 +300,7 @@ _ALL = (
         severity="info",
         title="Collectives with missing members",
         cause="Rows of some ranks were lost or lie outside their recordings. Such collectives do not count towards "
-        "waiting. Where ranks are in several groups and more than 0.1 % lack members, costs are not said.",
+        "waiting. Where more than 0.1 % lack members, what a suspect costs is not said.",
         remedy="Record whole steps on all ranks.",
     ),
     Diagnostic(

@@ -82,23 +82,19 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
 
 def _graph_mode(
     view: RankView, row: FileRow, settings: ReduceOptions
-) -> tuple[Capturability, Prediction, list[Trouble]]:
+) -> tuple[Capturability, Prediction | None, list[Trouble]]:
     """Find obstacles to graph mode, predict its step times, and count the module calls left out."""
     calls = view.modules
     windows = backward_windows(view, calls)
     capture = capturability(view, calls, windows)
     given = settings.step_time_ns
-    prediction = predict(
-        view,
-        calls,
-        windows,
-        Settings(
-            unprofiled_ns=given or row.unprofiled_step_ns,
-            spread_ns=None if given else row.unprofiled_spread_ns,
-            given=given is not None,
-            measured=read_profile(settings.constants),
-        ),
+    known = Settings(
+        unprofiled_ns=given or row.unprofiled_step_ns,
+        spread_ns=None if given else row.unprofiled_spread_ns,
+        given=given is not None,
+        measured=read_profile(settings.constants),
     )
+    prediction = predict(view, calls, windows, known) if settings.predict else None
     deep = f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"
     return capture, prediction, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
 

@@ -40,6 +40,7 @@ def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
     """Decide for the chosen recordings of all ranks; ranks go together: the slowest one sets the step."""
     if not main:
         return _cannot(words.NO_TRACE)
+    main = [part for part in main if part.prediction is not None] or main  # of many ranks, some are predicted
     first = main[0].file
     for code in words.UNSOUND:
         texts = [d.text for part in main for d in part.diagnostics if d.code == code]

@@ -47,7 +47,7 @@ class Priced:
     launch: float | None
     prices: list[Price]
     steps: int
-    lossy: bool = False  # rows were lost, and their time cannot be put back where ranks are in several groups
+    lossy: bool = False  # rows were lost, so that prices rank suspects but are no costs
 
     @property
     def error(self) -> float:

@@ -42,8 +42,7 @@ EXPLAINS = 0.7
 LAUNCH_BOUND = 0.2
 """Where hosts that take no time would save more than this share of an even step, hosts set the pace, by judgement."""
 MAX_LOST = 0.001
-"""Share of collectives that may lack members where ranks are in several groups: with more, costs of simulated jobs were
-wrong by up to a third."""
+"""Share of collectives that may lack members: with more, costs of simulated jobs were wrong by up to a third."""
 MAX_REPLAY_ERROR = 0.05
 """Of a replay that is trusted, by judgement: what a straggler costs is of that size."""
 CANDIDATES = 3
@@ -296,8 +295,7 @@ def what_if(
         if found is not None and found.error <= MAX_REPLAY_ERROR:
             break
     lost = float(np.mean(~matching.complete[matching.expected > 1])) if (matching.expected > 1).any() else 0.0
-    several = len({group.ranks for group in matching.groups}) > 1
-    return replace(found, lossy=several and lost > MAX_LOST) if found else None
+    return replace(found, lossy=lost > MAX_LOST) if found else None
 
 
 def _likeliest(suspects: Sequence[Suspect], transfer: Floats, total: Floats) -> list[Suspect]:

@@ -136,14 +136,13 @@ def test_a_lost_row_costs_its_own_waiting_alone(tmp_path: Path):
     assert "HP143" in {d.code for d in report.data.diagnostics}
     # The replay puts the lost call where it must have been: the same step times as with it.
     assert report.metrics["replay_error_fraction"].value == pytest.approx(0, abs=1e-9)
-    saved = {s.name: s.saved_fraction for s in report.data.suspects}
-    assert saved["3"] == pytest.approx(0.16, abs=0.02)
+    (named,) = [s for s in report.data.suspects if s.named]
+    assert (named.name, named.saved_fraction) == ("3", None)  # what a lost row hides is not priced
 
 
 def test_a_collective_whose_last_member_is_missing_tells_nothing(tmp_path: Path):
     """Without rank 3's row of step 1 the others seem to transfer for 380 µs: somebody later is missing."""
     report = hpuprof.analyze(four_ranks(tmp_path, r3={"lose": (1,)}), jobs=1)
     assert [r.blame_ns for r in report.data.rank_waits] == [300 * US, 0, 0, 600 * US]
-    # The replay finds when rank 3 must have come.
-    saved = {s.name: s.saved_fraction for s in report.data.suspects}
-    assert saved["3"] == pytest.approx(0.16, abs=0.02)
+    (named,) = [s for s in report.data.suspects if s.named]
+    assert (named.name, named.saved_fraction) == ("3", None)  # what a lost row hides is not priced

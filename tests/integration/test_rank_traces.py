@@ -203,6 +203,38 @@ def test_injected_clocks_and_stragglers(benchmark, kind, style):
     assert row["infeasible"] == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "style", "wide", "who"),
+    [
+        ("node", "tp_dp", 4, "host"),
+        ("link", "moe", 4, "link"),
+        ("stage", "pp_dp", 4, "stage"),
+        ("compute", "pp", 8, "rank"),
+    ],
+)
+def test_hosts_links_and_stages_are_suspects(benchmark, kind, style, wide, who):
+    """Hosts of the pipelines share no collective: their clocks come from transfers."""
+    ranks, simulated = benchmark
+    scenario = simulated.Scenario(
+        ranks=8, per_host=4 if kind != "stage" else 8, steps=6, kind=kind, style=style, wide=wide, seed=21, lost=0.0
+    )
+    row = ranks.score(scenario, 1)
+    assert all(row["certified"])
+    assert row["named"]
+    assert row["who"] == who
+    assert row["cost_error"] < 0.1
+
+
+@pytest.mark.parametrize(("style", "wide"), [("ddp", 0), ("moe", 4)])
+@pytest.mark.parametrize("stall", [0.0, 0.05])
+def test_nobody_is_named_where_hosts_cannot_launch_fast_enough(benchmark, style, wide, stall):
+    ranks, simulated = benchmark
+    slow = simulated.Scenario(ranks=4, per_host=2, style=style, wide=wide, seed=5, stall=stall, **ranks.BOUND)
+    row = ranks.score(slow, 1)
+    assert not row["late"]
+    assert row["told"] is None
+
+
 def test_a_file_cut_in_the_middle_costs_only_what_is_missing(benchmark, tmp_path):
     """One rank's trace ends after half of its rows: the straggler is named all the same, and the early end is told."""
     _, simulated = benchmark

@@ -175,6 +175,44 @@ def test_a_mesh_of_tensor_and_data_parallel_groups(tmp_path):
     assert named.high_fraction == pytest.approx(0.2, abs=1e-3)
 
 
+def test_two_ranks_of_many_say_nothing_about_the_job(tmp_path):
+    """Rank 1 comes 300 µs later in each step, but 126 ranks are missing."""
+    ranks = [blocking(r, [300 + 300 * r] * 6, [600] * 6, world=128) for r in range(2)]
+    report = hpuprof.analyze(write(tmp_path, ranks), jobs=1)
+    assert "HP147" in {d.code for d in report.data.diagnostics}
+    assert not codes(report) & {"HP230", "HP231"}
+    assert report.metrics["collective_wait_fraction"].value is None
+    assert report.metrics["step_time_if_even"].value is None
+
+
+def test_waiting_lies_inside_steps_though_the_host_runs_ahead(tmp_path):
+    """Steps of 20 µs on the host, of 1000 on the device: rank 0 waits 300 µs in each."""
+    from builder import TraceBuilder
+    from rank_traces import comm, header
+
+    ranks = []
+    for rank in range(2):
+        trace = TraceBuilder(**header(rank, 2))
+        for step in range(8):
+            begin, now = step * 20, 100 + step * 1000
+            trace.step(step, begin, 20)
+            mine = 500 + 300 * rank
+            trace.kernel("gemm", now, mine, launch=begin + 1)
+            trace.kernel(ALL_REDUCE, now + mine, 990 - mine, launch=begin + 5, stream=20, **comm())
+        trace.host("cudaDeviceSynchronize", 165, 8000, cat="cuda_runtime")
+        ranks.append(trace)
+    report = hpuprof.analyze(write(tmp_path, ranks), jobs=1)
+    assert report.metrics["collective_wait_fraction"].value == pytest.approx(0.15, abs=0.02)
+
+
+def test_many_ranks_are_predicted_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("hpuprof.run.MOST_PREDICTED", 2)
+    report = hpuprof.analyze(four_ranks(tmp_path), jobs=1)
+    (told,) = [d for d in report.data.diagnostics if d.code == "HP163"]
+    assert told.count == 2
+    assert [s.name for s in report.data.suspects if s.named] == ["3"]
+
+
 def test_a_wrong_manifest_is_told(tmp_path):
     folder = four_ranks(tmp_path / "t")
     for text in (
