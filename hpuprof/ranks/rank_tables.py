@@ -79,7 +79,7 @@ def across_ranks(
         return AcrossRanks()
     matching = match(ranks)
     timed = time_members(ranks, matching, clock=clock, manifest=manifest)
-    use = uses(matching, len(ranks))
+    use = uses(ranks, matching)
     groups = _group_rows(matching, use, len(ranks))
     label = _clock_label(timed)
     collectives = _collective_rows(ranks, matching, timed, label)
