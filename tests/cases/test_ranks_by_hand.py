@@ -146,3 +146,13 @@ def test_a_collective_whose_last_member_is_missing_tells_nothing(tmp_path: Path)
     assert [r.blame_ns for r in report.data.rank_waits] == [300 * US, 0, 0, 600 * US]
     (named,) = [s for s in report.data.suspects if s.named]
     assert (named.name, named.saved_fraction) == ("3", None)  # what a lost row hides is not priced
+
+
+def test_merge_takes_the_clock_of_the_analysis(tmp_path: Path):
+    ahead = {"host": "node1", "shift": 5000}
+    hosts = four_ranks(tmp_path / "hosts", r2=ahead, r3=ahead)
+    merged = hpuprof.merge(hosts, tmp_path / "hosts.json")
+    assert merged.clock == "collective"
+    assert [round(rank.offset_ns) for rank in merged.ranks] == pytest.approx([0, 0, 5000 * US, 5000 * US], abs=1)
+    assert hpuprof.merge(four_ranks(tmp_path / "one"), tmp_path / "one.json").clock == "raw"
+    assert hpuprof.merge(hosts, tmp_path / "raw.json", clock="raw").clock == "raw"
