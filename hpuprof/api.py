@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpuprof.errors import InputError, UsageError
+from hpuprof.errors import InputError, InsufficientDataError, UsageError
 from hpuprof.files import cannot_read, is_regular, open_regular, read_regular
 from hpuprof.ingest.location import local_path, shown
 from hpuprof.options import THRESHOLD, resolve_options
@@ -152,7 +152,7 @@ def merge(
     *,
     ranks: Iterable[int] | None = None,
     steps: str | tuple[int, int] | None = None,
-    clock: str = "raw",
+    clock: str | None = None,
     offsets: Mapping[int, ClockOffset] | None = None,
     rank_from: str | None = None,
     force: bool = True,
@@ -163,21 +163,24 @@ def merge(
 ) -> Merged:
     """Write one Chrome trace of all ranks that chrome://tracing and Perfetto open without losing a row.
 
-    `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `raw` uses timestamps as
-    recorded (right within a host); `collective` estimates host clocks from collectives, as `analyze` does;
-    `manifest:FILE` reads them from a JSON file. `offsets` gives the clock of each rank directly; `strict`: write
-    nothing if rows or files would be lost. Memory depends on the largest file, not on their number; the file (`.json`
-    or `.json.gz`) appears whole or not at all. `jobs`, `executor`: as for `analyze`, but workers must share this
-    machine's temporary directory. Raises UsageError, OutputError, InputError when no file could be read,
-    InsufficientDataError for missing ranks or steps.
+    `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `collective` estimates
+    host clocks from collectives, as `analyze` does, and is the default where ranks ran on several hosts and it can be
+    done; `raw` uses timestamps as recorded (right within a host); `manifest:FILE` reads clocks from a JSON file.
+    `offsets` gives the clock of each rank directly; `strict`: write nothing if rows or files would be lost. Memory
+    depends on the largest file, not on their number; the file (`.json` or `.json.gz`) appears whole or not at all.
+    `jobs`, `executor`: as for `analyze`, but workers must share this machine's temporary directory. Raises UsageError,
+    OutputError, InputError when no file could be read, InsufficientDataError for missing ranks or steps.
     """
-    from hpuprof.viewers.merging import MergeOptions, given_offsets, merge_files
+    from hpuprof.viewers.merging import MergeOptions, given_offsets, host_of, merge_files
     from hpuprof.viewers.step_window import Selection, parse_steps
     from hpuprof.viewers.workers import Workers
 
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
-    mode, _, manifest = clock.partition(":")
+    hosts = [host_of(file) for file in run.files]
+    spread = len(run.files) > 1 and (len(set(hosts)) > 1 or not all(hosts))
+    wanted = clock or ("collective" if offsets is None and spread else "raw")
+    mode, _, manifest = wanted.partition(":")
     if mode not in ("raw", "collective", "manifest") or (mode == "manifest") != bool(manifest):
         raise UsageError(
             f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/guide/timelines.md"
@@ -185,7 +188,12 @@ def merge(
     if mode == "manifest":
         offsets = given_offsets(read_clocks(manifest), manifest, run.files, run.identities)
     elif mode == "collective":
-        offsets = estimated_clocks(analyze(run, clock="collective", jobs=jobs, executor=executor))
+        try:
+            offsets = estimated_clocks(analyze(run, clock="collective", jobs=jobs, executor=executor))
+        except InsufficientDataError:
+            if clock is not None:
+                raise
+            mode = "raw"
     chosen = parse_steps(steps) if isinstance(steps, str) else Selection(*steps) if steps else None
     return merge_files(
         run.files,

@@ -40,8 +40,6 @@ ENTRY_BYTES = 4 << 20
 INFLATED_BYTES = 16 << 20
 MOST_ROWS = 500_000
 """Limits of an entry, on disk and decoded. A partial of 100 steps has 35 kB (105 kB inflated) and 1,000 rows."""
-SMALL_FILE_BYTES = 1 << 20
-"""`auto` caches no smaller file: analysing it takes a few hundredths of a second."""
 
 _SETTLED_NS = 2_000_000_000
 _END_BYTES, _SAMPLE_BYTES, _SAMPLES = 64 << 10, 4 << 10, 14
@@ -113,7 +111,7 @@ def user_folder() -> Path | None:
 class Cache:
     """Where partials are cached. `where`: auto, beside, off, or a directory.
 
-    `auto`: the user's cache folder, files of 1 MiB or more. `beside`: `.hpuprof` beside the traces, made when missing;
+    `auto`: the user's cache folder. `beside`: `.hpuprof` beside the traces, made when missing;
     one that is a link, or that belongs to neither this user nor the owner of the traces, or that cannot be written,
     gives way to the user's.
     """
@@ -126,14 +124,14 @@ class Cache:
         """Return the cache of an option's value; a directory also for workers with another working directory."""
         return cls(where if where in _WORDS else str(Path(where).expanduser().absolute()), settings)
 
-    def _shelves(self, place: str, size: int) -> list[_Shelf]:
+    def _shelves(self, place: str) -> list[_Shelf]:
         """Return the folders to use for a file, the first choice first."""
         if self.where == "off":
             return []
         if self.where not in ("auto", "beside"):
             return [_Shelf(Path(self.where))]
         user = user_folder()
-        shelves = [_Shelf(user, private=True)] if user and (self.where == "beside" or size >= SMALL_FILE_BYTES) else []
+        shelves = [_Shelf(user, private=True)] if user else []
         path = local_path(place)
         if path is not None and self.where == "beside":
             with contextlib.suppress(OSError):
@@ -142,20 +140,20 @@ class Cache:
 
     def key(self, place: str, seen: State) -> str:
         """Return the key of a file, empty if it is not to be cached."""
-        if not self._shelves(place, seen.bytes):
+        if not self._shelves(place):
             return ""
         try:
             return fingerprint(place, seen, self.settings)
         except OSError:
             return ""
 
-    def get(self, place: str, seen: State, key: str) -> PackedPartial | None:
+    def get(self, place: str, key: str) -> PackedPartial | None:
         """Return the cached partial of a file's content; None if there is no sound one.
 
         Decoding is bounded by `INFLATED_BYTES` and `MOST_ROWS`. A table that does not decode raises CodecError on
         access.
         """
-        for shelf in self._shelves(place, seen.bytes) if key else []:
+        for shelf in self._shelves(place) if key else []:
             text = shelf.read(key)
             body = text[_CHECKSUM_BYTES:]
             if _checksum(key, body) != text[:_CHECKSUM_BYTES]:
@@ -166,14 +164,14 @@ class Cache:
                 return found
         return None
 
-    def put(self, place: str, seen: State, key: str, partial: PackedPartial) -> bool:
+    def put(self, place: str, key: str, partial: PackedPartial) -> bool:
         """Store a partial; return whether it could be written anywhere. Full or read-only disks do not raise."""
         body = partial.to_bytes()
         text = _checksum(key, body) + body
         if not key or len(text) > ENTRY_BYTES:
             return False
         mode = _readers(place)
-        return any(shelf.write(key, text, mode) for shelf in self._shelves(place, seen.bytes))
+        return any(shelf.write(key, text, mode) for shelf in self._shelves(place))
 
     def look_up(self, place: str) -> PackedPartial | None:
         """Return the cached partial of the file at a place; None without one, or if its state is unknown."""
@@ -183,7 +181,7 @@ class Cache:
             seen = state(place)
         except OSError:
             return None
-        return self.get(place, seen, self.key(place, seen))
+        return self.get(place, self.key(place, seen))
 
 
 def _checksum(key: str, body: bytes) -> bytes:

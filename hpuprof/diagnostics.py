@@ -281,6 +281,14 @@ _ALL = (
         remedy="If it happens again, use fewer jobs (`--jobs`) or more memory per worker.",
     ),
     Diagnostic(
+        code="HP163",
+        severity="info",
+        title="Graph mode is predicted for a sample of the ranks",
+        cause="Of more than 64 ranks, 64 spread over the job are predicted: the others do the same work, and "
+        "predicting takes about half of the time of a rank. Ranks are replayed by their main paths.",
+        remedy="Analyse fewer ranks at once to predict each of them.",
+    ),
+    Diagnostic(
         code="HP128",
         severity="warning",
         title="Clocks of ranks are unrelated",
@@ -325,7 +333,7 @@ _ALL = (
         severity="info",
         title="Collectives with missing members",
         cause="Rows of some ranks were lost or lie outside their recordings. Such collectives do not count towards "
-        "waiting.",
+        "waiting. Where more than 0.1 % lack members, what a suspect costs is not said.",
         remedy="Record whole steps on all ranks.",
     ),
     Diagnostic(
@@ -342,6 +350,21 @@ _ALL = (
         cause="Replayed unchanged, steps differ by more than 5 % from the recorded ones: the model lacks what limits "
         "them.",
         remedy="Step times without the straggler are withheld; waiting and blame remain valid.",
+    ),
+    Diagnostic(
+        code="HP146",
+        severity="info",
+        title="Hosts set the pace of all ranks",
+        cause="Even ranks whose hosts took no time would save more than 20 % of a step: devices wait for launches, and "
+        "ranks come late by chance. What a rank costs is not said.",
+        remedy="Launch less (graphs, fused operators, larger batches), then compare ranks again.",
+    ),
+    Diagnostic(
+        code="HP147",
+        severity="warning",
+        title="Fewer than half of the ranks are traced",
+        cause="Whoever holds the job back may be missing, so nobody is named, and waiting for other ranks is unknown.",
+        remedy="Give the traces of all ranks, or of one of each host, stage and group.",
     ),
     Diagnostic(
         code="HP170",

@@ -42,11 +42,13 @@ def parse_duration(text: str) -> float:
 class ReduceOptions:
     """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
-    `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile.
+    `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
+    `predict`: whether to predict graph mode, and to keep steps launch by launch.
     """
 
     step_time_ns: float | None = None
     constants: str = ""
+    predict: bool = True
 
 
 @dataclass(frozen=True)

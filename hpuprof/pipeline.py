@@ -79,8 +79,8 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         modules=capture.modules,
         shapes=capture.shapes,
         diagnostics=_diagnostics(file, [*trace.health.troubles, *problems, *cut, *deep, *doubts(view)]),
-        prediction=predictions[0],
-        kind_predictions={kind.name: p for kind, p in zip(judged_kinds(view)[1:], predictions[1:], strict=True)},
+        prediction=predictions[0] if predictions else None,
+        kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
         calls=calls.pack(),
     )
 
@@ -99,7 +99,7 @@ def _graph_mode(
         given=given is not None,
         measured=read_profile(settings.constants),
     )
-    predictions = predict_kinds(view, calls, windows, known)
+    predictions = predict_kinds(view, calls, windows, known) if settings.predict else []
     deep = f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"
     return capture, predictions, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
 

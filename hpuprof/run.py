@@ -30,6 +30,8 @@ Source = str | Path
 SMALL_RUN_BYTES = 8 << 20
 """Below this many bytes (compressed or not) starting worker processes costs more than it saves."""
 
+MOST_PREDICTED = 64
+"""Ranks of which steps are predicted; by judgement: enough for each kind of rank, and what is replayed whole."""
 LOOK_UPS = 8
 """Cache entries looked up at a time; most of the time goes into waiting for a disk or a store."""
 LOST_HINT = "fewer workers (--jobs) or more memory for each"
@@ -166,11 +168,17 @@ def _reduce(
     look: bool = True,
 ) -> list[Result]:
     """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
-    cache = Cache.at(plan.options.cache, plan.settings)
+    spared = _spared(run)
+    settings = {wanted: replace(plan.settings, predict=wanted) for wanted in (True, False)}
+    caches = {wanted: Cache.at(plan.options.cache, mine) for wanted, mine in settings.items()}
     results: dict[str, Result] = {}
     missing: list[TraceFile] = []
+
+    def remembered(file: TraceFile) -> PackedPartial | None:
+        return _remembered(caches[file.path not in spared], file, look=look)
+
     with ThreadPoolExecutor(LOOK_UPS) as pool:
-        for file, known in zip(run.files, pool.map(lambda f: _remembered(cache, f, look=look), run.files), strict=True):
+        for file, known in zip(run.files, pool.map(remembered, run.files), strict=True):
             if known is None:
                 missing.append(file)
             else:
@@ -182,10 +190,13 @@ def _reduce(
         jobs = 1
     # The largest first: a large file started last would run alone.
     missing.sort(key=lambda f: (-f.bytes, f.path))
-    if missing:
+    for wanted in (True, False):
+        some = [file for file in missing if (file.path not in spared) == wanted]
+        if not some:
+            continue
         with _workers(executor, plan.options) as workers:
-            task = ReduceTask(cache, plan.settings, look=look and workers is not None, code=code_digest())
-            items = missing if workers is None else list(map(_anywhere, missing))
+            task = ReduceTask(caches[wanted], settings[wanted], look=look and workers is not None, code=code_digest())
+            items = some if workers is None else list(map(_anywhere, some))
             done = run_all(
                 task,
                 items,
@@ -197,11 +208,11 @@ def _reduce(
             )
             with closing(done):
                 for i, result in done:
-                    file = missing[i]
+                    file = some[i]
                     results[file.path] = _failed(file, result) if isinstance(result, Lost) else result
                     progress(file.name)
-        if plan.options.cache in ("auto", "beside"):
-            prune()
+    if missing and plan.options.cache in ("auto", "beside"):
+        prune()
     return [results[file.path] for file in run.files]
 
 
@@ -217,6 +228,18 @@ def _workers(executor: Executor | None, options: AnalyzeOptions) -> Iterator[Exe
         return
     with dask_executor(options.scheduler) as workers:
         yield workers
+
+
+def _spared(run: Run) -> set[str]:
+    """Return the files of ranks whose steps are not predicted: all but `MOST_PREDICTED` spread over the job.
+
+    Neighbours in the sample differ in their place on a host, too: ranks are numbered by that first.
+    """
+    ranks = sorted({who.rank for who in run.identities})
+    if len(ranks) <= MOST_PREDICTED:
+        return set()
+    kept = {ranks[(i * len(ranks) // MOST_PREDICTED + i) % len(ranks)] for i in range(MOST_PREDICTED)}
+    return {file.path for file, who in zip(run.files, run.identities, strict=True) if who.rank not in kept}
 
 
 def _remembered(cache: Cache, file: TraceFile, *, look: bool) -> PackedPartial | None:

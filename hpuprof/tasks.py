@@ -104,7 +104,7 @@ class ReduceTask:
             after = _state_or_none(file.path)
             if after == before:
                 if key and isinstance(result, PackedPartial):
-                    self.cache.put(file.path, before, key, result)
+                    self.cache.put(file.path, key, result)
                 return result
             if after is None:  # it was read whole before it vanished
                 return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
@@ -97,19 +97,19 @@ class Ran:
 
 
 class Meetings:
-    """Where the ranks of a job meet: their n-th collectives are one."""
+    """Where the ranks of a job meet: the n-th collectives of a group are one."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
-        self._came: dict[int, list[tuple[Device, Lane]]] = defaultdict(list)
+        self._came: dict[tuple[tuple[int, ...], int], list[tuple[Device, Lane]]] = defaultdict(list)
 
-    def come(self, number: int, device: Device, lane: Lane) -> None:
-        """A rank is ready; when it is the last one, all transfer."""
-        came = self._came[number]
+    def come(self, members: tuple[int, ...], number: int, device: Device, lane: Lane) -> None:
+        """A rank is ready; when it is the last one of the group, all transfer."""
+        came = self._came[members, number]
         came.append((device, lane))
-        if len(came) == self._ranks:
+        if len(came) == (len(members) or self._ranks):
             lasts = lane.remaining
-            for device_, lane_ in self._came.pop(number):
+            for device_, lane_ in self._came.pop((members, number)):
                 assert lane_.running is not None
                 lane_.remaining = lasts + lane_.running.instr.late_ns
                 lane_.rate, lane_.rated_ns = 0.0, device.clock.now
@@ -123,7 +123,7 @@ class Device:
 
     def __init__(self, machine: Machine, noise: Noise, clock: Clock, meetings: Meetings, *, keep: bool) -> None:
         self.machine, self.noise, self.clock = machine, noise, clock
-        self._meetings, self._met = meetings, 0
+        self._meetings, self._met = meetings, Counter[tuple[int, ...]]()
         self.streams: dict[int, Lane] = {}
         self._running: list[Lane] = []
         self._events: dict[str, int] = {}
@@ -186,8 +186,9 @@ class Device:
         lane.rate, lane.rated_ns = 0.0, self.clock.now
         self._running.append(lane)
         if command.instr.kind == "comm":
-            self._met += 1
-            self._meetings.come(self._met, self, lane)
+            members = command.instr.members
+            self._met[members] += 1
+            self._meetings.come(members, self._met[members], self, lane)
         self.contend()
 
     def _end(self, about: tuple[Lane, int]) -> None:

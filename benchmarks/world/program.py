@@ -41,7 +41,7 @@ class Instr(NamedTuple):
 
     `kind` of device work: compute, comm, h2d, d2h, d2d. `late_ns`: how much later than the others a rank leaves a collective. `cat`: of a
     row, or the engine of a recipe's node. `args`: of a row, or of what ran on the device. `call`: the runtime function, where its name
-    does not follow from the kind.
+    does not follow from the kind. `members`: the ranks that meet in a collective, all if empty; (from, to) of a transfer.
     """
 
     op: Op
@@ -60,6 +60,7 @@ class Instr(NamedTuple):
     every: int = 1
     late_ns: int = 0
     call: str = ""
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

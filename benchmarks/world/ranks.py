@@ -3,7 +3,9 @@
 python -m benchmarks.world.ranks OUT [--ranks 8] [--kind compute] [--style ddp] [--seed 0] ...
 
 Styles: `ddp` (gradients all-reduced in buckets behind the backward pass) and `fsdp` (parameters gathered before each layer, forward and
-backward; gradients reduce-scattered). Each random number is drawn before the run, so that it can be run again with the straggler cured.
+backward; gradients reduce-scattered); `tp`, `tp_dp`, `moe`, `pp`, `pp_dp` are in `parallel`. Slow is a rank (`compute`, `input`, `host`), a
+host (`node`), a group's network (`link`), a pipeline stage (`stage`), in turn another rank (`rotating`, `gc`), or nobody. Each random number
+is drawn before the run, so that it can be run again with the slow part cured.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -20,17 +23,20 @@ import numpy as np
 from sample_traces.generator import kineto
 from sample_traces.generator.rows import write_text
 
+from . import parallel
 from .host import Program, Run, run_ranks
 from .machine import Machine
 from .program import COMM, COMPUTE, Builder, Instr
 from .trace import BASE_NS, Source, cuda_trace
 
-KINDS = ("none", "compute", "input", "host", "rotating", "gc")
+KINDS = ("none", "compute", "input", "host", "rotating", "gc", "node", "link", "stage")
+OF_A_RANK = ("compute", "input", "host")
 US, MS = 1_000, 1_000_000
 EPOCH_NS = 1_790_000_000_000_000_000
 MACHINE = Machine(latency_ns=8 * US, gap_ns=1 * US, event_gap_ns=2 * US, wake_ns=5 * US)
-_SIZE_BYTES, _BYTES_PER_ELEMENT, _EVENT_NS = 16 << 20, 2, 500
-_SPOKEN = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}
+SIZE_BYTES, _BYTES_PER_ELEMENT, EVENT_NS = 16 << 20, 2, 500
+_SPOKEN = {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base",
+           "AllToAll": "all_to_allv"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,10 @@ class Scenario:
     drift_ppm: float = 50.0
     lost: float = 0.002  # share of rows that are lost
     numbered: bool = False  # whether collectives carry sequence numbers
+    kernels: int = 1  # per layer
+    op_ns: int = 0  # host time of each kernel beyond the usual
+    stall: float = 0.0  # probability that the host stalls, by the time of a layer, before a layer; on any rank
+    wide: int = 0  # ranks of a tensor- or expert-parallel group; stages of a pipeline
 
     @property
     def hosts(self) -> int:
@@ -69,7 +79,9 @@ class Draws:
     ends: np.ndarray  # (steps, segments * 2, ranks)
     input: np.ndarray  # (steps, ranks)
     slow: np.ndarray  # (steps, ranks): share of the step's compute
-    straggler: int | None
+    stalls: np.ndarray  # (steps, ranks, segments) [ns]
+    culprits: tuple[int, ...]  # the ranks that are slow in each step; of a link, those of its group
+    link: float = 1.0  # by how much the transfers of the culprits' group take longer
 
 
 @dataclass
@@ -111,21 +123,36 @@ def draw(s: Scenario) -> Draws:
     ends = rng.gamma(2.0, s.end_jitter_ns / 2, (s.steps, 4 * s.layers, s.ranks))
     fetch = s.input_ns * np.exp(rng.normal(0, 0.05, (s.steps, s.ranks)))
     slow = np.zeros((s.steps, s.ranks))
-    straggler = None
-    if s.kind in ("compute", "input", "host"):
-        straggler = int(rng.integers(s.ranks))
-        slow[:, straggler] = s.severity * rng.uniform(0.9, 1.1, s.steps)
+    stalls = np.where(rng.random(compute.shape) < s.stall, s.layer_ns * rng.uniform(0.5, 1.5, compute.shape), 0.0)
+    culprits = _culprits(s, int(rng.integers(s.ranks)))
+    if culprits and s.kind != "link":
+        slow[:, culprits] = s.severity * rng.uniform(0.9, 1.1, (s.steps, len(culprits)))
     elif s.kind in ("rotating", "gc"):
         turn = rng.permutation(s.ranks)[: max(3, min(s.ranks, s.steps))]
         for step in range(s.steps):
             if s.kind == "rotating" or rng.random() < 0.8:
                 slow[step, turn[step % len(turn)]] = s.severity * rng.uniform(0.7, 1.3)
-    return Draws(compute, ends, fetch, slow, straggler)
+    return Draws(compute, ends, fetch, slow, stalls, culprits, 1 + 8 * s.severity if s.kind == "link" else 1.0)
+
+
+def _culprits(s: Scenario, one: int) -> tuple[int, ...]:
+    """Return the ranks that are slow as one of them is."""
+    if s.kind in OF_A_RANK:
+        return (one,)
+    if s.kind == "node":
+        first = one // s.per_host * s.per_host
+        return tuple(range(first, min(first + s.per_host, s.ranks)))
+    if s.kind == "link" and s.style.startswith("pp"):
+        width = s.ranks // s.wide
+        return (one, one + width) if one + width < s.ranks else (one - width, one)
+    if s.kind in ("stage", "link"):
+        return next(group for group in parallel.groups(s) if one in group)
+    return ()
 
 
 def cure(draws: Draws, *, all_alike: bool = False) -> Draws:
     """Return the same run without stragglers; `all_alike`: without any difference between ranks either."""
-    plain = replace(draws, slow=np.zeros_like(draws.slow))
+    plain = replace(draws, slow=np.zeros_like(draws.slow), link=1.0)
     if not all_alike:
         return plain
     middle = np.median(draws.compute, axis=1, keepdims=True) + np.zeros_like(draws.compute)
@@ -139,11 +166,11 @@ def program_of(s: Scenario, draws: Draws, rank: int) -> Program:
     weight = s.layer_ns * (1 + 0.3 * np.sin(np.arange(2 * s.layers + 1)))
 
     def program(number: int) -> list[Instr]:
-        out, slow = Builder(), float(draws.slow[number, rank])
+        slow = float(draws.slow[number, rank])
         work = weight * draws.compute[number, rank]
         work[-1] = 0.2 * s.layer_ns * draws.compute[number, rank, -1]
-        work *= 1 + (slow if s.kind in ("compute", "rotating") else 0)
-        late = iter(draws.ends[number, :, rank].tolist())
+        work *= 1 + (slow if s.kind in ("compute", "rotating", "node", "stage") else 0)
+        out = Rank(s, rank, work, draws.stalls[number, rank], iter(draws.ends[number, :, rank].tolist()), draws)
         stall = slow * float(weight.sum())
         with out.row("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
             out.host(draws.input[number, rank] + (stall if s.kind == "input" else 0))
@@ -152,18 +179,9 @@ def program_of(s: Scenario, draws: Draws, rank: int) -> Program:
                 out.host(stall)
         elif s.kind == "host":
             out.host(stall)
-        for at in (*range(s.layers), *range(s.layers, 2 * s.layers)[::-1]):
-            backward, layer = at >= s.layers, at % s.layers
-            if s.style == "fsdp":
-                _collective(out, s, "AllGather", _SIZE_BYTES >> (layer % 3), 0.8, next(late))
-                out.order(COMM, COMPUTE, _EVENT_NS)
-            _launch(out, f"gemm_{'backward' if backward else 'forward'}_{layer}", work[at])
-            if backward:
-                out.order(COMPUTE, COMM, _EVENT_NS)
-                op = "AllReduce" if s.style == "ddp" else "ReduceScatter"
-                _collective(out, s, op, _SIZE_BYTES >> (layer % 3), 0.6 + 0.4 * (layer % 3), next(late))
-        out.order(COMM, COMPUTE, _EVENT_NS)
-        _launch(out, "adamw", work[-1])
+        {"ddp": _data, "fsdp": _data}.get(s.style, parallel.layers)(out)
+        out.order(COMM, COMPUTE, EVENT_NS)
+        out.kernel("adamw", work[-1])
         out.sync()
         with out.row("aten::item"):
             out.host(20 * US)
@@ -172,22 +190,66 @@ def program_of(s: Scenario, draws: Draws, rank: int) -> Program:
     return program
 
 
-def _launch(out: Builder, name: str, work_ns: float, **fields: object) -> None:
-    with out.row("aten::linear"):
-        out.host(4 * US)
-        out.launch(name, 6 * US, work_ns, **fields)
-        out.host(2 * US)
-    out.host(3 * US)
+class Rank(Builder):
+    """Writes a rank's step: segments of compute, of given lengths, and collectives."""
+
+    def __init__(
+        self, s: Scenario, rank: int, work: np.ndarray, stalls: np.ndarray, late: Iterator[float], draws: Draws
+    ) -> None:
+        super().__init__()
+        self.s, self.rank, self.work, self.stalls, self.late, self.draws = s, rank, work, stalls, late, draws
+
+    def segment(self, at: int, name: str) -> None:
+        """Launch the compute of a segment."""
+        self.host(float(self.stalls[at]))
+        for _ in range(self.s.kernels):
+            self.kernel(name, self.work[at] / self.s.kernels)
+
+    def kernel(self, name: str, work_ns: float, **fields: object) -> None:
+        """Launch one kernel from an operator."""
+        with self.row("aten::linear"):
+            self.host(4 * US + self.s.op_ns)
+            self.launch(name, 6 * US, work_ns, **fields)
+            self.host(2 * US)
+        self.host(3 * US)
+
+    def collective(
+        self, op: str, size: int, share: float, members: tuple[int, ...] = (), stream: int = COMM, **args: object
+    ) -> None:
+        """Launch a collective of `size` bytes: its kernel tells the operation, the group, and what goes in and comes out on a rank."""
+        s, ranks = self.s, len(members) or self.s.ranks
+        whole = size // _BYTES_PER_ELEMENT
+        elements = (whole // ranks if op == "AllGather" else whole, whole // ranks if op == "ReduceScatter" else whole)
+        told = kineto.collective(_SPOKEN.get(op, op), elements, "BFloat16", ranks)
+        if members:
+            told |= {
+                "Process Group Ranks": f"[{', '.join(map(str, members))}]",
+                "Process Group Description": "undefined",
+            }
+            told |= {"Process Group Name": f"{members[0]}_{members[-1]}_{ranks}"}
+        work, late = s.transfer_ns * share, round(next(self.late, 0.0))
+        if members and set(members) == set(self.draws.culprits):
+            work *= self.draws.link
+        kernel = "SendRecv" if op in ("send", "recv") else op
+        self.kernel(
+            f"ncclDevKernel_{kernel}", work, stream=stream, kind="comm", late_ns=late, members=members,
+            args=told | args,
+        )  # fmt: skip
 
 
-def _collective(out: Builder, s: Scenario, op: str, size: int, share: float, late_ns: float) -> None:
-    """A collective of `size` bytes: its kernel tells the operation and what goes in and comes out on a rank."""
-    whole = size // _BYTES_PER_ELEMENT
-    elements = (whole // s.ranks if op == "AllGather" else whole, whole // s.ranks if op == "ReduceScatter" else whole)
-    args = kineto.collective(_SPOKEN[op], elements, "BFloat16", s.ranks)
-    _launch(
-        out, f"ncclDevKernel_{op}", s.transfer_ns * share, stream=COMM, kind="comm", late_ns=round(late_ns), args=args
-    )
+def _data(out: Rank) -> None:
+    """Forward and backward of a data-parallel rank."""
+    s = out.s
+    for at in (*range(s.layers), *range(s.layers, 2 * s.layers)[::-1]):
+        backward, layer = at >= s.layers, at % s.layers
+        if s.style == "fsdp":
+            out.collective("AllGather", SIZE_BYTES >> (layer % 3), 0.8)
+            out.order(COMM, COMPUTE, EVENT_NS)
+        out.segment(at, f"gemm_{'backward' if backward else 'forward'}_{layer}")
+        if backward:
+            out.order(COMPUTE, COMM, EVENT_NS)
+            op = "AllReduce" if s.style == "ddp" else "ReduceScatter"
+            out.collective(op, SIZE_BYTES >> (layer % 3), 0.6 + 0.4 * (layer % 3))
 
 
 def simulate(s: Scenario, draws: Draws, *, keep: bool = False) -> tuple[np.ndarray, list[Run]]:
@@ -222,7 +284,7 @@ def main() -> None:
     folder = values.pop("out")
     run = truth(Scenario(**values))
     run.write(folder)
-    facts = {"scenario": asdict(run.scenario), "straggler": run.draws.straggler,
+    facts = {"scenario": asdict(run.scenario), "culprits": run.draws.culprits,
              "offset_ns": run.offsets.tolist(), "drift": run.drifts.tolist(), "steps_ns": run.walls.tolist()}  # fmt: skip
     (folder / "truth.txt").write_text(json.dumps(facts, indent=1))
 

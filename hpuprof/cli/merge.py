@@ -24,9 +24,9 @@ from hpuprof.cli.common import progress_bar, source_options
 @click.option(
     "--clock",
     metavar="raw|collective|manifest:FILE",
-    default="raw",
-    show_default=True,
-    help="How to align the ranks' clocks: timestamps as recorded, collectives, or offsets from a JSON file.",
+    default=None,
+    help="How to align the ranks' clocks: timestamps as recorded, collectives (default where hosts differ), or offsets "
+    "from a JSON file.",
 )
 @click.option("--strict", is_flag=True, help="Fail (exit 3), and write nothing, when rows or files would be lost.")
 def command(
@@ -39,7 +39,7 @@ def command(
     force: bool,
     ranks: str | None,
     steps: str | None,
-    clock: str,
+    clock: str | None,
     strict: bool,
 ) -> None:
     """Write one timeline of all ranks that chrome://tracing and Perfetto open without losing a row.

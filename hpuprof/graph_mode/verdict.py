@@ -69,6 +69,7 @@ def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
 
 def decide(main: Sequence[RankPartial]) -> Decision:
     """Decide as `decide_graph_mode` does, with the samples behind the answer."""
+    main = [part for part in main if part.prediction is not None] or main  # of many ranks, some are predicted
     refused = _refused(main)
     return Decision(refused) if refused else _judge(main, [p.prediction for p in main if p.prediction is not None])
 

@@ -190,21 +190,47 @@ class RankWaitRow(Row, frozen=True, kw_only=True):
             description="Share of the steps with noticeable waiting in which it caused the most.",
         ),
     ]
-    straggler: Annotated[bool, Meta(description="Whether it is the persistent straggler (steps_late_fraction > 60 %).")]
-    step_without_ns: Annotated[
-        float | None,
-        Meta(
-            title="step without it",
-            description="Median step time less the share of the mean step saved if it worked like the median of the "
-            "others, by replay [ns]; most blamed ranks.",
-        ),
-    ]
+    straggler: Annotated[bool, Meta(description="Whether it belongs to the suspect that is named (table `suspects`).")]
     bubble_fraction: Annotated[
         float | None,
         Meta(
             title="bubbles",
             description="Time waiting for a peer to send, over wall. None: no point-to-point traffic.",
         ),
+    ]
+
+
+class SuspectRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the mean step would save if a rank, host, stage, group or link kept pace with its like, by replay.
+
+    A rank's work is replaced by that of three others that do the same, in other steps; a link's transfers by those of
+    its siblings. The interval spans the three, and a standard error over steps.
+    """
+
+    kind: Annotated[
+        str,
+        Meta(
+            description="rank; host; stage (of a pipeline); group (of ranks); coordinate (the same place in each "
+            "group); link (the transfers of one group)."
+        ),
+    ]
+    name: Annotated[str, Meta(description="Rank, host name, number of the stage, members or place.")]
+    ranks: Annotated[str, Meta(title="its ranks", description="Its traced ranks, runs shortened.")]
+    named: Annotated[bool, Meta(description="Whether it is held to delay the others: see HP230.")]
+    low_fraction: Annotated[
+        float | None,
+        Meta(title="saves at least", description="Lower end of saved_fraction's interval; below 0: nothing."),
+    ]
+    saved_fraction: Annotated[
+        float | None, Meta(title="saves", description="Share of the mean step that would be saved; mean of the three.")
+    ]
+    high_fraction: Annotated[float | None, Meta(title="at most", description="Upper end of saved_fraction's interval.")]
+    steps_fraction: Annotated[
+        float | None,
+        Meta(title="in steps", description="Share of the replayed steps of which more than 1 % would be saved."),
+    ]
+    blame_fraction: Annotated[
+        float | None, Meta(title="blame", description="Sum of its ranks' blame_fraction. None for links.")
     ]
 
 

@@ -250,15 +250,16 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="collective_wait_fraction",
         unit="fraction",
-        definition="Sum of waiting_ns over the sum of wall_ns of the used steps of all ranks.",
+        definition="Sum of waiting_ns over the sum of wall_ns of the used steps of all ranks. Unknown where fewer than "
+        "half of the job's ranks are traced.",
         label="waiting for other ranks",
         budget=180,
     ),
     MetricSpec(
         name="straggler_cost_fraction",
         unit="fraction",
-        definition="Share of the mean step saved when the straggler, else the rank that costs most, works like the "
-        "median of the others, by replay.",
+        definition="saved_fraction of the suspect that is named; 0 where nobody holds the job back. Unknown where "
+        "ranks take turns, where hosts set the pace, and where steps cannot be replayed.",
     ),
     MetricSpec(
         name="step_time_without_straggler",
@@ -270,8 +271,8 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="step_time_if_even",
         unit="ns",
-        definition="step_time_p50 of the compared ranks less the share of the mean step saved when every rank works "
-        "like the median of the others, by replay.",
+        definition="step_time_p50 of the compared ranks less the share of the mean step saved, at most, when every "
+        "rank works like the median of the others, by replay. Unknown where hosts set the pace.",
     ),
     MetricSpec(
         name="replay_error_fraction",

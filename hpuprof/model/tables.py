@@ -20,7 +20,7 @@ import msgspec
 
 from hpuprof.model.device_rows import EngineRow, IntelRow, KernelRow, LaunchRow, OverlapRow, PrecisionRow, QueuePoint
 from hpuprof.model.graph_mode_rows import ModuleRow, ObstacleRow, ShapeRow
-from hpuprof.model.job_rows import ClockRow, CollectiveRow, ProcessGroupRow, RankWaitRow, StepWaitRow
+from hpuprof.model.job_rows import ClockRow, CollectiveRow, ProcessGroupRow, RankWaitRow, StepWaitRow, SuspectRow
 from hpuprof.model.memory_rows import MemoryPoint, MemoryRow
 from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row
 from hpuprof.model.step_rows import (
@@ -68,6 +68,7 @@ __all__ = [
     "StepKindRow",
     "StepRow",
     "StepWaitRow",
+    "SuspectRow",
     "Tables",
     "ThreadRow",
 ]
@@ -108,6 +109,7 @@ class Tables(FileTables, frozen=True, kw_only=True):
     process_groups: list[ProcessGroupRow] = []
     collectives: list[CollectiveRow] = []
     rank_waits: list[RankWaitRow] = []
+    suspects: list[SuspectRow] = []
     step_waits: list[StepWaitRow] = []
 
 

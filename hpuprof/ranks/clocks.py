@@ -1,7 +1,8 @@
 """One clock for all hosts: offset and drift of each, from collectives that no member leaves before all have arrived.
 
 True time = stamp + offset + drift * (stamp - middle). No member i of a symmetric collective ends before every member j
-on another host has started: start_i + o_i <= end_j + o_j, both ways. These constraints of a pair of hosts bound a
+on another host has started: start_i + o_i <= end_j + o_j, both ways; of a transfer, where i sends and j receives, one
+way. These constraints of a pair of hosts bound a
 polygon of possible (offset, drift); its extent is the certified interval of the offset in the middle of the recording,
 which shortest paths over the graph of hosts (Floyd-Warshall) tighten. Within it the estimate takes ends as
 simultaneous: median over collectives, drift by the Theil-Sen slope, least squares over the graph. Pure functions on
@@ -23,6 +24,7 @@ import numpy as np
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.clock import GivenClock
 
+SENDS, RECEIVES = 1, 2
 MAX_DRIFT = 200e-6
 """Quartz keeps within 100 ppm; two hosts differ by at most twice that."""
 MAX_INFEASIBLE = 0.01
@@ -91,13 +93,17 @@ class _Edge:
     high: Floats
 
 
-def estimate(hosts: int, collective: Ints, host: Ints, start: Ints, end: Ints) -> Clocks:
-    """Estimate the hosts' clocks from members of symmetric collectives; columns have shape `(members,)`.
+def estimate(hosts: int, collective: Ints, host: Ints, start: Ints, end: Ints, side: Ints | None = None) -> Clocks:
+    """Estimate the hosts' clocks from members of symmetric collectives and transfers; columns have shape `(members,)`.
+
+    `side`: SENDS or RECEIVES of the ends of a transfer, which binds one way only: it does not end where it is received
+    before it begins where it is sent; else 0, as without it.
 
     Cost: O(members log members) to group, then O(pairs of hosts that share collectives).
     """
     middle = int((int(start.min()) + int(end.max())) // 2) if len(start) else 0
-    edges = _edges(collective, host, (start - middle).astype(np.float64), (end - middle).astype(np.float64))
+    side = np.zeros_like(host) if side is None else side
+    edges = _edges(collective, host, (start - middle).astype(np.float64), (end - middle).astype(np.float64), side)
     slack = float(COARSE_NS) if len(start) and not (start % 1000).any() and not (end % 1000).any() else 0.0
     return _solve(hosts, edges, middle, slack)
 
@@ -127,13 +133,13 @@ def _by_host(collective: Ints, host: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     return order, first, h[first], c[first]
 
 
-def _edges(collective: Ints, host: Ints, start: Floats, end: Floats) -> dict[tuple[int, int], _Edge]:
+def _edges(collective: Ints, host: Ints, start: Floats, end: Floats, side: Ints) -> dict[tuple[int, int], _Edge]:
     if not len(start):
         return {}
     order, first, on, which = _by_host(collective, host)
     size = np.diff(np.append(first, len(order)))
-    late = np.maximum.reduceat(start[order], first)
-    early = np.minimum.reduceat(end[order], first)
+    late = np.maximum.reduceat(np.where(side == RECEIVES, -np.inf, start)[order], first)
+    early = np.minimum.reduceat(np.where(side == SENDS, np.inf, end)[order], first)
     mean = np.add.reduceat(end[order], first) / size
     begins = np.flatnonzero(np.append([True], which[1:] != which[:-1]))
     stops = np.append(begins[1:], len(which))

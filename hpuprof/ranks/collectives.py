@@ -14,7 +14,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.ingest.dialect_collectives import SYMMETRIC
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.clock import GivenClock
-from hpuprof.ranks.clocks import Clocks, contradictions, estimate, given_clocks
+from hpuprof.ranks.clocks import RECEIVES, SENDS, Clocks, contradictions, estimate, given_clocks
 from hpuprof.ranks.matching import Matching, RankCalls
 
 SPLIT_SHARE = 0.1
@@ -89,6 +89,15 @@ def _timed_members(ranks: Sequence[RankCalls], matching: Matching) -> Mask:
     return mask
 
 
+def _sides(ranks: Sequence[RankCalls], matching: Matching, which: Ints) -> Ints:
+    """Return which end of a transfer with both ends each member is; 0 for all else."""
+    source = np.array([g.ranks[0] if g.peers else -1 for g in matching.groups] or [-1], dtype=np.int64)
+    rank = np.array([r.rank for r in ranks], dtype=np.int64)[matching.rank]
+    timed = np.array([r.calls.timed for r in ranks], dtype=bool)[matching.rank]
+    sends: Ints = np.where(source[matching.group_of[which]] == rank, SENDS, RECEIVES) if len(which) else which
+    return np.where(matching.pairs[which] & timed, sends, 0) if len(which) else which
+
+
 def _raw(ranks: Sequence[RankCalls], matching: Matching) -> tuple[Ints, Ints]:
     """Return absolute stamps of members [ns]."""
     origin = np.array([r.origin_ns for r in ranks], dtype=np.int64)[matching.rank]
@@ -118,8 +127,10 @@ def time_members(
     raw_start, raw_end = _raw(ranks, matching)
     host = placement.of_rank[matching.rank] if len(matching.rank) else np.empty(0, dtype=np.int64)
     if clock == "collective":
-        mask = _timed_members(ranks, matching)
-        clocks = estimate(len(placement.names), which[mask], host[mask], raw_start[mask], raw_end[mask])
+        side = _sides(ranks, matching, which)
+        mask = _timed_members(ranks, matching) | (side > 0)
+        columns = (column[mask] for column in (which, host, raw_start, raw_end, side))
+        clocks = estimate(len(placement.names), *columns)
     else:
         known: list[GivenClock | None] = [GivenClock(0.0)] * len(placement.names)
         if clock == "manifest":

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import numpy as np
 
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.launch_schedule import LaunchSchedule
-from hpuprof.ranks.lines import Line, stretches
+from hpuprof.ranks.lines import Key, Line, stretches
 
 
-def host_line(schedule: LaunchSchedule, collective: Ints, rest: Floats, begin: float) -> Line:
+def host_line(schedule: LaunchSchedule, collective: Ints, name: Ints, rest: Floats, begin: float) -> Line:
     """Return the line of a rank whose host is known call by call.
 
     Args:
         schedule: its steps.
         collective: of each of its rows, -1 for work of its own.
+        name: of each row's collective: equal where other ranks do the same in this step, maybe in other groups.
         rest: from when the last member of that came to the row's end; shape `(rows,)`, ns.
         begin: when its first step began.
     """
@@ -31,7 +30,7 @@ def host_line(schedule: LaunchSchedule, collective: Ints, rest: Floats, begin: f
     row_end = host + np.arange(len(s.call)) + np.cumsum(joins)
     row_start = row_end - joins
     events = host + len(s.call) + int(joins.sum())
-    stretch, keys = _between(s, collective)
+    stretch, keys = _between(s, joins, name)
     chain = np.zeros(events, dtype=np.int64)
     chain[row_end] = chain[row_start] = s.lane + 1
     # Steps of events.
@@ -51,11 +50,11 @@ def host_line(schedule: LaunchSchedule, collective: Ints, rest: Floats, begin: f
         (call_at[s.call], row_start, s.latency, dur, device),
         (row_end[s.late_source], row_start[late], s.late_delay, dur[late], device[late]),
         (row_start[joined], ~collective[joined], 0 * joined, 0 * joined, 0 * joined - 1),
-        (~collective[joined], row_end[joined], rest[joined], 0 * joined, 0 * joined - 1),
+        (~collective[joined], row_end[joined], 0 * joined, rest[joined], calls + len(s.call) + np.arange(len(joined))),
         (row_end[s.wait_row], call_at[after], s.wait_tail, s.segment[after], after),
     ]
     source, target, fixed_e, work_e, own_e = (np.concatenate(column) for column in zip(*edges, strict=True))
-    keys_of: list[Hashable] = [(side, key) for side in ("host", "device") for key in keys]
+    both = [*keys, *(key and key._replace(side="device") for key in keys), None]
     return Line(
         chain=chain,
         source=source,
@@ -63,19 +62,22 @@ def host_line(schedule: LaunchSchedule, collective: Ints, rest: Floats, begin: f
         fixed=np.append(fixed, fixed_e),
         work=np.append(work, work_e).astype(np.float64),
         piece=np.append(own, own_e),
-        length=np.append(s.segment + paid, dur).astype(np.float64),
-        stretch=np.append(stretch, stretch[s.call] + len(keys)),
-        keys=keys_of,
+        length=np.concatenate([s.segment + paid, dur, rest[joined]]).astype(np.float64),
+        stretch=np.concatenate([stretch, stretch[s.call] + len(keys), np.full(len(joined), len(both) - 1)]),
+        keys=both,
+        moved=np.append(np.full(calls + len(s.call), -1), collective[joined]),
         begin=np.append(begin, begin + s.backlog),
         marks=np.stack([step_at, call_at[s.last]], axis=1),
         lag=np.zeros((steps, 2)),
     )
 
 
-def _between(schedule: LaunchSchedule, collective: Ints) -> tuple[Ints, list[Hashable]]:
-    """Return the stretch of each call, and what bounds each stretch: launches of collectives and ends of steps."""
-    s, joins = schedule, collective >= 0
-    anchors, at = np.unique(np.append(s.last, s.call[joins]), return_inverse=True)
-    names = np.full(len(anchors), np.iinfo(np.int64).min)
-    np.maximum.at(names, at, np.append(~s.steps, collective[joins]))  # one call may launch several
-    return stretches(anchors, names.tolist(), len(s.segment))
+def _between(schedule: LaunchSchedule, joins: Mask, name: Ints) -> tuple[Ints, list[Key | None]]:
+    """Return the stretch of each call, and what each is: it ends where collectives are launched or a step ends."""
+    s, rows = schedule, np.flatnonzero(joins)
+    rows = rows[s.call[rows] <= s.last[-1]]
+    names = dict(zip(s.call[rows].tolist(), name[rows].tolist(), strict=True))
+    names |= dict.fromkeys(s.last.tolist(), -1)  # the end of a step
+    anchors = np.array(sorted(names), dtype=np.int64)
+    steps = s.steps[np.searchsorted(s.last, anchors)]
+    return stretches(anchors, [names[a] for a in anchors.tolist()], steps, "host", len(s.segment))

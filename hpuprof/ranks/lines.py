@@ -8,13 +8,27 @@ when its last member has come. What a line does between two collectives, on the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.what_if.graph import HUB, Graph
+
+
+class Key(NamedTuple):
+    """What a stretch is: equal where ranks do the same. It ends in a step, between two anchors."""
+
+    side: str  # host, device
+    step: int
+    before: Hashable
+    after: Hashable
+
+
+_CELLS = 8_000_000  # events and edges times scenarios solved at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +46,32 @@ class Line:
     piece: Ints  # of each weight; -1: no scenario changes it
     length: Floats  # of pieces [ns]
     stretch: Ints  # of pieces
-    keys: list[Hashable]  # of stretches: equal where ranks do the same
+    keys: list[Key | None]  # of stretches
+    moved: Ints  # collective whose transfer a piece is, -1: the rank's own work; shape (pieces,)
     begin: Floats  # (chains,)
     marks: Ints  # events at which steps begin and end, shape (steps, 2)
     lag: Floats  # from these to the border of the step, shape (steps, 2)
+
+    @cached_property
+    def pieces(self) -> dict[Key, Ints]:
+        """The pieces of each stretch."""
+        order = np.argsort(self.stretch, kind="stable")
+        cuts = np.searchsorted(self.stretch[order], np.arange(len(self.keys) + 1)).tolist()
+        found = zip(self.keys, cuts[:-1], cuts[1:], strict=True)
+        return {key: order[low:high] for key, low, high in found if key is not None and high > low}
+
+    @cached_property
+    def does(self) -> set[tuple[str, Hashable, Hashable]]:
+        """What its stretches are, whatever the step."""
+        return {(key.side, key.before, key.after) for key in self.pieces}
+
+    @cached_property
+    def totals(self) -> dict[tuple[str, int], float]:
+        """Own work by side and step [ns]."""
+        out: dict[tuple[str, int], float] = defaultdict(float)
+        for key, pieces in self.pieces.items():
+            out[key.side, key.step] += float(self.length[pieces].sum())
+        return dict(out)
 
 
 def step_times(lines: Sequence[Line], collectives: int, factors: Sequence[Floats]) -> list[Floats]:
@@ -55,15 +91,21 @@ def step_times(lines: Sequence[Line], collectives: int, factors: Sequence[Floats
     graph = Graph.of(np.concatenate([*chain, np.full(collectives, HUB)]), source, target)
     at = np.empty(len(graph.edges), dtype=np.int64)
     at[graph.edges] = np.arange(len(at))
-    count = factors[0].shape[1]
-    step, delay = np.zeros((len(graph), count)), np.empty((len(at), count))
-    for r, (line, by) in enumerate(zip(lines, factors, strict=True)):
-        weights = _weights(line, by)
-        step[graph.place[first[r] : first[r + 1]]] = weights[: len(line.chain)]
-        delay[at[edge[r] : edge[r + 1]]] = weights[len(line.chain) :]
-    t = graph.solve(step, delay, np.concatenate([line.begin for line in lines])[:, None])
-    borders = [t[graph.place[low + line.marks]] + line.lag[..., None] for line, low in zip(lines, first, strict=False)]
-    return [border[:, 1] - border[:, 0] for border in borders]
+    begin = np.concatenate([line.begin for line in lines])[:, None]
+    out: list[list[Floats]] = [[] for _ in lines]
+    block = max(1, _CELLS // (len(graph) + len(at)))
+    for some in range(0, factors[0].shape[1], block):
+        count = factors[0][:, some : some + block].shape[1]
+        step, delay = np.zeros((len(graph), count)), np.empty((len(at), count))
+        for r, (line, by) in enumerate(zip(lines, factors, strict=True)):
+            weights = _weights(line, by[:, some : some + block])
+            step[graph.place[first[r] : first[r + 1]]] = weights[: len(line.chain)]
+            delay[at[edge[r] : edge[r + 1]]] = weights[len(line.chain) :]
+        t = graph.solve(step, delay, begin)
+        for found, line, low in zip(out, lines, first, strict=False):
+            border = t[graph.place[low + line.marks]] + line.lag[..., None]
+            found.append(border[:, 1] - border[:, 0])
+    return [np.concatenate(found, axis=1) for found in out]
 
 
 def _weights(line: Line, factors: Floats) -> Floats:
@@ -79,14 +121,12 @@ def levels(lines: Sequence[Line]) -> list[Floats]:
     all pieces change alike. Where no other line has it, its own length stays.
     """
     factors = [np.ones(len(line.length)) for line in lines]
-    known: dict[Hashable, list[tuple[int, Ints]]] = defaultdict(list)
+    known: dict[Key, list[tuple[int, Ints]]] = defaultdict(list)
     for r, line in enumerate(lines):
-        order = np.argsort(line.stretch, kind="stable")
-        cuts = np.searchsorted(line.stretch[order], np.arange(len(line.keys) + 1))
-        for key, low, high in zip(line.keys, cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-            known[key].append((r, order[low:high]))
-    for key, found in known.items():
-        if key is None or len(found) < 2:
+        for key, pieces in line.pieces.items():
+            known[key].append((r, pieces))
+    for found in known.values():
+        if len(found) < 2:
             continue
         lengths = [lines[r].length[pieces] for r, pieces in found]
         wanted = _medians_of_others(np.array([[own.sum()] for own in lengths]))[:, 0]
@@ -121,10 +161,45 @@ def _medians_of_others(values: Floats) -> Floats:
     return (upper + np.take_along_axis(ascending, middle - 1 + (middle - 1 >= at), axis=0)) / 2
 
 
-def stretches(anchors: Ints, names: Sequence[Hashable], count: int) -> tuple[Ints, list[Hashable]]:
-    """Return the stretch of each of `count` events, and the name of each stretch: the anchors at which it ends.
+def like(own: Line, other: Line, step: Callable[[int], int], scale: Mapping[tuple[str, int], float]) -> Floats:
+    """Return the factors that make a line work like another one does, in other steps if need be.
 
-    Anchors are events, ascending. What follows the last one is a stretch without a name.
+    Where both have as many pieces in a stretch, each takes the other's length; else all change alike. What only the one
+    does takes as much longer or shorter as what only the other does, in sum over the step.
+
+    `step`: the step of the other one whose work each step takes; `scale`: by how much that is made longer, by side and
+    step.
+    """
+    factors, theirs = np.ones(len(own.length)), other.pieces
+    alone: dict[tuple[str, int], list[Ints]] = defaultdict(list)
+    rest = {place: float(ns) for place, ns in other.totals.items()}
+    for key, pieces in own.pieces.items():
+        place = key.side, step(key.step)
+        match = theirs.get(key._replace(step=place[1]))
+        if match is None:
+            alone[key.side, key.step].append(pieces)
+            continue
+        wanted, had = other.length[match], own.length[pieces]
+        total = float(wanted.sum())
+        rest[place] -= total
+        changed = wanted if len(wanted) == len(had) else had
+        by = np.divide(changed, had, out=np.ones(len(had)), where=had > 0)
+        sum_ = float((by * had).sum())
+        factors[pieces] = by * (scale.get((key.side, key.step), 1.0) * total / sum_ if sum_ > 0 else 1.0)
+    for (side, number), found in alone.items():
+        pieces = np.concatenate(found)
+        had_ns = float(own.length[pieces].sum())
+        left = max(0.0, rest.get((side, step(number)), had_ns)) * scale.get((side, number), 1.0)
+        factors[pieces] = left / had_ns if had_ns > 0 else 1.0
+    return factors
+
+
+def stretches(
+    anchors: Ints, names: Sequence[Hashable], steps: Ints, side: str, count: int
+) -> tuple[Ints, list[Key | None]]:
+    """Return the stretch of each of `count` events, and what each is: the anchors at which it begins and ends.
+
+    Anchors are events, ascending, of `steps`. What follows the last one has no key.
     """
     of = np.searchsorted(anchors, np.arange(count))
-    return of, [*zip([None, *names[:-1]], names, strict=True), None]
+    return of, [*map(Key, [side] * len(names), steps.tolist(), [None, *names[:-1]], names), None]

@@ -29,6 +29,7 @@ class Members:
     lag: Ints
     tail: Ints
     lane: Ints
+    name: Ints  # equal where other ranks do the same in a step, maybe in other groups
 
     def of(self, keep: Ints | Mask) -> Members:
         """Return some of the members."""
@@ -48,6 +49,7 @@ class Plan:
 
     kind: Ints
     item: Ints  # collective of an issue or join, step of a mark
+    name: Ints  # of issues
     work: np.ndarray
     lag: np.ndarray  # of issues and marks: time after the main path stopped to wait
     idle: np.ndarray  # of issues: time from lane free and rank ready to the start
@@ -82,6 +84,7 @@ def cut(mine: Members, latest: Ints, marks: Ints) -> Plan:
     when = np.concatenate([ready, end[joined], marks])
     kind = np.concatenate([np.full(n, ISSUE), np.full(len(joined), JOIN), np.full(len(marks), MARK)])
     item = np.concatenate([which, which[joined], np.arange(len(marks))])
+    name = np.concatenate([mine.name, mine.name[joined], np.full(len(marks), -1)])
     zeros, nothing = np.zeros(len(joined)), np.zeros(len(marks))
     position = when - covered_before(blocked, when)
     stop = when - _stopped_for(blocked, np.sort(end[joined]), when)
@@ -96,6 +99,7 @@ def cut(mine: Members, latest: Ints, marks: Ints) -> Plan:
     return Plan(
         kind[order],
         item[order],
+        name[order],
         work,
         lag_all[order],
         np.maximum(idle[order], 0.0),
@@ -125,29 +129,28 @@ def main_line(plan: Plan) -> Line:
     count = len(plan.kind)
     issued, joined = np.flatnonzero(plan.kind == ISSUE), np.flatnonzero(plan.kind == JOIN)
     mark, anchors = np.flatnonzero(plan.kind == MARK), np.flatnonzero(plan.kind != JOIN)
-    rest_of = dict(zip(plan.item[issued].tolist(), plan.rest[issued].tolist(), strict=True))
+    issue_of = dict(zip(plan.item[issued].tolist(), range(len(issued)), strict=True))
     order = issued[np.argsort(plan.lane[issued], kind="stable")]
     same = np.flatnonzero((np.diff(plan.lane[order]) == 0) & (plan.lane[order[1:]] >= 0))
     ahead, queued = order[same], order[same + 1]
-    delay = [
-        plan.lag[issued] + plan.idle[issued],
-        plan.rest[ahead] + plan.idle[queued],
-        np.array([rest_of[i] for i in plan.item[joined].tolist()]),
-    ]
-    edges = len(issued) + len(ahead) + len(joined)
-    names = list(zip(plan.kind[anchors].tolist(), plan.item[anchors].tolist(), strict=True))
-    stretch, keys = stretches(anchors, names, count)
+    # What a call takes after its last member has come, and which call each edge waits for.
+    rest = plan.rest[issued]
+    left = np.array([issue_of[i] for i in plan.item[np.append(ahead, joined)].tolist()], dtype=np.int64)
+    fixed = [plan.lag[issued] + plan.idle[issued], plan.idle[queued], np.zeros(len(joined))]
+    steps = np.searchsorted(mark, anchors, side="left") - 1  # a mark ends the step before it
+    stretch, keys = stretches(anchors, plan.name[anchors].tolist(), steps, "device", count)
     borders = np.stack([mark[:-1], mark[1:]], axis=1)
     return Line(
         chain=np.zeros(count, dtype=np.int64),
         source=np.concatenate([issued, ~plan.item[ahead], ~plan.item[joined]]),
         target=np.concatenate([~plan.item[issued], ~plan.item[queued], joined]),
-        fixed=np.concatenate([np.zeros(count), *delay]),
-        work=np.append(plan.work, np.zeros(edges)),
-        piece=np.append(stretch, np.full(edges, -1)),
-        length=np.bincount(stretch, plan.work, len(keys)).astype(np.float64),
-        stretch=np.arange(len(keys)),
+        fixed=np.concatenate([np.zeros(count), *fixed]),
+        work=np.concatenate([plan.work, np.zeros(len(issued)), rest[left]]),
+        piece=np.concatenate([stretch, np.full(len(issued), -1), len(keys) + left]),
+        length=np.append(np.bincount(stretch, plan.work, len(keys)).astype(np.float64), rest),
+        stretch=np.append(np.arange(len(keys)), np.full(len(issued), len(keys) - 1)),
         keys=keys,
+        moved=np.append(np.full(len(keys), -1), plan.item[issued]),
         begin=np.array([plan.begin]),
         marks=borders,
         lag=plan.lag[borders],

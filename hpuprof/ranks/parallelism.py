@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.ingest.dialect_collectives import BY_NAME
-from hpuprof.ranks.matching import Group, Matching
+from hpuprof.ranks.matching import Group, Matching, RankCalls
 
 _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("pipeline", re.compile(r"pipe|(?:^|_)pp(?:$|_|\d)", re.IGNORECASE)),
@@ -23,6 +23,8 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("data", re.compile(r"data|ddp|fsdp|shard|replicat|zero|(?:^|_)dp(?:$|_|\d)", re.IGNORECASE)),
 )
 _OFTEN = 4.0  # a tensor-parallel group communicates this many times as often per step as the other one
+_MOSTLY = 0.5  # layers split over ranks stop for nearly every collective, gradients for the last ones; by judgement
+_EXPOSED = 0.9  # share of a call in which nothing computes, for compute to have stopped
 _COMPARED = 20_000_000  # pairs of groups sharing a rank; 10,000 ranks in ten groups each make 1 M
 _RATIO = 0.25  # tolerance of sizes that count as once or twice
 
@@ -38,8 +40,9 @@ class Use:
     bytes: dict[str, int]
 
 
-def uses(matching: Matching, world: int) -> list[Use]:
+def uses(ranks: Sequence[RankCalls], matching: Matching) -> list[Use]:
     """Return the use of each group, in order of `matching.groups`."""
+    world, stops = len(ranks), _stops(ranks, matching)
     ops: list[Counter[str]] = [Counter() for _ in matching.groups]
     sizes: list[Counter[str]] = [Counter() for _ in matching.groups]
     for code in matching.kind.tolist():
@@ -50,10 +53,34 @@ def uses(matching: Matching, world: int) -> list[Use]:
     crossing = _Crossing(matching.groups, ops)
     alone = len({g.ranks for g in matching.groups if not g.peers}) == 1
     out = []
-    for group, mine, size in zip(matching.groups, ops, sizes, strict=True):
-        role, evidence = _role(group, mine, crossing, alone=alone and len(group.ranks) == world)
+    for group, mine, size, often in zip(matching.groups, ops, sizes, stops, strict=True):
+        only = alone and len(group.ranks) == world
+        role, evidence = _role(group, mine, crossing, often if only else None)
         sharding = _sharding(mine, size, len(group.ranks)) if role == "data" else None
         out.append(Use(role, evidence, sharding, dict(sorted(mine.items())), dict(sorted(size.items()))))
+    return out
+
+
+def _stops(ranks: Sequence[RankCalls], matching: Matching) -> list[tuple[float, float]]:
+    """Return for each group how often a rank's compute stops for a call of it: per step, and as a share of the calls.
+
+    It stops if nothing computes during the call, and something before the next one.
+    """
+    which = np.repeat(matching.group_of, matching.count)
+    stopped = np.zeros(len(which), dtype=bool)
+    for r, who in enumerate(ranks):
+        mine, calls = np.flatnonzero(matching.rank == r), who.calls
+        length = calls.end - calls.start
+        computes = np.append(calls.activity_before["compute"][1:] > 0, True) if len(calls) else np.empty(0, dtype=bool)
+        alone = (length > 0) & (calls.exposed >= _EXPOSED * length) & (calls.tail > 0) & computes
+        stopped[mine] = alone[matching.call[mine]]
+    out = []
+    for g, group in enumerate(matching.groups):
+        inside = which == g
+        steps = sum(max(1, len(who.steps)) for who in ranks if who.rank in group.ranks)
+        out.append(
+            (float(stopped[inside].sum()) / max(1, steps), float(stopped[inside].mean()) if inside.any() else 0.0)
+        )
     return out
 
 
@@ -81,8 +108,11 @@ class _Crossing:
         return int(self._often[number[shared == 1]].max(initial=0))
 
 
-def _role(group: Group, ops: Counter[str], crossing: _Crossing, *, alone: bool) -> tuple[str, str]:
-    """Return role and evidence; `alone`: every collective is one of a single group of all ranks."""
+def _role(group: Group, ops: Counter[str], crossing: _Crossing, stops: tuple[float, float] | None) -> tuple[str, str]:
+    """Return role and evidence.
+
+    `stops`: how often compute stops for the group, see `_stops`, if every collective is one of it and all are in it.
+    """
     text = group.text if group.text not in ("default_pg", "undefined") else ""
     for role, pattern in _WORDS:
         if pattern.search(text):
@@ -99,8 +129,12 @@ def _role(group: Group, ops: Counter[str], crossing: _Crossing, *, alone: bool) 
         return "unknown", "no collectives"
     if purposes["expert"] > total / 2:
         return "expert", "mostly all-to-all"
-    if alone:
-        return "data", "the only group, with all ranks in it"
+    if stops is not None:
+        if stops[0] >= _OFTEN and stops[1] > _MOSTLY:
+            return "tensor", "the only group, and compute stops for most of its many collectives"
+        if text or stops[1] <= _MOSTLY or group.text == "default_pg":
+            return "data", "the only group, with all ranks in it"
+        return "unknown", "its collectives fit several kinds"
     if not purposes["reduction"]:
         return "unknown", "no reductions"
     if crossing.crowded:

@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 
 from hpuprof.analysis.groups import members, percentile
-from hpuprof.ingest.dialect_collectives import BY_NAME, PAIRED
+from hpuprof.ingest.dialect_collectives import BY_NAME
 from hpuprof.model.arrays import Ints
 from hpuprof.model.clock import GivenClock
-from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, unpack
+from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, Calls, unpack
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import (
@@ -23,11 +23,13 @@ from hpuprof.model.tables import (
     RankWaitRow,
     StepRow,
     StepWaitRow,
+    SuspectRow,
 )
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
-from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, Verdict, Waits, WhatIf, judge, measure_waits, what_if
+from hpuprof.ranks.prices import Price, Priced
+from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, Verdict, Waits, judge, measure_waits, what_if
 
 _COMPARABLE = ("lightning", "profiler_step", "annotation")
 Main = Sequence[tuple[RankRow, RankPartial]]
@@ -52,10 +54,14 @@ class AcrossRanks:
     groups: list[ProcessGroupRow] = field(default_factory=list)
     collectives: list[CollectiveRow] = field(default_factory=list)
     waits: list[RankWaitRow] = field(default_factory=list)
+    suspects: list[SuspectRow] = field(default_factory=list)
     step_waits: list[StepWaitRow] = field(default_factory=list)
     verdict: Verdict = field(default_factory=lambda: Verdict("unknown", None, None))
-    straggler: RankWaitRow | None = None
-    replay: WhatIf | None = None
+    named: SuspectRow | None = None
+    causes: dict[str, int] = field(default_factory=dict)  # blame of the named ranks by what they did [ns]
+    slower: float | None = None  # by how much the named link's transfers take longer than its siblings', median
+    steps: int = 0  # compared
+    replay: Priced | None = None
     stopped: list[EarlyStop] = field(default_factory=list)
     infeasible: float | None = None
     bubble: float | None = None
@@ -73,17 +79,22 @@ def across_ranks(
         return AcrossRanks()
     matching = match(ranks)
     timed = time_members(ranks, matching, clock=clock, manifest=manifest)
-    groups = _group_rows(matching, uses(matching, len(ranks)), len(ranks))
+    use = uses(ranks, matching)
+    groups = _group_rows(matching, use, len(ranks))
     label = _clock_label(timed)
     collectives = _collective_rows(ranks, matching, timed, label)
     if len(ranks) < 2:
         return AcrossRanks(groups=groups, collectives=collectives)
     waits = measure_waits(ranks, matching, timed)
-    verdict = judge(waits, timed)
-    replay = what_if(ranks, matching, timed, waits) if timed.sound.any() or matching.of_op(PAIRED).any() else None
+    world = max((who.world_size or 0 for who in ranks), default=0)
+    few = 2 * len(ranks) < world
+    replay = None if few else what_if(ranks, matching, timed, waits, use)
     trusted = replay if replay is not None and replay.error <= MAX_REPLAY_ERROR else None
+    verdict = Verdict("unknown", None, None) if few else judge(waits, timed, trusted)
     piped = bool(matching.pairs.any())
-    rows = _wait_rows(chosen, timed, waits, verdict, trusted, label, piped=piped)
+    rows = _wait_rows(chosen, timed, waits, verdict, label, piped=piped)
+    suspects = _suspect_rows(ranks, waits, verdict, trusted)
+    named = verdict.suspect
     wall, matches = int(waits.wall.sum()), int(timed.clocks.matches.sum())
     return AcrossRanks(
         clocks=_clock_rows(timed),
@@ -92,13 +103,17 @@ def across_ranks(
         waits=rows,
         step_waits=_step_rows(chosen, timed, waits, label),
         verdict=verdict,
-        straggler=rows[verdict.position] if verdict.position is not None else None,
+        suspects=suspects,
+        named=next((row for row in suspects if row.named), None),
+        causes={a: int(by[list(named.ranks)].sum()) for a, by in waits.blame_by.items()} if named else {},
+        slower=float(np.median([by for _, by in named.slower])) if named and named.slower else None,
+        steps=trusted.steps if trusted else waits.steps,
         replay=trusted,
         stopped=_stopped(ranks, matching),
         infeasible=int(timed.clocks.infeasible.sum()) / matches if matches else None,
         bubble=float(waits.bubble.sum()) / wall if piped and wall else None,
         imbalance=_imbalance(chosen) if piped else None,
-        notes=_notes(ranks, matching, timed, replay),
+        notes=_notes(ranks, matching, timed, replay, verdict, world),
     )
 
 
@@ -116,18 +131,38 @@ def _one_window(main: Main) -> list[tuple[RankRow, RankPartial]]:
 
 
 def _rank_calls(row: RankRow, part: RankPartial) -> RankCalls:
+    calls = unpack(part.calls)
     labels = tuple(s.label for s in part.steps)
     comparable = part.file.step_source in _COMPARABLE and len(set(labels)) == len(labels)
     return RankCalls(
         rank=row.rank,
         host=part.file.host_name,
         origin_ns=part.file.origin_ns,
-        calls=unpack(part.calls),
+        calls=calls,
         labels=labels if comparable else (),
         world_size=part.file.world_size,
-        steps=tuple((s.start_ns, s.wall_ns, s.used) for s in part.steps),
+        steps=_windows([(s.start_ns, s.wall_ns, s.used) for s in part.steps], calls),
         schedule=part.prediction.schedule if part.prediction else None,
     )
+
+
+def _windows(steps: list[tuple[int, int, bool]], calls: Calls) -> tuple[tuple[int, int, bool], ...]:
+    """Return start and length of each step: from when the device had done the step before, if the host runs ahead.
+
+    It does if the calls of most steps end after the next step: waiting then lies outside the host's steps.
+    """
+    if not len(calls) or not calls.timed or len(steps) < 2:
+        return tuple(steps)
+    done = np.array([start + wall for start, wall, _ in steps], dtype=np.int64)
+    end = done.copy()
+    inside = calls.step >= 0
+    np.maximum.at(done, calls.step[inside], calls.end[inside])
+    if np.median(done[:-1] - end[1:]) <= 0:
+        return tuple(steps)
+    done = np.maximum.accumulate(done)
+    begin = np.append(steps[0][0], done[:-1])
+    used = [used for _, _, used in steps]
+    return tuple(zip(begin.tolist(), (done - begin).tolist(), used, strict=True))
 
 
 def ranges(ranks: Sequence[int]) -> str:
@@ -166,8 +201,8 @@ def _clock_label(timed: Timed) -> str | None:
     return timed.clocks.mode
 
 
-def _number(value: float) -> float | None:
-    return round(float(value), 3) + 0.0 if np.isfinite(value) else None  # no negative zero
+def _number(value: float, digits: int = 3) -> float | None:
+    return round(float(value), digits) + 0.0 if np.isfinite(value) else None  # no negative zero
 
 
 def _clock_rows(timed: Timed) -> list[ClockRow]:
@@ -304,7 +339,6 @@ def _wait_rows(
     timed: Timed,
     waits: Waits,
     verdict: Verdict,
-    replay: WhatIf | None,
     label: str | None,
     *,
     piped: bool,
@@ -339,9 +373,40 @@ def _wait_rows(
                 **{f"blame_{name}_ns": if_sound(ns) for name, ns in by.items()},
                 late_fraction=if_sound(int(waits.late[i]) / seen) if seen else None,
                 steps_late_fraction=if_sound(int(waits.steps_late[i]) / waits.steps) if waits.steps else None,
-                straggler=verdict.position == i,
-                step_without_ns=_number(replay.step_ns(replay.without[i])) if replay and i in replay.without else None,
+                straggler=verdict.suspect is not None and i in verdict.suspect.ranks,
                 bubble_fraction=int(waits.bubble[i]) / wall if piped and wall else None,
+            )
+        )
+    return rows
+
+
+def _suspect_rows(
+    ranks: Sequence[RankCalls], waits: Waits, verdict: Verdict, replay: Priced | None
+) -> list[SuspectRow]:
+    """Return what each suspect costs, dearest first; without a replay the one that is named for the waiting it causes.
+
+    Nobody where hosts set the pace and nobody is named: what they do by chance would pass for a cost.
+    """
+    named, total = verdict.suspect, int(waits.blame.sum())
+    prices = list(replay.prices) if replay is not None and verdict.kind != "launch" else []
+    if named is not None and not prices:
+        prices = [Price(named, np.nan, np.nan, np.nan, float(waits.steps_late[named.ranks[0]] / max(1, waits.steps)))]
+    unknown = replay is None or replay.lossy
+    rows = []
+    for price in prices:
+        s = price.suspect
+        blame = int(waits.blame[list(s.ranks)].sum()) / total if total and s.kind != "link" else None
+        rows.append(
+            SuspectRow(
+                kind=s.kind,
+                name=s.name,
+                ranks=ranges([ranks[r].rank for r in s.ranks]),
+                named=s == named,
+                low_fraction=None if unknown else _number(price.low, 6),
+                saved_fraction=None if unknown else _number(price.mid, 6),
+                high_fraction=None if unknown else _number(price.high, 6),
+                steps_fraction=price.steps,
+                blame_fraction=blame,
             )
         )
     return rows
@@ -422,15 +487,14 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
 
 def rank_metrics(found: AcrossRanks) -> dict[str, float | None]:
     """Return the headline metrics across ranks; None if clocks are unrelated or nothing could be replayed."""
-    replay, straggler = found.replay, found.verdict.position
-    cured = replay.without if replay else {}
-    top = cured[straggler] if straggler in cured else min(cured.values(), default=None)
-    cost = None if replay is None else 0.0 if top is None else replay.saved(top)
+    replay, named, kind = found.replay, found.named, found.verdict.kind
+    cost = named.saved_fraction if named else 0.0 if kind == "none" and replay else None
+    typical = replay.typical_ns if replay and not replay.lossy else None
     return {
         "collective_wait_fraction": found.verdict.wait_fraction,
         "straggler_cost_fraction": cost,
-        "step_time_without_straggler": _number(replay.step_ns(top)) if replay and top and cost else None,
-        "step_time_if_even": _number(replay.step_ns(replay.even_ns)) if replay else None,
+        "step_time_without_straggler": _number(typical * (1 - cost)) if typical and cost else None,
+        "step_time_if_even": _number(typical * (1 - replay.even)) if typical and replay and kind != "launch" else None,
         "replay_error_fraction": replay.error if replay else None,
         "infeasible_match_fraction": found.infeasible,
         "pipeline_bubble_fraction": found.bubble,
@@ -438,7 +502,7 @@ def rank_metrics(found: AcrossRanks) -> dict[str, float | None]:
 
 
 def _notes(
-    ranks: Sequence[RankCalls], matching: Matching, timed: Timed, replay: WhatIf | None
+    ranks: Sequence[RankCalls], matching: Matching, timed: Timed, replay: Priced | None, verdict: Verdict, world: int
 ) -> list[tuple[str, str, int]]:
     found = []
     component = timed.clocks.component
@@ -458,4 +522,8 @@ def _notes(
         found.append(("HP144", "all ranks are assumed to take part in every collective", 1))
     if replay is not None and replay.error > MAX_REPLAY_ERROR:
         found.append(("HP145", f"the replayed mean step differs by {replay.error:.1%}", 1))
+    if verdict.kind == "launch" and replay is not None and replay.launch is not None:
+        found.append(("HP146", f"hosts that take no time would save {replay.launch:.1%} of an even step", 1))
+    if 2 * len(ranks) < world:
+        found.append(("HP147", f"{len(ranks)} of {world} ranks are compared", world - len(ranks)))
     return found

@@ -24,7 +24,7 @@ from hpuprof.ranks.lines import Line
 from hpuprof.ranks.main_path import Members, cut, main_line
 from hpuprof.ranks.matching import Group, Matching, RankCalls
 
-MAX_EVENTS = 1_000_000
+MAX_EVENTS = 250_000
 """Events replayed, of all ranks: the first steps that fit; main paths if none does launch by launch."""
 
 _QUEUED_NS = 50_000  # a call that starts this soon after the previous one on its lane was queued behind it
@@ -40,14 +40,18 @@ class Model:
     lines: list[Line]
     collectives: int
     measured: Floats
+    hosts: bool  # whether hosts are known call by call
 
 
-def models(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Iterator[Model]:
-    """Yield what can be replayed, best first: ranks launch by launch, ranks by their main paths."""
+def models(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, families: Ints) -> Iterator[Model]:
+    """Yield what can be replayed, best first: ranks launch by launch, ranks by their main paths.
+
+    `families`: of each group, equal where groups do the same for other ranks.
+    """
     modelled = timed.usable | matching.pairs & timed.related
     if not modelled.any() or not all(who.steps for who in ranks):
         return
-    members = _members(ranks, matching, timed, modelled)
+    members = _members(ranks, matching, timed, modelled, families)
     borders = [
         _borders(who, timed.clocks, int(clock)) for who, clock in zip(ranks, timed.placement.of_rank, strict=True)
     ]
@@ -57,14 +61,15 @@ def models(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Iter
     schedules, steps = _schedules(ranks, members)
     if schedules:
         lines = _by_launch(schedules, steps, members, borders, len(matching))
-        yield Model(lines, len(matching), _measured(ranks, steps))
+        yield Model(lines, len(matching), _measured(ranks, steps), hosts=True)
     steps = _shared(ranks, [np.arange(len(who.steps)) for who in ranks])
     if len(steps[0]):
         fit = len(steps[0]) * MAX_EVENTS // max(2 * len(members.which), MAX_EVENTS)
         steps = [mine[: max(1, fit)] for mine in steps]
         # Up to the next step's beginning: what comes between belongs to the last one.
         windows = [border[np.append(mine, mine[-1] + 1)] for mine, border in zip(steps, borders, strict=True)]
-        yield Model(_by_main_path(windows, members, len(matching)), len(matching), _measured(ranks, steps))
+        lines = _by_main_path(windows, members, len(matching))
+        yield Model(lines, len(matching), _measured(ranks, steps), hosts=False)
 
 
 def _measured(ranks: Sequence[RankCalls], steps: Sequence[Ints]) -> Floats:
@@ -144,7 +149,8 @@ def _by_launch(
         rest = np.where(row >= 0, members.end[row] - latest[which], 0)
         # Steps are numbered from the first one that all ranks have.
         numbered = replace(schedule, steps=schedule.steps - counted[0])
-        line = host_line(numbered, which, rest, int(border[schedule.steps[0]]))
+        name = np.where(row >= 0, members.name[row], -1)
+        line = host_line(numbered, which, name, rest, int(border[schedule.steps[0]]))
         keep = np.isin(schedule.steps, counted)
         lines.append(replace(line, marks=line.marks[keep], lag=line.lag[keep]))
     return lines
@@ -157,7 +163,9 @@ def _latest(members: Members, collectives: int) -> Ints:
     return latest
 
 
-def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray) -> Members:
+def _members(
+    ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray, families: Ints
+) -> Members:
     """Return the members of the modelled collectives; lost rows are put where they must have been.
 
     Otherwise the waiting of a lost call would count as the rank's work, which curing another rank could not shorten.
@@ -208,7 +216,23 @@ def _members(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, model
     bound = np.zeros(len(start), dtype=bool)
     bound[order[1:]] = same & (start[order][1:] - end[order][:-1] < _QUEUED_NS)
     lag = np.where(bound & (lag == 0), usual_lag[which], lag)
-    return Members(which, rank, call, start, end, lag, tail, lane).of(np.lexsort((rank, which)))
+    of = matching.group_of[which]
+    sender = np.array([g.ranks[0] if g.peers else -1 for g in matching.groups], dtype=np.int64)[of]
+    sends = sender == np.array([who.rank for who in ranks], dtype=np.int64)[rank]
+    name = (_places(ranks, matching)[which] * (int(families.max(initial=0)) + 1) + families[of]) * 2 + sends
+    return Members(which, rank, call, start, end, lag, tail, lane, name).of(np.lexsort((rank, which)))
+
+
+def _places(ranks: Sequence[RankCalls], matching: Matching) -> Ints:
+    """Return the position of each collective among those of its group in its step."""
+    step = np.full(len(matching), -1, dtype=np.int64)
+    np.maximum.at(step, np.repeat(np.arange(len(matching)), matching.count), gather(ranks, matching, "step"))
+    order = np.lexsort((matching.slot, step, matching.group_of))
+    new = np.append([True], (np.diff(step[order]) != 0) | (np.diff(matching.group_of[order]) != 0))
+    begun = np.flatnonzero(new)
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order)) - begun[np.cumsum(new) - 1]
+    return places
 
 
 def _lanes(ranks: Sequence[RankCalls], matching: Matching) -> dict[tuple[int, Group], int]:

@@ -8,19 +8,20 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hpuprof.analysis.groups import percentile
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.model.intervals import measure, union
-from hpuprof.ranks.collectives import Timed, exposed_wait, gather
-from hpuprof.ranks.lines import levels, step_times
+from hpuprof.ranks.collectives import Timed, exposed_wait, gather, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls
-from hpuprof.ranks.scenarios import Model, models
-from hpuprof.what_if.graph import CrosswiseError
+from hpuprof.ranks.parallelism import Use
+from hpuprof.ranks.prices import MIN_STEPS, Priced, price, work
+from hpuprof.ranks.scenarios import models
+from hpuprof.ranks.suspects import Suspect, excess, families, links, sets_of_ranks
 
 PERSISTENT_SHARE = 0.6
 """A rank that causes the most waiting in a larger share of steps is a persistent straggler: clearly more than half, by
@@ -30,15 +31,24 @@ WAIT_SHARE = 0.02
 work still differ by a percent or so from step to step."""
 STEP_WAIT_SHARE = 0.01
 """Steps with less waiting do not show who is late; half of `WAIT_SHARE`, by judgement."""
-MIN_STEPS = 3
-"""With fewer steps, a single one decides who is late in most."""
 NOISE_NS = 10_000
 """A rank that arrives this much after the others is last: above the error of estimated clocks (median 0.46 µs, 99th
 percentile 2.5 µs in simulated jobs, docs/method/ranks.md)."""
+COST_SHARE = 0.01
+"""Whoever surely costs less of a step is not named: half of `WAIT_SHARE`, by judgement."""
+LAUNCH_COST_SHARE = 0.05
+"""The same where hosts set the pace; by judgement, five times as much: stalls of hosts come by chance."""
+EXPLAINS = 0.7
+"""A smaller suspect that costs at least this share of a larger one explains it, by judgement: most of it."""
+LAUNCH_BOUND = 0.2
+"""Where hosts that take no time would save more than this share of an even step, hosts set the pace, by judgement."""
+MAX_LOST = 0.001
+"""Share of collectives that may lack members: with more, costs of simulated jobs were wrong by up to a third."""
 MAX_REPLAY_ERROR = 0.05
 """Of a replay that is trusted, by judgement: what a straggler costs is of that size."""
 CANDIDATES = 3
-"""Ranks with the most blame to replay. By judgement: the first one is nearly always the answer."""
+"""Suspects of each sort to replay: those with the most blame, and those that work longest. By judgement: the first one
+is nearly always the answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,35 +70,11 @@ class Waits:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether any rank is late: none, persistent (then `position`), rotating, or unknown."""
+    """Whether anybody is late: none, persistent (then `suspect`), rotating, launch (hosts set the pace), unknown."""
 
     kind: str
-    position: int | None
+    suspect: Suspect | None
     wait_fraction: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class WhatIf:
-    """Replayed mean step times [ns]. `without`: by position of the rank set to the median of the others."""
-
-    typical_ns: int  # median step of all ranks, as recorded
-    measured_ns: float
-    replayed_ns: float
-    without: dict[int, float]
-    even_ns: float
-
-    @property
-    def error(self) -> float:
-        """Error of the unchanged replay, as a share of the measured mean step."""
-        return abs(self.replayed_ns - self.measured_ns) / self.measured_ns
-
-    def saved(self, mean_ns: float) -> float:
-        """Return by how much a scenario shortens the mean step, as a share of it; at least 0."""
-        return max(0.0, 1 - mean_ns / self.replayed_ns)
-
-    def step_ns(self, mean_ns: float) -> float:
-        """Return the median step shortened by as much as a scenario shortens the mean one."""
-        return self.typical_ns * (1 - self.saved(mean_ns))
 
 
 def measure_waits(ranks: Sequence[RankCalls], matching: Matching, timed: Timed) -> Waits:
@@ -251,52 +237,68 @@ def _bubbles(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, used:
     return np.bincount(matching.rank[rows], weights=wait[rows], minlength=len(ranks)).astype(np.int64)
 
 
-def judge(waits: Waits, timed: Timed) -> Verdict:
-    """Return whether one rank, alternating ranks or none is late."""
+def judge(waits: Waits, timed: Timed, priced: Priced | None) -> Verdict:
+    """Return whether one suspect, alternating ranks, the hosts' launching or nobody holds the others back."""
     wall = int(waits.wall.sum())
-    if not timed.sound.any() or not wall:
+    share = min(1.0, float(waits.waiting.sum()) / wall) if wall and timed.sound.any() else None
+    launch = priced is not None and priced.launch is not None and priced.launch > LAUNCH_BOUND
+    named = _name(priced, launch=launch) if priced is not None else None
+    if named is not None:
+        return Verdict("persistent", named, share)
+    if share is None:
         return Verdict("unknown", None, None)
-    share = float(waits.waiting.sum()) / wall
     if share < WAIT_SHARE or not waits.blame.any():
         return Verdict("none", None, share)
+    if priced is not None and priced.even < (share / 2 if launch else WAIT_SHARE):
+        # Others wait, yet with even ranks little would be saved: hosts are busy meanwhile.
+        return Verdict("launch" if launch else "none", None, share)
     top = int(np.argmax(waits.blame))
     # Two steps do not show who is late in most: count single collectives instead.
     few = waits.steps < MIN_STEPS
     share_late = waits.late[top] / max(1, waits.late.sum()) if few else waits.steps_late[top] / waits.steps
-    if share_late > PERSISTENT_SHARE:
-        return Verdict("persistent", top, share)
+    if priced is None and share_late > PERSISTENT_SHARE:
+        return Verdict("persistent", Suspect("rank", "", (top,)), share)
     return Verdict("rotating", None, share)
 
 
-def what_if(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits: Waits) -> WhatIf | None:
-    """Replay the steps unchanged, with each of the most blamed ranks levelled, and with all ranks levelled.
+def _name(priced: Priced, *, launch: bool) -> Suspect | None:
+    """Return the smallest suspect that explains most of what any explains, if it costs enough in most steps.
+
+    `launch`: hosts set the pace, and what they do varies: a few steps do not show who is slow.
+    """
+    least = LAUNCH_COST_SHARE if launch else COST_SHARE
+    if launch and priced.steps < MIN_STEPS:
+        return None
+    sure = [p for p in priced.prices if p.low >= least and p.steps > PERSISTENT_SHARE]
+    enough = max((p.mid for p in sure), default=0.0) * EXPLAINS
+    best = min((p for p in sure if p.mid >= enough), key=lambda p: (len(p.suspect.ranks), -p.mid), default=None)
+    return best.suspect if best else None
+
+
+def what_if(
+    ranks: Sequence[RankCalls], matching: Matching, timed: Timed, waits: Waits, use: Sequence[Use]
+) -> Priced | None:
+    """Replay the job unchanged, with even ranks, and with each of the likeliest suspects cured.
 
     The first model that gives the recorded steps counts, else the last one.
     """
     walls = np.array([wall for who in ranks for _, wall, good in who.steps if good], dtype=np.int64)
-    blamed = [int(i) for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
-    found = None
-    for model in models(ranks, matching, timed):
-        found = _replay(model, blamed, percentile(walls, 0.5) or 0) or found
+    family = families(matching, use)
+    sets, slow = sets_of_ranks(ranks, matching, family), links(ranks, matching, timed, family)
+    transfer, found = transfer_ns(matching, timed).astype(np.float64), None
+    for model in models(ranks, matching, timed, family):
+        total = work(model)
+        alone = [Suspect("rank", f"{who.rank}", (r,)) for r, who in enumerate(ranks)]
+        likely = [suspect for some in (alone, sets, slow) for suspect in _likeliest(some, transfer, total)]
+        blamed = [alone[i] for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
+        both = list(dict.fromkeys([*blamed, *likely]))
+        found = price(model, both, percentile(walls, 0.5) or 0, STEP_WAIT_SHARE) or found
         if found is not None and found.error <= MAX_REPLAY_ERROR:
             break
-    return found
+    lost = float(np.mean(~matching.complete[matching.expected > 1])) if (matching.expected > 1).any() else 0.0
+    return replace(found, lossy=lost > MAX_LOST) if found else None
 
 
-def _replay(model: Model, blamed: Sequence[int], typical: int) -> WhatIf | None:
-    """Return the scenarios of a model; None without used steps, and where ranks wait for each other crosswise."""
-    used = np.isfinite(model.measured)
-    levelled = levels(model.lines)
-    # As recorded, all alike, and each of the blamed like the others.
-    factors = [np.ones((len(by), 2 + len(blamed))) for by in levelled]
-    for r, (factor, by) in enumerate(zip(factors, levelled, strict=True)):
-        changed = [1, *(2 + i for i, who in enumerate(blamed) if who == r)]
-        factor[:, changed] = by[:, None]
-    try:
-        times = np.stack(step_times(model.lines, model.collectives, factors))
-    except CrosswiseError:
-        return None
-    if not model.measured[used].sum() > 0:
-        return None
-    replayed, even, *without = times[used].mean(axis=0).tolist()
-    return WhatIf(typical, float(model.measured[used].mean()), replayed, dict(zip(blamed, without, strict=True)), even)
+def _likeliest(suspects: Sequence[Suspect], transfer: Floats, total: Floats) -> list[Suspect]:
+    over = [(excess(s, transfer, total), s) for s in suspects]
+    return [s for ns, s in sorted(over, key=lambda pair: -pair[0])[:CANDIDATES] if ns > 0]

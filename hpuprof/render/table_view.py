@@ -10,7 +10,7 @@ import msgspec
 
 from hpuprof.model.tables import RankRow, Row
 from hpuprof.render.column_words import CAUSE, described, format_of
-from hpuprof.render.formats import UNKNOWN, clean, duration, percent
+from hpuprof.render.formats import UNKNOWN, clean, percent
 from hpuprof.render.section import Section
 from hpuprof.report.model import ReportData
 
@@ -43,7 +43,7 @@ MADE = {
     ),
     "file_line": Made(of=lambda o: (o.python_line or "").rpartition("/")[2]),
     "drift": Made(of=lambda c: UNKNOWN if c.drift_ppm is None else f"{c.drift_ppm:+.2f} ppm", align="r"),
-    "replayed": Made(of=lambda r: "" if r.step_without_ns is None else duration(r.step_without_ns), align="r"),
+    "suspect": Made(of=lambda s: f"{s.kind} {s.name}{' delays the others' if s.named else ''}"),
 }
 
 

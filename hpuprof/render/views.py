@@ -115,13 +115,22 @@ _VIEWS = (
     View(
         "rank_waits",
         "Waits between ranks",
-        "waiter=rank waiting_fraction=waits blame_fraction=blame steps_late_fraction=late_in_steps cause=cause "
-        "replayed=step_without_it",
+        "waiter=rank waiting_fraction=waits blame_fraction=blame steps_late_fraction=late_in_steps cause=cause",
         page="rank host waiting_ns waiting_fraction hidden_waiting_ns blame_ns blame_fraction cause cause_fraction "
-        "straggler late_fraction steps_late_fraction step_without_ns bubble_fraction clock",
+        "straggler late_fraction steps_late_fraction bubble_fraction clock",
         page_title="Waiting by rank",
         every=True,
         page_top=RANKS_ON_PAGE,
+    ),
+    View(
+        "suspects",
+        "A step would save, if it kept pace",
+        "suspect=who ranks low_fraction=at_least saved_fraction=likely high_fraction=at_most steps_fraction "
+        "blame_fraction",
+        page="kind name ranks named low_fraction saved_fraction high_fraction steps_fraction blame_fraction",
+        page_title="Suspects: what a step would save if they kept pace",
+        every=True,
+        top=6,
     ),
     View(
         "collectives",

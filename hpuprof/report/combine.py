@@ -83,6 +83,7 @@ def combine(
         *_file_diagnostics(failed, skipped),
         *_run_diagnostics(done, kind),
         *_scale_diagnostics(cut, again or {}),
+        *_unpredicted(main),
         *(_diagnostic(code, text, count) for code, text, count in across.notes),
         *([_diagnostic("HP129", by_kind.disagree)] if by_kind.disagree else []),
     ]
@@ -100,6 +101,7 @@ def combine(
         process_groups=across.groups,
         collectives=across.collectives,
         rank_waits=across.waits,
+        suspects=across.suspects,
         step_waits=step_waits,
         **tables,
     )
@@ -253,6 +255,11 @@ def _missing_ranks(done: Sequence[tuple[Identity, RankPartial]]) -> list[Diagnos
     first = ", ".join(str(r) for r in islice((r for r in range(world) if r not in ranks), 8))
     shown = first + (", …" if missing > 8 else "")
     return [_diagnostic("HP118", f"{len(ranks)} of {world} ranks are here; missing: {shown}", missing)]
+
+
+def _unpredicted(main: Sequence[tuple[RankRow, RankPartial]]) -> list[DiagnosticRow]:
+    left = sum(part.prediction is None for _, part in main)
+    return [_diagnostic("HP163", f"{len(main) - left} of {len(main)} recordings are predicted", left)] if left else []
 
 
 def _scale_diagnostics(cut: Mapping[str, tuple[int, int]], again: Mapping[str, int]) -> list[DiagnosticRow]:

@@ -21,7 +21,7 @@ from hpuprof.model.schema import CAUSE_CLAUSE, Cause
 from hpuprof.model.tables import RankRow
 from hpuprof.ranks.clocks import MAX_INFEASIBLE
 from hpuprof.ranks.rank_tables import AcrossRanks
-from hpuprof.ranks.stragglers import PERSISTENT_SHARE, WAIT_SHARE
+from hpuprof.ranks.stragglers import COST_SHARE, PERSISTENT_SHARE, WAIT_SHARE
 from hpuprof.report.model import Finding
 
 
@@ -175,9 +175,9 @@ def _imbalance(context: Context, limit: float) -> Found | None:
     middle, usual = median(walls.values()), median(loads.values())
     slow = [r for r, w in walls.items() if w > (1 + limit) * middle]
     loading = [r for r, share in loads.items() if share > usual + UNEVEN_INPUT]
-    late = context.across.straggler
-    if late is not None:  # one cause has one culprit
-        slow, loading = ([r for r in named if r == late.rank] for named in (slow, loading))
+    late = {w.rank for w in context.across.waits if w.straggler}
+    if late:  # one cause has one culprit
+        slow, loading = ([r for r in found if r in late] for found in (slow, loading))
     if loading:
         worst = max(loading, key=lambda r: loads[r])
         evidence = f"rank {worst} fetches data for {_pct(loads[worst])} of its step, the median rank for {_pct(usual)}"
@@ -219,16 +219,33 @@ _DOING = {
 }
 
 
+_WHO = {
+    "rank": "rank {name}",
+    "host": "host {name} (ranks {ranks})",
+    "stage": "pipeline stage {name} (ranks {ranks})",
+    "group": "the group of ranks {ranks}",
+    "coordinate": "place {name} (ranks {ranks})",
+    "link": "the link between ranks {ranks}",
+}
+
+
 def _straggler(context: Context, _: float) -> Found | None:
-    row = context.across.straggler
-    if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
+    row, causes = context.across.named, context.across.causes
+    if row is None:
         return None
-    cause = f", because it is {_DOING[row.cause]}" if row.cause else ""
-    cost, waiting = context.value("straggler_cost_fraction"), context.value("collective_wait_fraction")
-    instead = ": others would be late instead" if cost < 0.5 * waiting else ""
-    saved = f"; if it kept pace, a step would take {_pct(cost)} less{instead}" if context.across.replay else ""
-    evidence = f"rank {row.rank} is last in {_pct(row.steps_late_fraction)} of the steps{cause}{saved}"
-    return Found(evidence, max(cost, waiting), [row.rank])
+    who = _WHO[row.kind].format(name=row.name, ranks=row.ranks)
+    often = f"in {_pct(row.steps_fraction or 0.0)} of the steps"
+    of = "in the one step compared" if context.across.steps == 1 else often
+    why = f", because it is {_DOING[max(causes, key=lambda c: causes[c])]}" if any(causes.values()) else ""
+    if context.across.slower is not None:
+        why = f": its transfers take {context.across.slower:.1f} times as long as those of its like"
+    ranks = [w.rank for w in context.across.waits if w.straggler]
+    if row.low_fraction is None or row.high_fraction is None or row.saved_fraction is None:
+        waiting = context.value("collective_wait_fraction")
+        return Found(f"{who} comes last {of}{why}; what it costs cannot be told", waiting, ranks)
+    saved = f"{_pct(row.low_fraction)} to {_pct(row.high_fraction)}"
+    evidence = f"{who} holds the others back {of}{why}; if it kept pace, a step would take {saved} less"
+    return Found(evidence, row.saved_fraction, ranks)
 
 
 def _rotating(context: Context, _: float) -> Found | None:
@@ -237,9 +254,12 @@ def _rotating(context: Context, _: float) -> Found | None:
     share = context.value("collective_wait_fraction")
     replay, even = context.across.replay, ""
     if replay:
-        even = f"; with equally fast ranks, a step would take {_pct(replay.saved(replay.even_ns))} less"
+        even = f"; with equally fast ranks, a step would take at most {_pct(replay.even)} less"
     ranks = [r.rank for r in context.across.waits if (r.blame_fraction or 0) >= BLAMED]
-    evidence = f"ranks wait for one another {_pct(share)} of the time, and not always for the same rank{even}"
+    which = "not always for the same rank"
+    if context.across.steps == 1:
+        which = "one step does not show whether always for the same rank"
+    evidence = f"ranks wait for one another {_pct(share)} of the time, and {which}{even}"
     return Found(evidence, share, ranks)
 
 
@@ -497,13 +517,15 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="HP230",
-        title="One rank delays the others",
-        meaning="The same rank reaches collectives last in most steps, and the others wait for it.",
-        advice="Find what that rank does longer than the others: check its data loading, its host, and its device's "
-        "clocks and neighbours.",
-        found_when="waiting >= {limit} of all ranks' time, and one rank causes the largest share of it in > "
-        f"{100 * PERSISTENT_SHARE:g} % of the steps",
-        limit=WAIT_SHARE,
+        title="One part of the job delays the others",
+        meaning="The same rank, host, pipeline stage, group or link takes longer than its like in most steps, and the "
+        "others wait for it.",
+        advice="Find what it does longer than the others: check its data loading, its host, its device's clocks and "
+        "neighbours; of a link, its network; of a stage, how many layers it has.",
+        found_when="replayed at the pace of its like, the job surely saves >= {limit} of the step, and saves in > "
+        f"{100 * PERSISTENT_SHARE:g} % of the steps; where steps cannot be replayed, a rank that causes the largest "
+        f"share of the waiting in as many, if that is >= {100 * WAIT_SHARE:g} % of all ranks' time",
+        limit=COST_SHARE,
         test=_straggler,
     ),
     Rule(

@@ -99,16 +99,14 @@ def test_waiting_is_tracelens_s_on_a_common_clock(dlrm, report):
     assert exact == oracle.tolist()
 
 
-def test_hosts_limit_what_a_cure_saves(report):
-    """The replay gives the recorded steps; rank 7 like the others saves little, as the others' hosts are busy, too."""
+def test_nobody_is_named_where_hosts_set_the_pace(report):
+    """The replay gives the one recorded step; rank 7 keeps the others waiting, but their hosts are busy, too."""
     value = {name: metric.value for name, metric in report.metrics.items()}
     assert value["replay_error_fraction"] < 1e-6
-    assert value["straggler_cost_fraction"] == pytest.approx(0.004, abs=0.002)
-    assert value["step_time_without_straggler"] < value["step_time_p50"]
-    (straggler,) = [r for r in report.data.rank_waits if r.straggler]
-    assert straggler.step_without_ns == value["step_time_without_straggler"]
-    (finding,) = [f for f in report.findings if f.code == "HP230"]
-    assert finding.evidence.endswith("a step would take 0.4 % less: others would be late instead")
+    assert value["straggler_cost_fraction"] is None
+    assert not any(r.straggler for r in report.data.rank_waits)
+    assert "HP230" not in {f.code for f in report.findings}
+    assert "HP146" in {d.code for d in report.data.diagnostics}
 
 
 @pytest.mark.parametrize("rank", [0, 3, 7])
@@ -116,8 +114,8 @@ def test_a_shift_of_one_rank_changes_no_straggler(dlrm, report, tmp_path, rank):
     """10 ms on one rank's stamps: TraceLens's waits follow the stamps, ours do not."""
     folder = shifted(dlrm, tmp_path / "moved", rank, 10_000)
     moved = hpuprof.analyze(folder, jobs=1)
-    straggler = [r.rank for r in report.data.rank_waits if r.straggler]
-    assert [r.rank for r in moved.data.rank_waits if r.straggler] == straggler == [7]
+    most = max(moved.data.rank_waits, key=lambda r: r.blame_ns)
+    assert most.rank == 7
     for one, two in zip(report.data.rank_waits, moved.data.rank_waits, strict=True):
         assert two.waiting_ns == pytest.approx(one.waiting_ns, abs=20 * US)
         assert two.blame_fraction == pytest.approx(one.blame_fraction, abs=0.01)
@@ -200,9 +198,41 @@ def test_injected_clocks_and_stragglers(benchmark, kind, style):
     assert all(row["certified"])
     assert max(row["offset_error_ns"]) < 20_000
     assert row["named"]
-    assert kind == "none" or row["cause_right"]
-    assert row["counterfactual_error"] < 0.03
+    assert row["cause_right"] is not False
+    assert row["cost_error"] is None or row["cost_error"] < 0.1
     assert row["infeasible"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "style", "wide", "who"),
+    [
+        ("node", "tp_dp", 4, "host"),
+        ("link", "moe", 4, "link"),
+        ("stage", "pp_dp", 4, "stage"),
+        ("compute", "pp", 8, "rank"),
+    ],
+)
+def test_hosts_links_and_stages_are_suspects(benchmark, kind, style, wide, who):
+    """Hosts of the pipelines share no collective: their clocks come from transfers."""
+    ranks, simulated = benchmark
+    scenario = simulated.Scenario(
+        ranks=8, per_host=4 if kind != "stage" else 8, steps=6, kind=kind, style=style, wide=wide, seed=21, lost=0.0
+    )
+    row = ranks.score(scenario, 1)
+    assert all(row["certified"])
+    assert row["named"]
+    assert row["who"] == who
+    assert row["cost_error"] < 0.1
+
+
+@pytest.mark.parametrize(("style", "wide"), [("ddp", 0), ("moe", 4)])
+@pytest.mark.parametrize("stall", [0.0, 0.05])
+def test_nobody_is_named_where_hosts_cannot_launch_fast_enough(benchmark, style, wide, stall):
+    ranks, simulated = benchmark
+    slow = simulated.Scenario(ranks=4, per_host=2, style=style, wide=wide, seed=5, stall=stall, **ranks.BOUND)
+    row = ranks.score(slow, 1)
+    assert not row["late"]
+    assert row["told"] is None
 
 
 def test_a_file_cut_in_the_middle_costs_only_what_is_missing(benchmark, tmp_path):
@@ -210,7 +240,7 @@ def test_a_file_cut_in_the_middle_costs_only_what_is_missing(benchmark, tmp_path
     _, simulated = benchmark
     run = simulated.truth(simulated.Scenario(ranks=6, per_host=2, steps=12, kind="compute", seed=5, lost=0.0))
     run.write(tmp_path)
-    straggler = run.draws.straggler
+    (straggler,) = run.draws.culprits
     cut = sorted(tmp_path.iterdir())[(straggler + 1) % 6]
     text = gzip.decompress(cut.read_bytes())
     cut.write_bytes(gzip.compress(text[: len(text) // 2]))

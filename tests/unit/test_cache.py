@@ -220,14 +220,13 @@ def test_entries_of_strangers_beside_the_traces_count_as_absent(traces, reads, m
     assert (shelf.read(entry.parent.name + entry.name), shelf.write("ab" * 20, b"", 0o644)) == (b"", False)
 
 
-def test_entries_are_for_those_who_may_read_the_trace(traces, monkeypatch):
+def test_entries_are_for_those_who_may_read_the_trace(traces):
     (traces / names(traces)[0]).chmod(0o640)
     (traces / names(traces)[1]).chmod(0o600)
     (traces / names(traces)[2]).chmod(0o644)
     mask = os.umask(0o002)
     try:
         hpuprof.analyze(traces, jobs=1, cache="beside")
-        monkeypatch.setattr(cache_module, "SMALL_FILE_BYTES", 1)
         hpuprof.analyze(traces, jobs=1, cache="auto")
     finally:
         os.umask(mask)
@@ -302,10 +301,7 @@ def test_a_forged_entry_counts_as_absent_and_takes_no_memory(forgery, traces, tm
     assert hpuprof.analyze(traces, jobs=1, cache=str(place)), "written anew"
 
 
-def test_auto_leaves_the_traces_alone_and_small_files_out(traces, monkeypatch, reads):
-    hpuprof.analyze(traces, jobs=1, cache="auto")
-    assert not user_folder().exists()
-    monkeypatch.setattr(cache_module, "SMALL_FILE_BYTES", 1)
+def test_auto_leaves_the_traces_alone_and_remembers_small_files(traces, reads):
     hpuprof.analyze(traces, jobs=1, cache="auto")
     assert sorted(p.name for p in traces.iterdir()) == names(traces)
     reads.clear()

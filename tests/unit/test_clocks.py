@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuprof.model.clock import GivenClock
-from hpuprof.ranks.clocks import contradictions, estimate, given_clocks
+from hpuprof.ranks.clocks import RECEIVES, SENDS, contradictions, estimate, given_clocks
 
 US, MS = 1_000, 1_000_000
 
@@ -38,6 +38,14 @@ def test_a_third_host_tightens_the_bounds_of_two():
     found = estimate(3, *columns(rows))
     assert found.high_ns[1] == pytest.approx(20_000, abs=200)
     assert found.low_ns[1] == pytest.approx(-20_000, abs=200)
+
+
+def test_transfers_bind_one_way():
+    """0 sends at 10.5, 1 has received at 60; 1 sends at 100.5, 0 has received at 170: o >= 10.5 - 60 and o <= 170 - 100.5."""
+    rows = [(0, 0, 10.5, 20), (0, 1, 5.5, 60), (1, 1, 100.5, 110), (1, 0, 90.5, 170)]
+    found = estimate(2, *columns(rows), np.array([SENDS, RECEIVES, SENDS, RECEIVES]))
+    assert found.low_ns[1] == pytest.approx(-49_500, abs=200)
+    assert found.high_ns[1] == pytest.approx(69_500, abs=200)
 
 
 def test_hosts_without_common_collectives_are_unrelated():

@@ -7,7 +7,8 @@ from rank_traces import ALL_REDUCE, LATEST, blocking, four_ranks
 
 import hpuprof
 from hpuprof.errors import ConfigError
-from hpuprof.ranks.matching import Group, Kind, Matching
+from hpuprof.model.collective_calls import PackedCalls, unpack
+from hpuprof.ranks.matching import Group, Kind, Matching, RankCalls
 from hpuprof.ranks.parallelism import uses
 from hpuprof.ranks.rank_tables import ranges
 
@@ -170,7 +171,47 @@ def test_a_mesh_of_tensor_and_data_parallel_groups(tmp_path):
     assert [r.blame_ns for r in waits] == [0, 0, 1200 * US * used, 600 * US * used]
     assert [r.straggler for r in waits] == [False, False, True, False]
     # With rank 2 like the others every reduction comes 60 µs earlier.
-    assert waits[2].step_without_ns == pytest.approx(2400 * US, rel=1e-3)
+    named = next(s for s in report.data.suspects if s.named)
+    assert named.low_fraction == pytest.approx(0.2, abs=1e-3)
+    assert named.high_fraction == pytest.approx(0.2, abs=1e-3)
+
+
+def test_two_ranks_of_many_say_nothing_about_the_job(tmp_path):
+    """Rank 1 comes 300 µs later in each step, but 126 ranks are missing."""
+    ranks = [blocking(r, [300 + 300 * r] * 6, [600] * 6, world=128) for r in range(2)]
+    report = hpuprof.analyze(write(tmp_path, ranks), jobs=1)
+    assert "HP147" in {d.code for d in report.data.diagnostics}
+    assert not codes(report) & {"HP230", "HP231"}
+    assert report.metrics["collective_wait_fraction"].value is None
+    assert report.metrics["step_time_if_even"].value is None
+
+
+def test_waiting_lies_inside_steps_though_the_host_runs_ahead(tmp_path):
+    """Steps of 20 µs on the host, of 1000 on the device: rank 0 waits 300 µs in each."""
+    from builder import TraceBuilder
+    from rank_traces import comm, header
+
+    ranks = []
+    for rank in range(2):
+        trace = TraceBuilder(**header(rank, 2))
+        for step in range(8):
+            begin, now = step * 20, 100 + step * 1000
+            trace.step(step, begin, 20)
+            mine = 500 + 300 * rank
+            trace.kernel("gemm", now, mine, launch=begin + 1)
+            trace.kernel(ALL_REDUCE, now + mine, 990 - mine, launch=begin + 5, stream=20, **comm())
+        trace.host("cudaDeviceSynchronize", 165, 8000, cat="cuda_runtime")
+        ranks.append(trace)
+    report = hpuprof.analyze(write(tmp_path, ranks), jobs=1)
+    assert report.metrics["collective_wait_fraction"].value == pytest.approx(0.15, abs=0.02)
+
+
+def test_many_ranks_are_predicted_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("hpuprof.run.MOST_PREDICTED", 2)
+    report = hpuprof.analyze(four_ranks(tmp_path), jobs=1)
+    (told,) = [d for d in report.data.diagnostics if d.code == "HP163"]
+    assert told.count == 2
+    assert [s.name for s in report.data.suspects if s.named] == ["3"]
 
 
 def test_a_wrong_manifest_is_told(tmp_path):
@@ -221,6 +262,7 @@ def matching(groups: list[Group], traffic: list[tuple[int, str, int, int]]) -> M
 
 
 WORLD = tuple(range(4))
+RANKS = [RankCalls(rank, None, 0, unpack(PackedCalls())) for rank in WORLD]
 
 
 @pytest.mark.parametrize(
@@ -235,31 +277,54 @@ WORLD = tuple(range(4))
     ],
 )
 def test_sharding_by_what_moves(traffic, sharding):
-    (use,) = uses(matching([Group("0", "default_pg", WORLD, known=True)], traffic), 4)
+    (use,) = uses(RANKS, matching([Group("0", "default_pg", WORLD, known=True)], traffic))
     assert (use.role, use.sharding) == ("data", sharding)
+
+
+@pytest.mark.parametrize(("ahead", "role"), [(0, "tensor"), (60, "data")])
+def test_the_only_group_is_tensor_if_compute_stops_for_it(tmp_path, ahead, role):
+    """Six reductions of 50 µs a step behind 100 µs of compute each; `ahead`: by how much compute goes on beside them."""
+    from builder import TraceBuilder
+    from rank_traces import comm, header
+
+    group = {"Process Group Name": "3", "Process Group Description": "undefined", "Process Group Ranks": "[0, 1]"}
+    ranks = []
+    for rank in range(2):
+        trace = TraceBuilder(**header(rank, 2, group=False))
+        for step in range(4):
+            begin = step * 1000
+            trace.step(step, begin, 1000)
+            for i in range(6):
+                at = begin + 20 + 150 * i
+                trace.kernel("gemm", at, 100 + ahead if i < 5 else 100, launch=begin + 2 + 3 * i)
+                trace.kernel(ALL_REDUCE, at + 100, 45, launch=begin + 3 + 3 * i, stream=20, **comm(**group))
+            trace.host("cudaDeviceSynchronize", begin + 30, 940, cat="cuda_runtime")
+        ranks.append(trace)
+    (found,) = hpuprof.analyze(write(tmp_path, ranks), jobs=1).data.process_groups
+    assert (found.role, found.text) == (role, "undefined")
 
 
 def test_roles_by_description_and_by_traffic():
     told = [
         Group("1", t, (0, 1), known=True) for t in ("mesh_tp", "DATA_PARALLEL_GROUP", "pp", "EXPERT_MODEL_PARALLEL")
     ]
-    found = uses(matching(told, [(i, "all_reduce", 8, 1) for i in range(4)]), 4)
+    found = uses(RANKS, matching(told, [(i, "all_reduce", 8, 1) for i in range(4)]))
     assert [u.role for u in found] == ["tensor", "data", "pipeline", "expert"]
     mesh = [Group("1", "", (0, 1), known=True), Group("2", "", (2, 3), known=True)]
     mesh += [Group("3", "", (0, 2), known=True), Group("4", "", (1, 3), known=True)]
     found = uses(
+        RANKS,
         matching(
             mesh, [(0, "all_reduce", 8, 90), (1, "all_reduce", 8, 90), (2, "all_reduce", 8, 9), (3, "all_reduce", 8, 9)]
         ),
-        4,
     )
     assert [u.role for u in found] == ["tensor", "tensor", "data", "data"]
     (expert,) = uses(
-        matching([Group("5", "", (0, 1), known=True)], [(0, "all_to_all", 8, 9), (0, "all_reduce", 8, 1)]), 4
+        RANKS, matching([Group("5", "", (0, 1), known=True)], [(0, "all_to_all", 8, 9), (0, "all_reduce", 8, 1)])
     )
     assert expert.role == "expert"
 
 
 def test_what_fits_nothing_is_unknown():
-    (use,) = uses(matching([Group("", "", WORLD, known=False)], [(0, "all_reduce", 8, 9)]), 4)
+    (use,) = uses(RANKS, matching([Group("", "", WORLD, known=False)], [(0, "all_reduce", 8, 9)]))
     assert (use.role, use.sharding) == ("unknown", None)

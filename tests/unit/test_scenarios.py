@@ -22,7 +22,10 @@ def plan(work: list[float], order: tuple[int, int] = (0, 1), **columns: list[flo
     column = {name: np.array(columns.get(name, [0.0] * count)) for name in ("lag", "idle", "rest")}
     lane = np.array(columns.get("lane", [-1, 0, 0, -1, -1]), dtype=np.int64)
     item = np.array([0, *order, order[1], 1])
-    return main_line(Plan(kind=kind, item=item, work=np.array(work, dtype=float), lane=lane, begin=0.0, **column))
+    name = np.where(kind == MARK, -1, item)
+    return main_line(
+        Plan(kind=kind, item=item, name=name, work=np.array(work, dtype=float), lane=lane, begin=0.0, **column)
+    )
 
 
 def replayed(*lines: Line) -> list[list[float]]:
@@ -85,7 +88,7 @@ def launched(host: int, compute: int, *, waits: bool = True) -> LaunchSchedule:
 
 
 def with_host(schedule: LaunchSchedule, begin: float = 0.0) -> Line:
-    return host_line(schedule, np.array([-1, 0]), np.array([0.0, 50.0]), begin)
+    return host_line(schedule, np.array([-1, 0]), np.array([-1, 0]), np.array([0.0, 50.0]), begin)
 
 
 def test_the_host_waits_for_the_collective_and_the_collective_for_the_last_rank():
@@ -135,7 +138,7 @@ def test_the_first_steps_of_a_schedule_are_replayed_as_with_the_others_behind_th
 
     def steps(schedules: list[LaunchSchedule]) -> np.ndarray:
         rest = np.full(9, 100_000.0)  # the transfer; waiting is recomputed
-        lines = [host_line(s, s.collective, rest[: len(s.call)], 0.0) for s in schedules]
+        lines = [host_line(s, s.collective, s.collective, rest[: len(s.call)], 0.0) for s in schedules]
         return np.stack(step_times(lines, 3, [np.ones((len(line.length), 1)) for line in lines]))[..., 0]
 
     whole, some = steps(schedules), steps([s.first(2) for s in schedules])

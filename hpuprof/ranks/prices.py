@@ -1,0 +1,169 @@
+"""What each suspect costs: the job replayed with its ranks working like others, or its link transferring like others.
+
+A rank works like another one, the donor, in another step, so that what varies by chance stays as it is: only what the
+rank does longer than others on the average is saved. Several donors give an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Mask
+from hpuprof.ranks.lines import Line, levels, like, step_times
+from hpuprof.ranks.scenarios import Model
+from hpuprof.ranks.suspects import Suspect
+from hpuprof.what_if.graph import CrosswiseError
+
+DONORS = (1 / 6, 1 / 2, 5 / 6)
+"""Where donors stand among the other ranks, by how long they work: the middle of each third."""
+ALIKE = 0.9
+"""A donor does at least this share of what the best one shares with the rank, by judgement."""
+MIN_STEPS = 3
+"""With fewer steps a donor's own step is taken, and a single step decides who is late in most."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What the mean step would save if a suspect kept pace, as a share of it: an interval, and in how many steps."""
+
+    suspect: Suspect
+    low: float
+    mid: float
+    high: float
+    steps: float  # share of the replayed steps that would be noticeably shorter
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """The job replayed. Times in ns; `launch`: share of an even step that hosts without any work of their own save."""
+
+    typical_ns: int
+    measured_ns: float
+    replayed_ns: float
+    even_ns: float
+    launch: float | None
+    prices: list[Price]
+    steps: int
+    lossy: bool = False  # rows were lost, so that prices rank suspects but are no costs
+
+    @property
+    def error(self) -> float:
+        """Error of the unchanged replay, as a share of the measured mean step."""
+        return abs(self.replayed_ns - self.measured_ns) / self.measured_ns
+
+    @property
+    def even(self) -> float:
+        """Share of the mean step that would be saved, at most, if all ranks worked alike; no part saves more."""
+        parts = (price.mid for price in self.prices if price.suspect.kind != "link")
+        return max(0.0, 1 - self.even_ns / self.replayed_ns, *parts)
+
+
+def work(model: Model) -> Floats:
+    """Return what each rank works in the replayed steps, on host and device, shape `(ranks, 2)`, ns."""
+    sums = [[sum(ns for (on, _), ns in line.totals.items() if on == side) for side in SIDES] for line in model.lines]
+    return np.array(sums, dtype=np.float64)
+
+
+SIDES = ("host", "device")
+
+
+def price(model: Model, suspects: Sequence[Suspect], typical_ns: int, noticed: float) -> Priced | None:
+    """Replay unchanged, with even ranks, with even ranks and idle hosts, and with each suspect cured.
+
+    None without used steps, and where ranks wait for each other crosswise. `noticed`: share of a step from which on
+    saving it counts.
+    """
+    used = np.isfinite(model.measured)
+    if not model.measured[used].sum() > 0:
+        return None
+    level, totals = levels(model.lines), work(model).sum(axis=1)
+    both = zip(model.lines, level, strict=True)
+    columns: list[list[Floats]] = [[np.ones(len(by)), by, _idle_host(line, by)] for line, by in both]
+    variants = [_cures(model.lines, suspect, totals) for suspect in suspects]
+    for cure in (one for found in variants for one in found):
+        for r, column in enumerate(columns):
+            column.append(cure.get(r, column[0]))
+    try:
+        times = np.stack(step_times(model.lines, model.collectives, [np.stack(c, axis=1) for c in columns]))
+    except CrosswiseError:
+        return None
+    replayed, even, idle = times[used][:, :3].mean(axis=0).tolist()
+    prices, at = [], 3
+    for suspect, found in zip(suspects, variants, strict=True):
+        if found:
+            prices.append(_price(suspect, times[..., at : at + len(found)], times[..., 0], used, noticed))
+        at += len(found)
+    launch = 1 - idle / even if model.hosts and even > 0 else None
+    prices.sort(key=lambda p: (-p.mid, len(p.suspect.ranks), p.suspect.ranks))
+    return Priced(typical_ns, float(model.measured[used].mean()), replayed, even, launch, prices, times.shape[1])
+
+
+def _idle_host(line: Line, by: Floats) -> Floats:
+    factors: Floats = by.copy()
+    for key, pieces in line.pieces.items():
+        if key.side == "host":
+            factors[pieces] = 0.0
+    return factors
+
+
+def _cures(lines: Sequence[Line], suspect: Suspect, totals: Floats) -> list[dict[int, Floats]]:
+    """Return for each variant the factors of the lines that change."""
+    if suspect.kind == "link":
+        by = {c: min(1.0, 1 / slower) for c, slower in suspect.slower}
+        cured = {}
+        for r in suspect.ranks:
+            factors = np.ones(len(lines[r].length))
+            moved = lines[r].moved
+            for i in np.flatnonzero(moved >= 0).tolist():
+                factors[i] = by.get(int(moved[i]), 1.0)
+            cured[r] = factors
+        return [cured]
+    out: list[dict[int, Floats]] = [{} for _ in DONORS]
+    for r in suspect.ranks:
+        pool = _pool(lines, r, suspect, totals)
+        turn = suspect.ranks.index(r)
+        for variant, at in enumerate(DONORS):
+            donor = pool[(int(at * len(pool)) + turn) % len(pool)]
+            out[variant][r] = _like(lines, r, donor, pool, variant)
+    return out
+
+
+def _pool(lines: Sequence[Line], r: int, suspect: Suspect, totals: Floats) -> list[int]:
+    """Return the other ranks that do most of what a rank does, by how long they work."""
+    others = [q for q in range(len(lines)) if q not in suspect.ranks]
+    shared = np.array([len(lines[r].does & lines[q].does) for q in others])
+    pool = [q for q, n in zip(others, shared.tolist(), strict=True) if n >= ALIKE * shared.max()]
+    return sorted(pool, key=lambda q: (totals[q], q))
+
+
+def _like(lines: Sequence[Line], r: int, donor: int, pool: Sequence[int], variant: int) -> Floats:
+    steps = sorted({step for _, step in lines[r].totals if step >= 0})
+    shift = 1 + variant % (len(steps) - 1) if len(steps) >= MIN_STEPS else 0
+    place = {step: i for i, step in enumerate(steps)}
+
+    def other(step: int) -> int:
+        return steps[(place[step] + shift) % len(steps)] if step in place else step
+
+    scale = {}
+    for side in SIDES:
+        usual = {step: float(np.median([lines[q].totals.get((side, step), 0.0) for q in pool])) for step in steps}
+        for step in steps:
+            if usual[other(step)] > 0 and usual[step] > 0:
+                scale[side, step] = usual[step] / usual[other(step)]
+    return like(lines[r], lines[donor], other, scale)
+
+
+def _price(suspect: Suspect, times: Floats, recorded: Floats, used: Mask, noticed: float) -> Price:
+    """Return the price of a suspect. `times`: by rank, step and variant."""
+    counts = used.sum(axis=0)
+    saved = np.where(used[..., None], recorded[..., None] - times, 0.0).sum(axis=0)
+    seen = saved[counts > 0] / counts[counts > 0, None]
+    usual = float(recorded[used].mean())
+    of_variant = seen.mean(axis=0) / usual
+    by_step = seen.mean(axis=1) / usual
+    spread = float(by_step.std(ddof=1) / np.sqrt(len(by_step))) if len(by_step) > 1 else 0.0
+    low, high = float(of_variant.min()) - spread, float(of_variant.max()) + spread
+    return Price(suspect, low, float(of_variant.mean()), high, float((by_step > noticed).mean()))

@@ -1,0 +1,140 @@
+"""What may hold a job back: a rank, a host, a pipeline stage, a group of ranks, the same place in all groups, a link.
+
+Also which groups do the same for other ranks: siblings, whose ranks and links are compared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from hpuprof.analysis.groups import members
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.ranks.collectives import Timed, transfer_ns
+from hpuprof.ranks.matching import Matching, RankCalls
+from hpuprof.ranks.parallelism import Use
+
+MIN_COMPARED = 3
+"""Collectives of one kind that a link's median needs, by judgement."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Ranks, as positions, that may be slow together. `kind`: rank, host, stage, group, coordinate or link.
+
+    `slower`: of a link, by how much each of its collectives takes longer than its siblings' do; else empty.
+    """
+
+    kind: str
+    name: str
+    ranks: tuple[int, ...]
+    slower: tuple[tuple[int, float], ...] = ()
+
+
+def families(matching: Matching, use: Sequence[Use]) -> Ints:
+    """Number the groups by what they do: those of one number do the same for other ranks, as far as can be seen."""
+    codes: dict[Hashable, int] = {}
+    out = []
+    for group, what in zip(matching.groups, use, strict=True):
+        apart = group.ranks[1] - group.ranks[0] if group.peers else 0
+        often = 0 if group.peers else round(4 * np.log2(max(1, sum(what.ops.values()))))  # rows may be lost
+        key = (group.peers, len(group.ranks), what.role, apart, often, tuple(what.ops))
+        out.append(codes.setdefault(key, len(codes)))
+    return np.array(out, dtype=np.int64)
+
+
+def sets_of_ranks(ranks: Sequence[RankCalls], matching: Matching, family: Ints) -> list[Suspect]:
+    """Return what ranks may have in common, smaller than the job: host, stage, group, place in the groups."""
+    position = {who.rank: r for r, who in enumerate(ranks)}
+    found = chain(_hosts(ranks), _stages(matching), _groups(matching, family))
+    out: dict[frozenset[int], Suspect] = {}
+    for kind, name, mine in found:
+        here = tuple(sorted(position[r] for r in mine if r in position))
+        if 1 < len(here) < len(ranks):
+            out.setdefault(frozenset(here), Suspect(kind, name, here))
+    return list(out.values())
+
+
+def _hosts(ranks: Sequence[RankCalls]) -> Iterator[tuple[str, str, list[int]]]:
+    by_host: dict[str, list[int]] = defaultdict(list)
+    for who in ranks:
+        if who.host:
+            by_host[who.host].append(who.rank)
+    for host, mine in by_host.items():
+        yield "host", host, mine
+
+
+def _stages(matching: Matching) -> Iterator[tuple[str, str, list[int]]]:
+    """Ranks joined by transfers are a pipeline, in order of rank."""
+    pipeline: dict[int, set[int]] = {}
+    for group in matching.groups:
+        if group.peers:
+            joined = set.union(*(pipeline.get(r, {r}) for r in group.ranks))
+            pipeline.update(dict.fromkeys(joined, joined))
+    pipelines = sorted({tuple(sorted(mine)) for mine in pipeline.values()})
+    if len({len(mine) for mine in pipelines}) == 1:
+        for stage, mine in enumerate(zip(*pipelines, strict=True)):
+            yield "stage", f"{stage}", list(mine)
+
+
+def _groups(matching: Matching, family: Ints) -> Iterator[tuple[str, str, list[int]]]:
+    of_family: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+    for group, code in zip(matching.groups, family.tolist(), strict=True):
+        if group.known and not group.peers:
+            of_family[code].add(group.ranks)
+    for alike in of_family.values():
+        for mine in sorted(alike):
+            yield "group", f"{mine[0]}-{mine[-1]}", list(mine)
+        if len(alike) > 1 and len(set().union(*alike)) == sum(map(len, alike)):
+            for place, mine in enumerate(zip(*sorted(alike), strict=True)):
+                yield "coordinate", f"{place} of {len(alike)} groups", list(mine)
+
+
+def links(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, family: Ints) -> list[Suspect]:
+    """Return the groups whose transfers take longer than those of their siblings, by kind of collective."""
+    position = {who.rank: r for r, who in enumerate(ranks)}
+    transfer = transfer_ns(matching, timed).astype(np.float64)
+    known = timed.usable | matching.pairs & timed.related
+    medians: dict[tuple[int, Hashable], float] = {}  # by group and what is compared
+    alike: dict[Hashable, list[int]] = defaultdict(list)
+    rows_of: dict[tuple[int, Hashable], Ints] = {}
+    what: Hashable
+    for code, rows in members(np.where(known, matching.kind, -1)):
+        if code >= 0 and len(rows) >= MIN_COMPARED:
+            kind = matching.kinds[code]
+            # Transfers go both ways between neighbours.
+            there = abs(int(np.diff(matching.groups[kind.group].ranks)[0])) if matching.groups[kind.group].peers else 0
+            what = there or int(family[kind.group]), kind.op, kind.bytes, kind.dtype
+            alike[what].append(kind.group)
+            medians[kind.group, what] = float(np.median(transfer[rows]))
+            rows_of[kind.group, what] = rows
+    slower: dict[tuple[int, ...], list[tuple[int, float]]] = defaultdict(list)
+    for (group, what), rows in rows_of.items():
+        mine = set(matching.groups[group].ranks)
+        apart = mine.isdisjoint if not matching.groups[group].peers else mine.__ne__
+        others = [medians[g, what] for g in alike[what] if apart(set(matching.groups[g].ranks))]
+        if others:
+            by = medians[group, what] / max(1.0, float(np.median(others)))
+            slower[tuple(sorted(mine))] += [(int(row), by) for row in rows]
+    found = []
+    for who, rows_by in slower.items():
+        here = tuple(position[r] for r in who if r in position)
+        found.append(Suspect("link", "-".join(map(str, (who[0], who[-1]))), here, tuple(rows_by)))
+    return found
+
+
+def excess(suspect: Suspect, transfer: Floats, work: Floats) -> float:
+    """Return by how much a suspect works longer than the rest, at most [ns]: what it may cost.
+
+    `transfer`: of each collective; `work`: of each rank, by lane (host, device), shape `(ranks, lanes)`.
+    """
+    if suspect.kind == "link":
+        return float(sum(transfer[c] * (1 - 1 / by) for c, by in suspect.slower if by > 1))
+    mine = np.zeros(len(work), dtype=bool)
+    mine[list(suspect.ranks)] = True
+    over = work[mine] - np.median(work[~mine], axis=0)
+    return float(np.clip(np.median(over, axis=0), 0.0, None).sum())
