@@ -13,7 +13,8 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
 from hpuprof.ranks.rank_tables import across_ranks
-from hpuprof.report.findings import MOVE_LESS, OVERLAP, PIN, find
+from hpuprof.report.findings import find
+from hpuprof.report.step_findings import MOVE_LESS, OVERLAP, PIN
 
 WALL = 1000
 Case = tuple[RankPartial, dict[str, float], dict[Cause, int]]

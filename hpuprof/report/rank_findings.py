@@ -1,0 +1,181 @@
+"""Findings that only several ranks show. HP214 and HP230 to HP235."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from hpuprof.ranks.clocks import MAX_INFEASIBLE
+from hpuprof.ranks.stragglers import PERSISTENT_SHARE, WAIT_SHARE
+from hpuprof.report.rule import Context, Found, Rule, percent
+
+UNEVEN_INPUT = 0.1
+"""From this far above the median rank's, a rank's input share counts as uneven, by judgement."""
+BLAMED = 0.1
+"""Ranks that cause at least this share of the waiting are named, by judgement."""
+
+
+def _imbalance(context: Context, limit: float) -> Found | None:
+    per_rank = {row.rank: row for row, _ in context.main}
+    sources = {part.file.step_source for _, part in context.main}
+    if len(per_rank) < 2 or len(sources) > 1 or sources == {"whole_trace"}:
+        return None
+    loads = {r: row.input_fraction or 0.0 for r, row in per_rank.items()}
+    walls = {r: float(row.step_p50_ns) for r, row in per_rank.items()}
+    middle, usual = median(walls.values()), median(loads.values())
+    slow = [r for r, w in walls.items() if w > (1 + limit) * middle]
+    loading = [r for r, share in loads.items() if share > usual + UNEVEN_INPUT]
+    if slow:
+        worst = max(slow, key=lambda r: walls[r])
+        over = walls[worst] / middle - 1
+        return Found(f"rank {worst} takes {percent(over)} longer than the median rank", over, slow)
+    if loading:
+        worst = max(loading, key=lambda r: loads[r])
+        evidence = (
+            f"rank {worst} fetches data for {percent(loads[worst])} of its step, the median rank for {percent(usual)}"
+        )
+        return Found(evidence, loads[worst], loading)
+    return None
+
+
+_DOING = {
+    "compute": "computing",
+    "input": "fetching data",
+    "copy": "copying",
+    "compile": "compiling",
+    "gc": "collecting garbage",
+    "host": "in host code",
+}
+
+
+def _straggler(context: Context, _: float) -> Found | None:
+    row = context.across.straggler
+    if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
+        return None
+    cause = f", because it is {_DOING[row.cause]}" if row.cause else ""
+    cost, waiting = context.value("straggler_cost_fraction"), context.value("collective_wait_fraction")
+    instead = ": others would be late instead" if cost < 0.5 * waiting else ""
+    saved = f"; if it kept pace, a step would take {percent(cost)} less{instead}" if context.across.replay else ""
+    evidence = f"rank {row.rank} is last in {percent(row.steps_late_fraction)} of the steps{cause}{saved}"
+    return Found(evidence, max(cost, waiting), [row.rank])
+
+
+def _rotating(context: Context, _: float) -> Found | None:
+    if context.across.verdict.kind != "rotating":
+        return None
+    share = context.value("collective_wait_fraction")
+    replay, even = context.across.replay, ""
+    if replay:
+        even = f"; with equally fast ranks, a step would take {percent(replay.saved(replay.even_ns))} less"
+    ranks = [r.rank for r in context.across.waits if (r.blame_fraction or 0) >= BLAMED]
+    evidence = f"ranks wait for one another {percent(share)} of the time, and not always for the same rank{even}"
+    return Found(evidence, share, ranks)
+
+
+def _mismatch(context: Context, _: float) -> Found | None:
+    wrong = [g for g in context.across.groups if g.mismatched and g.known]
+    if not wrong:
+        return None
+    first = wrong[0]
+    group = first.text or first.group
+    evidence = f"in {first.mismatched} places ranks {first.ranks} ran different collectives of group {group!r}"
+    return Found(evidence, 1.0)  # a hang costs everything
+
+
+def _stopped_early(context: Context, _: float) -> Found | None:
+    stopped = context.across.stopped
+    if not stopped:
+        return None
+    worst = max(stopped, key=lambda s: s.behind)
+    after = f"; its last one is {worst.last}" if worst.last else ""
+    evidence = f"rank {worst.rank} stops {worst.behind} collectives before the others{after}"
+    return Found(evidence, 0.5, [s.rank for s in stopped])  # a hang, or only an early end of the recording
+
+
+def _clock_trouble(context: Context, limit: float) -> Found | None:
+    share = context.across.infeasible
+    if share is None or share <= limit:
+        return None
+    return Found(f"{percent(share)} of the matched collectives contradict the clocks", share)
+
+
+def _pipeline(context: Context, limit: float) -> Found | None:
+    bubble, uneven = context.across.bubble, context.across.imbalance
+    if bubble is None or bubble < limit:
+        return None
+    stages = f"; the busiest rank computes {percent(uneven)} more than the mean" if uneven is not None else ""
+    return Found(f"ranks wait {percent(bubble)} of the step for a peer to send{stages}", bubble)
+
+
+# Limits are by judgement, as those of steps, unless ranks/ gives them.
+RANK_RULES: tuple[Rule, ...] = (
+    Rule(
+        code="HP214",
+        title="Ranks are uneven",
+        meaning="One rank takes longer, or fetches data longer, than the others, and collectives make all wait for it.",
+        advice="Compare that rank's data loading, host and compute with the other ranks'.",
+        found_when="a rank's median step > {limit} over the median rank, or its input share > 10 points over",
+        limit=0.05,
+        test=_imbalance,
+    ),
+    Rule(
+        code="HP230",
+        title="One rank delays the others",
+        meaning="The same rank reaches collectives last in most steps, and the others wait for it.",
+        advice="Find what that rank does longer than the others: check its data loading, its host, and its device's "
+        "clocks and neighbours.",
+        found_when="waiting >= {limit} of all ranks' time, and one rank causes the largest share of it in > "
+        f"{100 * PERSISTENT_SHARE:g} % of the steps",
+        limit=WAIT_SHARE,
+        test=_straggler,
+    ),
+    Rule(
+        code="HP231",
+        title="A different rank is late each time",
+        meaning="Each collective waits for whichever rank is slowest at that moment: garbage collection, uneven "
+        "batches, a shared machine.",
+        advice="Collect garbage on all ranks at the same step, balance batches by length, and leave cores for the "
+        "data loader.",
+        found_when="waiting >= {limit} of all ranks' time, and no rank causes the largest share of it in > "
+        f"{100 * PERSISTENT_SHARE:g} % of the steps",
+        limit=WAIT_SHARE,
+        test=_rotating,
+    ),
+    Rule(
+        code="HP232",
+        title="Ranks run different collectives",
+        meaning="Members of one process group disagree on operation, size or type at the same position: the job "
+        "hangs, or soon crashes.",
+        advice="Look for branches around collectives that depend on the rank or on data.",
+        found_when="members of one group run different collectives at one position",
+        test=_mismatch,
+    ),
+    Rule(
+        code="HP233",
+        title="Ranks stop early",
+        meaning="A rank's collectives end at least a step before those of its group: it crashed, hangs before the next "
+        "one, or its recording ended.",
+        advice="Look at the end of that rank's trace and log.",
+        found_when="a rank's last collective lies a step's worth of collectives before its group's",
+        test=_stopped_early,
+    ),
+    Rule(
+        code="HP234",
+        title="Host clocks contradict the collectives",
+        meaning="No offset and drift per host fits them: collectives were matched wrongly, or a clock was stepped "
+        "during the recording.",
+        advice="Do not trust comparisons of ranks; record a shorter window with whole steps, or give `--clock "
+        "manifest:FILE`.",
+        found_when="infeasible_match_fraction > {limit}",
+        limit=MAX_INFEASIBLE,
+        test=_clock_trouble,
+    ),
+    Rule(
+        code="HP235",
+        title="The pipeline has bubbles",
+        meaning="Stages wait for their neighbours to send.",
+        advice="Use more micro-batches per step or an interleaved schedule, or move layers off the busiest stage.",
+        found_when="pipeline_bubble_fraction >= {limit}",
+        limit=0.1,
+        test=_pipeline,
+    ),
+)

@@ -1,0 +1,68 @@
+"""What a finding is made of: a rule with its words and limit, what it sees, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hpuprof.model.metrics import Value
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.schema import Cause
+from hpuprof.model.tables import RankRow
+from hpuprof.ranks.rank_tables import AcrossRanks
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule sees: rows and reduced files of the chosen recordings, headline values, idle shares."""
+
+    main: Sequence[tuple[RankRow, RankPartial]]
+    values: Mapping[str, Value]
+    idle: Mapping[Cause, float]
+    across: AcrossRanks
+
+    def value(self, name: str) -> float:
+        """Return a headline value, 0 when unknown."""
+        return float(self.values.get(name) or 0.0)
+
+    def share(self, column: str) -> float:
+        """Return a column's share of the used steps; unknown values count as 0."""
+        steps = [s for _, part in self.main for s in part.steps if s.used]
+        wall = sum(s.wall_ns for s in steps)
+        return sum(getattr(s, column) or 0 for s in steps) / wall if wall else 0.0
+
+
+class Found(NamedTuple):
+    """A hit: the numbers behind it, the share of the step it concerns, the ranks if not all."""
+
+    evidence: str
+    weight: float
+    ranks: Sequence[int] = ()
+    advice: str = ""
+    """What to do in this case, where the rule's own advice lists several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A finding: its code, its words, its test. `{limit}` in `found_when` stands for the limit."""
+
+    code: str
+    title: str
+    meaning: str
+    advice: str
+    found_when: str
+    limit: float = 0.0
+    needs_sound_device: bool = False
+    """Skip the rule where device rows are not sound (see `RankPartial.sound`)."""
+    test: Callable[[Context, float], Found | None] = field(repr=False)
+
+    @property
+    def threshold(self) -> str:
+        """The condition in words."""
+        return self.found_when.format(limit=f"{100 * self.limit:g} %")
+
+
+def percent(value: float) -> str:
+    """Format a share of the step."""
+    return f"{100 * value:.1f} %"
