@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpuprof.comparison.judge import HIDDEN
 from hpuprof.comparison.result import BETTER, SAME, WORSE, Change, Part
 from hpuprof.model.durations import duration
 
 SHARE = 0.05
 """Parts smaller than this share of the change are not named."""
 NAMED = 4
+STEADY = 20
+"""Steps to record where noise hides a change: by judgement, half the noise of five."""
 
 
 def percent(fraction: float, *, sign: bool = True) -> str:
@@ -29,6 +32,11 @@ def sentence(step: Change | None) -> str:
         return f"{'Slower' if step.verdict == WORSE else 'Faster'}: {now} ({change}{noise})."
     if step.verdict == SAME:
         return f"No difference in step time: {now} ({change}{noise})."
+    if step.note == HIDDEN:
+        return (
+            f"Cannot tell whether the step time changed: {now} ({change}), but steps vary too much to tell{noise}. "
+            f"Record {STEADY} steps or more of each."
+        )
     return f"Cannot tell whether the step time changed: {now} ({change}), but {step.note}."
 
 
