@@ -18,6 +18,7 @@ def explain(code: str) -> dict[str, str] | None:
             "severity": "finding",
             "meaning": rule.meaning,
             "found when": rule.threshold,
+            "saves at most": rule.saves,
             "advice": rule.advice,
         }
     if code in DIAGNOSTICS:

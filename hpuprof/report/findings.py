@@ -7,45 +7,81 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hpuprof.model.metrics import Value
-from hpuprof.model.partial import RankPartial
-from hpuprof.model.schema import Cause
-from hpuprof.model.tables import RankRow
-from hpuprof.ranks.rank_tables import AcrossRanks
+from hpuprof.model.tables import RankWaitRow
 from hpuprof.report.model import Finding
-from hpuprof.report.rank_findings import RANK_RULES
-from hpuprof.report.rule import Context, Rule
+from hpuprof.report.rank_findings import EXPLAINS, RANK_RULES
+from hpuprof.report.rule import Context, Found, Rule
 from hpuprof.report.step_findings import STEP_RULES
 
 RULES: tuple[Rule, ...] = tuple(sorted((*STEP_RULES, *RANK_RULES), key=lambda rule: rule.code))
 BY_CODE: dict[str, Rule] = {rule.code: rule for rule in RULES}
 
 
-def find(
-    main: Sequence[tuple[RankRow, RankPartial]],
-    values: Mapping[str, Value],
-    idle: Mapping[Cause, int],
-    wall_ns: int,
-    across: AcrossRanks,
-) -> list[Finding]:
-    """Apply every rule (those on device time only where device rows are sound), the largest weight first."""
-    sound = bool(main) and all(part.sound for _, part in main)
-    shares = {c: ns / wall_ns for c, ns in idle.items()} if wall_ns and sound else {}
-    context = Context(main, values, shares, across)
-    out = []
-    for rule in RULES:
-        if rule.needs_sound_device and not sound:
-            continue
-        found = rule.test(context, rule.limit)
-        if found:
-            out.append(
-                Finding(
-                    code=rule.code,
-                    title=rule.title,
-                    evidence=found.evidence,
-                    advice=found.advice or rule.advice,
-                    weight=round(found.weight, 6),
-                    ranks=list(found.ranks),
-                )
-            )
-    return sorted(out, key=lambda f: (-f.weight, f.code))
+WAITING = {
+    "HP230": "collective_wait_fraction",
+    "HP231": "collective_wait_fraction",
+    "HP235": "pipeline_bubble_fraction",
+}
+"""Findings that explain exposed communication, and the waiting that they are about."""
+
+
+def find(context: Context, rest: Context | None = None) -> list[Finding]:
+    """Apply every rule, those on device time only where device rows are sound.
+
+    The finding that could save most comes first; those that it explains follow it. `rest`: the recordings of all ranks
+    but the straggler, where there is one.
+    """
+    found = {rule.code: hit for rule in RULES if (hit := _test(rule, context))}
+    causes = _explained(context, rest, found)
+    saves = {code: hit.saves or 0.0 for code, hit in found.items()}
+
+    def order(code: str) -> tuple[object, ...]:
+        head = causes.get(code, code)
+        return -saves[head], head, code != head, -saves[code], code
+
+    return [
+        Finding(
+            code=code,
+            title=BY_CODE[code].title,
+            evidence=found[code].evidence,
+            advice=found[code].advice or BY_CODE[code].advice,
+            saves_fraction=None if found[code].saves is None else round(saves[code], 6),
+            caused_by=causes.get(code, ""),
+            ranks=list(found[code].ranks),
+        )
+        for code in sorted(found, key=order)
+    ]
+
+
+def _test(rule: Rule, context: Context) -> Found | None:
+    return rule.test(context, rule.limit) if context.sound or not rule.needs_sound_device else None
+
+
+def _explained(context: Context, rest: Context | None, found: Mapping[str, Found]) -> dict[str, str]:
+    """Return the findings that would not be there without another one, and that one.
+
+    Exposed communication is explained by waiting if less than its limit would be left without that. A straggler
+    explains that ranks are uneven, if it is the uneven one, and what is found with it but not on the other ranks.
+    """
+    out: dict[str, str] = {}
+    for cause in (code for code in WAITING if code in found):
+        waiting = context.value(WAITING[cause])
+        # Waiting that would only move to another rank stays.
+        gone = waiting if (found[cause].saves or 0.0) >= EXPLAINS * waiting else 0.0
+        exposed = BY_CODE["HP206"]
+        if exposed.code in found and context.value("exposed_communication_fraction") - gone < exposed.limit:
+            out.setdefault(exposed.code, cause)
+    straggler = found.get("HP230")
+    if straggler and "HP214" in found and set(found["HP214"].ranks) <= set(straggler.ranks):
+        out["HP214"] = "HP230"
+    if straggler and rest is not None:
+        out |= {rule.code: "HP230" for rule in STEP_RULES if rule.code in found and not _test(rule, rest)}
+    return out
+
+
+def culprit(context: Context, findings: Sequence[Finding]) -> RankWaitRow | None:
+    """Return the rank that is the first thing to look at and explains why the others wait; None if none does."""
+    row, waiting = context.across.straggler, context.value("collective_wait_fraction")
+    if row is None or context.across.replay is None or not findings or findings[0].code != "HP230":
+        return None
+    return row if (findings[0].saves_fraction or 0.0) >= EXPLAINS * waiting else None

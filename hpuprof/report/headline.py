@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
+from hpuprof.model.durations import duration
 from hpuprof.model.metrics import IDLE, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
-from hpuprof.model.tables import RankRow, Row
+from hpuprof.model.tables import RankWaitRow, Row
 from hpuprof.report.model import Headline
+from hpuprof.report.rank_findings import DOING
+from hpuprof.report.rule import Context
 
 _WORDS = {
     "host": "Host-bound",
@@ -34,12 +37,13 @@ SMALLEST_SHARE = 0.0005
 """Phases and causes of idle time below this share of the step would show as 0.0 %."""
 
 
-def headline(
-    bound: Bound, values: Mapping[str, Value], main: Sequence[tuple[RankRow, RankPartial]], population: str
-) -> Headline:
-    """Say what limits the step time of the chosen recordings (`main`)."""
-    sentence, deciding = _answer(bound, values, [part for _, part in main])
-    lead = main[0][0] if main else None
+def headline(bound: Bound, context: Context, population: str, culprit: RankWaitRow | None) -> Headline:
+    """Say what limits the step time of the chosen recordings: the rank that holds the others up, else the bound."""
+    if culprit is not None:
+        sentence, deciding = _held_up(context, culprit)
+    else:
+        sentence, deciding = _answer(bound, context.values, [part for _, part in context.main])
+    lead = context.main[0][0] if context.main else None
     return Headline(
         bound=bound.kind,
         sentence=f"{sentence}.",
@@ -47,6 +51,19 @@ def headline(
         population=population,
         lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,
     )
+
+
+def _held_up(context: Context, culprit: RankWaitRow) -> tuple[str, list[str]]:
+    """Name the cause where others only wait for it; what they show meanwhile is a symptom."""
+    ranks = len({row.rank for row, _ in context.main})
+    now, then = (float(context.values[name] or 0) for name in ("step_time_p50", "step_time_without_straggler"))
+    why = f", because it is {DOING[culprit.cause]}" if culprit.cause else ""
+    saved = _percent(context.values["straggler_cost_fraction"])
+    better = f"a step would take {duration(then)} instead of {duration(now)} (−{saved})"
+    return f"Rank {culprit.rank} holds up all {ranks} ranks{why}: if it kept pace, {better}", [
+        "straggler_cost_fraction",
+        "step_time_without_straggler",
+    ]
 
 
 def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple[str, list[str]]:

@@ -10,6 +10,8 @@ from hpuprof.report.rule import Context, Found, Rule, percent
 
 UNEVEN_INPUT = 0.1
 """From this far above the median rank's, a rank's input share counts as uneven, by judgement."""
+EXPLAINS = 0.5
+"""A cause explains waiting if removing it saves at least this share of it: more than is left."""
 BLAMED = 0.1
 """Ranks that cause at least this share of the waiting are named, by judgement."""
 
@@ -27,17 +29,17 @@ def _imbalance(context: Context, limit: float) -> Found | None:
     if slow:
         worst = max(slow, key=lambda r: walls[r])
         over = walls[worst] / middle - 1
-        return Found(f"rank {worst} takes {percent(over)} longer than the median rank", over, slow)
+        return Found(f"rank {worst} takes {percent(over)} longer than the median rank", over / (1 + over), slow)
     if loading:
         worst = max(loading, key=lambda r: loads[r])
         evidence = (
             f"rank {worst} fetches data for {percent(loads[worst])} of its step, the median rank for {percent(usual)}"
         )
-        return Found(evidence, loads[worst], loading)
+        return Found(evidence, loads[worst] - usual, loading)
     return None
 
 
-_DOING = {
+DOING = {
     "compute": "computing",
     "input": "fetching data",
     "copy": "copying",
@@ -45,30 +47,45 @@ _DOING = {
     "gc": "collecting garbage",
     "host": "in host code",
 }
+"""What a late rank does meanwhile, by `RankWaitRow.cause`."""
+
+
+CHECK = {
+    "compute": "Check the clocks, temperature and neighbours of rank {rank}'s device, and whether it gets more work.",
+    "input": "Check the disk or mount that rank {rank} reads from, its data-loader workers, and its CPU cores.",
+    "copy": "Check what rank {rank} copies that the others do not, and how its device is attached.",
+    "compile": "Check which shapes only rank {rank} sees: it compiles while the others wait.",
+    "gc": "Collect Python's garbage on all ranks at the same step: gc.disable(), and gc.collect() every n steps.",
+    "host": "Check the cores that rank {rank} is bound to, other processes there, and Python code that only it runs, "
+    "such as logging and checkpoints.",
+}
+"""What to check on a late rank, by what it does meanwhile."""
 
 
 def _straggler(context: Context, _: float) -> Found | None:
     row = context.across.straggler
     if row is None or row.blame_fraction is None or row.steps_late_fraction is None:
         return None
-    cause = f", because it is {_DOING[row.cause]}" if row.cause else ""
+    cause = f", because it is {DOING[row.cause]}" if row.cause else ""
     cost, waiting = context.value("straggler_cost_fraction"), context.value("collective_wait_fraction")
-    instead = ": others would be late instead" if cost < 0.5 * waiting else ""
+    instead = ": others would be late instead" if cost < EXPLAINS * waiting else ""
     saved = f"; if it kept pace, a step would take {percent(cost)} less{instead}" if context.across.replay else ""
     evidence = f"rank {row.rank} is last in {percent(row.steps_late_fraction)} of the steps{cause}{saved}"
-    return Found(evidence, max(cost, waiting), [row.rank])
+    advice = CHECK.get(row.cause or "", "").format(rank=row.rank)
+    return Found(evidence, cost if context.across.replay else waiting, [row.rank], advice)
 
 
 def _rotating(context: Context, _: float) -> Found | None:
     if context.across.verdict.kind != "rotating":
         return None
     share = context.value("collective_wait_fraction")
-    replay, even = context.across.replay, ""
+    replay, even, saves = context.across.replay, "", share
     if replay:
-        even = f"; with equally fast ranks, a step would take {percent(replay.saved(replay.even_ns))} less"
+        saves = replay.saved(replay.even_ns)
+        even = f"; with equally fast ranks, a step would take {percent(saves)} less"
     ranks = [r.rank for r in context.across.waits if (r.blame_fraction or 0) >= BLAMED]
     evidence = f"ranks wait for one another {percent(share)} of the time, and not always for the same rank{even}"
-    return Found(evidence, share, ranks)
+    return Found(evidence, saves, ranks)
 
 
 def _mismatch(context: Context, _: float) -> Found | None:
@@ -78,7 +95,7 @@ def _mismatch(context: Context, _: float) -> Found | None:
     first = wrong[0]
     group = first.text or first.group
     evidence = f"in {first.mismatched} places ranks {first.ranks} ran different collectives of group {group!r}"
-    return Found(evidence, 1.0)  # a hang costs everything
+    return Found(evidence, 1.0)
 
 
 def _stopped_early(context: Context, _: float) -> Found | None:
@@ -88,14 +105,14 @@ def _stopped_early(context: Context, _: float) -> Found | None:
     worst = max(stopped, key=lambda s: s.behind)
     after = f"; its last one is {worst.last}" if worst.last else ""
     evidence = f"rank {worst.rank} stops {worst.behind} collectives before the others{after}"
-    return Found(evidence, 0.5, [s.rank for s in stopped])  # a hang, or only an early end of the recording
+    return Found(evidence, 1.0, [s.rank for s in stopped])
 
 
 def _clock_trouble(context: Context, limit: float) -> Found | None:
     share = context.across.infeasible
     if share is None or share <= limit:
         return None
-    return Found(f"{percent(share)} of the matched collectives contradict the clocks", share)
+    return Found(f"{percent(share)} of the matched collectives contradict the clocks", None)
 
 
 def _pipeline(context: Context, limit: float) -> Found | None:
@@ -115,6 +132,8 @@ RANK_RULES: tuple[Rule, ...] = (
         advice="Compare that rank's data loading, host and compute with the other ranks'.",
         found_when="a rank's median step > {limit} over the median rank, or its input share > 10 points over",
         limit=0.05,
+        saves="what the rank's median step takes beyond the median rank's, over it; for data loading, the difference "
+        "of the two shares",
         test=_imbalance,
     ),
     Rule(
@@ -126,6 +145,7 @@ RANK_RULES: tuple[Rule, ...] = (
         found_when="waiting >= {limit} of all ranks' time, and one rank causes the largest share of it in > "
         f"{100 * PERSISTENT_SHARE:g} % of the steps",
         limit=WAIT_SHARE,
+        saves="straggler_cost_fraction; without a trusted replay, collective_wait_fraction",
         test=_straggler,
     ),
     Rule(
@@ -138,6 +158,7 @@ RANK_RULES: tuple[Rule, ...] = (
         found_when="waiting >= {limit} of all ranks' time, and no rank causes the largest share of it in > "
         f"{100 * PERSISTENT_SHARE:g} % of the steps",
         limit=WAIT_SHARE,
+        saves="what the step takes less with equally fast ranks; without a trusted replay, collective_wait_fraction",
         test=_rotating,
     ),
     Rule(
@@ -147,6 +168,7 @@ RANK_RULES: tuple[Rule, ...] = (
         "hangs, or soon crashes.",
         advice="Look for branches around collectives that depend on the rank or on data.",
         found_when="members of one group run different collectives at one position",
+        saves="everything: the job hangs",
         test=_mismatch,
     ),
     Rule(
@@ -156,6 +178,7 @@ RANK_RULES: tuple[Rule, ...] = (
         "one, or its recording ended.",
         advice="Look at the end of that rank's trace and log.",
         found_when="a rank's last collective lies a step's worth of collectives before its group's",
+        saves="everything if the rank crashed, nothing if only its recording ended",
         test=_stopped_early,
     ),
     Rule(
@@ -167,6 +190,7 @@ RANK_RULES: tuple[Rule, ...] = (
         "manifest:FILE`.",
         found_when="infeasible_match_fraction > {limit}",
         limit=MAX_INFEASIBLE,
+        saves="unknown: it makes other numbers doubtful",
         test=_clock_trouble,
     ),
     Rule(
@@ -176,6 +200,7 @@ RANK_RULES: tuple[Rule, ...] = (
         advice="Use more micro-batches per step or an interleaved schedule, or move layers off the busiest stage.",
         found_when="pipeline_bubble_fraction >= {limit}",
         limit=0.1,
+        saves="pipeline_bubble_fraction",
         test=_pipeline,
     ),
 )

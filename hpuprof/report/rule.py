@@ -15,12 +15,17 @@ from hpuprof.ranks.rank_tables import AcrossRanks
 
 @dataclass(frozen=True)
 class Context:
-    """What a rule sees: rows and reduced files of the chosen recordings, headline values, idle shares."""
+    """What a rule sees: rows and reduced files of some recordings, headline values, idle shares, ranks compared."""
 
     main: Sequence[tuple[RankRow, RankPartial]]
     values: Mapping[str, Value]
     idle: Mapping[Cause, float]
     across: AcrossRanks
+
+    @property
+    def sound(self) -> bool:
+        """Whether the device rows of all recordings allow conclusions."""
+        return bool(self.main) and all(part.sound for _, part in self.main)
 
     def value(self, name: str) -> float:
         """Return a headline value, 0 when unknown."""
@@ -34,10 +39,10 @@ class Context:
 
 
 class Found(NamedTuple):
-    """A hit: the numbers behind it, the share of the step it concerns, the ranks if not all."""
+    """A hit: the numbers behind it, the share of the step that it costs at most (None: unknown), its ranks if few."""
 
     evidence: str
-    weight: float
+    saves: float | None
     ranks: Sequence[int] = ()
     advice: str = ""
     """What to do in this case, where the rule's own advice lists several."""
@@ -52,6 +57,8 @@ class Rule:
     meaning: str
     advice: str
     found_when: str
+    saves: str
+    """What `Found.saves` is, in words: the share of the step that could be saved at most."""
     limit: float = 0.0
     needs_sound_device: bool = False
     """Skip the rule where device rows are not sound (see `RankPartial.sound`)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import median
 
 from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
 from hpuprof.analysis.device_time import is_low_precision
@@ -12,8 +13,6 @@ from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
 from hpuprof.report.rule import Context, Found, Rule, percent
 
-SMALL = 0.01
-"""Weight of a finding without a known cost in time, by judgement: below those that have one."""
 MOSTLY = 0.5
 """From this share of the copying on, one kind of copies decides what to do."""
 WORTH_OVERLAPPING = 0.1
@@ -73,8 +72,8 @@ def _short(context: Context, limit: float) -> Found | None:
     share = context.value("short_launch_fraction")
     if share < limit:
         return None
-    weight = max(context.idle.get(Cause.OPERATOR_LAUNCH, 0.0), SMALL)
-    return Found(f"{percent(share)} of the launched rows are shorter than the call that launched them", weight)
+    evidence = f"{percent(share)} of the launched rows are shorter than the call that launched them"
+    return Found(evidence, context.idle.get(Cause.OPERATOR_LAUNCH, 0.0))
 
 
 def _alloc(*, below: float) -> Callable[[Context, float], Found | None]:
@@ -105,11 +104,12 @@ def _copies(context: Context, limit: float) -> Found | None:
 
 def _unstable(context: Context, limit: float) -> Found | None:
     spread = context.value("step_time_spread")
-    return (
-        Found(f"the median absolute deviation is {percent(spread)} of the median step", spread)
-        if spread > limit
-        else None
-    )
+    if spread <= limit:
+        return None
+    walls = [[s.wall_ns for s in part.steps if s.used] for _, part in context.main]
+    beyond = sum(max(0.0, wall - median(of)) for of in walls for wall in of)
+    whole = sum(map(sum, walls)) or 1
+    return Found(f"the median absolute deviation is {percent(spread)} of the median step", beyond / whole)
 
 
 def _precision(context: Context, limit: float) -> Found | None:
@@ -118,9 +118,9 @@ def _precision(context: Context, limit: float) -> Found | None:
     if not total:
         return None
     low = sum(r.busy_ns for r in rows if is_low_precision(r.dtype)) / total
-    weight = context.value("compute_fraction") * (1 - low)
+    saves = context.value("compute_fraction") * (1 - low)
     evidence = f"{percent(low)} of the matrix engine's time uses 16 bits or fewer"
-    return Found(evidence, weight) if low < limit else None
+    return Found(evidence, saves) if low < limit else None
 
 
 def _memory(context: Context, limit: float) -> Found | None:
@@ -128,7 +128,7 @@ def _memory(context: Context, limit: float) -> Found | None:
         size = part.file.device_memory_bytes
         peak = max((r.peak_allocated_bytes or 0 for r in part.memory if r.space == "device"), default=0)
         if size and peak > limit * size:
-            return Found(f"peak {peak / 1e9:.1f} GB of {size / 1e9:.1f} GB", SMALL)
+            return Found(f"peak {peak / 1e9:.1f} GB of {size / 1e9:.1f} GB", None)
     return None
 
 
@@ -144,6 +144,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="device idle during operator accumulation and launch >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,
+        saves="idle_operator_launch_fraction",
         test=_idle(Cause.OPERATOR_LAUNCH),
     ),
     Rule(
@@ -155,6 +156,7 @@ STEP_RULES: tuple[Rule, ...] = (
         "{limit} (the threshold of torch-tb-profiler, consistent with Intel's published outputs)",
         # The limit of torch-tb-profiler, consistent with Intel's published outputs.
         limit=0.05,
+        saves="idle_data_loader_fraction; without device rows, input_fraction",
         test=_input,
     ),
     Rule(
@@ -167,6 +169,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="device idle during blocking reads >= {limit} of the step; without device rows, waiting in blocking "
         "copies and reads >= {limit}",
         limit=0.02,
+        saves="idle_blocking_read_fraction; without device rows, waiting in blocking copies and reads",
         test=_blocked_copy,
     ),
     Rule(
@@ -178,6 +181,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="device idle during host-to-device copies >= {limit} of the step",
         limit=0.03,
         needs_sound_device=True,
+        saves="idle_h2d_copy_fraction",
         test=_idle(Cause.H2D_COPY),
     ),
     Rule(
@@ -186,6 +190,7 @@ STEP_RULES: tuple[Rule, ...] = (
         meaning="A new shape or graph appears after the first step, and compiling it stops the step.",
         advice="Keep shapes static: drop_last=True, padding or buckets; look for Python values that change per step.",
         found_when="any compilation in a step after the first",
+        saves="the time of compiling after the first step, over all steps",
         test=_compile,
     ),
     Rule(
@@ -197,6 +202,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="exposed communication >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,
+        saves="exposed_communication_fraction",
         test=_exposed,
     ),
     Rule(
@@ -208,6 +214,7 @@ STEP_RULES: tuple[Rule, ...] = (
         # Half: what the title says.
         limit=0.5,
         needs_sound_device=True,
+        saves="idle_operator_launch_fraction",
         test=_short,
     ),
     Rule(
@@ -218,6 +225,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="device idle during the optimizer >= {limit} of the step",
         limit=0.05,
         needs_sound_device=True,
+        saves="idle_optimizer_fraction",
         test=_idle(Cause.OPTIMIZER),
     ),
     Rule(
@@ -228,6 +236,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="device idle during callbacks and logging >= {limit} of the step",
         limit=0.03,
         needs_sound_device=True,
+        saves="idle_callback_fraction",
         test=_idle(Cause.CALLBACK),
     ),
     Rule(
@@ -239,6 +248,7 @@ STEP_RULES: tuple[Rule, ...] = (
         # Half: what the meaning says.
         limit=0.5,
         needs_sound_device=True,
+        saves="compute_fraction times the share of the matrix engine's time in more than 16 bits",
         test=_precision,
     ),
     Rule(
@@ -248,6 +258,7 @@ STEP_RULES: tuple[Rule, ...] = (
         advice="Let the caching allocator warm up; avoid empty_cache() and changing shapes.",
         found_when=f"host path in allocation and free >= {{limit}} and < {100 * ALLOCATOR_FIRST:g} % of the step",
         limit=0.01,
+        saves="allocation and free on the host path",
         test=_alloc(below=ALLOCATOR_FIRST),
     ),
     Rule(
@@ -257,6 +268,7 @@ STEP_RULES: tuple[Rule, ...] = (
         advice="Look at the table of steps; log, evaluate and collect garbage at fixed steps.",
         found_when="median absolute deviation > {limit} of the median step",
         limit=0.1,
+        saves="what slow steps take beyond the median of their recording",
         test=_unstable,
     ),
     Rule(
@@ -267,6 +279,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="device idle during Python >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,
+        saves="idle_python_fraction",
         test=_idle(Cause.PYTHON),
     ),
     Rule(
@@ -277,6 +290,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="device idle during synchronisation >= {limit} of the step",
         limit=0.03,
         needs_sound_device=True,
+        saves="idle_synchronise_fraction",
         test=_idle(Cause.SYNCHRONISE),
     ),
     Rule(
@@ -286,6 +300,7 @@ STEP_RULES: tuple[Rule, ...] = (
         advice="Use activation checkpointing, a smaller batch, or sharding.",
         found_when="peak allocation > {limit} of the device's memory",
         limit=0.9,
+        saves="unknown: room for larger batches",
         test=_memory,
     ),
     Rule(
@@ -297,6 +312,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="device idle during first use >= {limit} of the step",
         limit=0.05,
         needs_sound_device=True,
+        saves="idle_first_use_fraction",
         test=_idle(Cause.FIRST_USE),
     ),
     Rule(
@@ -311,6 +327,7 @@ STEP_RULES: tuple[Rule, ...] = (
         "PYTORCH_ALLOC_CONF=expandable_segments:True, keep shapes static, or use a smaller batch.",
         found_when="host path in allocation and free >= {limit} of the step",
         limit=ALLOCATOR_FIRST,
+        saves="allocation and free on the host path",
         test=_alloc(below=math.inf),
     ),
     Rule(
@@ -321,6 +338,7 @@ STEP_RULES: tuple[Rule, ...] = (
         found_when="exposed copies >= {limit} of the step",
         limit=EXPOSED_COPY,
         needs_sound_device=True,
+        saves="exposed_copy_fraction",
         test=_copies,
     ),
 )

@@ -1,4 +1,4 @@
-"""Each finding fires at its threshold, is silent just below it, and findings stand in the order of what they concern."""
+"""Each finding fires at its threshold, is silent just below it, and findings stand in the order of what they could save."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hpuprof.model.schema import Cause
 from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
 from hpuprof.ranks.rank_tables import across_ranks
 from hpuprof.report.findings import find
+from hpuprof.report.rule import Context
 from hpuprof.report.step_findings import MOVE_LESS, OVERLAP, PIN
 
 WALL = 1000
@@ -35,7 +36,8 @@ def quiet(tmp_path_factory) -> RankPartial:
 def found(part: RankPartial, values: dict[str, float], idle: dict[Cause, int]) -> list[str]:
     row = msgspec.convert(dict.fromkeys(RankRow.__struct_fields__) | BASE, RankRow)
     main = [(row, part)]
-    return [f.code for f in find(main, values, idle, WALL, across_ranks(main, clock="raw", manifest=None))]
+    shares = {cause: ns / WALL for cause, ns in idle.items()} if part.sound else {}
+    return [f.code for f in find(Context(main, values, shares, across_ranks(main, clock="raw", manifest=None)))]
 
 
 BASE = {"rank": 0, "stage": "", "action": "", "window": "0", "steps_used": 4, "steps_total": 6, "step_p50_ns": WALL, "step_p90_ns": WALL, "bound": "device"}  # fmt: skip
@@ -142,7 +144,7 @@ def test_a_device_that_mostly_copies(tmp_path, name, computing, evidence, advice
     assert finding.advice == advice
 
 
-def test_findings_stand_in_the_order_of_the_share_they_concern(quiet):
+def test_findings_stand_in_the_order_of_what_they_could_save(quiet):
     idle = {
         Cause.SYNCHRONISE: 40,
         Cause.OPTIMIZER: 300,
