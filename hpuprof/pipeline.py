@@ -17,6 +17,7 @@ from hpuprof.analysis.modules import MAX_DEPTH, backward_windows
 from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_table import step_rows, thread_rows
+from hpuprof.analysis.workload import workload
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Settings, predict
@@ -119,6 +120,7 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
     recorded: dict[str, Any] = own if isinstance(own, dict) else {}
     timed = recorded.get("unprofiled")
     timed = timed if isinstance(timed, dict) else {}
+    work = workload(trace)
     return FileRow(
         path=file.name,
         bytes=file.bytes,
@@ -130,6 +132,8 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
         family=trace.family,
         generation=trace.generation,
         mode=trace.mode,
+        workload=work.kind,
+        server=work.server,
         form=trace.form,
         rows=trace.health.rows,
         host_rows=trace.health.host_rows,

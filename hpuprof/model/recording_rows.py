@@ -34,6 +34,14 @@ class FileRow(Row, frozen=True, kw_only=True):
     mode: Annotated[
         str, Meta(description="How the model ran: eager, lazy, lazy+graphs, compile, graphs, compile+graphs.")
     ]
+    workload: Annotated[
+        str,
+        Meta(
+            description="training (backward or an optimizer shows), serving (an inference server), inference "
+            "(operators of a model, and neither), or empty when the rows do not tell."
+        ),
+    ] = ""
+    server: Annotated[str, Meta(description="vllm, sglang, tensorrt_llm, or empty for any other or none.")] = ""
     form: Annotated[str, Meta(description="Shape of the file: object, array, bare (no enclosing array), csv.")]
     rows: Annotated[int, Meta(description="Events in the file.")]
     host_rows: Annotated[int, Meta(description="Slices on host threads.")]

@@ -19,7 +19,7 @@ def explain(code: str) -> dict[str, str] | None:
             "meaning": rule.meaning,
             "found when": rule.threshold,
             "saves at most": rule.saves,
-            "advice": rule.advice,
+            "advice": rule.advice + (f" On a server: {rule.serving}" if rule.serving else ""),
         }
     if code in DIAGNOSTICS:
         entry = DIAGNOSTICS[code]

@@ -27,6 +27,11 @@ class Context:
         """Whether the device rows of all recordings allow conclusions."""
         return bool(self.main) and all(part.sound for _, part in self.main)
 
+    @property
+    def trains(self) -> bool:
+        """Whether gradients are computed, as far as the rows tell."""
+        return not any(part.file.workload in ("serving", "inference") for _, part in self.main)
+
     def value(self, name: str) -> float:
         """Return a headline value, 0 when unknown."""
         return float(self.values.get(name) or 0.0)
@@ -59,6 +64,8 @@ class Rule:
     found_when: str
     saves: str
     """What `Found.saves` is, in words: the share of the step that could be saved at most."""
+    serving: str = ""
+    """The advice where the program serves or infers, if training's does not fit."""
     limit: float = 0.0
     needs_sound_device: bool = False
     """Skip the rule where device rows are not sound (see `RankPartial.sound`)."""
@@ -68,6 +75,10 @@ class Rule:
     def threshold(self) -> str:
         """The condition in words."""
         return self.found_when.format(limit=f"{100 * self.limit:g} %")
+
+    def advice_for(self, *, trains: bool) -> str:
+        """Return what to do in a program that trains, or in one that serves."""
+        return self.advice if trains or not self.serving else self.serving
 
 
 def percent(value: float) -> str:

@@ -141,6 +141,8 @@ STEP_RULES: tuple[Rule, ...] = (
         meaning="The device waits while the host accumulates, dispatches or launches operators.",
         advice="Launch less: use larger batches, fused optimizers, torch.compile, or graph replay (HPU Graphs in "
         "lazy mode, CUDA graphs).",
+        serving="Replay decode steps as graphs: no enforce_eager, capture sizes (on Gaudi, buckets) that cover the "
+        "batches served; else torch.compile the model, or serve larger batches.",
         found_when="device idle during operator accumulation and launch >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,
@@ -166,6 +168,8 @@ STEP_RULES: tuple[Rule, ...] = (
         "launch nothing meanwhile.",
         advice="Read losses and metrics every n steps, keep them on the device, or copy with non_blocking=True into "
         "pinned memory.",
+        serving="Copy sampled tokens with non_blocking=True into pinned memory and prepare the next step meanwhile "
+        "(servers call it asynchronous or overlapped scheduling).",
         found_when="device idle during blocking reads >= {limit} of the step; without device rows, waiting in blocking "
         "copies and reads >= {limit}",
         limit=0.02,
@@ -189,6 +193,7 @@ STEP_RULES: tuple[Rule, ...] = (
         title="Graphs are compiled inside steps",
         meaning="A new shape or graph appears after the first step, and compiling it stops the step.",
         advice="Keep shapes static: drop_last=True, padding or buckets; look for Python values that change per step.",
+        serving="Warm up every shape that is served (on Gaudi, buckets with VLLM_SKIP_WARMUP=false), and pad to them.",
         found_when="any compilation in a step after the first",
         saves="the time of compiling after the first step, over all steps",
         test=_compile,
@@ -210,6 +215,7 @@ STEP_RULES: tuple[Rule, ...] = (
         title="Most kernels are shorter than their launch",
         meaning="Launching takes longer than running, so the device starves as soon as the queue runs dry.",
         advice="Fuse operators (torch.compile, foreach or fused optimizers), increase the batch, or replay graphs.",
+        serving="Replay graphs, fuse operators (torch.compile), or serve larger batches.",
         found_when="short_launch_fraction >= {limit}",
         # Half: what the title says.
         limit=0.5,
@@ -298,6 +304,7 @@ STEP_RULES: tuple[Rule, ...] = (
         title="Device memory is nearly full",
         meaning="Little memory is left for larger batches or captured graphs.",
         advice="Use activation checkpointing, a smaller batch, or sharding.",
+        serving="Give the cache of keys and values less of the memory, shorten the context, or shard the model.",
         found_when="peak allocation > {limit} of the device's memory",
         limit=0.9,
         saves="unknown: room for larger batches",
