@@ -9,6 +9,7 @@ from hpuprof.analysis.activations import linked_share
 from hpuprof.analysis.collective_search import collective_calls
 from hpuprof.analysis.engines import engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.evidence import degenerate, doubts
+from hpuprof.analysis.forward_reductions import forward_reduction_share
 from hpuprof.analysis.idle import cause_rows, gap_operator_rows, gap_rows
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.launches import launch_rows
@@ -134,6 +135,7 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
         mode=trace.mode,
         workload=work.kind,
         server=work.server,
+        forward_reduction_fraction=forward_reduction_share(view),
         form=trace.form,
         rows=trace.health.rows,
         host_rows=trace.health.host_rows,

@@ -17,6 +17,14 @@ MOSTLY = 0.5
 """From this share of the copying on, one kind of copies decides what to do."""
 WORTH_OVERLAPPING = 0.1
 """Compute of at least this share of the step is worth hiding copies behind, by judgement."""
+IN_LAYERS = 0.25
+"""From this share of the all-reduces' time in forward, they are the layers' own. By judgement: tensor parallelism has
+half of them there, data parallelism hardly any."""
+TENSOR_PARALLEL = (
+    "Layers wait for these collectives (tensor or expert parallelism), so overlap with backward does not apply: keep "
+    "such a group within the fastest links, make it smaller, use sequence parallelism or fused and custom all-reduce "
+    "kernels, or larger batches, which hide more of it."
+)
 PIN = "Pin the memory (pin_memory=True in the data loader, or `Tensor.pin_memory()`) and copy with non_blocking=True."
 OVERLAP = "Copy the next batch or layer on a stream of its own while this one computes."
 MOVE_LESS = (
@@ -64,8 +72,16 @@ def _compile(context: Context, _: float) -> Found | None:
 
 def _exposed(context: Context, limit: float) -> Found | None:
     share = context.value("exposed_communication_fraction")
+    if share < limit:
+        return None
     evidence = f"for {percent(share)} of the step, communication ran without compute"
-    return Found(evidence, share) if share >= limit else None
+    forward = [f for _, part in context.main if (f := part.file.forward_reduction_fraction) is not None]
+    within = sum(forward) / len(forward) if forward else 0.0
+    roles = {group.role for group in context.across.groups}
+    if within >= IN_LAYERS:
+        evidence += f"; {percent(within)} of the all-reduces' time was launched in forward"
+    layers = not context.trains or within >= IN_LAYERS or ("tensor" in roles and "data" not in roles)
+    return Found(evidence, share, advice=TENSOR_PARALLEL if layers else "")
 
 
 def _short(context: Context, limit: float) -> Found | None:
@@ -204,6 +220,7 @@ STEP_RULES: tuple[Rule, ...] = (
         meaning="Collectives run without compute that overlaps them.",
         advice="Overlap the gradient all-reduce with backward (DDP buckets), increase the batch per rank, or look for "
         "the rank that arrives last.",
+        serving=TENSOR_PARALLEL,
         found_when="exposed communication >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,

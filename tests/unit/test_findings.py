@@ -15,7 +15,7 @@ from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
 from hpuprof.ranks.rank_tables import across_ranks
 from hpuprof.report.findings import find
 from hpuprof.report.rule import Context
-from hpuprof.report.step_findings import MOVE_LESS, OVERLAP, PIN
+from hpuprof.report.step_findings import MOVE_LESS, OVERLAP, PIN, TENSOR_PARALLEL
 
 WALL = 1000
 Case = tuple[RankPartial, dict[str, float], dict[Cause, int]]
@@ -166,3 +166,31 @@ def test_device_rows_that_are_not_sound_support_no_finding_about_the_device(quie
     alone = TraceBuilder().steps(6, 1000).host("aten::mm", 1500, 10).reduce(tmp_path)
     assert not alone.sound
     assert found(alone, {"short_launch_fraction": 0.9}, {Cause.PYTHON: 500, Cause.H2D_COPY: 500}) == []
+
+
+def reduces(tmp_path, launched: int, *, backward: bool = True):
+    """A step of 1000 µs: forward, backward from 500 to 700, an all-reduce of 250 µs launched at some instant."""
+    b = TraceBuilder()
+    for at in range(0, 8000, 1000):
+        b.step(at // 1000, at, 1000).host("aten::mm", at + 10, 50)
+        if backward:
+            b.host("autograd::engine::evaluate_function: MmBackward0", at + 500, 200)
+        name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+        b.kernel("gemm", at + 20, 100, launch=at + 12).kernel(name, at + 740, 250, launch=at + launched)
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    return report.data.files[0], next(f for f in report.findings if f.code == "HP206")
+
+
+@pytest.mark.parametrize(("launched", "share"), [(300, 1.0), (600, 0.0), (720, 0.0)])
+def test_an_all_reduce_that_forward_launches_is_no_gradient(tmp_path, launched, share):
+    """Before backward, inside it, and after it: as without overlap of gradients."""
+    file, finding = reduces(tmp_path, launched)
+    assert file.forward_reduction_fraction == share
+    assert (finding.advice == TENSOR_PARALLEL) == (share == 1)
+    assert ("DDP" in finding.advice) == (share == 0)
+
+
+def test_without_backward_there_are_no_gradients(tmp_path):
+    file, finding = reduces(tmp_path, 600, backward=False)
+    assert (file.workload, file.forward_reduction_fraction) == ("inference", None)
+    assert finding.advice == TENSOR_PARALLEL
