@@ -32,6 +32,19 @@ class Context:
         """Whether gradients are computed, as far as the rows tell."""
         return not any(part.file.workload in ("serving", "inference") for _, part in self.main)
 
+    @property
+    def stacks(self) -> bool:
+        """Whether Python frames were recorded."""
+        return any(name.startswith("python") for _, part in self.main for name in part.file.categories)
+
+    def line(self, cause: Cause) -> str:
+        """Return the line of the user's code in the longest idle time of a cause; empty without recorded stacks."""
+        spent: dict[str, float] = {}
+        for gap in (g for _, part in self.main for g in part.gaps if g.python_line and g.cause == cause.name.lower()):
+            name = str(gap.python_line).rpartition("/")[2]
+            spent[name] = spent.get(name, 0.0) + gap.dur_ns
+        return max(spent, key=lambda name: (spent[name], name), default="")
+
     def value(self, name: str) -> float:
         """Return a headline value, 0 when unknown."""
         return float(self.values.get(name) or 0.0)

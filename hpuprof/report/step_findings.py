@@ -25,6 +25,7 @@ TENSOR_PARALLEL = (
     "such a group within the fastest links, make it smaller, use sequence parallelism or fused and custom all-reduce "
     "kernels, or larger batches, which hide more of it."
 )
+READ_FRAMES = "Look at the Python frames in the longest gaps and at what they call; move work off the main thread."
 PIN = "Pin the memory (pin_memory=True in the data loader, or `Tensor.pin_memory()`) and copy with non_blocking=True."
 OVERLAP = "Copy the next batch or layer on a stream of its own while this one computes."
 MOVE_LESS = (
@@ -35,10 +36,18 @@ MOVE_LESS = (
 def _idle(cause: Cause) -> Callable[[Context, float], Found | None]:
     def test(context: Context, limit: float) -> Found | None:
         share = context.idle.get(cause, 0.0)
+        if share < limit:
+            return None
+        line = context.line(cause)
+        advice = READ_FRAMES if cause == Cause.PYTHON and (line or context.stacks) else ""
         evidence = f"the device sat idle {percent(share)} of the step {CAUSE_CLAUSE[cause]}"
-        return Found(evidence, share) if share >= limit else None
+        return Found(evidence + _at(line), share, advice=advice)
 
     return test
+
+
+def _at(line: str) -> str:
+    return f", longest in {line}" if line else ""
 
 
 def _input(context: Context, limit: float) -> Found | None:
@@ -47,7 +56,10 @@ def _input(context: Context, limit: float) -> Found | None:
     if not context.idle:
         return Found(evidence, share) if share > limit else None
     idle = context.idle.get(Cause.DATA_LOADER, 0.0)
-    return Found(f"{evidence}; the device sat idle {percent(idle)} of it meanwhile", idle) if idle > limit else None
+    if idle <= limit:
+        return None
+    line = context.line(Cause.DATA_LOADER)
+    return Found(f"{evidence}; the device sat idle {percent(idle)} of it meanwhile{_at(line)}", idle)
 
 
 def _blocked_copy(context: Context, limit: float) -> Found | None:
@@ -56,8 +68,10 @@ def _blocked_copy(context: Context, limit: float) -> Found | None:
     evidence = f"the host waited {percent(share)} of the step in blocking copies and reads"
     if not context.idle:
         return Found(evidence, share) if share >= limit else None
-    during = f"the device sat idle {percent(read)} of the step during reads"
-    return Found(f"{evidence}; {during}", read) if read >= limit else None
+    if read < limit:
+        return None
+    during = f"the device sat idle {percent(read)} of the step during reads{_at(context.line(Cause.BLOCKING_READ))}"
+    return Found(f"{evidence}; {during}", read)
 
 
 def _compile(context: Context, _: float) -> Found | None:
@@ -298,7 +312,7 @@ STEP_RULES: tuple[Rule, ...] = (
         code="HP213",
         title="Python outside operators stalls the device",
         meaning="The device waits for Python between operators.",
-        advice="Record with stacks (with_stack=True) to see which code; move work off the training thread.",
+        advice="Record with stacks (with_stack=True) to see which code; move work off the main thread.",
         found_when="device idle during Python >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,

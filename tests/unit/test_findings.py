@@ -194,3 +194,17 @@ def test_without_backward_there_are_no_gradients(tmp_path):
     file, finding = reduces(tmp_path, 600, backward=False)
     assert (file.workload, file.forward_reduction_fraction) == ("inference", None)
     assert finding.advice == TENSOR_PARALLEL
+
+
+def test_the_line_of_python_is_named_where_stacks_are_recorded(tmp_path):
+    """The device idles for 500 of 1000 µs, 400 of them in a line of the user's and 100 in none."""
+    b = TraceBuilder()
+    for at in range(0, 8000, 1000):
+        b.step(at // 1000, at, 1000).kernel("gemm", at + 10, 490, launch=at + 5)
+        b.host("/home/me/train.py(41): training_step", at + 520, 400, cat="python_function")
+        b.host("torch/nn/modules/module.py(1): _call_impl", at + 530, 380, cat="python_function")
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    finding = next(f for f in report.findings if f.code == "HP213")
+    assert finding.evidence.endswith("longest in train.py(41): training_step")
+    assert "Record with stacks" not in finding.advice
+    assert report.data.gaps[0].python_line == "/home/me/train.py(41): training_step"
