@@ -118,7 +118,7 @@ def _times(value: float) -> str:
 def sentence_for(verdict: str, best: GraphOption, lead: Prediction, mode: str, base: float) -> str:
     """Return the answer in one sentence; `base` is the step time now [ns]."""
     s = best.speedup
-    interval = f"({_times(s.low)} to {_times(s.high)})"
+    interval = f"(90 %: {s.low:.2f} to {s.high:.2f})"
     runs = f"the step would run {_times(s.median)} as fast {interval}"
     with_graphs = f"with graph mode for {what_is_captured(best.region)}, {runs}"
     if verdict == "yes":

@@ -80,7 +80,9 @@ def test_hand_worked_changes(tmp_path):
     tail = c.change("step_time_p90")  # eight steps have no 90th percentile to judge
     assert (tail.delta, tail.verdict, tail.note) == (200_000, "unknown", "too few steps to estimate noise")
     assert c.sentence == "Slower: 1.20 ms per step against 1.00 ms (+200.0 µs, +20.0 %, noise ±0 ns)."
-    assert c.explanation == (f"+200.0 µs per step: 200.0 µs is aten::copy_ in {LOADER} (device idle, data loading).")
+    assert c.explanation == (
+        f"+200.0 µs per step, of which 100.0 % is aten::copy_ in {LOADER} (device idle, data loading)."
+    )
     step = c.change("wall_ns", group="step")
     assert (step.a, step.b, step.delta, step.relative) == (1e6, 1.2e6, 2e5, 0.2)
 
@@ -89,9 +91,10 @@ def test_injected_copy_is_named_first_among_noise_and_lesser_changes(tmp_path):
     a, b = run(tmp_path, seed=1, noise=8), run(tmp_path, seed=2, noise=8, copy=150, compute=30)
     c = hpuprof.compare(a, b)
     assert c.verdict == "worse"
-    first, second = c.explanation.split(": ", 1)[1].split("; ")[:2]
-    assert first == f"150.0 µs is aten::copy_ in {LOADER} (device idle, data loading)"
-    assert second.startswith("30.00 µs is gemm (device busy, compute)")
+    first, second = c.explanation.split("of which ", 1)[1].split("; ")[:2]
+    change = next(x.delta for x in c.changes if x.name == "wall_ns")
+    assert first == f"{100 * 150e3 / change:.1f} % is aten::copy_ in {LOADER} (device idle, data loading)"
+    assert second.startswith(f"{100 * 30e3 / change:.1f} % is gemm (device busy, compute)")
     parts = [x for x in c.regressions() if x.group == "gap_operator"]
     assert parts[0].name.startswith("data_loader aten::copy_")
 
@@ -100,7 +103,7 @@ def test_a_faster_run_is_better(tmp_path):
     c = hpuprof.compare(run(tmp_path, compute=300), run(tmp_path))
     assert c.verdict == "better"
     assert c.sentence.startswith("Faster: 1.00 ms per step against 1.30 ms (−300.0 µs, −23.1 %")
-    assert c.explanation == "−300.0 µs per step: −300.0 µs is gemm (device busy, compute)."
+    assert c.explanation == "−300.0 µs per step, of which 100.0 % is gemm (device busy, compute)."
     assert c.regressions() == [x for x in c.changes if x.verdict == "worse"]
     assert [x.name for x in c.improvements() if x.group == "kernel"] == ["gemm compute"]
 
@@ -229,7 +232,7 @@ def test_reports_of_earlier_versions_are_explained_by_cause_alone(tmp_path):
         msgspec.structs.replace(a.data, gap_operators=[], kernels=tagged(a, total_deviation_ns=None).data.kernels)
     )
     c = hpuprof.compare(old, b)
-    assert c.explanation == "+200.0 µs per step: 200.0 µs is device idle, data loading."
+    assert c.explanation == "+200.0 µs per step, of which 100.0 % is device idle, data loading."
     assert sum(p.delta for p in c.parts if p.level == 1) == pytest.approx(200_000)
     assert {(x.a, x.verdict, x.note) for x in c.changes if x.group == "gap_operator"} == {
         (None, "unknown", "unknown in A")
@@ -257,7 +260,7 @@ def test_the_rank_that_others_wait_for_is_named(tmp_path):
     c = hpuprof.compare(two_ranks(tmp_path / "a", 0), two_ranks(tmp_path / "b", 200))
     own = {x.name: (x.delta, x.verdict) for x in c.changes if x.group == "rank"}
     assert own == {"0": (0.0, "no difference"), "1": (200_000.0, "worse")}
-    assert "100.0 µs is ncclDevKernel_AllReduce (device busy, exposed communication)" in c.explanation
+    assert "50.0 % is ncclDevKernel_AllReduce (device busy, exposed communication)" in c.explanation
     assert c.explanation.endswith(
         "Rank 1 spends 200.0 µs more per step outside communication, mainly device idle, data loading; "
         "the median rank spends +0 ns and waits."
@@ -275,7 +278,7 @@ def test_untraced_devices_are_explained_by_the_host(tmp_path):
         return b.write(tmp_path / name)
 
     c = hpuprof.compare(cpu("a.json", 0), cpu("b.json", 100))
-    assert c.explanation == "+100.0 µs per step: 100.0 µs is aten::mm (host working)."
+    assert c.explanation == "+100.0 µs per step, of which 100.0 % is aten::mm (host working)."
     assert c.change("device_busy_ns", group="step") is None
 
 
