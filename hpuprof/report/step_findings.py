@@ -171,8 +171,8 @@ STEP_RULES: tuple[Rule, ...] = (
         meaning="The device waits while the host accumulates, dispatches or launches operators.",
         advice="Launch less: use larger batches, fused optimizers, torch.compile, or graph replay (HPU Graphs in "
         "lazy mode, CUDA graphs).",
-        serving="Replay decode steps as graphs: no enforce_eager, capture sizes (on Gaudi, buckets) that cover the "
-        "batches served; else torch.compile the model, or serve larger batches.",
+        serving="Replay the forward pass as graphs (in a server, no enforce_eager, and capture sizes or Gaudi's "
+        "buckets that cover the batches served), torch.compile the model, or use larger batches.",
         found_when="device idle during operator accumulation and launch >= {limit} of the step",
         limit=0.1,
         needs_sound_device=True,
