@@ -99,7 +99,7 @@ def codes() -> str:
             if entry["code"].startswith(prefix):
                 lines += ["", f"### {entry['code']} {entry['title']}", "", f"*{entry['severity']}.* {entry['meaning']}"]
                 if entry.get("found when"):
-                    lines += ["", f"Found when: {entry['found when']}."]
+                    lines += ["", f"Found when: {entry['found when']}. Saves at most: {entry['saves at most']}."]
                 lines += ["", f"What to do: {entry['advice']}"]
     return "\n".join(lines) + "\n"
 

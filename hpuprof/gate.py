@@ -6,10 +6,10 @@ Grammar (blanks between the parts are optional)::
            | metric ":" number "%"        fails when B is worse than A by more than this, beyond noise (compare only)
            | "finding" ":" code           fails when the report has this finding or diagnostic
     op     = ">" | ">=" | "<" | "<=" | "=="
-    unit   = ns us µs ms s min | % | B kB MB GB TB KiB MiB GiB TiB    (none: the metric's own unit)
+    unit   = ns us µs ms s min | % | B kB MB GB TB KiB MiB GiB TiB
 
-Values are compared exactly, not as printed. A gate on an unknown value cannot be evaluated: it neither passes nor
-fails.
+Times and sizes other than 0 need a unit; a fraction without % is at most 1. Values are compared exactly, not as
+printed. A gate on an unknown value cannot be evaluated: it neither passes nor fails.
 """
 
 from __future__ import annotations
@@ -149,7 +149,24 @@ def _check(gate: Gate, known: Mapping[str, M]) -> M:
             f"gate {gate.text!r}: {gate.subject} is not measured in {gate.unit}",
             hint=f"its unit is {metric.unit}: {'use ' + ' '.join(fitting) if fitting else 'give a plain number'}",
         )
+    if gate.kind == "value" and not gate.unit:
+        _check_plain(gate, metric.unit)
     return metric
+
+
+def _check_plain(gate: Gate, unit: str) -> None:
+    """Refuse a limit without a unit that means another one: 30 for 30 %, 12 for 12 ms. Raises UsageError."""
+    number = f"{gate.number:g}"
+    if unit == "fraction" and abs(gate.number) > 1:
+        raise UsageError(
+            f"gate {gate.text!r}: {gate.subject} is a fraction, and {number} is more than all of it",
+            hint=f"write {number}% or {gate.number / 100:g}",
+        )
+    if unit in ("ns", "bytes") and gate.number:
+        raise UsageError(
+            f"gate {gate.text!r}: {number} of what?",
+            hint=f"give a unit, such as {number}{'ms' if unit == 'ns' else 'GB'}",
+        )
 
 
 def evaluate(gates: Sequence[Gate], report: Report) -> list[GateResult]:

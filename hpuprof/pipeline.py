@@ -9,6 +9,7 @@ from hpuprof.analysis.activations import linked_share
 from hpuprof.analysis.collective_search import collective_calls
 from hpuprof.analysis.engines import engine_rows, overlap_rows, precision_rows
 from hpuprof.analysis.evidence import degenerate, doubts
+from hpuprof.analysis.forward_reductions import forward_reduction_share
 from hpuprof.analysis.idle import cause_rows, gap_operator_rows, gap_rows
 from hpuprof.analysis.intel import intel_row
 from hpuprof.analysis.launches import launch_rows
@@ -18,6 +19,7 @@ from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_kinds import steps_per_update
 from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
+from hpuprof.analysis.workload import workload
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Settings
@@ -122,6 +124,7 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
     recorded: dict[str, Any] = own if isinstance(own, dict) else {}
     timed = recorded.get("unprofiled")
     timed = timed if isinstance(timed, dict) else {}
+    work = workload(trace)
     return FileRow(
         path=file.name,
         bytes=file.bytes,
@@ -133,6 +136,9 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
         family=trace.family,
         generation=trace.generation,
         mode=trace.mode,
+        workload=work.kind,
+        server=work.server,
+        forward_reduction_fraction=forward_reduction_share(view),
         form=trace.form,
         rows=trace.health.rows,
         host_rows=trace.health.host_rows,

@@ -9,6 +9,7 @@ import numpy as np
 from hpuprof.analysis.deviation import step_deviations
 from hpuprof.analysis.links import Nesting, nest_rows
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.user_frames import UserFrames
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.intervals import intersect, measure
 from hpuprof.model.schema import Activity, HostKind, Role
@@ -45,7 +46,8 @@ def gap_rows(view: RankView) -> list[GapRow]:
     start, end = pieces.start[longest], pieces.end[longest]
     shares = {cause: measure(part, start, end) for cause, part in gaps.by_cause.items()}
     step = np.searchsorted(steps.timed.start, start, side="right") - 1
-    rows = _row_at(view, (start + end) // 2)
+    middle = (start + end) // 2
+    rows, lines = _row_at(view, middle), _lines_at(view, middle)
     out = []
     for i in range(len(start)):
         cause = max(shares, key=lambda c: (int(shares[c][i]), -int(c)))
@@ -58,6 +60,7 @@ def gap_rows(view: RankView) -> list[GapRow]:
                 cause=cause.name.lower(),
                 cause_fraction=float(shares[cause][i]) / dur,
                 host_row=rows[i],
+                python_line=lines[i],
             )
         )
     return out
@@ -194,6 +197,17 @@ def _first_open(nesting: Nesting, tracks: list[int], when: Ints) -> Codes:
         if holding:
             found[i] = tracks[holding[0][0]]
     return found
+
+
+def _lines_at(view: RankView, when: Ints) -> list[str | None]:
+    """Return the line of the user's code that the main thread ran at each instant, None where no stack shows it."""
+    frames, nesting = UserFrames(view.trace, view.links), view.links.nesting
+    out: list[str | None] = [None] * len(when)
+    for track in np.flatnonzero(view.roles == Role.MAIN).tolist():
+        at = nesting.innermost(np.full(len(when), track, dtype=np.int32), when)
+        for i, position in enumerate(at.tolist()):
+            out[i] = out[i] or frames.at(track, int(when[i]), position)
+    return out
 
 
 def _row_at(view: RankView, when: Ints) -> list[str | None]:

@@ -88,10 +88,12 @@ def command(
 
 
 def _percent(text: str) -> float:
+    number, percent, rest = text.strip().partition("%")
     try:
-        value = float(text.strip().removesuffix("%")) / 100
+        value = float(number) / 100
     except ValueError:
         value = -1.0
-    if not 0 <= value < 10:
+    # 0.05 may mean 5 % or a twentieth of one.
+    if not percent or rest or not 0 <= value < 10:
         raise click.BadParameter(f"{text!r} is not a percentage such as 2%.", param_hint="--threshold")
     return value

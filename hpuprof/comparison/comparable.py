@@ -17,6 +17,7 @@ from hpuprof.comparison.noise import MIN_STEPS, Estimate, Sample
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.arrays import Floats
 from hpuprof.model.tables import FileRow, Row, StepRow
+from hpuprof.ranks.rank_tables import ranges
 from hpuprof.report.model import Report, ReportData
 from hpuprof.report.recordings import RecordingKind, kind_of, lead_recording, recording_kinds
 
@@ -233,14 +234,15 @@ def _ranks(a: list[FileRow], b: list[FileRow]) -> tuple[list[FileRow], list[File
             [f for f in b if f.rank in both],
             f"Of {world_a} ranks, A has {len(in_a)} and B {len(in_b)}; the {len(both)} in both are compared.",
         )
-    return (
-        a,
-        b,
-        (
-            f"A has {len(in_a)} rank{'s' * (len(in_a) != 1)}, B {len(in_b)}: "
-            "numbers are means per rank, and work per rank may differ."
-        ),
-    )
+    return a, b, f"A has {_who(a)}, B {_who(b)}: numbers are means per rank, and work per rank may differ."
+
+
+def _who(files: list[FileRow]) -> str:
+    """Name the ranks, and the size of their job where the traces name it."""
+    ranks = sorted({f.rank for f in files})
+    sizes = sorted({f.world_size for f in files if f.world_size})
+    named = f"rank{'s' * (len(ranks) > 1)} {ranges(ranks)}"
+    return f"{named} of {' and '.join(map(str, sizes))}" if sizes else named
 
 
 def _differences(pair: Pair) -> list[str]:
@@ -249,16 +251,19 @@ def _differences(pair: Pair) -> list[str]:
     for label, attribute in (
         ("device families", "family"),
         ("devices", "device_name"),
+        ("numbers of ranks", "world_size"),
         ("step sources", "step_source"),
     ):
         of_a, of_b = (
             " + ".join(sorted({str(getattr(f, attribute)) for f in g.files if getattr(f, attribute)})) or "none named"
             for g in (pair.a, pair.b)
         )
-        if of_a != of_b:
+        named_above = attribute == "world_size" and pair.a.ranks != pair.b.ranks
+        if of_a != of_b and not named_above:
             what = {
                 "family": "kernel and engine names differ, only times are comparable",
                 "device_name": "the change includes the difference between the devices",
+                "world_size": "work per rank and communication may differ",
                 "step_source": "steps may have other boundaries",
             }[attribute]
             out.append(f"The {label} differ ({of_a}; {of_b}): {what}.")

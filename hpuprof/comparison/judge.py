@@ -12,6 +12,9 @@ from hpuprof.report.recordings import RecordingKind
 FLOOR = 0.001
 """Changes below this share of the step time (or of 1, for fractions) are no difference at any relative size."""
 
+HIDDEN = "within noise"
+"""Why a large change has no verdict: single steps vary by more than that."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -89,8 +92,10 @@ class Judge:
         # Against the smaller of the two, so that B against A mirrors A against B.
         large = abs(delta) >= max(self.threshold * min(abs(before), abs(after)) * (1 - 1e-12), floor)
         beyond = span is None or not span[0] <= 0 <= span[1]
-        if not (large and beyond):
+        if not large:
             return SAME, why
+        if not beyond:
+            return UNKNOWN, HIDDEN
         if item.polarity == "none":
             return CHANGED, why
         return (WORSE if (delta > 0) == (item.polarity == "lower") else BETTER), why

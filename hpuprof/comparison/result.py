@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from hpuprof.report.model import Finding, GateResult
 
-COMPARISON_VERSION = 1
+COMPARISON_VERSION = 2
 """Rises when a field changes its meaning or goes away; new fields do not raise it."""
 
 BETTER, WORSE, SAME, CHANGED, UNKNOWN = "better", "worse", "no difference", "changed", "unknown"
@@ -57,7 +57,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="better, worse, no difference, changed (neither direction is better), "
-            "or unknown (no value, or too few steps to estimate noise)."
+            "or unknown (no value, too few steps to estimate noise, or a change above the threshold within noise)."
         ),
     ]
     note: Annotated[str, Meta(description="What to know: only in B, another shape, noise unknown.")]
@@ -93,12 +93,23 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     predicted_low: Annotated[float, Meta(description="Lower end of the predicted speed-up.")]
     predicted: Annotated[float, Meta(description="Predicted speed-up, median.")]
     predicted_high: Annotated[float, Meta(description="Upper end.")]
-    achieved: Annotated[float, Meta(description="Step time of A over that of B.")]
+    verdict: Annotated[str, Meta(description="inside, below or above the predicted interval; or not scored.")]
+    reason: Annotated[
+        str,
+        Meta(
+            description="Why it is not scored: other_device, other_world_size, other_program (other kernels or more "
+            "of them, other input shapes, other collectives) or recorded_only (a side has no step time without the "
+            "profiler); empty when it is."
+        ),
+    ]
+    achieved: Annotated[
+        float | None,
+        Meta(description="Step time of A over that of B, both without the profiler; null when not scored."),
+    ]
     achieved_low: Annotated[float | None, Meta(description="Lower end of its interval; null when unknown.")]
     achieved_high: Annotated[float | None, Meta(description="Upper end.")]
-    basis: Annotated[str, Meta(description="unprofiled (both timed by the recorder) or profiled step times.")]
-    verdict: Annotated[
-        str, Meta(description="inside, below or above the predicted interval; or cannot say, when bases differ.")
+    recorded: Annotated[
+        float | None, Meta(description="Mean step of A over that of B as recorded, with the profiler's cost.")
     ]
     sentence: Annotated[str, Meta(description="The same in words.")]
 

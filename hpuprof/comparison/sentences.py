@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpuprof.comparison.judge import HIDDEN
 from hpuprof.comparison.result import BETTER, SAME, WORSE, Change, Part
 from hpuprof.model.durations import duration
 
 SHARE = 0.05
 """Parts smaller than this share of the change are not named."""
 NAMED = 4
+STEADY = 20
+"""Steps to record where noise hides a change: by judgement, half the noise of five."""
 
 
 def percent(fraction: float, *, sign: bool = True) -> str:
-    """Format a relative change."""
-    mark = "−" if fraction < 0 else "+" if sign else ""
+    """Format a relative change; without `sign` its size."""
+    mark = ("−" if fraction < 0 else "+") if sign else ""
     return f"{mark}{100 * abs(fraction):.1f} %"
 
 
@@ -29,6 +32,11 @@ def sentence(step: Change | None) -> str:
         return f"{'Slower' if step.verdict == WORSE else 'Faster'}: {now} ({change}{noise})."
     if step.verdict == SAME:
         return f"No difference in step time: {now} ({change}{noise})."
+    if step.note == HIDDEN:
+        return (
+            f"Cannot tell whether the step time changed: {now} ({change}), but steps vary too much to tell{noise}. "
+            f"Record {STEADY} steps or more of each."
+        )
     return f"Cannot tell whether the step time changed: {now} ({change}), but {step.note}."
 
 
@@ -44,12 +52,14 @@ def explanation(step: Change | None, parts: Sequence[Part]) -> str:
         named += _name(part, [p for p in parts if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)], total)
     named = sorted(named, key=lambda pair: -pair[0] / total)[:NAMED]
     rest = total - sum(ns for ns, _ in named)
-    pieces = [f"{duration(ns)} is {text}" for ns, text in named]
+    pieces = [f"{percent(ns / total, sign=False)} is {text}" for ns, text in named]
     if not pieces:
         return f"{duration(total, sign=True)}, spread over parts of less than {percent(SHARE, sign=False)} each."
-    if abs(rest) >= 0.005 * abs(total):
-        pieces.append(f"{duration(rest)} is the rest")
-    return f"{duration(total, sign=True)} per step: {'; '.join(pieces)}."
+    if rest / total >= 0.005:
+        pieces.append(f"{percent(rest / total, sign=False)} is the rest")
+    elif rest / total <= -0.005:
+        pieces.append(f"other parts take {percent(rest / total, sign=False)} of it back")
+    return f"{duration(total, sign=True)} per step, of which {'; '.join(pieces)}."
 
 
 def _beyond(part: Part) -> bool:

@@ -1,7 +1,9 @@
 """Which interface captures which region on which device, and the code to type. Owns the vendors' names for graph mode.
 
 Sources: the HPU Graphs page and `hpu/graphs.py` of bridge 1.19 (lazy mode only; ModuleCacher caches while training with
-gradients); PyTorch's notes on CUDA graphs; `torch.xpu.graphs` of torch 2.13. Lazy mode is the vendor's legacy mode: in
+gradients; `wrap_in_hpu_graph` is its counterpart for inference); PyTorch's notes on CUDA graphs; `torch.xpu.graphs` of
+torch 2.13; vLLM's `vllm.config.compilation` (0.11 and later) and, for Gaudi, its pages on bucketing and warm-up;
+SGLang's server arguments; TensorRT-LLM's LLM API. Lazy mode is the vendor's legacy mode: in
 eager mode, `torch.compile(backend="hpu_backend")` makes graphs.
 """
 
@@ -32,24 +34,47 @@ class Situation:
     collectives: bool = False
     last_batch: bool = False  # the last batch is smaller
     inputs: tuple[str, ...] = field(default=())  # shapes of the model's inputs
+    workload: str = "training"
+    server: str = ""
+
+    @property
+    def trains(self) -> bool:
+        """Whether the program computes gradients, as far as is known."""
+        return self.workload not in ("serving", "inference")
+
+    @property
+    def serves(self) -> bool:
+        """Whether a known server captures by itself, so that there is an option to set instead of code to write."""
+        return self.workload == "serving" and self.server in _SERVERS and self.family in _SERVERS[self.server]
 
 
+_SERVERS = {"vllm": ("cuda", "rocm", "hpu"), "sglang": ("cuda", "rocm"), "tensorrt_llm": ("cuda",)}
+"""Servers that capture graphs themselves, and the devices on which they do."""
+_OPTION = {
+    "vllm": "vLLM: enforce_eager=False",
+    "sglang": "SGLang: cuda_graph_max_bs",
+    "tensorrt_llm": "TensorRT-LLM: cuda_graph_config",
+}
 _INSTANCE = re.compile(r"([A-Za-z_]\w*?)_(\d+)")
 _ACCELERATOR = {"cuda": "cuda", "rocm": "cuda", "xpu": "xpu"}
 
 
 def api_name(situation: Situation, region: RegionName) -> str:
     """Return the interface for a region on this device in this mode."""
+    if situation.serves:
+        return _OPTION[situation.server]
     if situation.family == "hpu":
         if not situation.mode.startswith("lazy"):
             return 'torch.compile(backend="hpu_backend")'
+        if not situation.trains:
+            return "wrap_in_hpu_graph"
         if region.wraps_modules:
             return "ModuleCacher"
         return "HPUGraph"
     device = _ACCELERATOR.get(situation.family, "cuda")
     if situation.mode == "compile" and region.kind != "optimizer":
         return 'torch.compile(mode="reduce-overhead")'
-    if region.wraps_modules:
+    if region.wraps_modules and situation.trains:
         return f"torch.{device}.make_graphed_callables"
     return f"torch.{device}.graph"
 
@@ -63,16 +88,22 @@ def note_for(situation: Situation, region: RegionName, *, drops_sync: bool, asyn
         notes.append("asynchronous=True")
     if situation.family == "hpu" and not situation.mode.startswith("lazy"):
         notes.append("a lower bound: compiling also fuses operators")
-    if situation.collectives and region.wraps_modules:
+    if situation.collectives and situation.trains and region.wraps_modules:
         notes.append("gradients are reduced after the graphed backward, not during it")
     return "; ".join(notes)
 
 
 def code_for(situation: Situation, region: RegionName, *, asynchronous: bool = False) -> str:
     """Return the code to type for a region, with the trace's modules, shapes and arguments."""
-    interface = "stream_capture"
-    if situation.family == "hpu":
-        interface = "hpu_lazy" if situation.mode.startswith("lazy") else "hpu_eager"
+    lazy = situation.family == "hpu" and situation.mode.startswith("lazy")
+    if situation.serves:
+        interface = "server"
+    elif situation.family == "hpu" and not lazy:
+        interface = "hpu_eager"
+    elif situation.trains:
+        interface = "hpu_lazy" if lazy else "stream_capture"
+    else:
+        interface = "inference_hpu_lazy" if lazy else "inference"
     code = _snippet(f"{interface}.py.j2").render(
         s=situation,
         region=region,

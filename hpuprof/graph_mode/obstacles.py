@@ -7,7 +7,6 @@ needs to change. The trace proves presence, never absence.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,15 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.analysis.links import forest
 from hpuprof.analysis.placement import Phase
+from hpuprof.analysis.user_frames import UserFrames
 from hpuprof.graph_mode import obstacle_codes as codes
 from hpuprof.graph_mode.diverging_paths import Fork, find_period
 from hpuprof.graph_mode.occurrences import Context, Occurrence
 from hpuprof.graph_mode.shapes import graphs_needed, unseen
-from hpuprof.graph_mode.signatures import ModuleShapes, parse
+from hpuprof.graph_mode.signatures import ModuleShapes
 from hpuprof.model.arrays import Ints
-from hpuprof.model.schema import HostKind
 from hpuprof.model.tables import ObstacleRow
 from hpuprof.naming import natural
 
@@ -41,11 +39,6 @@ _PHASE = {
 }
 # Normal between modules: input copies, allocations of inputs, step markers at the borders.
 _ONLY_INSIDE = frozenset({"HP304", "HP305", "HP310"})
-_FRAME = re.compile(r"^(?P<file>[^:]+\.py)\((?P<line>\d+)\): ")
-_LIBRARY = re.compile(
-    r"site-packages|dist-packages|(?:^|/)torch/|(?:^|/)lightning/|(?:^|/)hpuprof/|(?:^|/)lib/python|^<|^contextlib\.py|"
-    r"^threading\.py|^multiprocessing/|^importlib/|habana_frameworks"
-)
 
 
 @dataclass(frozen=True)
@@ -73,36 +66,9 @@ class _Case(NamedTuple):
     below: frozenset[int] = frozenset()  # modules inside that it concerns too
 
 
-class UserFrames:
-    """Finds the innermost Python frame of the user's code at an instant, from frames or recorded call stacks."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        trace, host = context.trace, context.trace.host
-        own = np.array([_own(n) for n in trace.names] or [False], dtype=bool)
-        rows = np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
-        rows = rows[np.argsort(host.track[rows], kind="stable")]
-        self._tree = forest(rows, host.track[rows], host.start[rows], host.end[rows])
-
-    def at(self, track: int, when: int, position: int) -> str | None:
-        """Return the frame as `file(line): function`; `position`: of the operator in links.nesting, -1 for none."""
-        trace, rows = self._context.trace, self._context.links.nesting.rows
-        detail = int(trace.host.detail[rows[position]]) if position >= 0 else -1
-        stack = parse(trace.details[detail].stack, str) if detail >= 0 else ""
-        recorded = (frame.strip() for frame in stack.split(";") if _own(frame.strip()))
-        lane = self._context.placement.lane[[track]]
-        found = int(self._tree.innermost(lane, np.array([when], dtype=np.int64))[0])
-        drawn = trace.names[int(trace.host.name[self._tree.rows[found]])] if found >= 0 else None
-        return next(recorded, drawn)
-
-
-def _own(frame: str) -> bool:
-    return bool(_FRAME.match(frame)) and not _LIBRARY.search(frame)
-
-
 def judge(context: Context, seen: list[Occurrence], forks: list[Fork], shapes: list[ModuleShapes]) -> list[Obstacle]:
     """Turn all occurrences into rows, the most severe first."""
-    frames = UserFrames(context)
+    frames = UserFrames(context.trace, context.links)
     cases = [case for occurrence in seen for case in _placed(context, occurrence, frames)]
     single = [case for case in (_fork(context, fork, frames) for fork in forks) if case]
     cases += _together(context, [*single, *_shapes(context, shapes)])

@@ -59,6 +59,8 @@ def situation_of(file: FileRow, statuses: Sequence[ObstacleStatus], lead: Predic
         collectives=lead.collectives or (file.world_size or 1) > 1,
         last_batch="HP308" in codes,
         inputs=tuple(statuses[0].shapes),
+        workload=file.workload,
+        server=file.server,
     )
 
 

@@ -85,7 +85,7 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
     """Return the answer in one sentence; `base` is the step time now [ns]; `lacking`: what keeps it from being sure."""
     why = f"; {lacking.why}" if lacking else ""
     s = best.speedup
-    interval = f"({_times(s.low)} to {_times(s.high)})"
+    interval = f"(90 %: {s.low:.2f} to {s.high:.2f})"
     runs = f"the step would run {_times(s.median)} as fast {interval}"
     if s.at_most:
         interval = f"({_times(s.low)} at least)"

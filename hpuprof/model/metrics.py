@@ -220,8 +220,6 @@ METRICS: tuple[MetricSpec, ...] = (
         unit="fraction",
         polarity="higher",
         definition="Sum of host_device_overlap_ns over the smaller of the sums of host_working_ns and device_busy_ns.",
-        label="host/device overlap degree",
-        budget=170,
     ),
     *(_idle(cause) for cause in Cause),
     MetricSpec(

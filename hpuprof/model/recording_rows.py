@@ -34,6 +34,21 @@ class FileRow(Row, frozen=True, kw_only=True):
     mode: Annotated[
         str, Meta(description="How the model ran: eager, lazy, lazy+graphs, compile, graphs, compile+graphs.")
     ]
+    workload: Annotated[
+        str,
+        Meta(
+            description="training (backward or an optimizer shows), serving (an inference server), inference "
+            "(operators of a model, and neither), or empty when the rows do not tell."
+        ),
+    ] = ""
+    server: Annotated[str, Meta(description="vllm, sglang, tensorrt_llm, or empty for any other or none.")] = ""
+    forward_reduction_fraction: Annotated[
+        float | None,
+        Meta(
+            description="Share of the device time of all-reduces that were launched in forward, so that layers wait "
+            "for them (tensor parallelism); None without linked all-reduces and backward rows in steps."
+        ),
+    ] = None
     form: Annotated[str, Meta(description="Shape of the file: object, array, bare (no enclosing array), csv.")]
     rows: Annotated[int, Meta(description="Events in the file.")]
     host_rows: Annotated[int, Meta(description="Slices on host threads.")]

@@ -181,6 +181,10 @@ class GapRow(Row, frozen=True, kw_only=True):
     host_row: Annotated[
         str | None, Meta(description="Innermost operator or annotation on the main thread in the middle of the gap.")
     ]
+    python_line: Annotated[
+        str | None,
+        Meta(description="Line of the user's code that the main thread ran then, where stacks were recorded."),
+    ] = None
 
 
 class GapOperatorRow(Row, frozen=True, kw_only=True):

@@ -117,7 +117,7 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
         from hpuprof.model.metrics import METRICS
 
         logged = {spec.name for spec in METRICS if spec.logged}
-        found = said.report.findings[:MOST_FINDINGS]
+        found = [f for f in said.report.findings if not f.caused_by][:MOST_FINDINGS]
         lines += [said.report.headline.sentence, *(f"{f.code} {f.title}: {f.evidence}." for f in found), *said.notes]
         values = {
             f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value)

@@ -51,7 +51,11 @@ def _print(report: Report, console: Console, top: int | None) -> None:
         console.print()
         console.print(Text("What to do", style="bold underline"))
         for finding in report.findings:
-            console.print(Padding(Text(f"{finding.code} {finding.title}: {clean(finding.evidence)}."), (0, 0, 0, 2)))
+            text = f"{finding.code} {finding.title}: {clean(finding.evidence)}."
+            if finding.caused_by:
+                console.print(Padding(Text(f"explains {text}", style="dim"), (0, 0, 0, 8)))
+                continue
+            console.print(Padding(Text(text), (0, 0, 0, 2)))
             console.print(Padding(Text(f"→ {finding.advice}", style="cyan"), (0, 0, 0, 8)))
     for section in sections(report, top=top):
         console.print()

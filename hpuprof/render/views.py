@@ -59,7 +59,7 @@ _VIEWS = (
         "gaps",
         "Longest device idle gaps",
         "step start_ns dur_ns gap_cause=cause host_row",
-        page="step start_ns dur_ns cause cause_fraction host_row",
+        page="step start_ns dur_ns cause cause_fraction host_row +python_line",
         page_title="Longest gaps",
         id="gap-table",
         sort=lambda g: (-g.dur_ns, g.start_ns),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,19 +15,20 @@ from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.verdict_by_kind import decide_by_kind
 from hpuprof.ingest.discover import AGAIN, Identity, Skipped
 from hpuprof.model.clock import GivenClock
-from hpuprof.model.metrics import BY_NAME
+from hpuprof.model.metrics import BY_NAME, Metric
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow
-from hpuprof.ranks.rank_tables import across_ranks
-from hpuprof.report.findings import find
+from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
+from hpuprof.report.findings import culprit, find
 from hpuprof.report.headline import headline
 from hpuprof.report.headline_metrics import UsedSteps, build_metrics, overlap_degree, share
-from hpuprof.report.model import SCHEMA_VERSION, ReportData
+from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
 from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
+from hpuprof.report.rule import Context
 
 _DIGITS = 9  # of a window's number
 
@@ -63,7 +64,7 @@ def combine(
     kind = next(iter(recording_kinds(who for who, _ in done)), RecordingKind("", ""))
     chosen = _choose(done, kind)
     main = [(ranks[i], done[i][1]) for i in chosen]
-    used = UsedSteps.of([part for _, part in main], _total(of_file[i].idle for i in chosen))
+    used = UsedSteps.joined([of_file[i] for i in chosen])
     population = _population(main, used, kind)
     across = across_ranks(
         main,
@@ -77,7 +78,8 @@ def combine(
     answers = {_whose(done[i][0]): found for i, found in zip(chosen, by_kind.of_kind, strict=True)}
     tables["step_kinds"] = [_judged(row, answers.get(_whose(row), {})) for row in tables["step_kinds"]]
     metrics = build_metrics(used, across, population)
-    values = {m.name: m.value for m in metrics}
+    context = _context(main, used, across, metrics)
+    findings = _findings(context, [of_file[i] for i in chosen])
     diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
     diagnostics += [
         *_file_diagnostics(failed, skipped),
@@ -90,9 +92,9 @@ def combine(
     return ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
-        headline=headline(_bound(used), values, main, population),
+        headline=headline(_bound(used), context, population, culprit(context, findings)),
         metrics=metrics,
-        findings=find(main, values, used.idle, used.wall, across),
+        findings=findings,
         graph_mode=by_kind.answer,
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=[_file_row(who, part) for who, part in done],
@@ -167,12 +169,20 @@ def _idle_by_cause(part: RankPartial) -> dict[Cause, int]:
     return dict(sorted((Cause[name.upper()], idle_ns) for name, idle_ns in totals.items()))
 
 
-def _total(parts: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
-    totals: dict[Cause, int] = defaultdict(int)
-    for part in parts:
-        for cause, idle_ns in part.items():
-            totals[cause] += idle_ns
-    return dict(sorted(totals.items()))
+def _context(main: Main, used: UsedSteps, across: AcrossRanks, metrics: Sequence[Metric]) -> Context:
+    values = {m.name: m.value for m in metrics}
+    return Context(main, values, used.idle_shares if used.sound else {}, across)
+
+
+def _findings(context: Context, used: Sequence[UsedSteps]) -> list[Finding]:
+    """Find what is worth acting on; `used`: the used steps of each recording of the context."""
+    late = {w.rank for w in context.across.waits if w.straggler}
+    others = [i for i, (row, _) in enumerate(context.main) if late and row.rank not in late]
+    if not others:
+        return find(context)
+    joined = UsedSteps.joined([used[i] for i in others])
+    metrics = build_metrics(joined, context.across, "")
+    return find(context, _context([context.main[i] for i in others], joined, context.across, metrics))
 
 
 def _bound(used: UsedSteps) -> Bound:
@@ -205,7 +215,7 @@ def _rank_row(who: Identity, part: RankPartial, used: UsedSteps) -> RankRow:
     )
 
 
-def _population(main: Sequence[tuple[RankRow, RankPartial]], used: UsedSteps, kind: RecordingKind) -> str:
+def _population(main: Main, used: UsedSteps, kind: RecordingKind) -> str:
     total = sum(len(part.steps) for _, part in main)
     ranks = len({row.rank for row, _ in main})
     of = f" of {kind}" if any(kind) else ""

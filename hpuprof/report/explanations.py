@@ -18,7 +18,8 @@ def explain(code: str) -> dict[str, str] | None:
             "severity": "finding",
             "meaning": rule.meaning,
             "found when": rule.threshold,
-            "advice": rule.advice,
+            "saves at most": rule.saves,
+            "advice": rule.advice + (f" On a server: {rule.serving}" if rule.serving else ""),
         }
     if code in DIAGNOSTICS:
         entry = DIAGNOSTICS[code]

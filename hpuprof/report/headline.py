@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
 from hpuprof.analysis.steps import MATTERS
+from hpuprof.model.durations import duration
 from hpuprof.model.metrics import IDLE, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
-from hpuprof.model.tables import RankRow, Row, StepKindRow
+from hpuprof.model.tables import Row, StepKindRow, SuspectRow
 from hpuprof.report.model import Headline
+from hpuprof.report.rank_findings import DOING, doing, name_of
+from hpuprof.report.rule import Context
 
 _WORDS = {
     "host": "Host-bound",
@@ -36,15 +39,16 @@ SMALLEST_SHARE = 0.0005
 """Phases and causes of idle time below this share of the step would show as 0.0 %."""
 
 
-def headline(
-    bound: Bound, values: Mapping[str, Value], main: Sequence[tuple[RankRow, RankPartial]], population: str
-) -> Headline:
-    """Say what limits the step time of the chosen recordings (`main`)."""
-    sentence, deciding = _answer(bound, values, [part for _, part in main])
-    lead = main[0][0] if main else None
+def headline(bound: Bound, context: Context, population: str, culprit: SuspectRow | None) -> Headline:
+    """Say what limits the step time of the chosen recordings: the rank that holds the others up, else the bound."""
+    if culprit is not None:
+        sentence, deciding = _held_up(context, culprit)
+    else:
+        sentence, deciding = _answer(bound, context.values, [part for _, part in context.main])
+    lead = context.main[0][0] if context.main else None
     return Headline(
         bound=bound.kind,
-        sentence=f"{sentence}.{_of_kind(main[0][1].step_kinds if main else [])}",
+        sentence=f"{sentence}.{_of_kind(context.main[0][1].step_kinds if context.main else [])}",
         deciding=deciding,
         population=population,
         lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,
@@ -59,6 +63,22 @@ def _of_kind(kinds: Sequence[StepKindRow]) -> str:
         return ""
     listed = _listed([f"{k.kind} ({_percent(k.time_fraction)})" for k in others])
     return f" Kind of step: {used.kind} ({_percent(used.time_fraction)} of the time); beside it: {listed}."
+
+
+def _held_up(context: Context, culprit: SuspectRow) -> tuple[str, list[str]]:
+    """Name the cause where others only wait for it; what they show meanwhile is a symptom."""
+    ranks = len({row.rank for row, _ in context.main})
+    now = float(context.values["step_time_p50"] or 0)
+    meanwhile = doing(context)
+    why = f", because it is {DOING[meanwhile]}" if meanwhile else ""
+    saved = culprit.saved_fraction or 0.0
+    between = f"−{_percent(culprit.low_fraction)} to −{_percent(culprit.high_fraction)}"
+    better = f"a step would take {duration(now * (1 - saved))} instead of {duration(now)} ({between})"
+    who = name_of(culprit)
+    return f"{who[0].upper()}{who[1:]} holds up all {ranks} ranks{why}: if it kept pace, {better}", [
+        "straggler_cost_fraction",
+        "step_time_without_straggler",
+    ]
 
 
 def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple[str, list[str]]:

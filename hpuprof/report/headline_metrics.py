@@ -32,6 +32,19 @@ class UsedSteps:
         """Take the used steps of these recordings."""
         return cls([s for part in parts for s in part.steps if s.used], parts, idle)
 
+    @classmethod
+    def joined(cls, several: Sequence[UsedSteps]) -> UsedSteps:
+        """Take several populations as one."""
+        idle: dict[Cause, int] = {}
+        for one in several:
+            for cause, ns in one.idle.items():
+                idle[cause] = idle.get(cause, 0) + ns
+        return cls(
+            [s for one in several for s in one.steps],
+            [p for one in several for p in one.parts],
+            dict(sorted(idle.items())),
+        )
+
     @cached_property
     def walls(self) -> Ints:
         """Their lengths [ns]."""

@@ -15,7 +15,7 @@ from hpuprof.model.tables import ROWS, TABLES, Row, Tables
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised when a field changes its meaning or goes away, not for new fields."""
 
 
@@ -42,7 +42,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     title: Annotated[str, Meta(description="What was found.")]
     evidence: Annotated[str, Meta(description="The numbers behind it.")]
     advice: Annotated[str, Meta(description="What to do.")]
-    weight: Annotated[float, Meta(description="Share of the step time it concerns; findings are sorted by it.")]
+    saves_fraction: Annotated[
+        float | None,
+        Meta(
+            description="Share of the step time that could be saved at most if it went away, a mean over ranks; "
+            "findings are sorted by it. Null: unknown. `hpuprof explain CODE` says what it is."
+        ),
+    ] = None
+    caused_by: Annotated[
+        str, Meta(description="Code of the finding that explains it and stands before it; empty if none does.")
+    ] = ""
     ranks: Annotated[list[int], Meta(description="Ranks it was found on; empty for all.")]
 
 
@@ -114,7 +123,7 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """Problems worth acting on, the largest weight first."""
+        """Problems worth acting on, the one that could save most first; what it explains follows it."""
         return self.data.findings
 
     @property

@@ -39,14 +39,13 @@ def run_row(state: RunState) -> dict[str, Any]:
     report = state.report
     if report is None:
         return row
+    causes = [f for f in report.findings if not f.caused_by]
     return row | {
         "sentence": clean(report.headline.sentence),
         "population": clean(report.headline.population),
         "cells": row["cells"] | _cells(report),
-        "findings": [
-            {"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in report.findings[:3]
-        ],
-        "more_findings": max(0, len(report.findings) - 3),
+        "findings": [{"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in causes[:3]],
+        "more_findings": max(0, len(causes) - 3),
         "graph_mode": clean(report.graph_mode.sentence),
     }
 

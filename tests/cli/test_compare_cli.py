@@ -177,6 +177,7 @@ def test_gates_from_settings(run, pair, tmp_path, monkeypatch):
     [
         (["compare", "{a}"], 2, "Missing argument 'B'"),
         (["compare", "{a}", "{b}", "--threshold", "some"], 2, "is not a percentage"),
+        (["compare", "{a}", "{b}", "--threshold", "0.05"], 2, "is not a percentage"),
         (["compare", "{a}", "{b}", "-o", "c.pdf"], 2, "no format"),
         (["compare", "{a}", "none"], 3, "no such file"),
         (["compare", "{a}", "{test}"], 3, "nothing to compare"),

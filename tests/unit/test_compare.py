@@ -81,7 +81,9 @@ def test_hand_worked_changes(tmp_path):
     tail = c.change("step_time_p90")  # eight steps have no 90th percentile to judge
     assert (tail.delta, tail.verdict, tail.note) == (200_000, "unknown", "too few steps to estimate noise")
     assert c.sentence == "Slower: 1.20 ms per step against 1.00 ms (+200.0 µs, +20.0 %, noise ±0 ns)."
-    assert c.explanation == (f"+200.0 µs per step: 200.0 µs is aten::copy_ in {LOADER} (device idle, data loading).")
+    assert c.explanation == (
+        f"+200.0 µs per step, of which 100.0 % is aten::copy_ in {LOADER} (device idle, data loading)."
+    )
     step = c.change("wall_ns", group="step")
     assert (step.a, step.b, step.delta, step.relative) == (1e6, 1.2e6, 2e5, 0.2)
 
@@ -90,9 +92,10 @@ def test_injected_copy_is_named_first_among_noise_and_lesser_changes(tmp_path):
     a, b = run(tmp_path, seed=1, noise=8), run(tmp_path, seed=2, noise=8, copy=150, compute=30)
     c = hpuprof.compare(a, b)
     assert c.verdict == "worse"
-    first, second = c.explanation.split(": ", 1)[1].split("; ")[:2]
-    assert first == f"150.0 µs is aten::copy_ in {LOADER} (device idle, data loading)"
-    assert second.startswith("30.00 µs is gemm (device busy, compute)")
+    first, second = c.explanation.split("of which ", 1)[1].split("; ")[:2]
+    change = next(x.delta for x in c.changes if x.name == "wall_ns")
+    assert first == f"{100 * 150e3 / change:.1f} % is aten::copy_ in {LOADER} (device idle, data loading)"
+    assert second.startswith(f"{100 * 30e3 / change:.1f} % is gemm (device busy, compute)")
     parts = [x for x in c.regressions() if x.group == "gap_operator"]
     assert parts[0].name.startswith("data_loader aten::copy_")
 
@@ -101,7 +104,7 @@ def test_a_faster_run_is_better(tmp_path):
     c = hpuprof.compare(run(tmp_path, compute=300), run(tmp_path))
     assert c.verdict == "better"
     assert c.sentence.startswith("Faster: 1.00 ms per step against 1.30 ms (−300.0 µs, −23.1 %")
-    assert c.explanation == "−300.0 µs per step: −300.0 µs is gemm (device busy, compute)."
+    assert c.explanation == "−300.0 µs per step, of which 100.0 % is gemm (device busy, compute)."
     assert c.regressions() == [x for x in c.changes if x.verdict == "worse"]
     assert [x.name for x in c.improvements() if x.group == "kernel"] == ["gemm compute"]
 
@@ -179,7 +182,7 @@ def test_of_200_null_pairs_no_more_differ_than_stated(tmp_path):
         noisy = [x for x in c.changes if x.low is not None and x.high is not None and x.high > x.low]
         items += len(noisy)
         alarms += sum(x.verdict in ("better", "worse", "changed") for x in noisy)
-        headlines += c.verdict != "no difference"
+        headlines += c.verdict in ("better", "worse")
     assert items > 200
     assert alarms <= 0.01 * items
     assert headlines <= 0.01 * 200
@@ -232,7 +235,7 @@ def test_reports_of_earlier_versions_are_explained_by_cause_alone(tmp_path):
         msgspec.structs.replace(a.data, gap_operators=[], kernels=tagged(a, total_deviation_ns=None).data.kernels)
     )
     c = hpuprof.compare(old, b)
-    assert c.explanation == "+200.0 µs per step: 200.0 µs is device idle, data loading."
+    assert c.explanation == "+200.0 µs per step, of which 100.0 % is device idle, data loading."
     assert sum(p.delta for p in c.parts if p.level == 1) == pytest.approx(200_000)
     assert {(x.a, x.verdict, x.note) for x in c.changes if x.group == "gap_operator"} == {
         (None, "unknown", "unknown in A")
@@ -260,7 +263,7 @@ def test_the_rank_that_others_wait_for_is_named(tmp_path):
     c = hpuprof.compare(two_ranks(tmp_path / "a", 0), two_ranks(tmp_path / "b", 200))
     own = {x.name: (x.delta, x.verdict) for x in c.changes if x.group == "rank"}
     assert own == {"0": (0.0, "no difference"), "1": (200_000.0, "worse")}
-    assert "100.0 µs is ncclDevKernel_AllReduce (device busy, exposed communication)" in c.explanation
+    assert "50.0 % is ncclDevKernel_AllReduce (device busy, exposed communication)" in c.explanation
     assert c.explanation.endswith(
         "Rank 1 spends 200.0 µs more per step outside communication, mainly device idle, data loading; "
         "the median rank spends +0 ns and waits."
@@ -278,7 +281,7 @@ def test_untraced_devices_are_explained_by_the_host(tmp_path):
         return b.write(tmp_path / name)
 
     c = hpuprof.compare(cpu("a.json", 0), cpu("b.json", 100))
-    assert c.explanation == "+100.0 µs per step: 100.0 µs is aten::mm (host working)."
+    assert c.explanation == "+100.0 µs per step, of which 100.0 % is aten::mm (host working)."
     assert c.change("device_busy_ns", group="step") is None
 
 
@@ -406,46 +409,104 @@ def test_medians_of_collectives_are_compared_as_they_stand(samples):
 class GraphMode(msgspec.Struct):
     speedup: dict[str, float] | None
     base: str = "profiled"
+    base_step_ns: float | None = None
 
 
 class Predicting(ReportData, frozen=True, kw_only=True):
     graph_mode: GraphMode | None = None
 
 
-def predicting(report: Report, low: float, median: float, high: float, base: str = "profiled") -> Report:
+def predicting(
+    report: Report, low: float, median: float, high: float, base: str = "profiled", base_ns: float | None = None
+) -> Report:
     fields = {n: getattr(report.data, n) for n in report.data.__struct_fields__ if n != "graph_mode"}
-    return Report(Predicting(**fields, graph_mode=GraphMode({"low": low, "median": median, "high": high}, base)))
+    return Report(
+        Predicting(**fields, graph_mode=GraphMode({"low": low, "median": median, "high": high}, base, base_ns))
+    )
+
+
+def timed(report: Report, step_ns: int, **more: object) -> Report:
+    return tagged(report, unprofiled_step_ns=step_ns, unprofiled_spread_ns=0, **more)
 
 
 @pytest.mark.parametrize(
     ("interval", "verdict", "words"),
     [
-        ((1.1, 1.2, 1.3), "inside", "inside the predicted interval"),
-        ((1.4, 1.5, 1.6), "below", "below the predicted interval"),
-        ((1.0, 1.05, 1.1), "above", "above the predicted interval"),
+        ((1.1, 1.2, 1.3), "inside", "is 1.20 × as fast (1.20 to 1.20 with noise), as predicted: predicted was 1.20 ×"),
+        ((1.4, 1.5, 1.6), "below", "worse than predicted: predicted was 1.50 × as fast (90 %: 1.40 to 1.60)"),
+        ((1.0, 1.05, 1.1), "above", "better than predicted"),
     ],
 )
 def test_graph_mode_predicted_and_achieved(tmp_path, interval, verdict, words):
-    eager = predicting(tagged(run(tmp_path, compute=200), mode="eager"), *interval)
-    graphs = tagged(run(tmp_path), mode="graphs")
-    c = hpuprof.compare(eager, graphs)
-    assert (c.prediction.verdict, c.prediction.achieved, c.prediction.basis) == (verdict, 1.2, "profiled")
-    assert words in c.prediction.sentence
+    eager = predicting(timed(run(tmp_path), 1_200_000, mode="eager"), *interval)
+    graphs = timed(run(tmp_path), 1_000_000, mode="graphs")
+    p = hpuprof.compare(eager, graphs).prediction
+    assert (p.verdict, p.reason, p.achieved, p.recorded) == (verdict, "", 1.2, 1.0)
+    assert words in p.sentence
     assert hpuprof.compare(graphs, eager).prediction is None
     assert hpuprof.compare(eager, eager).prediction is None
 
 
-def test_graph_mode_gain_of_unprofiled_steps_counts_first(tmp_path):
-    eager = predicting(
-        tagged(run(tmp_path), unprofiled_step_ns=900_000, unprofiled_spread_ns=20_000), 1.3, 1.4, 1.6, "unprofiled"
-    )
-    graphs = tagged(run(tmp_path), mode="lazy+graphs", unprofiled_step_ns=600_000, unprofiled_spread_ns=0)
-    p = hpuprof.compare(eager, graphs).prediction
-    assert (p.basis, p.achieved, p.verdict) == ("unprofiled", 1.5, "inside")
+def test_a_gain_just_outside_says_that_noise_reaches_inside(tmp_path):
+    eager = predicting(tagged(timed(run(tmp_path), 900_000), unprofiled_spread_ns=20_000), 1.51, 1.55, 1.6)
+    p = hpuprof.compare(eager, timed(run(tmp_path), 600_000, mode="lazy+graphs")).prediction
+    assert (p.achieved, p.verdict) == (1.5, "below")
     assert (p.achieved_low, p.achieved_high) == pytest.approx((890 / 600, 910 / 600))
-    profiled = hpuprof.compare(eager, tagged(graphs, unprofiled_step_ns=None)).prediction
-    assert profiled.basis == "profiled"
-    assert profiled.sentence.endswith("overstates the gain.")
+    assert "worse than predicted, within noise" in p.sentence
+
+
+def test_a_given_step_time_is_what_the_prediction_was_made_on(tmp_path):
+    eager = predicting(timed(run(tmp_path), 900_000), 1.9, 2.0, 2.1, "given", 1_200_000)
+    p = hpuprof.compare(eager, timed(run(tmp_path), 600_000, mode="graphs")).prediction
+    assert (p.achieved, p.achieved_low, p.verdict) == (2.0, None, "inside")
+
+
+def test_recorded_step_times_score_no_prediction(tmp_path):
+    """Recorded, B is far above the interval; what profiling cost A alone may be all of that."""
+    eager = predicting(tagged(run(tmp_path), unprofiled_step_ns=None), 0.7, 0.8, 0.9)
+    graphs = timed(run(tmp_path), 600_000, mode="graphs")
+    p = hpuprof.compare(eager, graphs).prediction
+    assert (p.verdict, p.reason, p.achieved, p.recorded) == ("not scored", "recorded_only", None, 1.0)
+    assert "as recorded, B is 1.00 × as fast, but profiling slows launches" in p.sentence
+
+
+@pytest.mark.parametrize(
+    ("reason", "other"),
+    [
+        ("other_device", lambda r: tagged(r, device_name="H200")),
+        ("other_device", lambda r: tagged(r, family="rocm")),
+        ("other_world_size", lambda r: tagged(r, world_size=8)),
+    ],
+)
+def test_another_experiment_scores_no_prediction(tmp_path, reason, other):
+    eager = predicting(timed(run(tmp_path), 900_000, device_name="A100", world_size=1), 1.4, 1.5, 1.6)
+    graphs = other(timed(run(tmp_path), 600_000, mode="graphs", device_name="A100", world_size=1))
+    p = hpuprof.compare(eager, graphs).prediction
+    assert (p.verdict, p.reason, p.achieved) == ("not scored", reason, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [({"compute": 190}, ""), ({"compute": 210}, "other_program"), ({"kernel": "x"}, "other_program")],
+)
+def test_other_kernels_or_more_of_their_time_are_another_program(tmp_path, more, reason):
+    """600 of 790 µs are more than three quarters, of 810 µs less."""
+    eager = predicting(timed(run(tmp_path), 900_000), 1.4, 1.5, 1.6)
+    assert hpuprof.compare(eager, timed(run(tmp_path, **more), 600_000, mode="graphs")).prediction.reason == reason
+
+
+def test_a_large_change_within_noise_is_not_called_no_difference(tmp_path):
+    """Ten steps of 1 ms give or take 700 µs: 30 % more is neither proven nor excluded."""
+    c = hpuprof.compare(run(tmp_path, noise=700, seed=1), run(tmp_path, noise=700, seed=2, compute=300))
+    assert c.verdict == "unknown"
+    assert c.sentence.startswith("Cannot tell whether the step time changed")
+    assert "steps vary too much to tell" in c.sentence
+
+
+def test_ranks_that_differ_are_named_with_the_size_of_their_job(tmp_path):
+    one = run(tmp_path, header={"distributedInfo": {"rank": 3, "world_size": 8}})
+    c = hpuprof.compare(one, run(tmp_path))
+    assert "A has rank 3 of 8, B rank 0: numbers are means per rank, and work per rank may differ." in c.cautions
 
 
 def test_real_recordings_name_the_data_loader(real_traces):

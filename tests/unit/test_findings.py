@@ -1,4 +1,4 @@
-"""Each finding fires at its threshold, is silent just below it, and findings stand in the order of what they concern."""
+"""Each finding fires at its threshold, is silent just below it, and findings stand in the order of what they could save."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
 from hpuprof.ranks.rank_tables import across_ranks
-from hpuprof.report.findings import MOVE_LESS, OVERLAP, PIN, find
+from hpuprof.report.findings import find
+from hpuprof.report.rule import Context
+from hpuprof.report.step_findings import MOVE_LESS, OVERLAP, PIN, TENSOR_PARALLEL
 
 WALL = 1000
 Case = tuple[RankPartial, dict[str, float], dict[Cause, int]]
@@ -34,7 +36,8 @@ def quiet(tmp_path_factory) -> RankPartial:
 def found(part: RankPartial, values: dict[str, float], idle: dict[Cause, int]) -> list[str]:
     row = msgspec.convert(dict.fromkeys(RankRow.__struct_fields__) | BASE, RankRow)
     main = [(row, part)]
-    return [f.code for f in find(main, values, idle, WALL, across_ranks(main, clock="raw", manifest=None))]
+    shares = {cause: ns / WALL for cause, ns in idle.items()} if part.sound else {}
+    return [f.code for f in find(Context(main, values, shares, across_ranks(main, clock="raw", manifest=None)))]
 
 
 BASE = {"rank": 0, "stage": "", "action": "", "window": "0", "steps_used": 4, "steps_total": 6, "step_p50_ns": WALL, "step_p90_ns": WALL, "bound": "device"}  # fmt: skip
@@ -141,7 +144,7 @@ def test_a_device_that_mostly_copies(tmp_path, name, computing, evidence, advice
     assert finding.advice == advice
 
 
-def test_findings_stand_in_the_order_of_the_share_they_concern(quiet):
+def test_findings_stand_in_the_order_of_what_they_could_save(quiet):
     idle = {
         Cause.SYNCHRONISE: 40,
         Cause.OPTIMIZER: 300,
@@ -163,3 +166,45 @@ def test_device_rows_that_are_not_sound_support_no_finding_about_the_device(quie
     alone = TraceBuilder().steps(6, 1000).host("aten::mm", 1500, 10).reduce(tmp_path)
     assert not alone.sound
     assert found(alone, {"short_launch_fraction": 0.9}, {Cause.PYTHON: 500, Cause.H2D_COPY: 500}) == []
+
+
+def reduces(tmp_path, launched: int, *, backward: bool = True):
+    """A step of 1000 µs: forward, backward from 500 to 700, an all-reduce of 250 µs launched at some instant."""
+    b = TraceBuilder()
+    for at in range(0, 8000, 1000):
+        b.step(at // 1000, at, 1000).host("aten::mm", at + 10, 50)
+        if backward:
+            b.host("autograd::engine::evaluate_function: MmBackward0", at + 500, 200)
+        name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+        b.kernel("gemm", at + 20, 100, launch=at + 12).kernel(name, at + 740, 250, launch=at + launched)
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    return report.data.files[0], next(f for f in report.findings if f.code == "HP206")
+
+
+@pytest.mark.parametrize(("launched", "share"), [(300, 1.0), (600, 0.0), (720, 0.0)])
+def test_an_all_reduce_that_forward_launches_is_no_gradient(tmp_path, launched, share):
+    """Before backward, inside it, and after it: as without overlap of gradients."""
+    file, finding = reduces(tmp_path, launched)
+    assert file.forward_reduction_fraction == share
+    assert (finding.advice == TENSOR_PARALLEL) == (share == 1)
+    assert ("DDP" in finding.advice) == (share == 0)
+
+
+def test_without_backward_there_are_no_gradients(tmp_path):
+    file, finding = reduces(tmp_path, 600, backward=False)
+    assert (file.workload, file.forward_reduction_fraction) == ("inference", None)
+    assert finding.advice == TENSOR_PARALLEL
+
+
+def test_the_line_of_python_is_named_where_stacks_are_recorded(tmp_path):
+    """The device idles for 500 of 1000 µs, 400 of them in a line of the user's and 100 in none."""
+    b = TraceBuilder()
+    for at in range(0, 8000, 1000):
+        b.step(at // 1000, at, 1000).kernel("gemm", at + 10, 490, launch=at + 5)
+        b.host("/home/me/train.py(41): training_step", at + 520, 400, cat="python_function")
+        b.host("torch/nn/modules/module.py(1): _call_impl", at + 530, 380, cat="python_function")
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    finding = next(f for f in report.findings if f.code == "HP213")
+    assert finding.evidence.endswith("longest in train.py(41): training_step")
+    assert "Record with stacks" not in finding.advice
+    assert report.data.gaps[0].python_line == "/home/me/train.py(41): training_step"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rank_traces import ALL_REDUCE, LATEST, blocking, four_ranks
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof.errors import ConfigError
@@ -47,6 +48,34 @@ def test_ranks_that_take_turns(tmp_path):
     assert "HP231" in codes(report)
     assert "HP230" not in codes(report)
     assert report.metrics["collective_wait_fraction"].value == pytest.approx(0.75 * 0.3)
+
+
+def test_the_straggler_comes_first_and_explains_what_the_others_show(tmp_path):
+    """Rank 1 comes 500 µs after the others, which then wait for it."""
+    ranks = [blocking(r, [800 if r == 1 else 300] * 6, [800] * 6) for r in range(4)]
+    report = hpuprof.analyze(write(tmp_path, ranks), jobs=1)
+    first, *others = report.findings
+    assert (first.code, first.caused_by, first.ranks) == ("HP230", "", [1])
+    assert first.saves_fraction == report.metrics["straggler_cost_fraction"].value
+    assert {f.code: f.caused_by for f in others} == {"HP206": "HP230"}
+    assert report.headline.sentence.startswith("Rank 1 holds up all 4 ranks, because it is computing: if it kept pace")
+    assert "rank 1's device" in first.advice
+
+
+def test_what_only_the_straggler_does_is_told_under_it():
+    """Rank 5 loads data for half of each step; the host launches slowly on every rank."""
+    causes = {f.code: f.caused_by for f in report_of("hpu_g3_lazy_8_ranks").findings}
+    told = {"HP206": "HP230", "HP214": "HP230", "HP202": "HP230"}
+    assert causes == {"HP230": "", **told, "HP201": ""}
+    assert list(causes)[-1] == "HP201"
+
+
+def test_communication_that_waiting_does_not_explain_stands_for_itself(tmp_path):
+    """Rank 1 comes 50 µs late of 1000, and the transfer takes another 100."""
+    ranks = [blocking(r, [350 if r == 1 else 300] * 6, [350] * 6) for r in range(4)]
+    causes = {f.code: f.caused_by for f in hpuprof.analyze(write(tmp_path, ranks), jobs=1).findings}
+    assert causes["HP206"] == ""
+    assert "HP230" in causes
 
 
 def test_different_operations_are_a_likely_hang(tmp_path):

@@ -67,4 +67,4 @@ def test_time_without_operators_explains_a_longer_step(tmp_path):
         return b.write(tmp_path / name)
 
     c = hpuprof.compare(run("a.json", 0), run("b.json", 100))
-    assert c.explanation == "+100.0 µs per step: 100.0 µs is no operator running."
+    assert c.explanation == "+100.0 µs per step, of which 100.0 % is no operator running."

@@ -334,11 +334,22 @@ SITUATIONS = [
     Situation("hpu", "lazy", collectives=True, last_batch=True),
     Situation("hpu", "eager", modules=("Encoder_0",), shapes=4),
 ]
+SERVING = [
+    (Situation("cuda", "eager", workload="inference"), "torch.cuda.graph"),
+    (Situation("cuda", "compile", workload="inference"), 'torch.compile(mode="reduce-overhead")'),
+    (Situation("xpu", "eager", workload="serving", server="vllm"), "torch.xpu.graph"),
+    (Situation("hpu", "lazy", workload="inference", collectives=True), "wrap_in_hpu_graph"),
+    (Situation("hpu", "eager", workload="inference", collectives=True), 'torch.compile(backend="hpu_backend")'),
+    (Situation("cuda", "eager", workload="serving", server="vllm"), "vLLM: enforce_eager=False"),
+    (Situation("hpu", "lazy", workload="serving", server="vllm"), "vLLM: enforce_eager=False"),
+    (Situation("rocm", "graphs", workload="serving", server="sglang"), "SGLang: cuda_graph_max_bs"),
+    (Situation("cuda", "eager", workload="serving", server="tensorrt_llm"), "TensorRT-LLM: cuda_graph_config"),
+]
 REGIONS = ("step", "forward+backward", "model", "modules", "module:Encoder_0", "module:net.encoder", "optimizer")
 
 
 @pytest.mark.parametrize("region", REGIONS)
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: f"{s.family}-{s.mode}")
+@pytest.mark.parametrize("situation", [*SITUATIONS, *(s for s, _ in SERVING)], ids=lambda s: f"{s.family}-{s.mode}")
 def test_the_code_to_type_is_python_of_that_device(situation, region):
     for asynchronous in (False, True):
         code = code_for(situation, RegionName.of(region), asynchronous=asynchronous)
@@ -346,6 +357,14 @@ def test_the_code_to_type_is_python_of_that_device(situation, region):
         other = {"cuda": ("hpu", "xpu"), "rocm": ("hpu", "xpu"), "xpu": ("hpu", "cuda"), "hpu": ("cuda", "xpu")}
         assert not any(word in code for word in other[situation.family])
         assert api_name(situation, RegionName.of(region))
+
+
+@pytest.mark.parametrize(("situation", "api"), SERVING, ids=lambda s: getattr(s, "family", ""))
+def test_a_program_without_gradients_gets_no_training_loop(situation, api):
+    for region in ("step", "forward+backward", "model", "modules"):
+        code = code_for(situation, RegionName.of(region))
+        assert not any(word in code for word in ("backward()", "optimizer", "loss", "DistributedDataParallel"))
+        assert api_name(situation, RegionName.of(region)) == api
 
 
 def test_the_code_carries_what_the_trace_shows():

@@ -1,0 +1,245 @@
+"""Findings that only several ranks show. HP214 and HP230 to HP235."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from hpuprof.model.tables import SuspectRow
+from hpuprof.ranks.clocks import MAX_INFEASIBLE
+from hpuprof.ranks.stragglers import COST_SHARE, PERSISTENT_SHARE, WAIT_SHARE
+from hpuprof.report.rule import Context, Found, Rule, percent
+
+UNEVEN_INPUT = 0.1
+"""From this far above the median rank's, a rank's input share counts as uneven, by judgement."""
+EXPLAINS = 0.5
+"""A cause explains waiting if removing it saves at least this share of it: more than is left."""
+BLAMED = 0.1
+"""Ranks that cause at least this share of the waiting are named, by judgement."""
+
+
+def _imbalance(context: Context, limit: float) -> Found | None:
+    per_rank = {row.rank: row for row, _ in context.main}
+    sources = {part.file.step_source for _, part in context.main}
+    if len(per_rank) < 2 or len(sources) > 1 or sources == {"whole_trace"}:
+        return None
+    loads = {r: row.input_fraction or 0.0 for r, row in per_rank.items()}
+    waiting = {w.rank: w.waiting_fraction or 0.0 for w in context.across.waits}
+    walls = {r: row.step_p50_ns * (1 - waiting.get(r, 0.0)) for r, row in per_rank.items()}
+    middle, usual = median(walls.values()), median(loads.values())
+    slow = [r for r, w in walls.items() if w > (1 + limit) * middle]
+    loading = [r for r, share in loads.items() if share > usual + UNEVEN_INPUT]
+    late = {w.rank for w in context.across.waits if w.straggler}
+    if late:  # one cause has one culprit
+        slow, loading = ([r for r in found if r in late] for found in (slow, loading))
+    if loading:
+        worst = max(loading, key=lambda r: loads[r])
+        evidence = (
+            f"rank {worst} fetches data for {percent(loads[worst])} of its step, the median rank for {percent(usual)}"
+        )
+        return Found(evidence, loads[worst] - usual, loading)
+    if slow:
+        worst = max(slow, key=lambda r: walls[r])
+        over = walls[worst] / middle - 1
+        evidence = f"rank {worst} takes {percent(over)} longer than the median rank, waiting left out"
+        return Found(evidence, over / (1 + over), slow)
+    return None
+
+
+DOING = {
+    "compute": "computing",
+    "input": "fetching data",
+    "copy": "copying",
+    "compile": "compiling",
+    "gc": "collecting garbage",
+    "host": "in host code",
+}
+"""What late ranks do meanwhile, by cause."""
+
+
+CHECK = {
+    "compute": "Check the clocks, temperature and neighbours of rank {rank}'s device, and whether it gets more work.",
+    "input": "Check the disk or mount that rank {rank} reads from, its data-loader workers, and its CPU cores.",
+    "copy": "Check what rank {rank} copies that the others do not, and how its device is attached.",
+    "compile": "Check which shapes only rank {rank} sees: it compiles while the others wait.",
+    "gc": "Collect Python's garbage on all ranks at the same step: gc.disable(), and gc.collect() every n steps.",
+    "host": "Check the cores that rank {rank} is bound to, other processes there, and Python code that only it runs, "
+    "such as logging and checkpoints.",
+}
+"""What to check on a late rank, by what it does meanwhile."""
+
+
+_WHO = {
+    "rank": "rank {name}",
+    "host": "host {name} (ranks {ranks})",
+    "stage": "pipeline stage {name} (ranks {ranks})",
+    "group": "the group of ranks {ranks}",
+    "coordinate": "place {name} (ranks {ranks})",
+    "link": "the link between ranks {ranks}",
+}
+
+
+def name_of(suspect: SuspectRow) -> str:
+    """Say who or what delays the others."""
+    return _WHO[suspect.kind].format(name=suspect.name, ranks=suspect.ranks)
+
+
+def doing(context: Context) -> str:
+    """Return what the named ranks do while the others wait, a key of `DOING`; empty if unknown."""
+    causes = context.across.causes
+    return max(causes, key=lambda cause: causes[cause]) if any(causes.values()) else ""
+
+
+def _straggler(context: Context, _: float) -> Found | None:
+    row, meanwhile = context.across.named, doing(context)
+    if row is None:
+        return None
+    often = f"in {percent(row.steps_fraction or 0.0)} of the steps"
+    of = "in the one step compared" if context.across.steps == 1 else often
+    why = f", because it is {DOING[meanwhile]}" if meanwhile else ""
+    if context.across.slower is not None:
+        why = f": its transfers take {context.across.slower:.1f} times as long as those of its like"
+    ranks = [w.rank for w in context.across.waits if w.straggler]
+    advice = CHECK.get(meanwhile, "").format(rank=row.name) if row.kind == "rank" else ""
+    if row.low_fraction is None or row.high_fraction is None or row.saved_fraction is None:
+        waiting = context.value("collective_wait_fraction")
+        return Found(f"{name_of(row)} comes last {of}{why}; what it costs cannot be told", waiting, ranks, advice)
+    saved = f"{percent(row.low_fraction)} to {percent(row.high_fraction)}"
+    evidence = f"{name_of(row)} holds the others back {of}{why}; if it kept pace, a step would take {saved} less"
+    return Found(evidence, row.saved_fraction, ranks, advice)
+
+
+def _rotating(context: Context, _: float) -> Found | None:
+    if context.across.verdict.kind != "rotating":
+        return None
+    share = context.value("collective_wait_fraction")
+    replay, even, saves = context.across.replay, "", share
+    if replay:
+        saves = replay.even
+        even = f"; with equally fast ranks, a step would take at most {percent(saves)} less"
+    ranks = [r.rank for r in context.across.waits if (r.blame_fraction or 0) >= BLAMED]
+    which = "not always for the same rank"
+    if context.across.steps == 1:
+        which = "one step does not show whether always for the same rank"
+    evidence = f"ranks wait for one another {percent(share)} of the time, and {which}{even}"
+    return Found(evidence, saves, ranks)
+
+
+def _mismatch(context: Context, _: float) -> Found | None:
+    wrong = [g for g in context.across.groups if g.mismatched and g.known]
+    if not wrong:
+        return None
+    first = wrong[0]
+    group = first.text or first.group
+    evidence = f"in {first.mismatched} places ranks {first.ranks} ran different collectives of group {group!r}"
+    return Found(evidence, 1.0)
+
+
+def _stopped_early(context: Context, _: float) -> Found | None:
+    stopped = context.across.stopped
+    if not stopped:
+        return None
+    worst = max(stopped, key=lambda s: s.behind)
+    after = f"; its last one is {worst.last}" if worst.last else ""
+    evidence = f"rank {worst.rank} stops {worst.behind} collectives before the others{after}"
+    return Found(evidence, 1.0, [s.rank for s in stopped])
+
+
+def _clock_trouble(context: Context, limit: float) -> Found | None:
+    share = context.across.infeasible
+    if share is None or share <= limit:
+        return None
+    return Found(f"{percent(share)} of the matched collectives contradict the clocks", None)
+
+
+def _pipeline(context: Context, limit: float) -> Found | None:
+    bubble, uneven = context.across.bubble, context.across.imbalance
+    if bubble is None or bubble < limit:
+        return None
+    stages = f"; the busiest rank computes {percent(uneven)} more than the mean" if uneven is not None else ""
+    return Found(f"ranks wait {percent(bubble)} of the step for a peer to send{stages}", bubble)
+
+
+# Limits are by judgement, as those of steps, unless ranks/ gives them.
+RANK_RULES: tuple[Rule, ...] = (
+    Rule(
+        code="HP214",
+        title="Ranks are uneven",
+        meaning="One rank takes longer, or fetches data longer, than the others, and collectives make all wait for it.",
+        advice="Compare that rank's data loading, host and compute with the other ranks'.",
+        found_when="a rank's median step less its waiting for others > {limit} over the median rank's, or its input "
+        "share > 10 points over; not where another rank delays all (HP230)",
+        limit=0.05,
+        saves="what the rank's median step takes beyond the median rank's, over it; for data loading, the difference "
+        "of the two shares",
+        test=_imbalance,
+    ),
+    Rule(
+        code="HP230",
+        title="One part of the job delays the others",
+        meaning="The same rank, host, pipeline stage, group or link takes longer than its like in most steps, and the "
+        "others wait for it.",
+        advice="Find what it does longer than the others: check its data loading, its host, its device's clocks and "
+        "neighbours; of a link, its network; of a stage, how many layers it has.",
+        found_when="replayed at the pace of its like, the job surely saves >= {limit} of the step, and saves in > "
+        f"{100 * PERSISTENT_SHARE:g} % of the steps; where steps cannot be replayed, a rank that causes the largest "
+        f"share of the waiting in as many, if that is >= {100 * WAIT_SHARE:g} % of all ranks' time",
+        limit=COST_SHARE,
+        saves="straggler_cost_fraction; where that is unknown, collective_wait_fraction",
+        test=_straggler,
+    ),
+    Rule(
+        code="HP231",
+        title="A different rank is late each time",
+        meaning="Each collective waits for whichever rank is slowest at that moment: garbage collection, uneven "
+        "batches, a shared machine.",
+        advice="Collect garbage on all ranks at the same step, balance batches by length, and leave cores for the "
+        "data loader.",
+        found_when="waiting >= {limit} of all ranks' time, and no rank causes the largest share of it in > "
+        f"{100 * PERSISTENT_SHARE:g} % of the steps",
+        limit=WAIT_SHARE,
+        saves="what the step takes less with equally fast ranks; without a trusted replay, collective_wait_fraction",
+        test=_rotating,
+    ),
+    Rule(
+        code="HP232",
+        title="Ranks run different collectives",
+        meaning="Members of one process group disagree on operation, size or type at the same position: the job "
+        "hangs, or soon crashes.",
+        advice="Look for branches around collectives that depend on the rank or on data.",
+        found_when="members of one group run different collectives at one position",
+        saves="everything: the job hangs",
+        test=_mismatch,
+    ),
+    Rule(
+        code="HP233",
+        title="Ranks stop early",
+        meaning="A rank's collectives end at least a step before those of its group: it crashed, hangs before the next "
+        "one, or its recording ended.",
+        advice="Look at the end of that rank's trace and log.",
+        found_when="a rank's last collective lies a step's worth of collectives before its group's",
+        saves="everything if the rank crashed, nothing if only its recording ended",
+        test=_stopped_early,
+    ),
+    Rule(
+        code="HP234",
+        title="Host clocks contradict the collectives",
+        meaning="No offset and drift per host fits them: collectives were matched wrongly, or a clock was stepped "
+        "during the recording.",
+        advice="Do not trust comparisons of ranks; record a shorter window with whole steps, or give `--clock "
+        "manifest:FILE`.",
+        found_when="infeasible_match_fraction > {limit}",
+        limit=MAX_INFEASIBLE,
+        saves="unknown: it makes other numbers doubtful",
+        test=_clock_trouble,
+    ),
+    Rule(
+        code="HP235",
+        title="The pipeline has bubbles",
+        meaning="Stages wait for their neighbours to send.",
+        advice="Use more micro-batches per step or an interleaved schedule, or move layers off the busiest stage.",
+        found_when="pipeline_bubble_fraction >= {limit}",
+        limit=0.1,
+        saves="pipeline_bubble_fraction",
+        test=_pipeline,
+    ),
+)

@@ -1,0 +1,99 @@
+"""What a finding is made of: a rule with its words and limit, what it sees, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hpuprof.model.metrics import Value
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.schema import Cause
+from hpuprof.model.tables import RankRow
+from hpuprof.ranks.rank_tables import AcrossRanks
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule sees: rows and reduced files of some recordings, headline values, idle shares, ranks compared."""
+
+    main: Sequence[tuple[RankRow, RankPartial]]
+    values: Mapping[str, Value]
+    idle: Mapping[Cause, float]
+    across: AcrossRanks
+
+    @property
+    def sound(self) -> bool:
+        """Whether the device rows of all recordings allow conclusions."""
+        return bool(self.main) and all(part.sound for _, part in self.main)
+
+    @property
+    def trains(self) -> bool:
+        """Whether gradients are computed, as far as the rows tell."""
+        return not any(part.file.workload in ("serving", "inference") for _, part in self.main)
+
+    @property
+    def stacks(self) -> bool:
+        """Whether Python frames were recorded."""
+        return any(name.startswith("python") for _, part in self.main for name in part.file.categories)
+
+    def line(self, cause: Cause) -> str:
+        """Return the line of the user's code in the longest idle time of a cause; empty without recorded stacks."""
+        spent: dict[str, float] = {}
+        for gap in (g for _, part in self.main for g in part.gaps if g.python_line and g.cause == cause.name.lower()):
+            name = str(gap.python_line).rpartition("/")[2]
+            spent[name] = spent.get(name, 0.0) + gap.dur_ns
+        return max(spent, key=lambda name: (spent[name], name), default="")
+
+    def value(self, name: str) -> float:
+        """Return a headline value, 0 when unknown."""
+        return float(self.values.get(name) or 0.0)
+
+    def share(self, column: str) -> float:
+        """Return a column's share of the used steps; unknown values count as 0."""
+        steps = [s for _, part in self.main for s in part.steps if s.used]
+        wall = sum(s.wall_ns for s in steps)
+        return sum(getattr(s, column) or 0 for s in steps) / wall if wall else 0.0
+
+
+class Found(NamedTuple):
+    """A hit: the numbers behind it, the share of the step that it costs at most (None: unknown), its ranks if few."""
+
+    evidence: str
+    saves: float | None
+    ranks: Sequence[int] = ()
+    advice: str = ""
+    """What to do in this case, where the rule's own advice lists several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A finding: its code, its words, its test. `{limit}` in `found_when` stands for the limit."""
+
+    code: str
+    title: str
+    meaning: str
+    advice: str
+    found_when: str
+    saves: str
+    """What `Found.saves` is, in words: the share of the step that could be saved at most."""
+    serving: str = ""
+    """The advice where the program serves or infers, if training's does not fit."""
+    limit: float = 0.0
+    needs_sound_device: bool = False
+    """Skip the rule where device rows are not sound (see `RankPartial.sound`)."""
+    test: Callable[[Context, float], Found | None] = field(repr=False)
+
+    @property
+    def threshold(self) -> str:
+        """The condition in words."""
+        return self.found_when.format(limit=f"{100 * self.limit:g} %")
+
+    def advice_for(self, *, trains: bool) -> str:
+        """Return what to do in a program that trains, or in one that serves."""
+        return self.advice if trains or not self.serving else self.serving
+
+
+def percent(value: float) -> str:
+    """Format a share of the step."""
+    return f"{100 * value:.1f} %"

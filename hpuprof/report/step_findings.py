@@ -1,0 +1,382 @@
+"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP219, except HP214."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import median
+
+from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
+from hpuprof.analysis.device_time import is_low_precision
+from hpuprof.ingest.dialect_activities import copies_pageable, copies_within
+from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
+from hpuprof.model.schema import CAUSE_CLAUSE, Cause
+from hpuprof.report.rule import Context, Found, Rule, percent
+
+MOSTLY = 0.5
+"""From this share of the copying on, one kind of copies decides what to do."""
+WORTH_OVERLAPPING = 0.1
+"""Compute of at least this share of the step is worth hiding copies behind, by judgement."""
+IN_LAYERS = 0.25
+"""From this share of the all-reduces' time in forward, they are the layers' own. By judgement: tensor parallelism has
+half of them there, data parallelism hardly any."""
+TENSOR_PARALLEL = (
+    "Layers wait for these collectives (tensor or expert parallelism), so overlap with backward does not apply: keep "
+    "such a group within the fastest links, make it smaller, use sequence parallelism or fused and custom all-reduce "
+    "kernels, or larger batches, which hide more of it."
+)
+READ_FRAMES = "Look at the Python frames in the longest gaps and at what they call; move work off the main thread."
+PIN = "Pin the memory (pin_memory=True in the data loader, or `Tensor.pin_memory()`) and copy with non_blocking=True."
+OVERLAP = "Copy the next batch or layer on a stream of its own while this one computes."
+MOVE_LESS = (
+    "The device only moves data, and nothing runs that could hide it: copy less, in smaller types, or keep it there."
+)
+
+
+def _idle(cause: Cause) -> Callable[[Context, float], Found | None]:
+    def test(context: Context, limit: float) -> Found | None:
+        share = context.idle.get(cause, 0.0)
+        if share < limit:
+            return None
+        line = context.line(cause)
+        advice = READ_FRAMES if cause == Cause.PYTHON and (line or context.stacks) else ""
+        evidence = f"the device sat idle {percent(share)} of the step {CAUSE_CLAUSE[cause]}"
+        return Found(evidence + _at(line), share, advice=advice)
+
+    return test
+
+
+def _at(line: str) -> str:
+    return f", longest in {line}" if line else ""
+
+
+def _input(context: Context, limit: float) -> Found | None:
+    share = context.value("input_fraction")
+    evidence = f"the main thread fetched batches for {percent(share)} of the step"
+    if not context.idle:
+        return Found(evidence, share) if share > limit else None
+    idle = context.idle.get(Cause.DATA_LOADER, 0.0)
+    if idle <= limit:
+        return None
+    line = context.line(Cause.DATA_LOADER)
+    return Found(f"{evidence}; the device sat idle {percent(idle)} of it meanwhile{_at(line)}", idle)
+
+
+def _blocked_copy(context: Context, limit: float) -> Found | None:
+    share = context.share("blocked_copy_ns")
+    read = context.idle.get(Cause.BLOCKING_READ, 0.0)
+    evidence = f"the host waited {percent(share)} of the step in blocking copies and reads"
+    if not context.idle:
+        return Found(evidence, share) if share >= limit else None
+    if read < limit:
+        return None
+    during = f"the device sat idle {percent(read)} of the step during reads{_at(context.line(Cause.BLOCKING_READ))}"
+    return Found(f"{evidence}; {during}", read)
+
+
+def _compile(context: Context, _: float) -> Found | None:
+    steps = [s for _, p in context.main for s in p.steps]
+    late = [s for s in steps if s.compile_ns and s.step > 0]
+    if not late:
+        return None
+    spent = sum(s.compile_ns for s in late)
+    evidence = f"{len(late)} of {len(steps)} steps compile after the first one, {spent / 1e6:.2f} ms in total"
+    return Found(evidence, spent / max(1, sum(s.wall_ns for s in steps)))
+
+
+def _exposed(context: Context, limit: float) -> Found | None:
+    share = context.value("exposed_communication_fraction")
+    if share < limit:
+        return None
+    evidence = f"for {percent(share)} of the step, communication ran without compute"
+    forward = [f for _, part in context.main if (f := part.file.forward_reduction_fraction) is not None]
+    within = sum(forward) / len(forward) if forward else 0.0
+    roles = {group.role for group in context.across.groups}
+    if within >= IN_LAYERS:
+        evidence += f"; {percent(within)} of the all-reduces' time was launched in forward"
+    layers = not context.trains or within >= IN_LAYERS or ("tensor" in roles and "data" not in roles)
+    return Found(evidence, share, advice=TENSOR_PARALLEL if layers else "")
+
+
+def _short(context: Context, limit: float) -> Found | None:
+    share = context.value("short_launch_fraction")
+    if share < limit:
+        return None
+    evidence = f"{percent(share)} of the launched rows are shorter than the call that launched them"
+    return Found(evidence, context.idle.get(Cause.OPERATOR_LAUNCH, 0.0))
+
+
+def _alloc(*, below: float) -> Callable[[Context, float], Found | None]:
+    def test(context: Context, limit: float) -> Found | None:
+        share = context.share("blocked_alloc_ns")
+        evidence = f"the host path spent {percent(share)} of the step allocating and freeing device memory"
+        return Found(evidence, share) if limit <= share < below else None
+
+    return test
+
+
+def _copies(context: Context, limit: float) -> Found | None:
+    share = context.value("exposed_copy_fraction")
+    if share < limit:
+        return None
+    rows = [r for _, part in context.main for r in part.kernels if r.kind == "copy"]
+    total = sum(r.total_ns for r in rows) or 1
+    within, pageable = (sum(r.total_ns for r in rows if of(r.name)) / total for of in (copies_within, copies_pageable))
+    evidence = f"for {percent(share)} of the step, the device only copied"
+    if pageable >= MOSTLY:
+        return Found(f"{evidence}; {percent(pageable)} of the copying is of pageable memory", share, advice=PIN)
+    if within >= MOSTLY:
+        return Found(f"{evidence}; {percent(within)} of the copying is within its memory", share, advice=MOVE_LESS)
+    computing = context.value("compute_fraction")
+    more = f"; it computed for {percent(computing)}"
+    return Found(evidence + more, share, advice=OVERLAP if computing >= WORTH_OVERLAPPING else MOVE_LESS)
+
+
+def _unstable(context: Context, limit: float) -> Found | None:
+    spread = context.value("step_time_spread")
+    if spread <= limit:
+        return None
+    walls = [[s.wall_ns for s in part.steps if s.used] for _, part in context.main]
+    beyond = sum(max(0.0, wall - median(of)) for of in walls for wall in of)
+    whole = sum(map(sum, walls)) or 1
+    return Found(f"the median absolute deviation is {percent(spread)} of the median step", beyond / whole)
+
+
+def _precision(context: Context, limit: float) -> Found | None:
+    rows = [r for _, p in context.main for r in p.precision if r.engine == MATRIX_ENGINE and r.dtype != "unknown"]
+    total = sum(r.busy_ns for r in rows)
+    if not total:
+        return None
+    low = sum(r.busy_ns for r in rows if is_low_precision(r.dtype)) / total
+    saves = context.value("compute_fraction") * (1 - low)
+    evidence = f"{percent(low)} of the matrix engine's time uses 16 bits or fewer"
+    return Found(evidence, saves) if low < limit else None
+
+
+def _memory(context: Context, limit: float) -> Found | None:
+    for _, part in context.main:
+        size = part.file.device_memory_bytes
+        peak = max((r.peak_allocated_bytes or 0 for r in part.memory if r.space == "device"), default=0)
+        if size and peak > limit * size:
+            return Found(f"peak {peak / 1e9:.1f} GB of {size / 1e9:.1f} GB", None)
+    return None
+
+
+# Limits are by judgement, not measured, unless a comment says otherwise: 1 to 5 % of the step where a line or two of
+# the script fixes it, 10 % where the fix takes more work.
+STEP_RULES: tuple[Rule, ...] = (
+    Rule(
+        code="HP201",
+        title="The host launches work too slowly",
+        meaning="The device waits while the host accumulates, dispatches or launches operators.",
+        advice="Launch less: use larger batches, fused optimizers, torch.compile, or graph replay (HPU Graphs in "
+        "lazy mode, CUDA graphs).",
+        serving="Replay the forward pass as graphs (in a server, no enforce_eager, and capture sizes or Gaudi's "
+        "buckets that cover the batches served), torch.compile the model, or use larger batches.",
+        found_when="device idle during operator accumulation and launch >= {limit} of the step",
+        limit=0.1,
+        needs_sound_device=True,
+        saves="idle_operator_launch_fraction",
+        test=_idle(Cause.OPERATOR_LAUNCH),
+    ),
+    Rule(
+        code="HP202",
+        title="Data loading slows the step down",
+        meaning="The main thread spends much of the step fetching batches.",
+        advice="Use more data-loader workers, persistent_workers and prefetching; on Gaudi, the media data loader.",
+        found_when="device idle during data loading > {limit} of the step; without device rows, input_fraction > "
+        "{limit} (the threshold of torch-tb-profiler, consistent with Intel's published outputs)",
+        # The limit of torch-tb-profiler, consistent with Intel's published outputs.
+        limit=0.05,
+        saves="idle_data_loader_fraction; without device rows, input_fraction",
+        test=_input,
+    ),
+    Rule(
+        code="HP203",
+        title="Values are read back inside the step",
+        meaning="`.item()`, `.cpu()` or a device-to-host copy makes the host wait until the device is done; it can "
+        "launch nothing meanwhile.",
+        advice="Read losses and metrics every n steps, keep them on the device, or copy with non_blocking=True into "
+        "pinned memory.",
+        serving="Copy sampled tokens with non_blocking=True into pinned memory and prepare the next step meanwhile "
+        "(servers call it asynchronous or overlapped scheduling).",
+        found_when="device idle during blocking reads >= {limit} of the step; without device rows, waiting in blocking "
+        "copies and reads >= {limit}",
+        limit=0.02,
+        saves="idle_blocking_read_fraction; without device rows, waiting in blocking copies and reads",
+        test=_blocked_copy,
+    ),
+    Rule(
+        code="HP204",
+        title="Input copies stall the device",
+        meaning="The device waits for host-to-device copies.",
+        advice="Use pin_memory=True in the data loader and non_blocking=True in `.to()`; copy the next batch while "
+        "this one computes.",
+        found_when="device idle during host-to-device copies >= {limit} of the step",
+        limit=0.03,
+        needs_sound_device=True,
+        saves="idle_h2d_copy_fraction",
+        test=_idle(Cause.H2D_COPY),
+    ),
+    Rule(
+        code="HP205",
+        title="Graphs are compiled inside steps",
+        meaning="A new shape or graph appears after the first step, and compiling it stops the step.",
+        advice="Keep shapes static: drop_last=True, padding or buckets; look for Python values that change per step.",
+        serving="Warm up every shape that is served (on Gaudi, buckets with VLLM_SKIP_WARMUP=false), and pad to them.",
+        found_when="any compilation in a step after the first",
+        saves="the time of compiling after the first step, over all steps",
+        test=_compile,
+    ),
+    Rule(
+        code="HP206",
+        title="Communication is exposed",
+        meaning="Collectives run without compute that overlaps them.",
+        advice="Overlap the gradient all-reduce with backward (DDP buckets), increase the batch per rank, or look for "
+        "the rank that arrives last.",
+        serving=TENSOR_PARALLEL,
+        found_when="exposed communication >= {limit} of the step",
+        limit=0.1,
+        needs_sound_device=True,
+        saves="exposed_communication_fraction",
+        test=_exposed,
+    ),
+    Rule(
+        code="HP207",
+        title="Most kernels are shorter than their launch",
+        meaning="Launching takes longer than running, so the device starves as soon as the queue runs dry.",
+        advice="Fuse operators (torch.compile, foreach or fused optimizers), increase the batch, or replay graphs.",
+        serving="Replay graphs, fuse operators (torch.compile), or serve larger batches.",
+        found_when="short_launch_fraction >= {limit}",
+        # Half: what the title says.
+        limit=0.5,
+        needs_sound_device=True,
+        saves="idle_operator_launch_fraction",
+        test=_short,
+    ),
+    Rule(
+        code="HP208",
+        title="The optimizer starves the device",
+        meaning="The device waits while the optimizer's step runs on the host.",
+        advice="Use fused=True or foreach=True, or the vendor's fused optimizer.",
+        found_when="device idle during the optimizer >= {limit} of the step",
+        limit=0.05,
+        needs_sound_device=True,
+        saves="idle_optimizer_fraction",
+        test=_idle(Cause.OPTIMIZER),
+    ),
+    Rule(
+        code="HP209",
+        title="Callbacks and logging stall the step",
+        meaning="The device waits for callbacks, loggers or checkpoints.",
+        advice="Log every n steps, and write checkpoints asynchronously.",
+        found_when="device idle during callbacks and logging >= {limit} of the step",
+        limit=0.03,
+        needs_sound_device=True,
+        saves="idle_callback_fraction",
+        test=_idle(Cause.CALLBACK),
+    ),
+    Rule(
+        code="HP210",
+        title="Matrix work runs in full precision",
+        meaning="Less than half of the matrix engine's time uses 16 bits or fewer.",
+        advice='Use bf16 autocast (`precision="bf16-mixed"`).',
+        found_when="low-precision share of MME time < {limit}",
+        # Half: what the meaning says.
+        limit=0.5,
+        needs_sound_device=True,
+        saves="compute_fraction times the share of the matrix engine's time in more than 16 bits",
+        test=_precision,
+    ),
+    Rule(
+        code="HP211",
+        title="Memory is allocated inside steps",
+        meaning="Allocating and freeing device memory synchronises the device.",
+        advice="Let the caching allocator warm up; avoid empty_cache() and changing shapes.",
+        found_when=f"host path in allocation and free >= {{limit}} and < {100 * ALLOCATOR_FIRST:g} % of the step",
+        limit=0.01,
+        saves="allocation and free on the host path",
+        test=_alloc(below=ALLOCATOR_FIRST),
+    ),
+    Rule(
+        code="HP212",
+        title="Step times vary",
+        meaning="Medians hide the slow steps.",
+        advice="Look at the table of steps; log, evaluate and collect garbage at fixed steps.",
+        found_when="median absolute deviation > {limit} of the median step",
+        limit=0.1,
+        saves="what slow steps take beyond the median of their recording",
+        test=_unstable,
+    ),
+    Rule(
+        code="HP213",
+        title="Python outside operators stalls the device",
+        meaning="The device waits for Python between operators.",
+        advice="Record with stacks (with_stack=True) to see which code; move work off the main thread.",
+        found_when="device idle during Python >= {limit} of the step",
+        limit=0.1,
+        needs_sound_device=True,
+        saves="idle_python_fraction",
+        test=_idle(Cause.PYTHON),
+    ),
+    Rule(
+        code="HP215",
+        title="Explicit synchronisation stalls the device",
+        meaning="The host waits for the device and launches nothing meanwhile.",
+        advice="Remove synchronize() calls from the step; time with events.",
+        found_when="device idle during synchronisation >= {limit} of the step",
+        limit=0.03,
+        needs_sound_device=True,
+        saves="idle_synchronise_fraction",
+        test=_idle(Cause.SYNCHRONISE),
+    ),
+    Rule(
+        code="HP216",
+        title="Device memory is nearly full",
+        meaning="Little memory is left for larger batches or captured graphs.",
+        advice="Use activation checkpointing, a smaller batch, or sharding.",
+        serving="Give the cache of keys and values less of the memory, shorten the context, or shard the model.",
+        found_when="peak allocation > {limit} of the device's memory",
+        limit=0.9,
+        saves="unknown: room for larger batches",
+        test=_memory,
+    ),
+    Rule(
+        code="HP217",
+        title="The device is set up inside steps",
+        meaning="Creating the context and loading kernels happens once, at first use; the device waits meanwhile.",
+        advice="Run a step before the first one that counts, and leave it out of timings; this is no cost of copying, "
+        "though it often shows inside the first `.to()`.",
+        found_when="device idle during first use >= {limit} of the step",
+        limit=0.05,
+        needs_sound_device=True,
+        saves="idle_first_use_fraction",
+        test=_idle(Cause.FIRST_USE),
+    ),
+    Rule(
+        code="HP218",
+        title="The allocator works without its cache",
+        meaning="Memory goes back to the driver and comes from it again in every step, and both synchronise the "
+        "device: the cache is off, is emptied, or fails for lack of memory and retries. No launch overhead, and "
+        "graphs cannot be captured without the cache: this comes before every other remedy.",
+        advice="Unset PYTORCH_NO_CUDA_MEMORY_CACHING (on ROCm PYTORCH_NO_HIP_MEMORY_CACHING) and remove "
+        "empty_cache() from the step. If the cache is on, "
+        "memory is short or fragmented (`num_alloc_retries` of torch.cuda.memory_stats() grows): set "
+        "PYTORCH_ALLOC_CONF=expandable_segments:True, keep shapes static, or use a smaller batch.",
+        found_when="host path in allocation and free >= {limit} of the step",
+        limit=ALLOCATOR_FIRST,
+        saves="allocation and free on the host path",
+        test=_alloc(below=math.inf),
+    ),
+    Rule(
+        code="HP219",
+        title="Copies fill the device",
+        meaning="For most of the step the device neither computes nor communicates, but copies.",
+        advice=f"Pageable memory: {PIN} Compute to hide copies behind: {OVERLAP} Neither: {MOVE_LESS}",
+        found_when="exposed copies >= {limit} of the step",
+        limit=EXPOSED_COPY,
+        needs_sound_device=True,
+        saves="exposed_copy_fraction",
+        test=_copies,
+    ),
+)
