@@ -40,6 +40,7 @@ MARKS = {
         "integration/test_virtual_device.py",
         "unit/test_graph_mode_draw.py",
         "unit/test_graph_mode_score.py",
+        "unit/test_public_traces.py",
     ),
     "slow": (
         "recorder",
