@@ -133,7 +133,7 @@ METRICS: tuple[MetricSpec, ...] = (
         definition="Median of host_wall_ns over the used steps of recordings in which the host runs ahead of the "
         "device; unknown where it does not, and step_time_p50 is its pace, too.",
         label="host's own pace, median",
-        budget=25,
+        budget=22,
     ),
     MetricSpec(
         name="device_outside_fraction",

@@ -22,7 +22,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     s["name"]: s for s in json.loads((ROOT / "manifest.json").read_text(encoding="utf-8"))["samples"]
 }
 PER_STEP = {
-    "step_wall_ns": "wall_ns",
+    "step_wall_ns": "host_wall_ns",
     "device_busy_ns": "device_busy_ns",
     "compute_busy_ns": "compute_busy_ns",
     "communication_busy_ns": "communication_busy_ns",
@@ -31,6 +31,9 @@ PER_STEP = {
     "compile_ns": "compile_ns",
 }
 STEPPED = [n for n, s in SAMPLES.items() if "step_wall_ns" in s["expected"] or "per_rank" in s["expected"]]
+AHEAD = ("hpu_g1_lazy_graph_replay", "hpu_g2_eager")
+"""The device sets the pace: steps are measured from completion to completion, not in the windows of the manifest."""
+HOST_PACED = [n for n in STEPPED if n not in AHEAD]
 RECORDED = [n for n, s in SAMPLES.items() if s["kind"] == "recorded"]
 
 
@@ -72,15 +75,28 @@ def test_steps(name: str):
         assert (file.steps_total, file.step_source) == (expected["steps_total"], expected["step_source"])
 
 
-@pytest.mark.parametrize("column", PER_STEP)
 @pytest.mark.parametrize("name", STEPPED)
+def test_step_times_are_those_until_the_work_is_done_where_the_host_runs_ahead(name: str):
+    report = report_of(name)
+    assert ("HP152" in {d.code for d in report.data.diagnostics}) is (name in AHEAD)
+    for rank, expected in per_rank(name).items():
+        walls = [s.wall_ns for s in report.data.steps if s.rank == rank]
+        if name in AHEAD:
+            # Launches are matched by order: a border may move by one of a hundred launches of a step.
+            assert walls == pytest.approx(expected["step_until_done_ns"], rel=0.015), f"rank {rank}"
+        else:
+            assert walls == expected["step_wall_ns"], f"rank {rank}"
+
+
+@pytest.mark.parametrize("column", PER_STEP)
+@pytest.mark.parametrize("name", HOST_PACED)
 def test_every_step_of_every_rank(name: str, column: str):
     steps = report_of(name).data.steps
     for rank, expected in per_rank(name).items():
         assert [getattr(s, PER_STEP[column]) for s in steps if s.rank == rank] == expected[column], f"rank {rank}"
 
 
-@pytest.mark.parametrize("name", STEPPED)
+@pytest.mark.parametrize("name", HOST_PACED)
 def test_engines_over_the_used_steps(name: str):
     report = report_of(name)
     for rank, expected in per_rank(name).items():
