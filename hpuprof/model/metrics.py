@@ -220,24 +220,24 @@ METRICS: tuple[MetricSpec, ...] = (
         unit="flop",
         polarity="none",
         definition="Median of flops over the used steps.",
-        label="operations of matrix operators",
+        label="matrix operations",
         budget=221,
     ),
-    _share(
-        "hardware_flops_utilisation",
-        "at_peak_ns",
-        "higher",
+    MetricSpec(
+        name="hardware_flops_utilisation",
+        unit="fraction",
+        polarity="higher",
         definition="Sum of at_peak_ns over the sum of wall_ns: operations per second over the device's dense peak "
         "(HFU).",
-        label="of the device's peak (HFU)",
+        label="share of peak (HFU)",
         budget=222,
     ),
-    _share(
-        "model_flops_utilisation",
-        "model_at_peak_ns",
-        "higher",
+    MetricSpec(
+        name="model_flops_utilisation",
+        unit="fraction",
+        polarity="higher",
         definition="Sum of model_at_peak_ns over the sum of wall_ns: the same without recomputed operations (MFU).",
-        label="without recomputing (MFU)",
+        label="  not recomputed (MFU)",
         budget=223,
     ),
     MetricSpec(
@@ -246,7 +246,7 @@ METRICS: tuple[MetricSpec, ...] = (
         polarity="higher",
         definition="Sum of at_peak_ns over the sum of matrix_busy_ns: what matrix units reach of their peak while "
         "they work.",
-        label="of the peak while matrix units work",
+        label="  while matrix units work",
         budget=224,
     ),
     MetricSpec(

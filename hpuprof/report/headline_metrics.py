@@ -138,6 +138,8 @@ _COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
     "short_launch_fraction": _short_launches,
     "peak_device_memory": _peak_memory,
     "flops_per_step": lambda used: _median([s.flops for s in used.steps]),
+    "hardware_flops_utilisation": lambda used: share(used.steps, "at_peak_ns"),
+    "model_flops_utilisation": lambda used: share(used.steps, "model_at_peak_ns"),
     "matrix_efficiency": lambda used: _matrix_efficiency(used.steps),
 }
 """Metrics that are neither a column over the step time nor the idle time of a cause."""
