@@ -400,6 +400,14 @@ _ALL = (
         "affects the share of linked rows and what `hpuprof convert` draws; operators get no device time from it.",
         remedy="Nothing to do.",
     ),
+    Diagnostic(
+        code="HP191",
+        severity="warning",
+        title="Operators faster than the device",
+        cause="A formula, a published peak, a clock or a link between operators and device rows is wrong: no operator "
+        "passes the peak. What these reached is unknown.",
+        remedy="Compare `hpuprof export --table utilisation` with the device's data sheet, and report the difference.",
+    ),
 )
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in _ALL}

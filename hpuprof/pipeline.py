@@ -21,6 +21,7 @@ from hpuprof.analysis.step_kinds import steps_per_update
 from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.analysis.workload import workload
 from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.efficiency.utilisation import Utilisation
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
@@ -47,12 +48,15 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     launches, queue = launch_rows(view)
     calls, call_count = collective_calls(view)
     intel = intel_row(view)
+    matrix = Utilisation.of(view, row.device_name)
+    utilisation, utilisation_count, impossible = matrix.rows()
     capture, predictions, deep = _graph_mode(view, row, settings)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
         *_cut(capture.found["obstacles"], len(capture.obstacles), "obstacles to graph mode"),
         *_cut(capture.found["modules"], len(capture.modules), "modules"),
+        *_cut(utilisation_count, len(utilisation), "matrix operators with shapes"),
         *_cut(capture.found["shapes"], len(capture.shapes), "shapes"),
         *_cut(call_count, len(calls), "collective calls", kept="first"),
     ]
@@ -60,7 +64,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         file=row,
         inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
         sound=not problems,
-        steps=step_rows(view),
+        steps=step_rows(view, matrix.step_columns()),
         step_kinds=kind_rows(view),
         gap_causes=cause_rows(view),
         gaps=gap_rows(view),
@@ -80,7 +84,8 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         obstacles=capture.obstacles,
         modules=capture.modules,
         shapes=capture.shapes,
-        diagnostics=_diagnostics(file, [*trace.health.troubles, *problems, *cut, *deep, *doubts(view)]),
+        utilisation=utilisation,
+        diagnostics=_diagnostics(file, [*trace.health.troubles, *problems, *impossible, *cut, *deep, *doubts(view)]),
         prediction=predictions[0] if predictions else None,
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
         calls=calls.pack(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,11 @@ _PHASES = ("backward_ns", "optimizer_ns", "operators_ns", "no_operator_ns")
 """Where no device was traced, every nanosecond of a step belongs to one of these or to `input_ns`."""
 
 
-def step_rows(view: RankView) -> list[StepRow]:
-    """Measure each step; None for anything the trace does not show."""
+def step_rows(view: RankView, more: Mapping[str, list[Any]] = MappingProxyType({})) -> list[StepRow]:
+    """Measure each step; None for anything the trace does not show. `more`: further columns, a value per step."""
     steps, kinds = view.steps, view.steps.kind_names()
     phases = {} if view.device_traced else _phase_columns(view)
-    columns = {**_host_columns(view), **_device_columns(view), **_working_columns(view, phases), **phases}
+    columns = {**_host_columns(view), **_device_columns(view), **_working_columns(view, phases), **phases, **more}
     return [
         StepRow(
             step=i,

@@ -56,6 +56,40 @@ class KernelRow(Row, frozen=True, kw_only=True):
     ] = None
 
 
+class UtilisationRow(Row, frozen=True, kw_only=True):
+    """One matrix operator with one shape: what it computes, how fast, and what the device could do at best.
+
+    Formulas: docs/method/definitions.md; peaks: `hpuprof/efficiency/peaks.json`.
+    """
+
+    name: Annotated[str, Meta(title="operator", description="Operator name; of nested ones, the innermost.")]
+    shape: Annotated[str, Meta(description="Input shapes as recorded.")]
+    dtype: Annotated[str | None, Meta(title="type", description="Type of its operands.")]
+    count_per_step: Annotated[float, Meta(title="calls", description="Calls over used steps.")]
+    flops: Annotated[int, Meta(title="operations", description="Operations of one call.")]
+    bytes: Annotated[
+        int | None, Meta(title="bytes moved", description="Operands read once and the result written once [bytes].")
+    ]
+    intensity: Annotated[float | None, Meta(title="per byte", description="flops over bytes.")]
+    device_per_step_ns: Annotated[
+        float | None, Meta(title="device", description="Device rows launched inside its calls, over used steps [ns].")
+    ]
+    flops_per_second: Annotated[
+        float | None, Meta(title="per second", description="Operations over device time [1/s].")
+    ]
+    peak_fraction: Annotated[
+        float | None, Meta(title="of peak", description="flops_per_second over the device's dense peak of the type.")
+    ]
+    roofline_fraction: Annotated[
+        float | None,
+        Meta(
+            title="of roofline",
+            description="flops_per_second over the smaller of the peak and of intensity times memory bandwidth.",
+        ),
+    ]
+    bound: Annotated[str | None, Meta(title="bound by", description="Which of the two is smaller: compute or memory.")]
+
+
 class LaunchRow(Row, frozen=True, kw_only=True):
     """Launch calls over the used steps."""
 

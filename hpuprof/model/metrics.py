@@ -24,7 +24,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="Stable name, as used in gates.")]
     value: Annotated[float | int | None, Meta(description="Value, or null when the trace does not support it.")]
-    unit: Annotated[str, Meta(description="ns, fraction, ratio, count or bytes.")]
+    unit: Annotated[str, Meta(description="ns, fraction, ratio, count, bytes or flop.")]
     polarity: Annotated[str, Meta(description="Which direction is better: lower, higher or none.")]
     population: Annotated[str, Meta(description="Steps and ranks that the number covers.")]
     definition: Annotated[str, Meta(description="How it is computed.")]
@@ -244,6 +244,40 @@ METRICS: tuple[MetricSpec, ...] = (
         label="peak device memory",
         budget=230,
         tile=80,
+    ),
+    MetricSpec(
+        name="flops_per_step",
+        unit="flop",
+        polarity="none",
+        definition="Median of flops over the used steps.",
+        label="matrix operations",
+        budget=221,
+    ),
+    MetricSpec(
+        name="hardware_flops_utilisation",
+        unit="fraction",
+        polarity="higher",
+        definition="Sum of at_peak_ns over the sum of wall_ns: operations per second over the device's dense peak "
+        "(HFU).",
+        label="share of peak (HFU)",
+        budget=222,
+    ),
+    MetricSpec(
+        name="model_flops_utilisation",
+        unit="fraction",
+        polarity="higher",
+        definition="Sum of model_at_peak_ns over the sum of wall_ns: the same without recomputed operations (MFU).",
+        label="  not recomputed (MFU)",
+        budget=223,
+    ),
+    MetricSpec(
+        name="matrix_efficiency",
+        unit="fraction",
+        polarity="higher",
+        definition="Sum of at_peak_ns over the sum of matrix_busy_ns: what matrix units reach of their peak while "
+        "they work.",
+        label="  while matrix units work",
+        budget=224,
     ),
     MetricSpec(
         name="collective_wait_fraction",

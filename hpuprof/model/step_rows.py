@@ -120,6 +120,25 @@ class StepRow(Row, frozen=True, kw_only=True):
             "thread [ns]. Unknown where a device was traced."
         ),
     ] = None
+    flops: Annotated[
+        int | None,
+        Meta(
+            description="Operations of the matrix operators that start in the step, from their shapes: 2 m n k for a "
+            "product. Unknown without shapes, and where graphs are replayed."
+        ),
+    ] = None
+    recomputed_flops: Annotated[
+        int | None, Meta(description="The part of flops that repeats a forward pass inside backward.")
+    ] = None
+    at_peak_ns: Annotated[
+        int | None,
+        Meta(description="Time for flops at the device's dense peak of each type [ns]. Unknown where that is."),
+    ] = None
+    model_at_peak_ns: Annotated[int | None, Meta(description="The same without recomputed_flops [ns].")] = None
+    matrix_busy_ns: Annotated[
+        int | None,
+        Meta(description="Union of the MME's rows, or of compute rows launched by matrix operators [ns]."),
+    ] = None
 
 
 class StepKindRow(Row, frozen=True, kw_only=True):

@@ -18,7 +18,16 @@ from typing import get_args
 
 import msgspec
 
-from hpuprof.model.device_rows import EngineRow, IntelRow, KernelRow, LaunchRow, OverlapRow, PrecisionRow, QueuePoint
+from hpuprof.model.device_rows import (
+    EngineRow,
+    IntelRow,
+    KernelRow,
+    LaunchRow,
+    OverlapRow,
+    PrecisionRow,
+    QueuePoint,
+    UtilisationRow,
+)
 from hpuprof.model.graph_mode_rows import ModuleRow, ObstacleRow, ShapeRow
 from hpuprof.model.job_rows import ClockRow, CollectiveRow, ProcessGroupRow, RankWaitRow, StepWaitRow, SuspectRow
 from hpuprof.model.memory_rows import MemoryPoint, MemoryRow
@@ -71,6 +80,7 @@ __all__ = [
     "SuspectRow",
     "Tables",
     "ThreadRow",
+    "UtilisationRow",
 ]
 
 
@@ -97,6 +107,7 @@ class FileTables(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: list[ObstacleRow] = []
     modules: list[ModuleRow] = []
     shapes: list[ShapeRow] = []
+    utilisation: list[UtilisationRow] = []
 
 
 class Tables(FileTables, frozen=True, kw_only=True):

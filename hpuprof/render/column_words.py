@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from hpuprof.model.schema import CAUSE_TEXT
-from hpuprof.render.formats import duration, number, percent, size
+from hpuprof.render.formats import duration, number, operations, percent, size
 
 CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 """Words for the causes of idle time."""
@@ -47,7 +47,13 @@ def format_of(column: str) -> Callable[[Any], str]:
     """Return what writes the known values of a column."""
     if column in _FORMATS:
         return _FORMATS[column]
-    for suffix, form in (("_ns", duration), ("_fraction", percent), ("bandwidth", _rate), ("bytes", size)):
+    for suffix, form in (
+        ("_ns", duration),
+        ("_fraction", percent),
+        ("bandwidth", _rate),
+        ("bytes", size),
+        ("flops", operations),
+    ):
         if column.endswith(suffix):
             return form
     return _text
@@ -87,6 +93,7 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("cause", "top_cause"), _cause),
     **dict.fromkeys(("fraction", "fraction_of_a", "fraction_of_b"), percent),
     **dict.fromkeys(("value", "low", "high"), _plain),
+    "flops_per_second": lambda value: f"{operations(value)}/s",
     "blockers": ", ".join,
 }
 """Formats of columns whose name ends in no unit."""

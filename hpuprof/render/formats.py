@@ -7,7 +7,7 @@ import re
 from hpuprof.messages import visible as clean
 from hpuprof.model.durations import UNKNOWN, duration
 
-__all__ = ["UNKNOWN", "clean", "duration", "inert", "measured", "number", "percent", "shorten", "size"]
+__all__ = ["UNKNOWN", "clean", "duration", "inert", "measured", "number", "operations", "percent", "shorten", "size"]
 
 
 # Services that run jobs obey lines of a job's output: GitHub's runner those that begin, after blanks, with `::name::`,
@@ -43,14 +43,26 @@ def number(value: float | int | None) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
+def operations(count: float | int | None) -> str:
+    """Format a number of operations."""
+    if count is None:
+        return UNKNOWN
+    for scale, unit in ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:,.0f} FLOP"
+
+
 def measured(value: float | int | None, unit: str) -> str:
-    """Format a value by the unit of its metric: ns, fraction, ratio, bytes or count."""
+    """Format a value by the unit of its metric: ns, fraction, ratio, bytes, flop or count."""
     if unit == "ratio":
         return UNKNOWN if value is None else f"{value:.2f} ×"
     if unit == "ns":
         return duration(value)
     if unit == "fraction":
         return percent(value)
+    if unit == "flop":
+        return operations(value)
     return size(value) if unit == "bytes" else number(value)
 
 

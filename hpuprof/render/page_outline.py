@@ -30,7 +30,7 @@ BEFORE_GRAPH_MODE = (
         "idle_causes gap_operators gaps",
         lead="What the host was doing while the device was idle.",
     ),
-    Outline("operators", "Operators and host", tables="operators actions threads"),
+    Outline("operators", "Operators and host", tables="operators utilisation actions threads"),
     Outline("kernels", "Kernels, copies and launches", tables="kernels launches"),
     Outline("ranks", "Ranks", "ranks_by_steps waiting_by_steps", "ranks step_waits"),
     Outline(

@@ -48,7 +48,10 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
             _kinds(data, lead),
             _view("gaps", data, lead, top),
             _actions(data, lead, top),
-            *(_view(n, data, lead, top) for n in ("operators", "kernels", "engines", "overlaps", "precision")),
+            *(
+                _view(n, data, lead, top)
+                for n in ("operators", "utilisation", "kernels", "engines", "overlaps", "precision")
+            ),
             _obstacles(data, lead, top),
             _modules(data, lead, top),
             *(_view(n, data, lead, top) for n in ("launches", "threads", "memory", *OTHERS)),

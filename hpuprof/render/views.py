@@ -73,6 +73,13 @@ _VIEWS = (
         id="operator-table",
     ),
     View(
+        "utilisation",
+        "Matrix operators",
+        "name +shape dtype count_per_step flops +bytes intensity device_per_step_ns flops_per_second peak_fraction "
+        "+roofline_fraction bound",
+        id="utilisation-table",
+    ),
+    View(
         "actions",
         "Actions, annotations and modules, per step",
         "name +kind count_per_step host_total_per_step_ns device_busy_per_step_ns +host_p50_ns +host_p90_ns",

@@ -98,6 +98,20 @@ def overlap_degree(steps: Sequence[StepRow]) -> float | None:
     return sum(ns or 0 for ns in both) / shorter if shorter and all(ns is not None for ns in both) else None
 
 
+def _median(values: Sequence[int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known and len(known) == len(values) else None
+
+
+def _matrix_efficiency(steps: Sequence[StepRow]) -> float | None:
+    """Return the time at peak over the time that matrix units worked; above 1 something is wrong, so unknown."""
+    pairs = [(s.at_peak_ns, s.matrix_busy_ns) for s in steps]
+    busy = sum(busy or 0 for _, busy in pairs)
+    known = all(None not in pair for pair in pairs)
+    found = sum(peak or 0 for peak, _ in pairs) / busy if known and busy else None
+    return found if found is not None and found <= 1 else None
+
+
 def _spread(used: UsedSteps) -> float | None:
     spreads = []
     for part in used.parts:
@@ -170,5 +184,9 @@ _COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
     "launches_per_step": lambda used: float(np.median([s.launches for s in used.steps])) if used.steps else None,
     "short_launch_fraction": _short_launches,
     "peak_device_memory": _peak_memory,
+    "flops_per_step": lambda used: _median([s.flops for s in used.steps]),
+    "hardware_flops_utilisation": lambda used: share(used.steps, "at_peak_ns"),
+    "model_flops_utilisation": lambda used: share(used.steps, "model_at_peak_ns"),
+    "matrix_efficiency": lambda used: _matrix_efficiency(used.steps),
 }
 """Metrics that are neither a column over the step time nor the idle time of a cause."""

@@ -69,7 +69,7 @@ def _step(session: Session, *, new_recipes: bool) -> None:
         sequence, start = session.sequence(), session.main.now_ns
         with session.op(layer.op, layer.shapes, sequence=sequence):
             session.work(5)
-            _run(session, session.main, layer.inner, layer.shapes, new_recipes=new_recipes)
+            _run(session, session.main, layer.inner, layer.inner_shapes or layer.shapes, new_recipes=new_recipes)
         begun.append((sequence, start))
         session.work(6)
     _backward(session, layers, begun, new_recipes=new_recipes)
@@ -89,8 +89,8 @@ def _backward(
         with session.op(evaluate, thread=thread, sequence=sequence, backward=True):
             session.work(3, thread)
             with session.op(layer.node, thread=thread, sequence=sequence, backward=True):
-                for op in layer.backward:
-                    _run(session, thread, op, layer.shapes[:2], new_recipes=new_recipes)
+                for op, shapes in layer.backward:
+                    _run(session, thread, op, shapes, new_recipes=new_recipes)
         session.work(3, thread)
     session.main.now_ns = thread.now_ns + session.jitter(15)
 

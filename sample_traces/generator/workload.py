@@ -20,33 +20,40 @@ class Layer:
     op: str
     inner: str
     node: str
-    backward: tuple[str, ...]
+    backward: tuple[tuple[str, Shapes], ...]
     shapes: Shapes
+    inner_shapes: Shapes = ()  # where they are not those of `op`
 
 
-_LINEAR = Layer(
-    "aten::linear", "aten::addmm", "AddmmBackward0", ("aten::mm", "aten::mm", "aten::sum"), (_X, _W, (WIDTH,))
-)
+
+
+def _linear(out: int) -> Layer:
+    """Return a linear layer from `WIDTH` to `out` features, with the shapes that torch records."""
+    gradient = (BATCH, out)
+    return Layer(
+        "aten::linear",
+        "aten::addmm",
+        "AddmmBackward0",
+        (("aten::mm", (gradient, (out, WIDTH))), ("aten::mm", ((out, BATCH), _X)), ("aten::sum", (gradient,))),
+        (_X, (out, WIDTH), (out,)),
+        ((out,), _X, (WIDTH, out)),
+    )
+
+
+_LINEAR, _HEAD = _linear(WIDTH), _linear(CLASSES)
 _NORM = Layer(
     "aten::layer_norm",
     "aten::native_layer_norm",
     "NativeLayerNormBackward0",
-    ("aten::native_layer_norm_backward",),
+    (("aten::native_layer_norm_backward", (_X, _X)),),
     (_X, (), (WIDTH,), (WIDTH,)),
 )
-_GELU = Layer("aten::gelu", "aten::gelu", "GeluBackward0", ("aten::gelu_backward",), (_X,))
-_HEAD = Layer(
-    "aten::linear",
-    "aten::addmm",
-    "AddmmBackward0",
-    ("aten::mm", "aten::mm", "aten::sum"),
-    (_X, (CLASSES, WIDTH), (CLASSES,)),
-)
+_GELU = Layer("aten::gelu", "aten::gelu", "GeluBackward0", (("aten::gelu_backward", (_X, _X)),), (_X,))
 LOSS = Layer(
     "aten::cross_entropy_loss",
     "aten::_log_softmax",
     "LogSoftmaxBackward0",
-    ("aten::_log_softmax_backward_data",),
+    (("aten::_log_softmax_backward_data", ((BATCH, CLASSES), (BATCH, CLASSES))),),
     ((BATCH, CLASSES), (BATCH,)),
 )
 MODULES: tuple[Layer, ...] = (_LINEAR, _NORM, _GELU) * 2 + (_HEAD,)
@@ -110,7 +117,7 @@ def forward_lazy(session: Session, layers: Sequence[Layer], us: float) -> list[t
         start = session.main.now_ns
         with session.op(layer.op, layer.shapes, sequence=sequence):
             session.work(us * 0.15)
-            accumulate(session, layer.inner, layer.shapes, us * 0.8)
+            accumulate(session, layer.inner, layer.inner_shapes or layer.shapes, us * 0.8)
             session.work(us * 0.05)
         begun.append((sequence, start))
         session.work(7)
@@ -128,8 +135,8 @@ def backward_lazy(session: Session, layers: Sequence[Layer], begun: list[tuple[i
             session.work(4, thread)
             with session.op(layer.node, thread=thread, sequence=sequence, backward=True):
                 session.work(6, thread)
-                for op in layer.backward:
-                    accumulate(session, op, layer.shapes[:2], us / len(layer.backward), thread)
+                for op, shapes in layer.backward:
+                    accumulate(session, op, shapes, us / len(layer.backward), thread)
             session.work(2, thread)
         session.work(4, thread)
     session.main.now_ns = thread.now_ns + session.jitter(18)

@@ -1,0 +1,34 @@
+"""Peaks of devices, from `peaks.json`: dense operations per second by type, and bytes per second of device memory.
+
+`fp32` is the fastest path that takes operands of that type (TF32 where the device has it), so that no share passes 1.
+What a vendor does not publish is left out, and everything that would need it is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device can do at most, by its vendor's figures."""
+
+    name: str
+    match: str  # pattern of the names under which traces know it
+    dense_tflops: dict[str, float]  # by type: 10^12 operations per second, without sparsity
+    memory_tb_per_s: float  # 10^12 bytes per second
+    source: str
+
+
+@cache
+def peaks() -> tuple[Peak, ...]:
+    """Return all devices with known peaks."""
+    return msgspec.json.decode(files("hpuprof").joinpath("efficiency/peaks.json").read_bytes(), type=tuple[Peak, ...])
+
+
+def peak_of(device: str | None) -> Peak | None:
+    """Return the peaks of a device by its name in the trace; None if they are unknown. Nothing is guessed."""
+    return next((peak for peak in peaks() if device and re.search(peak.match, device, re.IGNORECASE)), None)

@@ -1,0 +1,234 @@
+"""How much of the device's peak the steps reach: operations of matrix operators, from shapes, against time and peak.
+
+Shapes stand on host rows, so the utilisation of a step needs no link between host and device: it is known on Gaudi in
+lazy mode, too. What a single operator reaches needs the links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.threads import BACKWARD
+from hpuprof.efficiency.formulas import FORMULAS, Work, matrix_work
+from hpuprof.efficiency.peaks import Peak, peak_of
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.intervals import contains, measure, union
+from hpuprof.model.schema import Activity, DeviceKind
+from hpuprof.model.tables import UtilisationRow
+from hpuprof.model.trace import Detail, Trouble
+
+MAX_ROWS = 100
+"""Rows kept of the table, those with most operations first."""
+MME = "MME"
+_NO_DETAIL = Detail(b"", b"", b"")
+
+
+@dataclass(frozen=True, eq=False)
+class Utilisation:
+    """The matrix operators of one trace: what they compute, and when. Arrays have shape `(calls,)`."""
+
+    view: RankView
+    peak: Peak | None
+    position: Ints  # of each call in `links.nesting`
+    work: list[Work]  # each distinct one
+    kind: Ints  # of each call, into `work`
+    key: Ints  # of each call: equal for equal names and shapes
+    complete: bool  # whether every matrix operator has its work
+    recomputed: Mask
+
+    @classmethod
+    def of(cls, view: RankView, device: str | None) -> Utilisation:
+        """Find the matrix operators; of nested ones, the innermost, whose types are those of the kernel."""
+        trace, nesting = view.trace, view.links.nesting
+        host, rows = trace.host, nesting.rows
+        counted = np.array([name in FORMULAS for name in trace.names], dtype=bool)
+        named = np.flatnonzero(counted[host.name[rows]]) if len(rows) else np.empty(0, dtype=np.int64)
+        name, shape, detail = (c[rows[named]].astype(np.int64) for c in (host.name, host.shape, host.detail))
+        # Shapes are keys of the table, types and values are not: calls with equal ones are one row.
+        key = name * (len(trace.shapes) + 1) + shape
+        _, first, which = np.unique(key * (len(trace.details) + 1) + detail, return_index=True, return_inverse=True)
+        found = [_work(view, int(name[i]), int(shape[i]), int(detail[i])) for i in first.tolist()]
+        known = np.array([work is not None for work in found], dtype=bool)[which]
+        with_work, with_name = (np.zeros(len(rows), dtype=np.int64) for _ in range(2))
+        with_work[named[known]], with_name[named] = 1, 1
+        innermost = known & (nesting.sums(with_work)[named] == 1)
+        # An operator without shapes does no harm around or inside one that has them.
+        alone = ~known & (nesting.sums(with_work)[named] == 0) & (nesting.around(with_work.astype(bool))[named] == 0)
+        position = named[innermost]
+        return cls(
+            view,
+            peak_of(device),
+            position,
+            [work or Work(0, None, "") for work in found],
+            which[innermost],
+            key[innermost],
+            bool(len(position)) and not alone.any() and not (host.activity == Activity.GRAPH_LAUNCH).any(),
+            _recomputed(view, position),
+        )
+
+    @cached_property
+    def flops(self) -> Ints:
+        """Operations of each call."""
+        return np.array([work.flops for work in self.work], dtype=np.int64)[self.kind]
+
+    @cached_property
+    def at_peak(self) -> Floats:
+        """Least time of each call at the device's dense peak for its type [ns]; NaN where the peak is unknown."""
+        tflops = self.peak.dense_tflops if self.peak else {}
+        per_ns = np.array([1e3 * tflops.get(work.dtype, np.nan) for work in self.work])
+        result: Floats = self.flops / per_ns[self.kind]
+        return result
+
+    def step_columns(self) -> dict[str, list[Any]]:
+        """Return the columns of the step table; None for what the trace or the vendor does not tell."""
+        count = len(self.view.steps)
+        begin = self.view.links.nesting.start[self.position]
+        once = ~self.recomputed
+        peak_known = self.complete and not np.isnan(self.at_peak).any()
+        busy = self._matrix_busy() if self.complete else None
+        return {
+            "flops": self._summed(begin, self.flops) if self.complete else [None] * count,
+            "recomputed_flops": self._summed(begin, self.flops * self.recomputed) if self.complete else [None] * count,
+            "at_peak_ns": self._summed(begin, self.at_peak) if peak_known else [None] * count,
+            "model_at_peak_ns": self._summed(begin[once], self.at_peak[once]) if peak_known else [None] * count,
+            "matrix_busy_ns": [None] * count if busy is None else busy,
+        }
+
+    def _summed(self, when: Ints, values: Ints | Floats) -> list[int]:
+        """Sum the values of calls by the step in which they begin."""
+        step = self.view.steps.holding(when)
+        inside = step >= 0
+        sums = np.zeros(len(self.view.steps), dtype=values.dtype)
+        np.add.at(sums, step[inside], values[inside])
+        return [round(value) for value in sums.tolist()]
+
+    def _matrix_busy(self) -> list[int] | None:
+        """Measure when matrix units worked [ns]: Gaudi's MME, elsewhere rows that matrix operators launched."""
+        view = self.view
+        low, high = view.steps.timed.start, view.steps.timed.end
+        if MME in view.device.engines:
+            busy = view.device.engines[MME]
+        else:
+            rows = self._launched()
+            if rows is None:
+                return None
+            busy = union(view.trace.device.start[rows], view.trace.device.end[rows])
+        found: list[int] = measure(busy, low, high).tolist()
+        return found
+
+    def _launched(self) -> Mask | None:
+        """Mark the compute rows that matrix operators launched; None if a matrix operator shows none."""
+        links, device = self.view.links, self.view.trace.device
+        if not len(device):
+            return None
+        inside = np.zeros(len(links.nesting.rows) + 1, dtype=np.int64)
+        np.add.at(inside, self.position, 1)
+        np.add.at(inside, links.nesting.stop[self.position], -1)
+        within = np.cumsum(inside)[:-1] > 0
+        linked = links.operator >= 0
+        rows: Mask = linked & (device.kind == DeviceKind.COMPUTE)
+        rows[linked] &= within[links.operator[linked]]
+        return rows if rows.any() else None
+
+    def rows(self) -> tuple[list[UtilisationRow], int, list[Trouble]]:
+        """Summarise matrix operators by name and shape over the used steps; also return how many there are.
+
+        What lies above the peak is a fault of formula, peak or link: unknown, and counted.
+        """
+        view, nesting = self.view, self.view.links.nesting
+        used = max(1, int(view.steps.used.sum()))
+        inside = contains(view.steps.used_windows(), nesting.start[self.position])
+        if not inside.any():
+            return [], 0, []
+        linked = view.links.operator >= 0
+        direct = np.bincount(
+            view.links.operator[linked], weights=view.trace.device.dur[linked], minlength=len(nesting.rows)
+        ).astype(np.int64)
+        device = nesting.sums(direct)[self.position]
+        keys, first, which, count = np.unique(
+            self.key[inside], return_index=True, return_inverse=True, return_counts=True
+        )
+        total = np.bincount(which, weights=device[inside]).astype(np.int64)
+        flops = np.bincount(which, weights=self.flops[inside])
+        out, beyond = [], 0
+        host = view.trace.host
+        for i in np.argsort(-flops, kind="stable")[:MAX_ROWS].tolist():
+            call = np.flatnonzero(inside)[first[i]]
+            row = nesting.rows[self.position[call]]
+            work = self.work[self.kind[call]]
+            reached = _reached(work, int(count[i]), int(total[i]), self.peak)
+            beyond += reached.beyond
+            out.append(
+                UtilisationRow(
+                    name=view.trace.names[host.name[row]],
+                    shape=view.trace.shapes[host.shape[row]],
+                    dtype=work.dtype or None,
+                    count_per_step=int(count[i]) / used,
+                    flops=work.flops,
+                    bytes=work.bytes,
+                    intensity=work.flops / work.bytes if work.bytes else None,
+                    device_per_step_ns=int(total[i]) / used if total[i] else None,
+                    flops_per_second=reached.rate,
+                    peak_fraction=reached.of_peak,
+                    roofline_fraction=reached.of_roofline,
+                    bound=reached.bound,
+                )
+            )
+        text = f"kinds of operators faster than the peaks of {self.peak.name}" if self.peak else ""
+        return out, len(keys), [Trouble("HP191", beyond, text)] if beyond else []
+
+
+@dataclass(frozen=True)
+class _Reached:
+    rate: float | None = None  # operations per second
+    of_peak: float | None = None
+    of_roofline: float | None = None
+    bound: str | None = None  # what limits it at best: compute or memory
+    beyond: bool = False
+
+
+def _reached(work: Work, count: int, device_ns: int, peak: Peak | None) -> _Reached:
+    """Compare the calls of one operator and shape with the peak and with the roofline.
+
+    The roofline is the smaller of the peak and of intensity times memory bandwidth (Williams et al., CACM 2009).
+    """
+    rate = 1e9 * work.flops * count / device_ns if device_ns else None
+    tflops = peak.dense_tflops.get(work.dtype) if peak else None
+    if not peak or tflops is None:
+        return _Reached(rate)
+    top = 1e12 * tflops
+    roof = min(top, work.flops / work.bytes * 1e12 * peak.memory_tb_per_s) if work.bytes else None
+    bound = None if roof is None else "compute" if roof == top else "memory"
+    if rate is None:
+        return _Reached(None, bound=bound)
+    if rate > top:
+        return _Reached(None, bound=bound, beyond=True)
+    # Caches may serve operands again and again, so the memory's roof is no wall.
+    return _Reached(rate, rate / top, min(1.0, rate / roof) if roof else None, bound)
+
+
+def _work(view: RankView, name: int, shape: int, detail: int) -> Work | None:
+    trace = view.trace
+    if shape < 0:
+        return None
+    recorded = trace.details[detail] if detail >= 0 else _NO_DETAIL
+    return matrix_work(trace.names[name], trace.shapes[shape], recorded.types, recorded.values)
+
+
+def _recomputed(view: RankView, position: Ints) -> Mask:
+    """Mark operators that belong to a forward pass run again inside backward (activation checkpointing).
+
+    Inside a backward row, autograd is on only while a forward pass is repeated; then operators carry a sequence number
+    and the forward thread's id 0.
+    """
+    host, nesting = view.trace.host, view.links.nesting
+    backward = np.array([bool(BACKWARD.search(name)) for name in view.trace.names], dtype=bool)
+    within = nesting.around(backward[host.name[nesting.rows]])[position] > 0
+    rows = nesting.rows[position]
+    again: Mask = within & (host.sequence[rows] >= 0) & (host.forward_thread[rows] == 0)
+    return again
