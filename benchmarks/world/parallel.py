@@ -1,16 +1,12 @@
-"""Tensor-, expert- and pipeline-parallel training on many ranks, as `ranks.py` does it with data parallelism.
+"""Tensor-, expert- and pipeline-parallel training on many ranks, as `ranks` does it with data parallelism.
 
 Ranks of a tensor- or expert-parallel group, or replicas of a stage, are neighbours.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .program import COMM, COMPUTE
-
-if TYPE_CHECKING:
-    from .ranks import Rank, Scenario
+from .rank import Rank, Scenario
 
 _SIZE_BYTES, _EVENT_NS = 16 << 20, 500
 _FORWARD_IN, _FORWARD_OUT, _BACKWARD_IN, _BACKWARD_OUT = 31, 32, 33, 34

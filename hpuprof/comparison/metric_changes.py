@@ -95,11 +95,23 @@ def _overlap(group: Group) -> Estimate:
     return group.sample.ratio(both, host if host.sum() <= device.sum() else device)
 
 
-def _launches(group: Group) -> Estimate:
-    values = group.column("launches")
-    if values is None:
-        return Estimate(None)
-    return group.sample.statistic(float(np.median(values)), weighted_median(values))
+def _median(column: str) -> Estimator:
+    def estimate(group: Group) -> Estimate:
+        values = group.column(column)
+        if values is None:
+            return Estimate(None)
+        return group.sample.statistic(float(np.median(values)), weighted_median(values))
+
+    return estimate
+
+
+def _of_wall(column: str) -> Estimator:
+    return lambda group: _share(group, group.column(column))
+
+
+def _matrix_efficiency(group: Group) -> Estimate:
+    at_peak, busy = group.column("at_peak_ns"), group.column("matrix_busy_ns")
+    return Estimate(None) if at_peak is None or busy is None else group.sample.ratio(at_peak, busy)
 
 
 def _mean(group: Group) -> Estimate:
@@ -112,6 +124,10 @@ _STATISTICS: dict[str, Estimator] = {
     "step_time_p90": _rank(0.9),
     "step_time_spread": _spread,
     "overlap_degree": _overlap,
-    "launches_per_step": _launches,
+    "launches_per_step": _median("launches"),
+    "flops_per_step": _median("flops"),
+    "hardware_flops_utilisation": _of_wall("at_peak_ns"),
+    "model_flops_utilisation": _of_wall("model_at_peak_ns"),
+    "matrix_efficiency": _matrix_efficiency,
 }
 """Metrics of the steps that are neither a column over the step time nor idle time of a cause."""
