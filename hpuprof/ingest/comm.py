@@ -51,9 +51,13 @@ class _Row(NamedTuple):
 
     @classmethod
     def of(cls, name: int, args: Args) -> _Row:
-        return cls._make((name, *map(_scalar, _said(args)), bytes(args.input_dims), bytes(args.input_types)))
+        said = _said(args)
+        if not _SCALARS.issuperset(map(type, said)):
+            said = tuple(value if type(value) in _SCALARS else str(value) for value in said)
+        return cls._make((name, *said, bytes(args.input_dims), bytes(args.input_types)))
 
 
+_SCALARS = frozenset((str, int, float, bool))
 _said = attrgetter(*_Row._fields[1:-2])
 
 
@@ -131,10 +135,6 @@ class CommNotes:
             return ()
         self._listed += size
         return tuple(range(first, first + size * stride, stride))
-
-
-def _scalar(value: Any) -> Any:
-    return value if isinstance(value, (str, int, float)) else str(value)
 
 
 def _whole(value: Any) -> int:

@@ -17,12 +17,13 @@ from hpuprof.ingest.columns import Columns, Interner, first_equal, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.dialect_activities import call_name
-from hpuprof.ingest.dialect_engines import HPU_PROCESS, hpu_engine
+from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
+from hpuprof.ingest.memory_rows import MemoryNotes, is_memory
 from hpuprof.ingest.pairing import Mark, pair
+from hpuprof.ingest.process_names import ProcessNames
 from hpuprof.ingest.scan import ScannedRows
 from hpuprof.ingest.slices import BETWEEN, EventSlices, Slices, stamps_of
-from hpuprof.ingest.stamps import int_column
 from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Event
 from hpuprof.model.arrays import Ints, Mask
@@ -35,29 +36,6 @@ MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
 _HOST_EXTRA = ("inputs", "sequence", "forward_thread")
 _FLOWS = ("s", "f", "t")
 _HOST, _MAYBE_DEVICE, _IGNORE, _SYNC, _UNKNOWN = 1, 2, 3, 4, 5
-
-
-class _ProcessNames:
-    """What metadata rows call one process; a file may say it 100,000 times."""
-
-    def __init__(self) -> None:
-        self._labels: dict[str, None] = {}  # the newest last
-        self._names: dict[str, None] = {}
-        self._last: str | None = None
-
-    def add(self, name: str) -> None:
-        self._names[name] = None
-        self._last = name
-
-    def add_label(self, label: str) -> None:
-        self._last = label if self._last is None else self._last
-        self._labels.pop(label, None)
-        self._labels[label] = None
-
-    @property
-    def name(self) -> str:
-        """A device's name, labels first; else the last name, or the first label."""
-        return next(filter(HPU_PROCESS.match, (*reversed(self._labels), *self._names)), self._last or "")
 
 
 class Normaliser:
@@ -79,8 +57,8 @@ class Normaliser:
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
         self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
-        self.memory = Columns("time", "device", "delta", "allocated", "reserved")
-        self.process_names: defaultdict[str, _ProcessNames] = defaultdict(_ProcessNames)
+        self.memory = MemoryNotes()
+        self.process_names: defaultdict[str, ProcessNames] = defaultdict(ProcessNames)
         self.thread_names: dict[tuple[str, str], str] = {}
         self.troubles: dict[str, Trouble] = {}
         self.unknown: dict[tuple[int, int], int] = {}
@@ -201,23 +179,29 @@ class Normaliser:
             self.unknown[key] = self.unknown.get(key, 0) + 1
 
     def _feed_rest(self, rest: list[Event], *, exact: bool) -> None:
-        timed = [e for e in rest if e.ph in ("B", "E") or _is_memory(e)]
-        if timed:
-            stamps, ok, short = stamps_of(timed, exact=exact)
-            self.inexact = self.inexact or short
-            if not ok.all():
-                self.trouble("HP112", int((~ok).sum()), "rows without a time stamp")
-                timed, stamps = list(compress(timed, ok.tolist())), stamps[ok]
-            marks = np.array([event.ph in ("B", "E") for event in timed], dtype=bool)
-            for event, ts in zip(compress(timed, marks), stamps[marks].tolist(), strict=False):
-                self._begin_end(event, ts)
-            self._add_memory(list(compress(timed, ~marks)), stamps[~marks])
+        timed, marks = [], []
         for event in rest:
-            if event.ph == "M":
+            mark = event.ph in ("B", "E")
+            if mark or is_memory(event):
+                timed.append(event)
+                marks.append(mark)
+            elif event.ph == "M":
                 self._metadata(event)
-            elif event.ph not in ("B", "E") and not _is_memory(event):
+            else:
                 phase = str(event.ph) or "(no phase)"
                 self.other_phases[phase] = self.other_phases.get(phase, 0) + 1
+        if timed:
+            self._feed_timed(timed, np.array(marks, dtype=bool), exact=exact)
+
+    def _feed_timed(self, timed: list[Event], marks: Mask, *, exact: bool) -> None:
+        """Add begins and ends (`marks`) and allocator samples (the others)."""
+        stamps, ok, short = stamps_of(timed, exact=exact)
+        self.inexact = self.inexact or short
+        if not ok.all():
+            self.trouble("HP112", int((~ok).sum()), "rows without a time stamp")
+        for event, ts in zip(compress(timed, marks & ok), stamps[marks & ok].tolist(), strict=True):
+            self._begin_end(event, ts)
+        self.memory.add(compress(timed, ~marks & ok), stamps[~marks & ok])
 
     def _begin_end(self, event: Event, ts: int) -> None:
         name = event.name if isinstance(event.name, str) else "" if event.name is None else str(event.name)
@@ -233,13 +217,6 @@ class Normaliser:
         self._target_categories()
         track = int(self.tracks.codes([(event.pid, event.tid)])[0])
         self.open_close.append((track, ts, event.ph == "B", self.names[name], code))
-
-    def _add_memory(self, events: list[Event], time: Ints) -> None:
-        if not events:
-            return
-        columns = zip(*map(_memory, events), strict=True)
-        device, delta, allocated, reserved = (int_column(list(column)) for column in columns)
-        self.memory.add(time=time, device=device != 0, delta=delta, allocated=allocated, reserved=reserved)
 
     def _metadata(self, event: Event) -> None:
         args = event.args or NO_ARGS
@@ -275,7 +252,7 @@ class Normaliser:
         )
         host, device, engines = classify(collected, cats, tracks)
         del collected, host_columns
-        if not len(host) and not len(device) and not self.memory.parts["time"]:
+        if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
         activities = {Activity(v) for v in np.unique(host.activity)}
         host, device, memory, origin = self._rebase(host, device)
@@ -443,14 +420,11 @@ class Normaliser:
         """Drop rows a day away from the rest and count time from the first row left."""
         host, device = self._drop_strays(host, device)
         memory = self.memory.take()
-        order = np.argsort(memory["time"], kind="stable")  # simultaneous rows stay in file order
-        samples = {name: column[order] for name, column in memory.items()}
-        starts = [int(start[0]) for start in (host.start, device.start) if len(start)] or samples["time"][:1].tolist()
+        starts = [int(start[0]) for start in (host.start, device.start) if len(start)] or memory.time[:1].tolist()
         origin = min(starts, default=0)
-        for start in (host.start, device.start, samples["time"]):
+        for start in (host.start, device.start, memory.time):
             np.subtract(start, origin, out=start)
-        samples["device"] = samples["device"].astype(bool)  # without samples, columns are of int64
-        return host, device, MemoryRows(**samples), origin
+        return host, device, memory, origin
 
     def _drop_strays(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows]:
         stray = strays(host.start, device.start)
@@ -461,28 +435,6 @@ class Normaliser:
         return HostRows(**{k: v[~stray[0]] for k, v in vars(host).items()}), DeviceRows(
             **{k: v[~stray[1]] for k, v in vars(device).items()}
         )
-
-
-def _is_memory(event: Event) -> bool:
-    """Whether a row is an allocator sample: Kineto's and Habana's instants, or our recorder's counters."""
-    if event.ph == "C":
-        args = event.args or NO_ARGS
-        return event.name == "memory" and not (args.allocated is None and args.resident is None)
-    return event.ph in ("i", "I", "n") and event.name == "[memory]"
-
-
-def _memory(event: Event) -> tuple[Any, Any, Any, Any]:
-    """Return whether a sample is the device's, the change, and what is allocated and reserved; -1: unknown."""
-    args = event.args or NO_ARGS
-    device: Any
-    if event.ph == "C":
-        held = args.allocated if args.resident is None else args.resident
-        device, change = args.resident is None, 0
-        room = args.limit if args.reserved is None else args.reserved
-    else:
-        device, change = args.device_type or 0, args.memory_bytes or 0
-        held, room = args.total_allocated, args.total_reserved
-    return device, change, -1 if held is None else held, -1 if room is None else room
 
 
 def _target(category: str) -> int:
