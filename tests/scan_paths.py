@@ -152,6 +152,8 @@ def main() -> int:
             path.write_bytes(data)
             piece = (PIECE_BYTES, 2048, 700)[count % 3]
             differ = differences(path, piece_bytes=piece)
+            if count % 10_000 == 9_999:
+                print(f"{count + 1} mutants, {found} read differently", flush=True)
             if differ:
                 found += 1
                 arguments.keep.mkdir(parents=True, exist_ok=True)
