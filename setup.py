@@ -10,9 +10,10 @@ setup(
     ext_modules=[
         Extension(
             "hpuprof._native",
-            sources=["native/longest_paths.cpp", "native/module.cpp"],
-            depends=["native/arrays.hpp"],
-            extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden"],
+            sources=[f"native/{name}.cpp" for name in ("longest_paths", "module", "row_scanner", "scanner")],
+            depends=["native/arrays.hpp", "native/row_scanner.hpp"],
+            # numpy rounds after each operation, so the scanner must not fuse two of them
+            extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=off"],
             language="c++",
             optional=True,
         )

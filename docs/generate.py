@@ -162,6 +162,9 @@ def cli() -> str:
         "compiler; without one the installation succeeds and numpy computes the same, more slowly. The results are equal to the last bit while times are whole ns,",
         "and within a relative 1e-9 otherwise (numpy takes the differences of running sums). `HPUPROF_NATIVE=off` leaves the compiled loop out, and",
         "`HPUPROF_NATIVE=require` makes its absence an error.",
+        "",
+        "Traces are read by a [native scanner](../method/reading.md) of the same origin, with the same results. `HPUPROF_SCAN=python` has Python read instead, as where",
+        "nothing is compiled; `hpuprof --version` names the path in use.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,14 +1,17 @@
-"""Chooses the native part of the package where it was built; without it numpy computes the same, more slowly.
+"""Chooses the native part of the package where it was built; without it Python does the same, more slowly.
 
-`HPUPROF_NATIVE` in the environment: `off` leaves it out, `require` makes its absence an error.
+`HPUPROF_NATIVE` in the environment: `off` leaves it out, `require` makes its absence an error. `HPUPROF_SCAN=python`
+leaves out the scanner of traces alone.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from typing import TypeAlias
+from types import ModuleType
+from typing import Any, TypeAlias
 
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.model.arrays import Floats, Ints
@@ -21,20 +24,38 @@ one column or one per sample. Arrays are C-contiguous, of float64 and int64.
 """
 
 
-def choose(wanted: str) -> LongestPaths | None:
-    """Return the native loop, None where it is not built or not wanted. Raises ConfigError, MissingDependencyError."""
+Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
+"""`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.
+
+Returns slices and the places of other rows (bytes of int64), how many flows, whether all is ASCII, and lists of new
+words, tracks and inputs; see native/row_scanner.hpp.
+"""
+
+
+def choose(wanted: str) -> ModuleType | None:
+    """Return the native part, None where it is not built or not wanted. Raises ConfigError, MissingDependencyError."""
     if wanted not in ("auto", "off", "require"):
         raise ConfigError(f"HPUPROF_NATIVE is {wanted!r}", hint="auto, off or require")
     if wanted == "off":
         return None
     try:
-        found: LongestPaths = import_module("hpuprof._native").longest_paths
+        return import_module("hpuprof._native")
     except ImportError as error:
         if wanted == "require":
             hint = "install hpuprof anew where there is a C++ compiler, or unset HPUPROF_NATIVE"
             raise MissingDependencyError("the native part of hpuprof is not there", hint=hint) from error
         return None
-    return found
 
 
-longest_paths = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
+def scanner() -> Scan | None:
+    """Return what scans the pieces of one file, None where Python is to. Raises ConfigError."""
+    wanted = os.environ.get("HPUPROF_SCAN", "auto")
+    if wanted not in ("auto", "python"):
+        raise ConfigError(f"HPUPROF_SCAN is {wanted!r}", hint="auto or python")
+    if _native is None or wanted == "python":
+        return None
+    return partial(_native.scan_rows, _native.new_scanner())
+
+
+_native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
+longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths

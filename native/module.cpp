@@ -3,13 +3,19 @@
 
 namespace hpuprof {
 PyObject* longest_paths(PyObject*, PyObject*);
-}
+PyObject* new_scanner(PyObject*, PyObject*);
+PyObject* scan_rows(PyObject*, PyObject*);
+}  // namespace hpuprof
 
 namespace {
 
 PyMethodDef methods[] = {
     {"longest_paths", hpuprof::longest_paths, METH_VARARGS,
      "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
+    {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},
+    {"scan_rows", hpuprof::scan_rows, METH_VARARGS,
+     "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, new words, new tracks, "
+     "new inputs). Raises RuntimeError if another thread uses the scanner."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot slots[] = {{0, nullptr}};

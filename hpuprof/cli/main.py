@@ -61,8 +61,24 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from hpuprof import native
+
+        how = "the native scanner" if native.scanner() else "Python"
+        click.echo(f"hpuprof {__version__}, reads traces with {how}")
+        context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="hpuprof %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Where did the training step go? Reads PyTorch profiler traces of HPU, CUDA, ROCm, XPU and CPU runs."""
 

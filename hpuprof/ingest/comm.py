@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import reduce
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,8 +51,14 @@ class _Row(NamedTuple):
 
     @classmethod
     def of(cls, name: int, args: Args) -> _Row:
-        said = [_scalar(getattr(args, field)) for field in cls._fields[1:-2]]
+        said = _said(args)
+        if not _SCALARS.issuperset(map(type, said)):
+            said = tuple(value if type(value) in _SCALARS else str(value) for value in said)
         return cls._make((name, *said, bytes(args.input_dims), bytes(args.input_types)))
+
+
+_SCALARS = frozenset((str, int, float, bool))
+_said = attrgetter(*_Row._fields[1:-2])
 
 
 class CommNotes:
@@ -63,15 +71,18 @@ class CommNotes:
         self._listed = 0
         self._groups: dict[tuple[str, int, int, int], tuple[int, ...]] = {}
 
-    def codes(self, names: Interner, name: npt.NDArray[Any], args: list[Args]) -> Codes:
-        """Return the code of each row's note, -1 for rows outside collectives; shape `(rows,)`."""
+    def codes(self, names: Interner, name: npt.NDArray[Any], args: Callable[[list[int]], list[Args]]) -> Codes:
+        """Return the code of each row's note, -1 for rows outside collectives; shape `(rows,)`.
+
+        `args` gives the arguments of some of the rows.
+        """
         if len(self._wanted) < len(names):
             new = [isinstance(n, str) and is_collective(n) for n in names.since(len(self._wanted))]
             self._wanted = np.append(self._wanted, new)
         out = np.full(len(name), -1, dtype=np.int32)
-        rows = np.flatnonzero(self._wanted[name])
-        for row in rows.tolist():
-            out[row] = self._notes[_Row.of(int(name[row]), args[row])]
+        rows = np.flatnonzero(self._wanted[name]).tolist()
+        for row, said in zip(rows, args(rows), strict=True):
+            out[row] = self._notes[_Row.of(int(name[row]), said)]
         return out
 
     def take(self, names: list[str]) -> list[CommNote]:
@@ -124,10 +135,6 @@ class CommNotes:
             return ()
         self._listed += size
         return tuple(range(first, first + size * stride, stride))
-
-
-def _scalar(value: Any) -> Any:
-    return value if isinstance(value, (str, int, float)) else str(value)
 
 
 def _whole(value: Any) -> int:

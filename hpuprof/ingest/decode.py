@@ -12,14 +12,17 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import recover
+from hpuprof.ingest.scan import RowScanner, ScannedRows
 from hpuprof.ingest.source import ByteSource
 from hpuprof.ingest.wire import Event, ExactEvent, WholeEvent
+
+Rows: TypeAlias = "list[Event] | ScannedRows"
 
 _KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|bp|s|func)"\s*:'
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb")")
@@ -61,18 +64,21 @@ class EventStream:
     """Iterate over lists of one file's wire events; `log` is complete after the iteration.
 
     `exact`: leave stamps as text, for files whose stamps have more digits than a double holds. `whole`: yield
-    `WholeEvent`s, which can be written again.
+    `WholeEvent`s, which can be written again. `scanner`: yield the pieces that it can read as `ScannedRows`.
     """
 
-    def __init__(self, source: ByteSource, *, exact: bool = False, whole: bool = False) -> None:
+    def __init__(
+        self, source: ByteSource, *, exact: bool = False, whole: bool = False, scanner: RowScanner | None = None
+    ) -> None:
         self.source = source
         self.log = DecodeLog()
+        self._scanner = scanner
         kinds: list[Any] = [list[WholeEvent]] * whole + [list[ExactEvent]] * exact
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder([*kinds, list[Event]][0])
         self._offset = 0  # of the first byte of the buffer
         self._truncated = False  # the last decode failed because its text ends too early
 
-    def __iter__(self) -> Iterator[list[Event]]:
+    def __iter__(self) -> Iterator[Rows]:
         pieces = iter(self.source)
         buffer = self._open(pieces)
         ended = False
@@ -196,9 +202,14 @@ class EventStream:
             self._truncated = "truncated" in str(error)
             return None
 
-    def _rows(self, text: bytes) -> list[Event]:
-        events = self._decode(text)
-        return self._recover(text) if events is None else events
+    def _read(self, text: bytes) -> Rows | None:
+        """Read the rows of a piece, without an object for each where the scanner can; None if they are no JSON."""
+        rows = self._scanner.scan(text, self._decoder) if self._scanner else None
+        return self._decode(text) if rows is None else rows
+
+    def _rows(self, text: bytes) -> Rows:
+        rows = self._read(text)
+        return self._recover(text) if rows is None else rows
 
     def _recover(self, text: bytes) -> list[Event]:
         events, notes, _ = recover.recover_events(text, self._offset, self._decoder)
@@ -216,7 +227,7 @@ class EventStream:
         for note in notes:
             self.log.note(note.code, note.offset, note.count, note.text)
 
-    def _whole_rows(self, buffer: bytes) -> tuple[list[Event], int, bool]:
+    def _whole_rows(self, buffer: bytes) -> tuple[Rows, int, bool]:
         """Decode the whole rows at the front of the buffer.
 
         Returns them, the bytes they took (0: read more first), and whether the array ended after them.
@@ -229,7 +240,7 @@ class EventStream:
         if cut is None:
             return [], 0, False
         text = recover.without_halves(buffer[:cut])
-        events = self._decode(text)
+        events = self._read(text)
         if events is None:
             truncated = self._truncated
             end = self._array_end(text)
@@ -318,12 +329,12 @@ class EventStream:
             )
         return b""
 
-    def _last(self, buffer: bytes) -> list[Event]:
+    def _last(self, buffer: bytes) -> Rows:
         """Decode the rest of the file."""
         whole, buffer = buffer, recover.without_halves(buffer)
         end = self._array_end(buffer)
         if end is None:
-            events = self._decode(buffer.rstrip(b", \t\r\n\0"))
+            events = self._read(buffer.rstrip(b", \t\r\n\0"))
             if events is not None:
                 self._note_halves(whole)
                 # Whole rows to the end of an unclosed array: Chrome's array form allows that.

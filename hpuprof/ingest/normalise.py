@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import compress
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,16 @@ from hpuprof.ingest.columns import Columns, Interner, first_equal, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.dialect_activities import call_name
-from hpuprof.ingest.dialect_engines import HPU_PROCESS, hpu_engine
+from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
+from hpuprof.ingest.memory_rows import MemoryNotes, is_memory
 from hpuprof.ingest.pairing import Mark, pair
-from hpuprof.ingest.stamps import duration_ns, exact_ns, inexact, int_column, stamp_ns
+from hpuprof.ingest.process_names import ProcessNames
+from hpuprof.ingest.scan import ScannedRows
+from hpuprof.ingest.slices import BETWEEN, EventSlices, Slices, stamps_of
 from hpuprof.ingest.sync_rows import SyncNotes
-from hpuprof.ingest.wire import NO_ARGS, Args, Event
-from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.ingest.wire import NO_ARGS, Event
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
 
@@ -32,8 +34,6 @@ MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
 """A row longer than a day, or a day away from the others, is damaged (real files have had durations of 236 years)."""
 
 _HOST_EXTRA = ("inputs", "sequence", "forward_thread")
-_INPUTS = attrgetter("input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy")
-_BETWEEN = b"\0"  # not found in JSON text
 _FLOWS = ("s", "f", "t")
 _HOST, _MAYBE_DEVICE, _IGNORE, _SYNC, _UNKNOWN = 1, 2, 3, 4, 5
 
@@ -45,7 +45,7 @@ class Normaliser:
         self.names = Interner()
         self.cats = Interner()
         self.tracks = Interner()
-        self.inputs = Interner()  # inputs of operators: the texts of `_INPUTS`, joined
+        self.inputs = Interner()  # inputs of operators: their texts, joined
         self.dtypes = Interner()
         self.hw_events = Interner()
         self.host = Columns("start", "dur", "name", "track", "cat", *_HOST_EXTRA, "correlation", "external", "comm")
@@ -57,8 +57,8 @@ class Normaliser:
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
         self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
-        self.memory: list[tuple[int, bool, int, int, int]] = []
-        self.process_names: dict[str, list[str]] = {}
+        self.memory = MemoryNotes()
+        self.process_names: defaultdict[str, ProcessNames] = defaultdict(ProcessNames)
         self.thread_names: dict[tuple[str, str], str] = {}
         self.troubles: dict[str, Trouble] = {}
         self.unknown: dict[tuple[int, int], int] = {}
@@ -76,105 +76,88 @@ class Normaliser:
             code, count + (old.count if old else 0), text, old.offset if old else offset
         )
 
-    def feed(self, events: list[Event], *, exact: bool) -> None:
-        """Add one piece of events."""
-        self.rows += len(events)
-        slices = [e for e in events if e.ph == "X"]
-        if len(slices) != len(events):
-            self._feed_rest([e for e in events if e.ph != "X"], exact=exact)
-        if slices:
-            self._feed_slices(slices, exact=exact)
+    def feed(self, rows: list[Event] | ScannedRows, *, exact: bool) -> None:
+        """Add one piece of rows."""
+        self.rows += len(rows)
+        if isinstance(rows, ScannedRows):
+            slices: Slices = rows.slices
+            rest, flows = rows.others, rows.flows
+        else:
+            slices = EventSlices([e for e in rows if e.ph == "X"], exact=exact)
+            rest = [e for e in rows if e.ph != "X" and e.ph not in _FLOWS] if len(slices) != len(rows) else []
+            flows = len(rows) - len(slices) - len(rest)
+        self.flows += flows
+        if rest:
+            self._feed_rest(rest, exact=exact)
+        if len(slices):
+            self._feed_slices(slices)
 
-    def _category_codes(self, cats: list[Any]) -> Codes:
-        codes = self.cats.codes(cats)
-        if len(self.cats) > len(self.targets):
-            for category in self.cats.since(len(self.targets)):
-                self.targets.append(_target(str(category)))
-                self.cat_rows.append(0)
-        return codes
+    def _target_categories(self) -> None:
+        for category in self.cats.since(len(self.targets)):
+            self.targets.append(_target(str(category)))
+            self.cat_rows.append(0)
 
     def _count_categories(self, cats: npt.NDArray[Any]) -> None:
         counts = np.bincount(cats)
         for code in np.flatnonzero(counts).tolist():  # a piece has few of a file's categories
             self.cat_rows[code] += int(counts[code])
 
-    def _feed_slices(self, events: list[Event], *, exact: bool) -> None:
-        cats = self._category_codes([e.cat for e in events])
+    def _feed_slices(self, slices: Slices) -> None:
+        cats = slices.words("cat", self.cats)
+        self._target_categories()
         self._count_categories(cats)
         target = np.frombuffer(self.targets, dtype=np.int8)[cats]
         good = target <= _MAYBE_DEVICE
         if not good.all():
-            if (target > _IGNORE).any():
-                others = list(zip(events, target.tolist(), strict=True))
-                self._count_unknown([e for e, t in others if t == _UNKNOWN])
-                self.syncs.add([e for e, t in others if t == _SYNC])
-            events, cats, target = list(compress(events, good.tolist())), cats[good], target[good]
-            if not events:
+            for kind, add in ((_UNKNOWN, self._count_unknown), (_SYNC, self.syncs.add)):
+                if (target == kind).any():
+                    add(slices.where(target == kind).events())
+            slices, cats, target = slices.where(good), cats[good], target[good]
+            if not len(slices):
                 return
-        start, start_ok = self._stamps(events, exact=exact)
-        dur, dur_ok = duration_ns([e.dur for e in events])
+        start, start_ok, short = slices.stamps()
+        self.inexact = self.inexact or short
+        dur, dur_ok = slices.durations()
         good = start_ok & dur_ok & (dur >= 0) & (dur <= MAX_SPAN_NS)
         if not good.all():
             self._count_damaged(start_ok, dur_ok, dur)
-            events, cats, target = list(compress(events, good.tolist())), cats[good], target[good]
+            slices, cats, target = slices.where(good), cats[good], target[good]
             start, dur = start[good], dur[good]
-        names = self.names.codes([e.name for e in events])
-        tracks = self.tracks.codes([(e.pid, e.tid) for e in events])
         rows: dict[str, npt.NDArray[Any]] = {
             "start": start,
             "dur": dur,
-            "name": names,
-            "track": tracks,
+            "name": slices.words("name", self.names),
+            "track": slices.tracks(self.tracks),
             "cat": cats,
         }
-        for mask, add in ((target == _HOST, self._add_host), (target == _MAYBE_DEVICE, self._add_lane)):
+        for mask, add_rows in ((target == _HOST, self._add_host), (target == _MAYBE_DEVICE, self._add_lane)):
             if mask.all():
-                add([e.args or NO_ARGS for e in events], rows)
+                add_rows(slices, rows)
             elif mask.any():
-                chosen = compress(events, mask.tolist())
-                add([e.args or NO_ARGS for e in chosen], {name: column[mask] for name, column in rows.items()})
+                add_rows(slices.where(mask), {name: column[mask] for name, column in rows.items()})
 
-    def _add_host(self, args: list[Args], rows: dict[str, npt.NDArray[Any]]) -> None:
+    def _add_host(self, slices: Slices, rows: dict[str, npt.NDArray[Any]]) -> None:
         self.host.add(
             **rows,
-            correlation=small(int_column([a.correlation for a in args])),
-            external=small(_external(args)),
-            inputs=self._input_codes(args),
-            sequence=small(int_column([a.sequence for a in args])),
-            forward_thread=small(int_column([a.forward_thread for a in args])),
-            comm=self.comms.codes(self.names, rows["name"], args),
+            correlation=small(slices.numbers("correlation")),
+            external=small(_external(slices)),
+            inputs=slices.inputs(self.inputs),
+            sequence=small(slices.numbers("sequence")),
+            forward_thread=small(slices.numbers("forward_thread")),
+            comm=self.comms.codes(self.names, rows["name"], slices.args),
         )
 
-    def _input_codes(self, args: list[Args]) -> Codes:
-        """Code each distinct combination of shapes, types, strides, values and call site; -1 if none was recorded."""
-        codes = np.full(len(args), -1, dtype=np.int32)
-        # Python frames have none, and may be most of the rows.
-        held = np.array([bool(a.input_dims or a.input_types or a.call_stack) for a in args])
-        if held.any():
-            chosen = args if held.all() else compress(args, held.tolist())
-            # One pass without interpreter steps per row.
-            codes[held] = list(map(self.inputs.__getitem__, map(_BETWEEN.join, map(_INPUTS, chosen))))
-        return codes
-
-    def _add_lane(self, args: list[Args], rows: dict[str, npt.NDArray[Any]]) -> None:
+    def _add_lane(self, slices: Slices, rows: dict[str, npt.NDArray[Any]]) -> None:
         self.lane.add(
             **rows,
-            correlation=small(int_column([a.correlation for a in args])),
-            external=small(_external(args)),
-            bytes=small(int_column([a.bytes for a in args])),
-            dtype=self.dtypes.codes([a.data_type for a in args]),
-            recipe=small(int_column([a.recipe_id for a in args])),
-            hw=self.hw_events.codes([a.hw_event for a in args]),
-            comm=self.comms.codes(self.names, rows["name"], args),
+            correlation=small(slices.numbers("correlation")),
+            external=small(_external(slices)),
+            bytes=small(slices.numbers("bytes")),
+            dtype=slices.words("data_type", self.dtypes),
+            recipe=small(slices.numbers("recipe_id")),
+            hw=slices.words("hw_event", self.hw_events),
+            comm=self.comms.codes(self.names, rows["name"], slices.args),
         )
-
-    def _stamps(self, events: list[Event], *, exact: bool) -> tuple[Ints, Mask]:
-        stamps = [e.ts for e in events]
-        if exact:
-            return exact_ns(stamps)
-        ns, ok = stamp_ns(stamps)
-        self.inexact = self.inexact or inexact(stamps, ns)
-        return ns, ok
 
     def _count_damaged(self, start_ok: Mask, dur_ok: Mask, dur: Ints) -> None:
         counts = (
@@ -195,27 +178,30 @@ class Normaliser:
             )
             self.unknown[key] = self.unknown.get(key, 0) + 1
 
-    def _feed_rest(self, events: list[Event], *, exact: bool) -> None:
-        rest = [e for e in events if e.ph not in _FLOWS]
-        self.flows += len(events) - len(rest)
-        if not rest:
-            return
-        timed = [e for e in rest if e.ph in ("B", "E") or _is_memory(e)]
-        if timed:
-            stamps, ok = self._stamps(timed, exact=exact)
-            for event, ts, good in zip(timed, stamps.tolist(), ok.tolist(), strict=True):
-                if not good:
-                    self.trouble("HP112", 1, "rows without a time stamp")
-                elif event.ph in ("B", "E"):
-                    self._begin_end(event, ts)
-                else:
-                    self._memory(event, ts)
+    def _feed_rest(self, rest: list[Event], *, exact: bool) -> None:
+        timed, marks = [], []
         for event in rest:
-            if event.ph == "M":
+            mark = event.ph in ("B", "E")
+            if mark or is_memory(event):
+                timed.append(event)
+                marks.append(mark)
+            elif event.ph == "M":
                 self._metadata(event)
-            elif event.ph not in ("B", "E") and not _is_memory(event):
+            else:
                 phase = str(event.ph) or "(no phase)"
                 self.other_phases[phase] = self.other_phases.get(phase, 0) + 1
+        if timed:
+            self._feed_timed(timed, np.array(marks, dtype=bool), exact=exact)
+
+    def _feed_timed(self, timed: list[Event], marks: Mask, *, exact: bool) -> None:
+        """Add begins and ends (`marks`) and allocator samples (the others)."""
+        stamps, ok, short = stamps_of(timed, exact=exact)
+        self.inexact = self.inexact or short
+        if not ok.all():
+            self.trouble("HP112", int((~ok).sum()), "rows without a time stamp")
+        for event, ts in zip(compress(timed, marks & ok), stamps[marks & ok].tolist(), strict=True):
+            self._begin_end(event, ts)
+        self.memory.add(compress(timed, ~marks & ok), stamps[~marks & ok])
 
     def _begin_end(self, event: Event, ts: int) -> None:
         name = event.name if isinstance(event.name, str) else "" if event.name is None else str(event.name)
@@ -227,30 +213,18 @@ class Normaliser:
             else str(event.cat)
         )
         name = call_name(name)
-        code = int(self._category_codes([category])[0])
+        code = self.cats[category]
+        self._target_categories()
         track = int(self.tracks.codes([(event.pid, event.tid)])[0])
         self.open_close.append((track, ts, event.ph == "B", self.names[name], code))
-
-    def _memory(self, event: Event, ts: int) -> None:
-        args = event.args or NO_ARGS
-        if event.ph == "C":
-            on_device = args.resident is None
-            held = args.allocated if on_device else args.resident
-            room = args.limit if args.reserved is None else args.reserved
-            totals = int_column([-1 if v is None else v for v in (held, room)])
-            self.memory.append((ts, on_device, 0, int(totals[0]), int(totals[1])))
-            return
-        values = int_column([-1 if v is None else v for v in (args.total_allocated, args.total_reserved)])
-        delta, device_type = int_column([args.memory_bytes or 0]), int_column([args.device_type or 0])
-        self.memory.append((ts, bool(device_type[0] != 0), int(delta[0]), int(values[0]), int(values[1])))
 
     def _metadata(self, event: Event) -> None:
         args = event.args or NO_ARGS
         pid, tid = str(event.pid), str(event.tid)
         if event.name == "process_name" and isinstance(args.name, str):
-            self.process_names.setdefault(pid, []).append(args.name)
+            self.process_names[pid].add(args.name)
         elif event.name == "process_labels" and isinstance(args.labels, str):
-            self.process_names.setdefault(pid, []).insert(0, args.labels)
+            self.process_names[pid].add_label(args.labels)
         elif event.name == "thread_name" and isinstance(args.name, str):
             self.thread_names[pid, tid] = args.name
 
@@ -328,7 +302,7 @@ class Normaliser:
     def _take_inputs(self, host: dict[str, npt.NDArray[Any]]) -> tuple[list[bytes], list[Detail]]:
         """Split the column `inputs` into `shape` and `detail`; return the values behind their codes."""
         shapes, details = Interner(), Interner()
-        parts = [key.split(_BETWEEN) for key in self.inputs]
+        parts = [key.split(BETWEEN) for key in self.inputs]
         shape = [shapes[dims] if dims else -1 for dims, *_ in parts]
         detail = [details[Detail(*rest)] if rest[0] or rest[3] else -1 for _, *rest in parts]
         codes = host.pop("inputs")
@@ -364,11 +338,7 @@ class Normaliser:
                 self.unknown[code, int(same[track])] = self.unknown.get((code, int(same[track])), 0) + count
 
     def _process_name(self, pid: str) -> str:
-        names = self.process_names.get(pid, [])
-        for name in names:
-            if HPU_PROCESS.match(name):
-                return name
-        return names[-1] if names else ""
+        return self.process_names[pid].name if pid in self.process_names else ""
 
     def _python_pids(self) -> set[str]:
         """Return the processes that ran operators, annotations or Python; Synapse's own tracks are in none of them."""
@@ -449,15 +419,12 @@ class Normaliser:
     def _rebase(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows, MemoryRows, int]:
         """Drop rows a day away from the rest and count time from the first row left."""
         host, device = self._drop_strays(host, device)
-        starts = [int(rows.start[0]) for rows in (host, device) if len(rows)] or [m[0] for m in sorted(self.memory)[:1]]
+        memory = self.memory.take()
+        starts = [int(start[0]) for start in (host.start, device.start) if len(start)] or memory.time[:1].tolist()
         origin = min(starts, default=0)
-        for rows in (host, device):
-            np.subtract(rows.start, origin, out=rows.start)
-        memory = sorted(self.memory, key=lambda m: m[0])  # simultaneous rows stay in file order
-        columns = list(zip(*memory, strict=True)) if memory else [(), (), (), (), ()]
-        ints = [np.array(columns[i], dtype=np.int64) for i in (0, 2, 3, 4)]
-        samples = MemoryRows(ints[0] - origin, np.array(columns[1], dtype=bool), ints[1], ints[2], ints[3])
-        return host, device, samples, origin
+        for start in (host.start, device.start, memory.time):
+            np.subtract(start, origin, out=start)
+        return host, device, memory, origin
 
     def _drop_strays(self, host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows]:
         stray = strays(host.start, device.start)
@@ -468,14 +435,6 @@ class Normaliser:
         return HostRows(**{k: v[~stray[0]] for k, v in vars(host).items()}), DeviceRows(
             **{k: v[~stray[1]] for k, v in vars(device).items()}
         )
-
-
-def _is_memory(event: Event) -> bool:
-    """Whether a row is an allocator sample: Kineto's and Habana's instants, or our recorder's counters."""
-    if event.ph == "C":
-        args = event.args or NO_ARGS
-        return event.name == "memory" and not (args.allocated is None and args.resident is None)
-    return event.ph in ("i", "I", "n") and event.name == "[memory]"
 
 
 def _target(category: str) -> int:
@@ -490,11 +449,9 @@ def _target(category: str) -> int:
     return _MAYBE_DEVICE if "device" in targets else _IGNORE
 
 
-def _external(args: list[Args]) -> Ints:
-    values = int_column([a.external_id for a in args])
-    if (values < 0).all():
-        return int_column([a.external_id_old for a in args])
-    return values
+def _external(slices: Slices) -> Ints:
+    values = slices.numbers("external_id")
+    return slices.numbers("external_id_old") if (values < 0).all() else values
 
 
 def strays(*columns: Ints) -> list[Mask]:

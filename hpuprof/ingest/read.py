@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hpuprof import native
 from hpuprof.ingest.decode import EventStream
 from hpuprof.ingest.hw_csv import is_hw_csv, read_hw_csv
 from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
 from hpuprof.ingest.restore import mark_of, restore_events, restore_header
+from hpuprof.ingest.scan import RowScanner, ScannedRows
 from hpuprof.ingest.source import ByteSource, reading
 from hpuprof.model.trace import Trace
 
 
 def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
     """Read a JSON trace; restart with `exact` stamps as soon as one does not fit a double (see `stamps`)."""
-    stream = EventStream(ByteSource(path), exact=exact)
+    scan = native.scanner()
+    scanner = None if scan is None else RowScanner(scan, exact=exact)
+    stream = EventStream(ByteSource(path), exact=exact, scanner=scanner)
     normaliser = Normaliser()
-    for events in stream:
+    for rows in stream:
         if mark_of(stream.log.header) is not None:
-            events = restore_events(events)  # noqa: PLW2901
-        normaliser.feed(events, exact=exact)
+            rows = restore_events(rows.events() if isinstance(rows, ScannedRows) else rows)  # noqa: PLW2901
+        normaliser.feed(rows, exact=exact)
         if normaliser.inexact:
             return _read_json(path, exact=True)
     mark = mark_of(stream.log.header)

@@ -262,8 +262,8 @@ def test_hostile_names_stay_text(run, tmp_path):
 def test_version_and_module_entry():
     from hpuprof import __version__
 
-    done = shell("--version")
-    assert (done.returncode, done.stdout) == (0, f"hpuprof {__version__}\n")
+    done = shell("--version", env={**os.environ, "HPUPROF_SCAN": "python"})
+    assert (done.returncode, done.stdout) == (0, f"hpuprof {__version__}, reads traces with Python\n")
 
 
 def test_every_command_has_help_and_examples_of_its_options(run):

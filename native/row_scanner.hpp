@@ -1,0 +1,85 @@
+// Rows of a Chrome trace to numbers and codes of texts, in one pass. Strict: what is not plain JSON, or is unusual, is
+// left to the Python path (hpuprof/ingest/scan.py), whose meaning of a plain row is the one here. Knows nothing of Python,
+// so that it runs alone under sanitizers (tests/robustness/check_scanner.cpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hpuprof {
+
+// Columns of a slice, in this order in hpuprof/ingest/scan.py. Times in ns; `state` has bit 0 for a stamp and bit 1 for a
+// duration; texts are codes; a number that is missing is -1; offset and length are those of the row in the text.
+enum Column {
+    START, DUR, STATE, CAT, NAME, TRACK, INPUTS, CORRELATION, EXTERNAL, EXTERNAL_OLD, SEQUENCE, FORWARD_THREAD, BYTES,
+    RECIPE, DTYPE, HW, OFFSET, LENGTH, COLUMNS
+};
+using Slice = std::array<std::int64_t, COLUMNS>;
+
+// Distinct texts, numbered as they come; 0 is the empty one. Memory grows with the texts alone.
+class Texts {
+  public:
+    Texts();
+    std::int64_t code(std::string_view text);
+    std::int64_t count() const { return static_cast<std::int64_t>(ends_.size()); }
+    std::string_view text(std::int64_t code) const;
+
+  private:
+    std::uint64_t hash(std::string_view text) const;
+    void grow();
+
+    std::uint64_t seed_;
+    std::vector<std::uint32_t> slots_;  // code + 1, 0 where free; a power of two of them
+    std::vector<std::uint64_t> hashes_;
+    std::vector<std::size_t> ends_;
+    std::string held_;
+};
+
+struct Span {
+    std::int64_t offset, length;
+};
+
+class RowScanner {
+  public:
+    // Reads rows between commas. `text[size]` must be readable and 0. False: some row is unusual or no JSON, and nothing
+    // that is found here counts. `exact`: stamps are rounded from their digits, else as doubles are.
+    bool scan(const char* text, std::size_t size, bool exact);
+
+    std::vector<Slice> slices;  // rows of phase X
+    std::vector<Span> others;   // rows of any phase but X and those of flows
+    std::int64_t flows = 0;
+    bool ascii = true;  // else the caller must check the encoding
+    Texts words;        // names, categories, processes ...: JSON as written
+    Texts tracks;       // codes of process and thread, two int64 each
+    Texts inputs;       // six JSON texts of an operator's inputs, joined by 0
+
+  private:
+    using Place = const char*;  // null: unusual
+
+    Place row(Place at);
+    Place arguments(Place at, struct Row& row);
+    Place member(Place at, std::string_view& key);
+    Place next(Place at, char close, bool& more) const;
+    Place stamp(Place at, Slice& slice);
+    Place duration(Place at, Slice& slice);
+    Place word(Place at, std::string_view& found);
+    Place integer(Place at, std::int64_t& found) const;
+    Place raw(Place at, std::string_view& found);
+    Place text(Place at, bool& escaped);
+    Place value(Place at, int depth);
+    void keep(const struct Row& row);
+
+    const char* begin_ = nullptr;
+    const char* end_ = nullptr;
+    bool exact_ = false;
+    bool late_ = false, fraction_ = false;  // a stamp that a double holds to no ns, a stamp with decimals
+    std::array<std::int64_t, 2> last_{-1, -1};
+    std::int64_t last_track_ = 0;
+    std::string joined_;
+};
+
+}  // namespace hpuprof
