@@ -268,7 +268,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -
         next_measurement=lacking.need if lacking else words.sharpen(lead),
         command=lacking.command if lacking else words.how_to_sharpen(lead),
         basis=job.basis,
-        bounds=Bounds(low=max(1.0, speedup.low), high=max(1.0, job.reach)) if job.busy_ns > 0 else None,
+        bounds=Bounds(low=max(1.0, speedup.low), high=max(1.0, job.reach, ceiling)) if job.busy_ns > 0 else None,
         reason=lacking.reason if lacking else "",
         code=_code(job, best, statuses) if verdict in ("yes", "likely", "marginal") else "",
         constants=list(job.constants.values()),

@@ -62,7 +62,7 @@ def measured(value: float | int | None, unit: str) -> str:
     if unit == "fraction":
         return percent(value)
     if unit == "flop":
-        return operations(value)
+        return operations(value).removesuffix("FLOP").rstrip()  # the name says what is counted
     return size(value) if unit == "bytes" else number(value)
 
 

@@ -25,7 +25,7 @@ _VIEWS = (
     View(
         "step_kinds",
         "Kinds of steps",
-        "kind steps typical time_fraction wall_ns device_busy_ns launches verdict speedup_median",
+        "kind steps time_fraction wall_ns verdict speedup_median",
         page="kind used steps typical time_fraction wall_ns device_busy_ns device_work_ns launches graph_launches "
         "verdict speedup_low speedup_median speedup_high",
         id="kind-table",
@@ -75,8 +75,8 @@ _VIEWS = (
     View(
         "utilisation",
         "Matrix operators",
-        "name +shape dtype count_per_step flops +bytes intensity device_per_step_ns flops_per_second peak_fraction "
-        "+roofline_fraction bound",
+        "name +shape dtype count_per_step flops +bytes +intensity device_per_step_ns flops_per_second peak_fraction "
+        "+roofline_fraction +bound",
         id="utilisation-table",
     ),
     View(

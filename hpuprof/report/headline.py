@@ -72,7 +72,7 @@ def _held_up(context: Context, culprit: SuspectRow) -> tuple[str, list[str]]:
     meanwhile = doing(context)
     why = f", because it is {DOING[meanwhile]}" if meanwhile else ""
     saved = culprit.saved_fraction or 0.0
-    between = f"−{_percent(culprit.low_fraction)} to −{_percent(culprit.high_fraction)}"
+    between = f"−{_percent(saved)}; {_percent(culprit.low_fraction)} to {_percent(culprit.high_fraction)}"
     better = f"a step would take {duration(now * (1 - saved))} instead of {duration(now)} ({between})"
     who = name_of(culprit)
     return f"{who[0].upper()}{who[1:]} holds up all {ranks} ranks{why}: if it kept pace, {better}", [
