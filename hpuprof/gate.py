@@ -60,6 +60,11 @@ _SCALES: dict[str, tuple[str, float]] = {
     "MiB": ("bytes", 2**20),
     "GiB": ("bytes", 2**30),
     "TiB": ("bytes", 2**40),
+    "FLOP": ("flop", 1),
+    "MFLOP": ("flop", 1e6),
+    "GFLOP": ("flop", 1e9),
+    "TFLOP": ("flop", 1e12),
+    "PFLOP": ("flop", 1e15),
 }
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _VALUE = re.compile(

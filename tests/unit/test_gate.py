@@ -32,6 +32,7 @@ UNITS = {
     "ns": ["ns", "us", "µs", "ms", "s", "min"],
     "fraction": ["%"],
     "bytes": ["B", "kB", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"],
+    "flop": ["FLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"],
 }
 BLANK = st.sampled_from(["", " ", "  "])
 
@@ -57,7 +58,7 @@ def _sample(samples):
 )
 def test_every_gate_of_the_grammar_is_understood(metric, op, number, data):
     measured = BY_NAME[metric].unit
-    plain = measured in ("ratio", "count") or number == 0 or (measured == "fraction" and number <= 1)
+    plain = measured in ("ratio", "count", "flop") or number == 0 or (measured == "fraction" and number <= 1)
     unit = data.draw(st.sampled_from([*([""] if plain else []), *UNITS.get(measured, [])]))
     a, b, c = (data.draw(BLANK) for _ in range(3))
     gate = parse_gates([f"{a}{metric}{b}{op}{c}{number}{a}{unit}{b}"], changes=False)[0]
@@ -129,6 +130,7 @@ def test_conditions_mean_what_they_say(op, value, limit):
         ("step_time_p50 > 0", "step_time_p50", 1501, "failed", "step_time_p50 is 1501"),
         ("peak_device_memory > 2GiB", "peak_device_memory", 2**31, "passed", "peak_device_memory is 2 GiB"),
         ("peak_device_memory > 2GB", "peak_device_memory", 2**31, "failed", "peak_device_memory is 2.14748 GB"),
+        ("flops_per_step < 2TFLOP", "flops_per_step", 15 * 10**11, "failed", "flops_per_step is 1.5 TFLOP"),
         ("launches_per_step == 0", "launches_per_step", 0.0, "failed", "launches_per_step is 0"),
     ],
 )
