@@ -53,7 +53,7 @@ def words_of(printed: str) -> list[str]:
 def refused(printed: str) -> str:
     """Return why a command would be called wrongly; one without any path or code is a mention, of which options count alone."""
     words = words_of(printed)
-    if not words or words[0] in ("COMMAND", "--help"):
+    if not words or words[0] in ("COMMAND", "--help", "--version"):
         return ""
     try:
         command = cli.get_command(click.Context(cli), words[0])
