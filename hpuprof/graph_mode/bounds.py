@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import Cause, DeviceKind
-from hpuprof.what_if.constants import constants_for
+from hpuprof.what_if.constants import constants_for, least_kernel_scale
 
 GAIN, LOSS = 1.05, 0.99
 """The dead band: within 5 %, no claim; a loss is a step more than 1 % slower."""
@@ -26,9 +26,6 @@ LIKELY = 1.25
 busy (`GAIN`) and a likely one below 80 %."""
 MIN_ROWS = 4
 """Fewer device rows bound nothing: as `analysis.evidence.MIN_ROWS`, one of them may be most of the time."""
-_SHORTEST_IN_GRAPH = ((6_000, 0.84), (20_000, 0.90), (2**62, 0.99))
-"""Kernels up to this long [ns] keep at least this share of their duration inside a graph: measured on pairs of eager
-and graph runs on two RTX 3060 (0.84 to 1.00, 0.90 to 0.99, and from 20 us on 0.99 to 1.01)."""
 _ONE_OFF = (Cause.COMPILATION, Cause.FIRST_USE)
 _LAUNCHING = (Cause.OPERATOR_LAUNCH, Cause.OPTIMIZER, Cause.PYTHON)
 
@@ -69,21 +66,18 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
 
 def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
     """Return what the busiest stream needs for these rows in the windows, at the favourable speed in graphs [ns]."""
-    device = view.trace.device
+    device, constants = view.trace.device, constants_for(view.trace.family, view.trace.mode)
+
+    def shortest(own: Ints) -> float:
+        start, end = device.start[own], device.end[own]
+        length = (end - start).astype(np.float64)
+        kept = (length * least_kernel_scale(length, constants)).sum() / max(1.0, length.sum())
+        return float(measure(union(start, end), windows.start, windows.end).sum()) * float(kept)
+
     if view.trace.family == "hpu":
-        # A kernel runs on many engines at once, and a recipe keeps the order among them.
-        scale = constants_for("hpu", view.trace.mode)["kernel_scale"].low
-        return scale * float(measure(union(device.start[rows], device.end[rows]), windows.start, windows.end).sum())
-    streams = [rows[device.track[rows] == track] for track in np.unique(device.track[rows])]
-    return max((_shortest(device.start[own], device.end[own], windows) for own in streams), default=0.0)
-
-
-def _shortest(start: Ints, end: Ints, windows: Intervals) -> float:
-    length = (end - start).astype(np.float64)
-    limits, scales = zip(*_SHORTEST_IN_GRAPH, strict=True)
-    scale: Floats = np.asarray(scales)[np.searchsorted(limits, length)]
-    busy = measure(union(start, end), windows.start, windows.end).sum()
-    return float(busy) * float((length * scale).sum() / max(1.0, length.sum()))
+        return shortest(rows)  # a kernel runs on many engines at once, and a recipe keeps the order among them
+    streams = (rows[device.track[rows] == track] for track in np.unique(device.track[rows]))
+    return max(map(shortest, streams), default=0.0)
 
 
 @dataclass(frozen=True)

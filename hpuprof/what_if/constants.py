@@ -150,6 +150,12 @@ def kernel_lengths(dur: Floats) -> Ints:
     return np.searchsorted(KERNEL_LENGTHS, dur, side="right")
 
 
+def least_kernel_scale(dur: Floats, constants: Mapping[str, Constant]) -> Floats:
+    """Return the share of each eager duration [ns] that a kernel keeps in a graph at least, 5th percentile."""
+    low: Floats = np.array([scale.low for scale in kernel_scales(constants)])[kernel_lengths(dur)]
+    return low
+
+
 def draw(constant: Constant, uniform: Floats) -> Floats:
     """Map uniform numbers in (0, 1) to the constant: log-piecewise-linear through its 5 %, 50 % and 95 % points."""
     low, middle, high = (float(np.log(x)) for x in (constant.low, constant.value, constant.high))

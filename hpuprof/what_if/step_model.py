@@ -19,7 +19,7 @@ from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.intervals import Intervals
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
-from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_lengths, kernel_scales
+from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_kernel_scale
 from hpuprof.what_if.play import HostWork, Sample, play
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
 from hpuprof.what_if.skeleton import Collectives, find_skeleton
@@ -68,18 +68,23 @@ class StepModel(ABC):
             CrosswiseError: the captured work would wait for itself.
         """
 
-    @cached_property
+    @property
     def error(self) -> float:
-        """Error of replaying the unchanged program, as a share of the recorded time.
+        """The larger of the two `errors`."""
+        return max(self.errors)
 
-        The larger of two: of the replayed steps as recorded, and of one of them after another against the mean of all
-        used steps. The second is large where steps that are not like the others are replayed.
+    @cached_property
+    def errors(self) -> tuple[float, float]:
+        """Errors of replaying the unchanged program, as shares of the recorded time.
+
+        Of the replayed steps as recorded, and of one of them after another against the mean of all used steps. The
+        second is large where steps that are not like the others are replayed.
         """
         replayed = play(self.recorded, Sample.unchanged(), repeats=2)
         first, steps = float(replayed.done[0, self.recorded.steps - 1]), self.view.steps
         usual = float(steps.wall[steps.used].mean())
         on_and_on = float(replayed.step_times(self.recorded.steps).mean())
-        return max(abs(first - self.completed_ns) / self.completed_ns, abs(on_and_on - usual) / usual)
+        return abs(first - self.completed_ns) / self.completed_ns, abs(on_and_on - usual) / usual
 
     def nominal(self, overhead: Floats, host_scale: Floats) -> Floats:
         """Return mean step times at multiples of the nominal profiling cost and factors on host work."""
@@ -151,7 +156,7 @@ class StepModel(ABC):
     def _favourable(self) -> float:
         """Return by which share of its time the device's work may shrink to in graphs, 5th percentile."""
         rows = self.schedule.rows
-        low = np.array([c.low for c in kernel_scales(self.constants)])[kernel_lengths(rows.dur)]
+        low = least_kernel_scale(rows.dur, self.constants)
         total = float(rows.dur.sum())
         return float((np.where(rows.collective, 1.0, low) * rows.dur).sum()) / total if total else 1.0
 

@@ -12,6 +12,10 @@ import pytest
 import hpuprof
 from benchmarks.world.cases import make_case
 from benchmarks.world.draw import FAMILIES
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.ingest.read import read_trace
+from hpuprof.what_if.constants import constants_for
+from hpuprof.what_if.launch_model import LaunchModel
 
 CLEAN = (0, 1, 3, 4, 8, 9, 11)  # plain, synchronised, periodic, several lanes
 NOISY = (200, 201, 203, 204, 205, 206, 208, 209)
@@ -29,13 +33,23 @@ def answers(seed, folder, *, clean):
     return report, [(true, said[mode], eager / busy) for mode, true in truth.items() if mode in said]
 
 
+def launches(path):
+    """The model of a trace, launch by launch."""
+    trace = read_trace(path)
+    model = LaunchModel.of(RankView.of(trace), constants_for(trace.family, trace.mode))
+    assert model is not None
+    return model
+
+
 @pytest.mark.parametrize("seed", CLEAN)
 def test_a_trace_without_noise_replays_exactly_and_predicts_closely(tmp_path, seed):
     report, pairs = answers(seed, tmp_path, clean=True)
     assert report.graph_mode.method == "replay"
-    # The error is also how far the replayed steps lie from the mean of all used ones: much where the loader decides.
-    alike = report.headline.bound != "device" or report.metrics["idle_data_loader_fraction"].value < 0.05
-    assert report.graph_mode.replay_error < (1e-3 if alike else 0.08)
+    replayed, unlike = launches(next(tmp_path.glob("*.pt.trace.json*"))).errors
+    assert replayed < 1e-3
+    # Periodic steps differ: those replayed take up to a twentieth more or less than all do on average.
+    assert unlike < (0.06 if FAMILIES[seed % 8] == "periodic" else 1e-3)
+    assert report.graph_mode.replay_error == max(replayed, unlike)
     assert pairs
     for true, said, _ in pairs:  # what a replay costs is no part of a trace: that is what the interval is for
         assert said.speedup.low * 0.95 <= true <= said.speedup.high * 1.05
