@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.analysis.threads import BACKWARD
+from hpuprof.analysis.threads import backward_names
 from hpuprof.ingest.dialect_collectives import collective_op
 from hpuprof.model.intervals import contains, union
 from hpuprof.model.schema import DeviceKind
@@ -25,11 +25,11 @@ def forward_reduction_share(view: RankView) -> float | None:
         code for code in np.unique(device.name[rows]).tolist() if collective_op(trace.names[code]) == "all_reduce"
     }
     rows = rows[np.isin(device.name[rows], list(reducing))]
-    engine = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
+    engine = backward_names(trace)
     nodes = np.flatnonzero(engine[host.name]) if len(host) else np.empty(0, dtype=np.int64)
     launched = host.start[view.links.launch[rows]]
-    step = np.searchsorted(steps.start, launched, side="right") - 1
-    inside = (step >= 0) & (launched < steps.end[np.maximum(step, 0)])
+    step = steps.holding(launched)
+    inside = step >= 0
     rows, launched, step = rows[inside], launched[inside], step[inside]
     if not len(rows) or not len(nodes):
         return None

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.completion import unrecorded_until
 from hpuprof.analysis.host_calls import HostCallKind, HostCalls
 from hpuprof.analysis.modules import thread_codes
 from hpuprof.analysis.rank_rows import RankRows
+from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Mask

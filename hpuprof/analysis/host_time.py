@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.completion import unrecorded_until
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_activities import (
     copies_to_device,

@@ -14,7 +14,7 @@ import numpy as np
 
 from hpuprof.analysis.links import Nesting, launch_calls
 from hpuprof.analysis.step_search import DIGITS, LIGHTNING_EVAL, LaunchedWork, Windows
-from hpuprof.analysis.threads import BACKWARD
+from hpuprof.analysis.threads import backward_names
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
@@ -86,7 +86,7 @@ def describe(trace: Trace, nesting: Nesting, work: LaunchedWork, windows: Window
     operators = np.bincount(step * len(seen) + column, minlength=count * len(seen)).reshape(count, len(seen))
     calls = launch_calls(trace)
     replays = calls[host.activity[calls] == Activity.GRAPH_LAUNCH]
-    backward = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)[host.name]
+    backward = backward_names(trace)[host.name]
     trains = backward | (host.activity == Activity.OPTIMIZER)
     none = np.zeros(count, dtype=np.int64)
     return Launched(

@@ -10,7 +10,7 @@ import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_search import LaunchedWork
-from hpuprof.analysis.threads import BACKWARD
+from hpuprof.analysis.threads import backward_names
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, Cause, DeviceKind, HostKind, Role
@@ -107,7 +107,7 @@ def _phase_columns(view: RankView) -> dict[str, list[int | None]]:
     path = view.on_path
     if not count or not (path & (host.kind == HostKind.OP)).any():
         return {name: [None] * count for name in _PHASES}
-    engine = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
+    engine = backward_names(trace)
     nodes = path & engine[host.name]
     taken = view.states[Cause.DATA_LOADER]
     columns: dict[str, list[int | None]] = {}

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.analysis.completion import completion_windows
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.step_completion import completion_windows
 from hpuprof.analysis.step_kinds import (
     CAPTURE,
     COMPILING,

@@ -76,9 +76,14 @@ class _Counts(NamedTuple):
         return self.steps, self.annotations, self.python > 0, self.operators, self.runtime
 
 
+def backward_names(trace: Trace) -> Mask:
+    """Return which of the trace's names autograd's engine gives to its nodes."""
+    return np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
+
+
 def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Counts]:
     host = trace.host
-    engine = np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
+    engine = backward_names(trace)
     operators = host.kind == HostKind.OP
     masks = {
         "steps": host.activity == Activity.STEP,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.analysis.threads import BACKWARD
+from hpuprof.analysis.threads import backward_names
 from hpuprof.efficiency.formulas import FORMULAS, Work, matrix_work
 from hpuprof.efficiency.peaks import Peak, peak_of
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -227,7 +227,7 @@ def _recomputed(view: RankView, position: Ints) -> Mask:
     and the forward thread's id 0.
     """
     host, nesting = view.trace.host, view.links.nesting
-    backward = np.array([bool(BACKWARD.search(name)) for name in view.trace.names], dtype=bool)
+    backward = backward_names(view.trace)
     within = nesting.around(backward[host.name[nesting.rows]])[position] > 0
     rows = nesting.rows[position]
     again: Mask = within & (host.sequence[rows] >= 0) & (host.forward_thread[rows] == 0)

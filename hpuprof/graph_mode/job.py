@@ -17,14 +17,13 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Basis, CollectiveSkeleton, Constant, Prediction
 from hpuprof.model.tables import FileRow
 from hpuprof.what_if.constants import constants_for
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT, SAMPLES, SEED, unpack
+from hpuprof.what_if.uncertainty import NORMAL_95, REPLAY_LIMIT, SAMPLES, SEED, unpack
 
 MIN_STEPS = 2  # a single step may not be typical
 ONE_STEP_SPREAD = 0.25
 """Relative standard deviation of the speed-up from one step against that from several, over the device's idle share:
 device work repeats, idle time varies. Root mean square over 13 public traces with several typical steps (0.01 to 0.6);
 a trace whose own prediction rests on a single step is left out."""
-NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
+from hpuprof.ingest.allocator_rows import MemoryNotes, is_memory
 from hpuprof.ingest.callers import with_callers
 from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, first_equal, small, whole
@@ -19,11 +20,10 @@ from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
-from hpuprof.ingest.memory_rows import MemoryNotes, is_memory
 from hpuprof.ingest.pairing import Mark, pair
 from hpuprof.ingest.process_names import ProcessNames
 from hpuprof.ingest.scan import ScannedRows
-from hpuprof.ingest.slices import BETWEEN, EventSlices, Slices, stamps_of
+from hpuprof.ingest.slice_rows import BETWEEN, EventSlices, Slices, stamps_of
 from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Event
 from hpuprof.model.arrays import Ints, Mask

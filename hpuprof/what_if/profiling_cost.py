@@ -17,6 +17,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import Constant
 from hpuprof.what_if.constants import PROFILER_ROWS
+from hpuprof.what_if.uncertainty import NORMAL_95
 
 PRIOR_MEDIAN, PRIOR_HIGH = 2.5, 7.0
 """Median and 95th percentile, log-normal. Five recordings whose step time without the profiler was measured needed 1.1
@@ -25,7 +26,6 @@ CALIBRATED_HIGH = 1.4
 """95th percentile once this machine's costs are measured (median 1). By judgement: rows differ in a real program."""
 LEAST, MOST = 0.05, 16.0
 """Range of the multiples."""
-NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 WINDOW = 32
 """Neighbouring rows whose costs average out; by judgement."""
 DENSE = 10

@@ -19,6 +19,7 @@ from hpuprof.what_if.constants import draw
 SAMPLES = 64
 SEED = 20_260
 NOISE_FLOOR = 0.01  # minimum relative standard deviation of an unprofiled step time
+NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
 FLOOR = 0.15
 """Share of host work that always remains, however many profiler rows it held."""
