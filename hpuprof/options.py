@@ -43,12 +43,14 @@ class ReduceOptions:
     """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
-    `predict`: whether to predict graph mode, and to keep steps launch by launch.
+    `predict`: whether to predict graph mode, and to keep steps launch by launch; `apply`: remedies to price in this
+    order, empty: the plan finds its order.
     """
 
     step_time_ns: float | None = None
     constants: str = ""
     predict: bool = True
+    apply: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

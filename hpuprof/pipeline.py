@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.activations import linked_share
 from hpuprof.analysis.collective_search import collective_calls
@@ -23,8 +25,9 @@ from hpuprof.analysis.workload import workload
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.efficiency.utilisation import Utilisation
 from hpuprof.graph_mode.capturability import Capturability, capturability
-from hpuprof.graph_mode.predict import Settings
+from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
+from hpuprof.graph_mode.verdict import decide
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.model.intervals import measure
 from hpuprof.model.partial import RankPartial
@@ -33,6 +36,7 @@ from hpuprof.model.tables import DiagnosticRow, FileRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
+from hpuprof.plan.plan import plan_rows
 from hpuprof.what_if.constants import read_profile
 
 DEFAULTS = ReduceOptions()
@@ -50,7 +54,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     intel = intel_row(view)
     matrix = Utilisation.of(view, row.device_name)
     utilisation, utilisation_count, impossible = matrix.rows()
-    capture, predictions, deep = _graph_mode(view, row, settings)
+    capture, predictions, replay, deep = _graph_mode(view, row, settings)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
@@ -60,7 +64,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         *_cut(capture.found["shapes"], len(capture.shapes), "shapes"),
         *_cut(call_count, len(calls), "collective calls", kept="first"),
     ]
-    return RankPartial(
+    partial = RankPartial(
         file=row,
         inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
         sound=not problems,
@@ -90,11 +94,15 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
         calls=calls.pack(),
     )
+    if not settings.predict:
+        return partial
+    found = plan_rows(partial.prediction, replay, decide([partial]), row.family, settings.apply)
+    return msgspec.structs.replace(partial, plan=found)
 
 
 def _graph_mode(
     view: RankView, row: FileRow, settings: ReduceOptions
-) -> tuple[Capturability, list[Prediction], list[Trouble]]:
+) -> tuple[Capturability, list[Prediction], Replay | None, list[Trouble]]:
     """Find obstacles to graph mode, predict step times of each kind, and count the module calls left out."""
     calls = view.modules
     windows = backward_windows(view, calls)
@@ -106,9 +114,9 @@ def _graph_mode(
         given=given is not None,
         measured=read_profile(settings.constants),
     )
-    predictions = predict_kinds(view, calls, windows, known) if settings.predict else []
+    predictions, replay = predict_kinds(view, calls, windows, known) if settings.predict else ([], None)
     deep = f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"
-    return capture, predictions, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
+    return capture, predictions, replay, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
 
 
 def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Trouble]:

@@ -31,6 +31,7 @@ from hpuprof.model.device_rows import (
 from hpuprof.model.graph_mode_rows import ModuleRow, ObstacleRow, ShapeRow
 from hpuprof.model.job_rows import ClockRow, CollectiveRow, ProcessGroupRow, RankWaitRow, StepWaitRow, SuspectRow
 from hpuprof.model.memory_rows import MemoryPoint, MemoryRow
+from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row
 from hpuprof.model.step_rows import (
     ActionRow,
@@ -67,6 +68,7 @@ __all__ = [
     "ObstacleRow",
     "OperatorRow",
     "OverlapRow",
+    "PlanRow",
     "PrecisionRow",
     "ProcessGroupRow",
     "QueuePoint",
@@ -87,6 +89,7 @@ __all__ = [
 class FileTables(msgspec.Struct, frozen=True, kw_only=True):
     """Tables that each file fills with rows of its own."""
 
+    plan: list[PlanRow] = []
     steps: list[StepRow]
     step_kinds: list[StepKindRow] = []
     gap_causes: list[GapCauseRow]

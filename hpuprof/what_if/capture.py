@@ -14,7 +14,7 @@ import numpy as np
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -163,17 +163,23 @@ def _as_they_are(schedule: Schedule, calls: Mask) -> Schedule:
 
 
 def _without_host_work(schedule: Schedule, program: Program, removed: Intervals, going: Mask, apart: Mask) -> Schedule:
-    """Take host time out of segments, and the calls in it."""
-    segment, rows = program.host_work(removed)
+    """Take host time out of segments, and the calls in it; of an edited segment, the same share."""
     inside = (contains(removed, program.begin) | going) & ~apart
+    left, rows = program.host_work(removed)
+    whole, whole_rows = program.host_work()
     calls = replace(
         schedule.calls,
-        segment=segment.astype(np.float64),
-        segment_rows=rows.astype(np.float64),
+        segment=_scaled(schedule.calls.segment, left, whole),
+        segment_rows=_scaled(schedule.calls.segment_rows, rows, whole_rows),
         cost=np.where(inside, 0.0, schedule.calls.cost),
         cost_rows=np.where(inside[:, None], 0.0, schedule.calls.cost_rows),
     )
     return replace(schedule, calls=calls)
+
+
+def _scaled(column: Floats, left: Ints, whole: Ints) -> Floats:
+    """Return what is left of a column in proportion; exactly `left` where the column is as recorded."""
+    return np.where(column == whole, left, column * left / np.maximum(whole, 1))
 
 
 def _still_full(waits: Waits, program: Program, captured: Mask) -> Waits:

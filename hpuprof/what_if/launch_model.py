@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Mask
+from hpuprof.model.intervals import Intervals
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import CommNote
 from hpuprof.what_if.capture import Around, Captured, Region, capture
+from hpuprof.what_if.edit import without_waits
 from hpuprof.what_if.launch_columns import pack_steps
 from hpuprof.what_if.launch_program import Program, build_program, unchanged
 from hpuprof.what_if.step_model import StepModel
@@ -66,6 +69,28 @@ class LaunchModel(StepModel):
             groups=self._groups(self.view.trace.comms),
             schedule=pack_steps(self.view, program, self.recorded),
         )
+
+    def without_host(self, windows: Intervals) -> StepModel:
+        """Return the steps without the host time in some windows; calls in them stay."""
+        calls = self.schedule.calls
+        (left, left_rows), (whole, whole_rows) = self.program.host_work(windows), self.program.host_work()
+        edited = replace(
+            calls,
+            segment=np.maximum(0.0, calls.segment - (whole - left)),
+            segment_rows=np.maximum(0.0, calls.segment_rows - (whole_rows - left_rows)),
+        )
+        return replace(self, schedule=replace(self.schedule, calls=edited))
+
+    def without_waits(self, calls: Mask, *, free: bool) -> LaunchModel:
+        """Let some calls return without waiting for the device. `free`: they and the copies that they made are gone."""
+        program = self.program
+        gone = replace(program, waits=program.waits & ~calls, read=program.read & ~(calls & free))
+        return replace(self, program=gone, schedule=without_waits(self.schedule, calls, free=free))
+
+    def never_waiting(self) -> StepModel | None:
+        """Return the steps with a host that never waits for the device; None where it does not wait now."""
+        waits = self.program.waits & ~self.program.marker
+        return self.without_waits(waits, free=True) if waits.any() else None
 
     def waits_in(self, region: Region) -> bool:
         """Tell whether to try the region without its waits, too."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.intervals import EMPTY, Intervals, union_of
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.recipe_schedule import beside, capture_recipes, recorded_recipes
@@ -25,6 +26,10 @@ class RecipeModel(StepModel):
     """Recipes matched to their launches, in a queue of three stages."""
 
     program: RecipeProgram
+    removed: Intervals = EMPTY
+    """Host time that no longer happens."""
+    dropping: bool = False
+    """Whether the main path no longer waits for the device."""
 
     @classmethod
     def of(cls, view: RankView, constants: Mapping[str, Constant]) -> RecipeModel | None:
@@ -60,16 +65,36 @@ class RecipeModel(StepModel):
             left_out=float((~program.replayed).sum()) / program.steps if seen.replays else None,
         )
 
+    def without_host(self, windows: Intervals) -> StepModel:
+        """Return the steps without the host time in some windows."""
+        return self._changed(union_of(self.removed, windows), dropping=self.dropping)
+
+    def never_waiting(self) -> StepModel | None:
+        """Return the steps with a main path that never waits for the device; None where it does not wait now."""
+        return self._changed(self.removed, dropping=True) if self._waits else None
+
+    def _changed(self, removed: Intervals, *, dropping: bool) -> StepModel:
+        schedule = capture_recipes(self.program, EMPTY, drop=dropping, removed=removed).schedule
+        return replace(self, schedule=schedule, removed=removed, dropping=dropping)
+
+    @property
+    def _waits(self) -> bool:
+        acts = self.program.actions
+        return bool(((acts.kind == Kind.WAIT) & (acts.target >= 0)).any())
+
     def waits_in(self, region: Region) -> bool:
         """Tell whether to try the region without its waits, too."""
-        acts = self.program.actions
-        waits = (acts.kind == Kind.WAIT) & (acts.target >= 0)
-        return bool(waits.any()) and region.name == "step"
+        return self._waits and region.name == "step"
 
     def capture(self, region: Region, *, drop_waits: bool) -> Iterator[Captured]:
         """Yield the step with replays on the caller's thread, and asynchronous ones on the launch thread."""
         done = capture_recipes(
-            self.program, region.windows, borders=region.borders, drop=drop_waits, inputs=region.inputs
+            self.program,
+            region.windows,
+            borders=region.borders,
+            drop=drop_waits or self.dropping,
+            inputs=region.inputs,
+            removed=self.removed,
         )
         if done.graphs:
             yield done

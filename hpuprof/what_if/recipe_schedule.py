@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
-from hpuprof.model.intervals import EMPTY, Intervals, contains
+from hpuprof.model.intervals import EMPTY, Intervals, contains, union_of
 from hpuprof.what_if.capture import Captured
 from hpuprof.what_if.constants import PROFILER_ROWS
 from hpuprof.what_if.recipes import Kind, RecipeProgram
@@ -166,6 +166,7 @@ def capture_recipes(
     borders: Ints | None = None,
     drop: bool = False,
     inputs: int = 1,
+    removed: Intervals = EMPTY,
 ) -> Captured:
     """Return the steps with host windows captured and replayed while the caller waits; see `beside`.
 
@@ -179,8 +180,11 @@ def capture_recipes(
         borders: where another graph begins.
         drop: the main path no longer waits for the device.
         inputs: static inputs; without any nothing is copied before a replay.
+        removed: host time that no longer happens, whether captured or not.
     """
-    return _Capture(program, windows, borders, drop=drop, inputs=inputs).run()
+    capture = _Capture(program, windows, borders, drop=drop, inputs=inputs)
+    capture.work = _Work(program, union_of(windows, removed))
+    return capture.run()
 
 
 def beside(captured: Captured) -> Captured:

@@ -57,6 +57,14 @@ class StepModel(ABC):
         """Return facts that hold whatever is captured; `reason`: the refusal if nothing can be captured."""
 
     @abstractmethod
+    def without_host(self, windows: Intervals) -> StepModel:
+        """Return the steps without the host time in some windows; calls in them stay."""
+
+    @abstractmethod
+    def never_waiting(self) -> StepModel | None:
+        """Return the steps with a host that never waits for the device; None where it does not wait now."""
+
+    @abstractmethod
     def waits_in(self, region: Region) -> bool:
         """Tell whether to try the region without the waits inside the step, too."""
 
@@ -102,15 +110,24 @@ class StepModel(ABC):
         """Return step times of the unchanged program, shape `(samples, steps)`."""
         return play(self.schedule, self.sample(drawn), repeats=2).step_times(self.schedule.steps)
 
+    def edited(self, schedule: Schedule, drawn: Drawn) -> Floats:
+        """Return step times of an edited schedule, shape `(samples, steps)`; as `eager` where nothing was edited."""
+        return play(schedule, self._sample_of(schedule, drawn), repeats=2).step_times(schedule.steps)
+
+    def _sample_of(self, schedule: Schedule, drawn: Drawn) -> Sample:
+        """Return the samples for an edited schedule.
+
+        The host work that remains was measured next to the work that goes away; the less remains, the less certain its
+        cost.
+        """
+        stays = min(1.0, _recorded_work(schedule) / max(1.0, _recorded_work(self.schedule)))
+        return replace(self.sample(drawn), outside=np.exp(drawn.outside * (1.0 - stays)))
+
     def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
         """Yield the step with a region captured, once for each way to do it."""
-        sample = self.sample(drawn)
         for done in self.capture(region, drop_waits=drop_waits):
             schedule = self.collectives.all_ranks(done.schedule)
-            # The remaining host work was measured next to the work that goes away; the less remains, the less certain
-            # its cost.
-            stays = min(1.0, _recorded_work(schedule) / max(1.0, _recorded_work(self.schedule)))
-            mine = replace(sample, outside=np.exp(drawn.outside * (1.0 - stays)))
+            mine = self._sample_of(schedule, drawn)
             middle = mine.median()
             both = mine.and_(middle.as_recorded())
             work = HostWork.of(schedule, both)

@@ -13,7 +13,7 @@ the caller's thread or, with `asynchronous=True`, beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -139,9 +139,22 @@ class Stages:
             steps,
         )
 
+    def without_host(self, windows: Intervals, low: Ints, high: Ints) -> Stages:
+        """Return the same stages without the main path's time in some windows, waiting for data included."""
+        work = measure(intersect(windows, self.working), low, high).astype(np.float64)
+        waited = measure(subtract(windows, self.working), low, high).astype(np.float64)
+        left = 1.0 - work / np.maximum(self.a, 1.0)
+        return replace(
+            self,
+            working=subtract(self.working, windows),
+            a=self.a - work,
+            rows=self.rows * left[:, None],
+            exposed=np.maximum(0.0, self.exposed - work - waited),
+        )
+
     def without_waits(self) -> Stages:
         """Return the same stages with a host that does not wait."""
-        return Stages(self.working, self.a, self.rows, self.f, self.d, np.zeros(len(self.d)), waiting=False)
+        return replace(self, exposed=np.zeros(len(self.d)), waiting=False)
 
 
 def _pairs(first: Ints, second: Ints) -> zip[tuple[int, int]]:
@@ -179,6 +192,17 @@ class TotalsModel(StepModel):
         Totals do not show how often the host waits or which launch made which device work, and ignore collectives.
         """
         return facts_without_links(self.view, self.low, self.high)
+
+    def without_host(self, windows: Intervals) -> StepModel:
+        """Return the steps without the host time in some windows."""
+        return self._with(self.stages.without_host(windows, self.low, self.high))
+
+    def never_waiting(self) -> StepModel | None:
+        """Return the steps with a host that never waits for the device; None where it hardly does now."""
+        return self._with(self.stages.without_waits()) if self.stages.waiting else None
+
+    def _with(self, stages: Stages) -> StepModel:
+        return replace(self, stages=stages, schedule=stages.schedule(np.zeros(len(self.low))))
 
     def waits_in(self, region: Region) -> bool:
         """Tell whether the region is also worth a look without its waits."""

@@ -1,0 +1,68 @@
+"""Rows of the plan: what to change first, and what it gives."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from hpuprof.model.recording_rows import Row
+
+
+class PlanRow(Row, frozen=True, kw_only=True):
+    """A remedy in one place: what the step would take with it, alone and after the rows above it.
+
+    Intervals are 90 %. Rows of the plan come first, in the order in which they gain most; then what adds too little to
+    it; then what cannot be said.
+    """
+
+    order: Annotated[int | None, Meta(description="Place in the plan, from 1. None: not part of it; see reason.")]
+    remedy: Annotated[str, Meta(description="Name of the remedy, for `hpuprof plan --apply`.")]
+    title: Annotated[str, Meta(title="what to do", description="What to do, in a few words.")]
+    where: Annotated[str, Meta(description="Place in the program.")]
+    per_step: Annotated[float | None, Meta(description="How often per step.")] = None
+    before_ns: Annotated[
+        float | None, Meta(description="Step time before it, the rows above it done: the median [ns].")
+    ] = None
+    after_low_ns: Annotated[
+        float | None, Meta(description="Step time with it and the rows above, 5th percentile [ns].")
+    ] = None
+    after_ns: Annotated[float | None, Meta(title="step after", description="That step time, the median [ns].")] = None
+    after_high_ns: Annotated[float | None, Meta(description="That step time, 95th percentile [ns].")] = None
+    gain_low_ns: Annotated[
+        float | None, Meta(description="What it gains after the rows above, 5th percentile [ns].")
+    ] = None
+    gain_ns: Annotated[float | None, Meta(title="gain", description="That gain, the median [ns].")] = None
+    gain_high_ns: Annotated[float | None, Meta(description="That gain, 95th percentile [ns].")] = None
+    alone_low_ns: Annotated[
+        float | None, Meta(description="What it gains if nothing else changes, 5th percentile [ns].")
+    ] = None
+    alone_ns: Annotated[float | None, Meta(title="alone", description="That gain, the median [ns].")] = None
+    alone_high_ns: Annotated[float | None, Meta(description="That gain, 95th percentile [ns].")] = None
+    ceiling_ns: Annotated[
+        float | None,
+        Meta(description="What it could gain alone at most, all that it is about taken away: 95th percentile [ns]."),
+    ] = None
+    then: Annotated[
+        str,
+        Meta(title="then bound by", description="What sets the step time after it: host or device; empty: unknown."),
+    ] = ""
+    reason: Annotated[
+        str,
+        Meta(
+            description="Why it is not part of the plan: adds_nothing (under 1 % of the step after the rows above), "
+            "excluded (by one above), or why it cannot be said: not_replayed, no_steps."
+        ),
+    ] = ""
+    needs: Annotated[str, Meta(description="What would have to be recorded to say it; empty where it is said.")] = ""
+    advice: Annotated[str, Meta(description="What to do.")] = ""
+    code: Annotated[str, Meta(description="Code to type; empty where there is none.")] = ""
+    costs: Annotated[str, Meta(description="What it costs.")] = ""
+    unknown: Annotated[str, Meta(description="What is not known of its effect, and where the range comes from.")] = ""
+    proof: Annotated[
+        str,
+        Meta(
+            description="How its price was tried: edited (the program was changed and run), injected (a known delay "
+            "was added and found), simulated (on generated traces only)."
+        ),
+    ] = ""

@@ -1,0 +1,206 @@
+"""The plan of one recording: every remedy priced alone, then one after the other, the one that gains most first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from hpuprof.graph_mode.predict import Replay
+from hpuprof.graph_mode.verdict import Decision
+from hpuprof.model.arrays import Floats
+from hpuprof.model.prediction import Prediction
+from hpuprof.model.tables import PlanRow
+from hpuprof.plan.pricing import Pricing
+from hpuprof.plan.remedies import REMEDIES
+from hpuprof.plan.remedy import Change, Remedy
+from hpuprof.plan.situation import Situation
+from hpuprof.what_if.graph import CrosswiseError
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, SAMPLES, unpack
+
+WORTH = 0.01
+"""Share of the step that a change must gain to be worth a line of the plan."""
+SHOWN = 0.002
+"""Share of the step below which a change alone is not shown."""
+ALIKE = 0.97
+"""A change that gains this share of the best one's gain and touches less of the program is taken first."""
+MOST = 6
+"""Lines of the plan; what comes after so many changes rests on too many guesses."""
+MOST_PRICED = 24
+"""Changes that are priced, those with the highest ceilings."""
+FEW = 4
+"""Every so many-th sample serves to choose; all of them price what was chosen."""
+
+
+class Priced(NamedTuple):
+    """A change and its share of the step time if nothing else changes; `least`: with what it is about taken away."""
+
+    remedy: Remedy
+    change: Change
+    share: Floats
+    least: Floats
+
+
+def plan_rows(
+    prediction: Prediction | None, replay: Replay | None, decision: Decision, family: str, chosen: Sequence[str] = ()
+) -> list[PlanRow]:
+    """Return the plan of a recording.
+
+    `decision`: graph mode's for this recording alone; `chosen`: remedies to price in this order, empty: find the order.
+    """
+    refusal = _refused(prediction, replay)
+    if refusal or prediction is None or replay is None:
+        return [
+            PlanRow(order=None, remedy=r.name, title=r.title, where="", reason=refusal, needs=r.needs, proof=r.proof)
+            for r in REMEDIES
+        ]
+    base = unpack(prediction.base_samples) if prediction.base_samples else np.full(SAMPLES, prediction.base_step_ns)
+    pricing = Pricing.of(replay, base)
+    now = pricing.now()
+    found = _priced(pricing, now, Situation(replay.model, replay.regions, decision.answer))
+    return list(Plan(pricing, now, found, decision, family).rows(chosen))
+
+
+def _refused(prediction: Prediction | None, replay: Replay | None) -> str:
+    """Return why nothing can be priced, empty if it can."""
+    if prediction is None or replay is None:
+        return "no_steps" if prediction is None or prediction.reason == "no_steps" else "not_replayed"
+    return "not_replayed" if replay.model.error > REPLAY_LIMIT else ""
+
+
+def _priced(pricing: Pricing, now: Floats, situation: Situation) -> list[Priced]:
+    """Price all changes that the recording shows a place for, alone."""
+    few, few_now = pricing.few(FEW), now[::FEW]
+    candidates: list[tuple[float, Remedy, Change]] = []
+    for remedy in REMEDIES:
+        for change in remedy.find(situation):
+            try:
+                ceiling = 1.0 - float(np.median(few.least_share([change], few_now)))
+            except CrosswiseError:
+                continue
+            if ceiling > SHOWN:
+                candidates.append((ceiling, remedy, change))
+    candidates.sort(key=lambda found: -found[0])
+    return [
+        Priced(remedy, change, pricing.share([change], now), pricing.least_share([change], now))
+        for _, remedy, change in candidates[:MOST_PRICED]
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the plan is made of."""
+
+    pricing: Pricing
+    now: Floats  # the replayed step time, samples
+    priced: list[Priced]
+    decision: Decision
+    family: str
+
+    def rows(self, chosen: Sequence[str]) -> Iterator[PlanRow]:
+        """Yield the rows: the plan, then what is not part of it, by gain."""
+        taken = self._given(chosen) if chosen else self._greedy()
+        pricing = self.pricing
+        done: list[Change] = []
+        before, share = pricing.base, np.ones(len(pricing.base))
+        for order, priced in enumerate(taken, 1):
+            done.append(priced.change)
+            with_it = np.minimum(pricing.share(done, self.now), share)
+            gain = before * self._gained(priced, 1.0 - with_it / share, first=order == 1)
+            after = before - gain
+            yield msgspec.structs.replace(
+                self._row(priced),
+                order=order,
+                before_ns=float(np.median(before)),
+                **_columns("after", after),
+                **_columns("gain", gain),
+                then=pricing.sets_the_step(done),
+            )
+            before, share = after, with_it
+        rest = [p for p in self.priced if p not in taken]
+        for priced in sorted(rest, key=lambda p: float(np.median(p.share))):
+            excluded = any(_together(priced.change, change) for change in done)
+            yield self._row(priced, "excluded" if excluded else "adds_nothing")
+
+    def _given(self, names: Sequence[str]) -> list[Priced]:
+        """Return the chosen remedies in the order given, each in the place where it gains most."""
+        found = []
+        for name in names:
+            mine = [p for p in self.priced if p.remedy.name == name]
+            if mine:
+                found.append(min(mine, key=lambda p: float(np.median(p.share))))
+        return found
+
+    def _greedy(self) -> list[Priced]:
+        few, now, taken = self.pricing.few(FEW), self.now[::FEW], list[Priced]()
+        share = np.ones(len(now))
+        while len(taken) < MOST:
+            done = [p.change for p in taken]
+            open_ones = [
+                p
+                for p in self.priced
+                if p not in taken
+                and not any(_together(p.change, change) for change in done)
+                and not any(p.remedy.name in t.remedy.excludes or t.remedy.name in p.remedy.excludes for t in taken)
+            ]
+            gains: list[tuple[float, Priced, Floats]] = []
+            for candidate in open_ones:
+                try:
+                    with_it = few.share([*done, candidate.change], now)
+                except CrosswiseError:
+                    continue
+                gains.append((float(np.median(share - with_it)), candidate, with_it))
+            best = max((gain for gain, _, _ in gains), default=0.0)
+            if best < WORTH:
+                break
+            alike = [found for found in gains if found[0] >= ALIKE * best]
+            _, candidate, with_it = min(alike, key=lambda found: (found[1].change.per_step or np.inf, -found[0]))
+            if float(np.mean(share - with_it > WORTH)) < 0.5:
+                break
+            taken.append(candidate)
+            share = with_it
+        return taken
+
+    def _gained(self, priced: Priced, share: Floats, *, first: bool) -> Floats:
+        """Return samples of the share of the step time that a change gains; graphs gain what the verdict says."""
+        if first and priced.remedy.name == "graphs" and self.decision.speedup is not None:
+            return 1.0 - 1.0 / self.decision.speedup
+        gained: Floats = np.minimum(share * self.pricing.error, 1.0)
+        return gained
+
+    def _row(self, priced: Priced, reason: str = "") -> PlanRow:
+        """Return the row of a change that is not part of the plan."""
+        remedy, change, base = priced.remedy, priced.change, self.pricing.base
+        ceiling = base * np.minimum((1.0 - priced.least) * self.pricing.error, 1.0)
+        row = PlanRow(
+            order=None,
+            remedy=remedy.name,
+            title=remedy.title,
+            where=change.where,
+            per_step=change.per_step,
+            ceiling_ns=float(np.percentile(ceiling, 95)),
+            reason=reason,
+            advice=remedy.advice,
+            code=remedy.code_for(self.family),
+            costs=remedy.costs,
+            unknown=remedy.unknown,
+            proof=remedy.proof,
+        )
+        alone = base * self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True)
+        return msgspec.structs.replace(row, **_columns("alone", alone))
+
+
+def _columns(name: str, samples: Floats) -> dict[str, float]:
+    """Return the columns of a quantity: 5th percentile, median, 95th percentile."""
+    low, median, high = (float(x) for x in np.percentile(samples, [5, 50, 95]))
+    return {f"{name}_low_ns": low, f"{name}_ns": median, f"{name}_high_ns": high}
+
+
+def _together(one: Change, other: Change) -> bool:
+    """Tell whether two changes touch the same calls."""
+    if one.touches is None or other.touches is None:
+        return False
+    return bool((one.touches & other.touches).any())

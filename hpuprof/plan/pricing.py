@@ -1,0 +1,128 @@
+"""Prices changes: step times of the recorded steps with some of them, sample by sample.
+
+All changes are played with the same samples, so that differences between them are theirs. What is not known of a change
+is one number between 0 and 1, how badly it turns out, the same for all changes in a sample: the edit is played at 0,
+0.5 and 1, and samples lie between. In between the step time is convex (it is a longest path), so the line between two
+plays is never too hopeful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from hpuprof.graph_mode.predict import Replay
+from hpuprof.model.arrays import Floats
+from hpuprof.plan.remedy import Change
+from hpuprof.what_if.play import Sample, play
+from hpuprof.what_if.schedule import Schedule
+from hpuprof.what_if.step_model import StepModel
+from hpuprof.what_if.uncertainty import SEED, Drawn
+
+LEVELS = (0.0, 0.5, 1.0)
+GAIN_ERROR = 0.15
+"""Relative standard deviation of a predicted gain beyond what samples show: the model's own error."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pricing:
+    """Plays changes of one recording. Arrays have shape `(samples,)`."""
+
+    model: StepModel
+    drawn: Drawn
+    weights: Floats  # of the steps, shape (samples, steps)
+    base: Floats  # step time now [ns], samples
+    level: Floats  # how badly changes turn out, 0 to 1
+    error: Floats  # factor on gains
+
+    @classmethod
+    def of(cls, replay: Replay, base: Floats) -> Pricing:
+        """Make one from what the prediction was played on; `base`: samples of the step time now [ns]."""
+        rng, count = np.random.default_rng(SEED + 2), len(base)
+        level = (rng.permutation(count) + 0.5) / count
+        error = np.exp(GAIN_ERROR * rng.permutation(_normal(count)))
+        return cls(replay.model, replay.drawn, replay.weights, base, level, error)
+
+    def few(self, every: int) -> Pricing:
+        """Return it with every so many-th sample."""
+        pick = slice(None, None, every)
+        drawn = replace(
+            self.drawn,
+            uniform=self.drawn.uniform[:, pick],
+            overhead=self.drawn.overhead[pick],
+            host_scale=self.drawn.host_scale[pick],
+            outside=self.drawn.outside[pick],
+        )
+        return replace(
+            self,
+            drawn=drawn,
+            weights=self.weights[pick],
+            base=self.base[pick],
+            level=self.level[pick],
+            error=self.error[pick],
+        )
+
+    def now(self) -> Floats:
+        """Return the replayed step time without changes [ns]."""
+        return self._mean(self.model.schedule)
+
+    def share(self, changes: Sequence[Change], now: Floats) -> Floats:
+        """Return the step time with some changes over that without, as samples."""
+        return self._played(changes, ideal=False) / now
+
+    def least_share(self, changes: Sequence[Change], now: Floats) -> Floats:
+        """Return it with what the changes are about taken away."""
+        return self._played(changes, ideal=True) / now
+
+    def _played(self, changes: Sequence[Change], *, ideal: bool) -> Floats:
+        levels = LEVELS if not ideal and any(change.uncertain for change in changes) else (0.0,)
+        at = [self._mean(applied(self.model, changes, level, ideal=ideal).schedule) for level in levels]
+        if len(at) == 1:
+            return at[0]
+        low, middle, high = at
+        where = 2 * self.level
+        found: Floats = np.where(where < 1, low + (middle - low) * where, middle + (high - middle) * (where - 1))
+        return found
+
+    def _mean(self, schedule: Schedule) -> Floats:
+        mean: Floats = (self.model.edited(schedule, self.drawn) * self.weights).mean(axis=1)
+        return mean
+
+    def sets_the_step(self, changes: Sequence[Change]) -> str:
+        """Return what the step loses most by with some changes: host or device, at the medians."""
+        schedule = applied(self.model, changes, 0.5).schedule
+        sample = self.model.sample(self.drawn).median()
+        times = [
+            float(play(s, at, repeats=2, host=host).step_times(s.steps).mean())
+            for s, at, host in (
+                (schedule, sample, True),
+                (schedule, sample, False),
+                (_without_device(schedule), _free_graphs(sample), True),
+            )
+        ]
+        return "host" if times[0] - times[1] >= times[0] - times[2] else "device"
+
+
+def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:
+    """Return the model with changes; those that must come last do, so that the order given does not matter."""
+    for change in sorted(changes, key=lambda c: c.last):
+        model = (change.ideal if ideal else change.edit)(model, level)
+    return model
+
+
+def _without_device(schedule: Schedule) -> Schedule:
+    nothing = np.zeros(len(schedule.rows))
+    return schedule.tails(np.zeros(len(schedule.waits))).reweighted(
+        dur=nothing, gap=nothing, latency=nothing, copies=nothing
+    )
+
+
+def _free_graphs(sample: Sample) -> Sample:
+    return replace(sample, graph_gap=sample.graph_gap * 0, graph_latency=sample.graph_latency * 0)
+
+
+def _normal(count: int) -> Floats:
+    return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])

@@ -1,0 +1,14 @@
+"""The remedies, one module each. To add one: write its module and name it in `REMEDIES`."""
+
+from __future__ import annotations
+
+from hpuprof.plan.remedies import data_loading, fused_optimizer, graphs, waits
+from hpuprof.plan.remedy import Remedy
+
+REMEDIES: tuple[Remedy, ...] = (
+    data_loading.REMEDY,
+    *waits.REMEDIES,
+    fused_optimizer.REMEDY,
+    graphs.REMEDY,
+)
+BY_NAME = {remedy.name: remedy for remedy in REMEDIES}

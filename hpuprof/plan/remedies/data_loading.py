@@ -1,0 +1,76 @@
+"""Fetch batches beside the step instead of in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.intervals import Intervals, measure, union
+from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.plan.remedy import Change, Remedy
+from hpuprof.plan.situation import Situation, shortened
+
+WORKERS = 4
+"""Workers that the advice starts where there are none; by judgement."""
+SLOWER = 2.0
+"""How much longer a batch may take in a worker beside others than alone on the main thread; by judgement."""
+
+
+def find(situation: Situation) -> Iterator[Change]:
+    """Find time of the main thread in waiting for workers or, without workers, in fetching the batch itself."""
+    view, low, high = situation.view, situation.model.low, situation.model.high
+    waited = view.hosts.blocked_by["loader"]
+    by_workers = bool(measure(waited, low, high).any())
+    windows = waited if by_workers else _fetching(view)
+    inside = float(measure(windows, low, high).mean())
+    if inside <= 0:
+        return
+    share = partial(_waiting if by_workers else _fetched, float((high - low).mean()), inside)
+    where = "waiting for data-loader workers" if by_workers else "fetching batches on the main thread"
+    yield Change(
+        where,
+        1.0,
+        lambda model, level: model.without_host(shortened(windows, 1.0 - share(level))),
+        lambda model, _: model.without_host(windows),
+        uncertain=True,
+    )
+
+
+def _fetching(view: RankView) -> Intervals:
+    host = view.trace.host
+    rows = (host.activity == Activity.DATA_LOADER) & (host.kind != HostKind.RUNTIME)
+    rows &= view.host_roles == Role.MAIN
+    return union(host.start[rows], host.end[rows])
+
+
+def _waiting(step: float, waited: float, level: float) -> float:
+    """Return the share of the waiting that is left with twice the workers.
+
+    A batch comes every step now; with twice the workers it comes after half of that at best, and no earlier at worst,
+    if no processor is idle. The rest of the step bounds it from below.
+    """
+    every = step * (0.5 + 0.5 * level)
+    return float(np.clip((every - (step - waited)) / waited, 0.0, 1.0))
+
+
+def _fetched(step: float, fetching: float, level: float) -> float:
+    """Return the share of the fetching that is left as waiting for `WORKERS` workers."""
+    every = fetching * (1.0 + (SLOWER - 1.0) * level) / WORKERS
+    return float(np.clip((every - (step - fetching)) / fetching, 0.0, 1.0))
+
+
+REMEDY = Remedy(
+    name="data_loading",
+    title="Fetch batches beside the step",
+    advice="Give the DataLoader workers (num_workers=4 to begin with, twice as many where there are some), keep them "
+    "(persistent_workers=True) and pin their memory; make each sample cheaper to decode if no processor is idle.",
+    code={"": "DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True, prefetch_factor=4)"},
+    costs="Memory and processor time of the workers.",
+    unknown="How long workers take for a batch is not in a trace: with twice the workers between half as long and as "
+    "long as now; moved to four workers, once to twice the time on the main thread each.",
+    needs="A recording with data-loader rows on the main thread.",
+    find=find,
+)

@@ -1,0 +1,43 @@
+"""Launch a region as graphs: what the graph-mode verdict recommends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hpuprof.plan.remedy import Change, Remedy
+from hpuprof.plan.situation import Situation
+from hpuprof.what_if.step_model import StepModel
+
+WORTH = ("yes", "likely", "marginal")
+"""Verdicts with an option to try."""
+
+
+def find(situation: Situation) -> Iterator[Change]:
+    """Find the region that graph mode's verdict recommends."""
+    answer = situation.answer
+    region = next((r for r in situation.regions if r.name == answer.region), None)
+    if region is None or answer.verdict not in WORTH:
+        return
+    option = next(o for o in answer.options if o.region == region.name)  # the recommended one stands first
+    collectives = situation.model.collectives
+
+    def edit(model: StepModel, _: float) -> StepModel:
+        ways = (d for d in model.capture(region, drop_waits=option.drops_sync))
+        done = next((d for d in ways if d.asynchronous == option.asynchronous), None)
+        return model if done is None else replace(model, schedule=collectives.all_ranks(done.schedule))
+
+    yield Change(f"{region.name}, with {answer.api}", option.graphs, edit, edit, last=True)
+
+
+REMEDY = Remedy(
+    name="graphs",
+    title="Launch the step as graphs",
+    advice="Capture the region once and replay it; `hpuprof advise` says which, with code, and what stands in the way.",
+    code={},
+    costs="Memory for static inputs and the graphs' pools; shapes must not change.",
+    unknown="Launching a graph, gaps and kernels in it, copies into static inputs: constants with sources.",
+    needs="See the graph-mode verdict.",
+    proof="edited",
+    find=find,
+)

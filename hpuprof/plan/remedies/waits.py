@@ -1,0 +1,126 @@
+"""Take away waits of the host for the device: reads, synchronisation, uploads from pageable memory, allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from hpuprof.analysis.host_calls import HostCallKind
+from hpuprof.model.arrays import Mask
+from hpuprof.plan.remedy import Change, Remedy
+from hpuprof.plan.situation import Group, ProgramCalls, Situation
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.step_model import StepModel
+
+DECIDES_SHAPES = ("aten::nonzero", "aten::masked_select", "aten::unique", "aten::_unique2", "aten::repeat_interleave")
+"""Operators whose read decides the shape of what follows: it cannot be dropped or put off."""
+
+
+def _gone(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
+    assert isinstance(model, LaunchModel)
+    return model.without_waits(calls, free=free)
+
+
+def _changes(of: ProgramCalls, calls: Mask, *, free: bool) -> Iterator[Change]:
+    """Yield a change for each place, and one for all of them where there are several."""
+    groups = [g for g in of.groups(calls) if not g.operator.startswith(DECIDES_SHAPES)]
+    if len(groups) > 1:
+        every = np.logical_or.reduce([g.calls for g in groups])
+        per_step = sum(g.per_step for g in groups)
+        groups.append(Group(f"all {len(groups)} places", "", every, per_step))
+    for group in groups:
+        yield Change(
+            group.where,
+            group.per_step,
+            partial(_gone, calls=group.calls, free=free),
+            partial(_gone, calls=group.calls, free=True),
+            touches=group.calls,
+        )
+
+
+def find_reads(situation: Situation) -> Iterator[Change]:
+    """Find reads of values for which the host waits; in a coarser model, all waits for the device together."""
+    of = situation.calls
+    if of is not None:
+        yield from _changes(of, of.waiting & of.of(HostCallKind.READ), free=True)
+        return
+    if situation.model.never_waiting() is not None:
+        yield Change("all waits for the device", None, _never, _never)
+
+
+def _never(model: StepModel, _: float) -> StepModel:
+    return model.never_waiting() or model
+
+
+def find_synchronisation(situation: Situation) -> Iterator[Change]:
+    """Find calls that do nothing but wait; those that complete a copy belong to it."""
+    of = situation.calls
+    if of is not None:
+        yield from _changes(of, of.waiting & of.of(HostCallKind.WAIT) & (of.completes == 0), free=True)
+
+
+def find_uploads(situation: Situation) -> Iterator[Change]:
+    """Find copies to the device that return only when they are done, or are waited for in the same operator."""
+    of = situation.calls
+    if of is not None:
+        copies = of.of(HostCallKind.UPLOAD) | (of.completes == HostCallKind.UPLOAD)
+        yield from _changes(of, of.waiting & copies, free=False)
+
+
+def find_allocations(situation: Situation) -> Iterator[Change]:
+    """Find calls in which device memory is allocated or freed in the steps."""
+    of = situation.calls
+    if of is not None:
+        yield from _changes(of, of.of(HostCallKind.ALLOCATION), free=True)
+
+
+_NEEDS = "A recording in which device rows are linked to their launches."
+
+READS = Remedy(
+    name="read_backs",
+    title="Read no values back in the step",
+    advice="Keep the value on the device (torch.where, tensor arithmetic), read it after the step, or only in every "
+    "n-th step. What decides the control flow of the program cannot be dropped, only put off.",
+    code={"": "if step % 50 == 0:\n    logger.log(loss.item())"},
+    costs="The value comes later.",
+    unknown="Nothing: the wait goes, and so does the copy.",
+    needs=_NEEDS,
+    find=find_reads,
+)
+SYNCHRONISATION = Remedy(
+    name="synchronisation",
+    title="Do not wait for the device in the step",
+    advice="Remove synchronize() and what calls it (timers, logging, empty_cache); order work with streams and events.",
+    code={},
+    costs="Timers around a synchronize() no longer measure the device.",
+    unknown="Nothing: the wait goes.",
+    needs=_NEEDS,
+    find=find_synchronisation,
+)
+UPLOADS = Remedy(
+    name="uploads",
+    title="Copy to the device from pinned memory",
+    advice="Pin the host's memory and copy with non_blocking=True: the copy then runs beside the host.",
+    code={"": "DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)"},
+    costs="Pinned memory; the tensor must not be changed before the copy is done.",
+    unknown="Nothing: the copy stays, the wait goes.",
+    needs=_NEEDS,
+    find=find_uploads,
+)
+ALLOCATIONS = Remedy(
+    name="allocations",
+    title="Allocate no device memory in the step",
+    advice="Keep the allocator's cache (no empty_cache(), no PYTORCH_NO_CUDA_MEMORY_CACHING), leave it room, or lower "
+    "fragmentation.",
+    code={
+        "cuda": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "rocm": "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True",
+    },
+    costs="Memory stays reserved.",
+    unknown="Nothing: calls and the waits in them go.",
+    needs=_NEEDS,
+    find=find_allocations,
+)
+REMEDIES = (READS, SYNCHRONISATION, UPLOADS, ALLOCATIONS)

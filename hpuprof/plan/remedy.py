@@ -1,0 +1,55 @@
+"""A remedy: what it is called, what it matches in a recording, and the edit that plays it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hpuprof.model.arrays import Mask
+from hpuprof.plan.situation import Situation
+from hpuprof.what_if.step_model import StepModel
+
+Edit = Callable[[StepModel, float], StepModel]
+"""Plays a change: a model and how badly it turns out, from 0 (as good as can be) to 1, to the model with the change."""
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A remedy in one place of the program.
+
+    `ideal`: what it is about taken away altogether, which no outcome can beat; `uncertain`: whether its edit depends
+    on how it turns out; `touches`: calls of which no other change may be part, where it excludes others.
+    """
+
+    where: str
+    per_step: float | None
+    edit: Edit
+    ideal: Edit
+    uncertain: bool = False
+    last: bool = False
+    touches: Mask | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """One kind of change. The words are what users read; the registry holds them all.
+
+    `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
+    its price was tried: `edited` (the program was changed and run), `injected` (a known delay was added and found) or
+    `simulated` (on generated traces only).
+    """
+
+    name: str
+    title: str
+    advice: str
+    code: dict[str, str]
+    costs: str
+    unknown: str
+    needs: str
+    proof: str = "simulated"
+    excludes: tuple[str, ...] = ()
+    find: Callable[[Situation], Iterator[Change]]
+
+    def code_for(self, family: str) -> str:
+        """Return the code to type on a family of devices, empty where there is none."""
+        return self.code.get(family, self.code.get("", ""))

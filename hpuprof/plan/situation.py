@@ -1,0 +1,161 @@
+"""The recorded steps as remedies see them: where their calls are in the program, and what graphs would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hpuprof.analysis.host_calls import HostCallKind
+from hpuprof.analysis.placement import Phase
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.user_frames import UserFrames
+from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.intervals import Intervals, union
+from hpuprof.model.prediction import GraphMode
+from hpuprof.what_if.capture import Region
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.step_model import StepModel
+
+PHASES = {
+    Phase.BETWEEN: "between modules",
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.OPTIMIZER: "the optimizer",
+    Phase.LOADER: "data loading",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """One recording's steps, the candidates for graphs in them, and what graph mode would give them."""
+
+    model: StepModel
+    regions: list[Region]
+    answer: GraphMode
+
+    @property
+    def view(self) -> RankView:
+        """The recording."""
+        return self.model.view
+
+    @cached_property
+    def calls(self) -> ProgramCalls | None:
+        """The steps call by call; None where the trace only allows a coarser model."""
+        return ProgramCalls(self.view, self.model.program) if isinstance(self.model, LaunchModel) else None
+
+
+class Group(NamedTuple):
+    """Calls of one operator in one phase."""
+
+    where: str
+    operator: str
+    calls: Mask
+    per_step: float
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramCalls:
+    """The calls of a program with their kinds and phases; masks and columns of shape `(calls,)`."""
+
+    view: RankView
+    program: Program
+
+    @cached_property
+    def known(self) -> Ints:
+        """Position of each call in `RankView.calls`; -1 for the markers at the ends of steps."""
+        at = np.searchsorted(self.view.calls.row, np.maximum(self.program.row, 0))
+        return np.where(self.program.marker, -1, at)
+
+    def of(self, *kinds: HostCallKind) -> Mask:
+        """Mark the calls of some kinds."""
+        found: Mask = (self.known >= 0) & np.isin(self.view.calls.kind[self.known], kinds)
+        return found
+
+    @property
+    def waiting(self) -> Mask:
+        """Calls that return only when device work is done."""
+        return self.program.waits & ~self.program.marker
+
+    @cached_property
+    def completes(self) -> npt.NDArray[np.int8]:
+        """Kind of the copy that a waiting call completes; 0 for none."""
+        of = np.where(self.known >= 0, self.view.calls.completes[self.known], -1)
+        return np.where(of >= 0, self.view.calls.kind[of], 0).astype(np.int8)
+
+    @cached_property
+    def phase(self) -> npt.NDArray[np.int8]:
+        """Phase of each call."""
+        return np.where(self.known >= 0, self.view.calls.phase[self.known], Phase.BETWEEN).astype(np.int8)
+
+    @cached_property
+    def launches(self) -> Mask:
+        """Calls that launch work and do not wait; copies between host and device left out."""
+        program = self.program
+        rows = np.bincount(program.call, minlength=len(program.row)) > 0
+        launching: Mask = rows & ~program.marker & ~program.waits & ~program.read & ~program.upload
+        return launching
+
+    def groups(self, calls: Mask) -> Iterator[Group]:
+        """Group calls by operator and phase; the line of the user's code is that of the first."""
+        view = self.view
+        nesting, host = view.links.nesting, view.trace.host
+        frames = UserFrames(view.trace, view.links)
+        found: dict[tuple[str, int], list[int]] = {}
+        for call in np.flatnonzero(calls).tolist():
+            position, row = self._operator(call)
+            row = int(nesting.rows[position]) if position >= 0 else row
+            found.setdefault((view.trace.names[int(host.name[row])], int(self.phase[call])), []).append(call)
+        for (operator, phase), members in found.items():
+            position, row = self._operator(members[0])
+            line = frames.at(int(host.track[row]), int(host.start[row]), position)
+            chosen = np.zeros(len(calls), dtype=bool)
+            chosen[members] = True
+            where = f"{operator} in {PHASES[Phase(phase)]}" + (f", {line}" if line else "")
+            yield Group(where, operator, chosen, len(members) / self.program.steps)
+
+    def _operator(self, call: int) -> tuple[int, int]:
+        """Return the position in the nesting of the operator around a call, -1 for none, and the call's host row."""
+        known = int(self.known[call])
+        return int(self.view.calls.operator[known]), int(self.view.calls.row[known])
+
+
+def shortened(windows: Intervals, share: float) -> Intervals:
+    """Return the first part of each window, a share of its length."""
+    length = np.rint(share * (windows.end - windows.start)).astype(np.int64)
+    return union(windows.start, windows.start + length)
+
+
+def folded(model: LaunchModel, groups: Ints, device: float) -> LaunchModel:
+    """Fold launches: each group becomes its first launch, whose first row does the work of all.
+
+    Rows and calls keep their places; those folded cost nothing. `groups`: of each call, -1 for none; `device`: share
+    of the rows' time that is left.
+    """
+    schedule = model.schedule
+    calls, rows = schedule.calls, schedule.rows
+    member = groups >= 0
+    head = np.zeros(len(calls), dtype=bool)
+    at = np.flatnonzero(member)
+    head[at[np.unique(groups[at], return_index=True)[1]]] = True
+    gone = member & ~head
+    at = np.flatnonzero(member[rows.call])
+    _, opening, which = np.unique(groups[rows.call[at]], return_index=True, return_inverse=True)
+    dur, behind = np.array(rows.dur), np.zeros(len(rows), dtype=bool)
+    dur[at], behind[at] = 0.0, True
+    dur[at[opening]], behind[at[opening]] = device * np.bincount(which, weights=rows.dur[at]), False
+    edited = replace(
+        schedule,
+        calls=replace(
+            calls,
+            cost=np.where(gone, 0.0, calls.cost),
+            cost_rows=np.where(gone[:, None], 0.0, calls.cost_rows),
+        ),
+    )
+    nothing = {name: np.where(behind, 0.0, getattr(rows, name)) for name in ("latency", "gap")}
+    return replace(model, schedule=edited.reweighted(dur=dur, **nothing))
