@@ -15,6 +15,8 @@ from hpuprof.report.model import Report
 from hpuprof.run import Plan, Run, Source, analyze_run, estimated_clocks, find_files, jobs_for, read_clocks
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from hpuprof.comparison.result import Comparison
     from hpuprof.model.clock import ClockOffset
     from hpuprof.viewers.merging import Merged
@@ -52,6 +54,7 @@ def analyze(
     executor: Executor | None = None,
     step_time: str | None = None,
     constants: Source | None = None,
+    apply: Sequence[str] | None = None,
     scheduler: str | None = None,
     cache: str | None = None,
     table_rows: int | None = None,
@@ -63,9 +66,11 @@ def analyze(
     client, instead; `scheduler`: the address of a Dask scheduler instead; `strict`: fail if rows or files were lost;
     `cache`: where to cache results: auto (default), beside, off or a directory; `table_rows`: maximum rows in
     multi-rank tables, 0 for no limit; `step_time`: the step time without the profiler, such as "12.3ms", for the
-    graph-mode prediction; `constants`: a machine profile written by `hpuprof calibrate`; `clock`: how to align host
-    clocks: `collective`, `raw` or `manifest:FILE` (see docs/method/ranks.md); `progress` is called with the name of
-    each finished file. Raises InputError when no file could be analysed, or under `strict`.
+    graph-mode prediction; `constants`: a machine profile written by `hpuprof calibrate`; `apply`: names of
+    remedies that the plan prices in this order; `clock`: how to align host clocks: `collective`, `raw` or
+    `manifest:FILE` (see docs/method/ranks.md); `progress` is called with the name of each finished file.
+
+    Raises InputError when no file could be analysed, or under `strict`.
     """
     options = resolve_options(
         rank_from=rank_from,
@@ -77,6 +82,7 @@ def analyze(
         step_time=step_time,
         constants=str(constants) if constants is not None else None,
         clock=clock,
+        apply=tuple(apply) if apply else None,
     )
     plan = Plan.of(options)
     run = (
@@ -85,6 +91,20 @@ def analyze(
         else load(source, rank_from=options.rank_from, executor=executor, scheduler=scheduler)
     )
     return analyze_run(run, plan, executor, progress or (lambda _: None))
+
+
+def plan(
+    source: Run | Source | Sequence[Source],
+    *,
+    apply: Sequence[str] | None = None,
+    step_time: str | None = None,
+    constants: Source | None = None,
+) -> pd.DataFrame:
+    """Return what to change first and what it gives: the `plan` table of the report, times in ns.
+
+    `apply`: names of remedies to price in this order, instead of the best one; the rest as for `analyze`.
+    """
+    return analyze(source, apply=apply, step_time=step_time, constants=constants).table("plan")
 
 
 def compare(

@@ -43,13 +43,14 @@ class ReduceOptions:
     """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
-    `predict`: whether to predict graph mode, and to keep steps launch by launch; `apply`: remedies to price in this
-    order, empty: the plan finds its order.
+    `predict`: whether to predict graph mode, and to keep steps launch by launch; `plan`: whether to price remedies,
+    too; `apply`: remedies to price in this order, empty: the plan finds its order.
     """
 
     step_time_ns: float | None = None
     constants: str = ""
     predict: bool = True
+    plan: bool = True
     apply: tuple[str, ...] = ()
 
 
@@ -63,8 +64,9 @@ class AnalyzeOptions:
     `strict`: any reading error fails the run (exit 3). `scheduler`: address of a Dask scheduler that runs the work;
     empty for processes. `cache`: where to cache results: `auto`, `beside`, `off` or a directory. `table_rows`: maximum
     rows in multi-rank tables; 0 for no limit. `step_time`: the step time without the profiler, such as `12.3ms`;
-    `constants`: a machine profile written by `hpuprof calibrate`. `fail_on`: gates, conditions under which the run
-    fails (see docs/guide/ci.md); a list, or one text with `;` between gates.
+    `constants`: a machine profile written by `hpuprof calibrate`. `apply`: remedies that the plan prices in this order,
+    instead of finding its own; a list, or one text with `;` between names. `fail_on`: gates, conditions under which the
+    run fails (see docs/guide/ci.md); a list, or one text with `;` between gates.
     """
 
     rank_from: str = "auto"
@@ -72,6 +74,7 @@ class AnalyzeOptions:
     strict: bool = False
     step_time: str = ""
     constants: str = ""
+    apply: tuple[str, ...] = ()
     scheduler: str = ""
     cache: str = "auto"
     table_rows: int = 20_000

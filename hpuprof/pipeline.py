@@ -36,7 +36,7 @@ from hpuprof.model.tables import DiagnosticRow, FileRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
-from hpuprof.plan.plan import plan_rows
+from hpuprof.planning.greedy import plan_rows
 from hpuprof.what_if.constants import read_profile
 
 DEFAULTS = ReduceOptions()
@@ -94,7 +94,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
         calls=calls.pack(),
     )
-    if not settings.predict:
+    if not (settings.predict and settings.plan):
         return partial
     found = plan_rows(partial.prediction, replay, decide([partial]), row.family, settings.apply)
     return msgspec.structs.replace(partial, plan=found)

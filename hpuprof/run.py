@@ -24,7 +24,7 @@ from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration
 from hpuprof.report.model import Report
-from hpuprof.tasks import ReduceTask, Result, relabelled
+from hpuprof.tasks import DeepTask, ReduceTask, Result, relabelled
 
 Source = str | Path
 SMALL_RUN_BYTES = 8 << 20
@@ -107,7 +107,19 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
             read_profile(text)
         except ConfigError as error:
             raise ConfigError(f"{options.constants}: {error.message}", hint=error.hint) from None
-    return ReduceOptions(parse_duration(options.step_time) if options.step_time else None, text)
+    step_time = parse_duration(options.step_time) if options.step_time else None
+    return ReduceOptions(step_time, text, apply=_known_remedies(options.apply))
+
+
+def _known_remedies(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of remedies. Raises ConfigError for an unknown one."""
+    if names:
+        from hpuprof.planning.remedies import BY_NAME
+
+        for name in names:
+            if name not in BY_NAME:
+                raise ConfigError(f"no remedy {name!r}", hint=f"one of {', '.join(BY_NAME)}")
+    return tuple(names)
 
 
 def read_clocks(path: str) -> dict[str, GivenClock]:
@@ -169,13 +181,22 @@ def _reduce(
 ) -> list[Result]:
     """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
     spared = _spared(run)
-    settings = {wanted: replace(plan.settings, predict=wanted) for wanted in (True, False)}
-    caches = {wanted: Cache.at(plan.options.cache, mine) for wanted, mine in settings.items()}
+    leads = {f.path for f, who in zip(run.files, run.identities, strict=True) if who.rank == min(run.ranks)}
+    settings = [
+        replace(plan.settings, predict=False, plan=False),
+        replace(plan.settings, plan=False),
+        plan.settings,
+    ]
+    caches = [Cache.at(plan.options.cache, mine) for mine in settings]
     results: dict[str, Result] = {}
     missing: list[TraceFile] = []
 
+    def depth(file: TraceFile) -> int:
+        """How deep to look: 1 to predict its steps, 2 to price remedies, too; the plan is that of the first rank."""
+        return 0 if file.path in spared else 2 if file.path in leads else 1
+
     def remembered(file: TraceFile) -> PackedPartial | None:
-        return _remembered(caches[file.path not in spared], file, look=look)
+        return _remembered(caches[depth(file)], file, look=look)
 
     with ThreadPoolExecutor(LOOK_UPS) as pool:
         for file, known in zip(run.files, pool.map(remembered, run.files), strict=True):
@@ -190,25 +211,22 @@ def _reduce(
         jobs = 1
     # The largest first: a large file started last would run alone.
     missing.sort(key=lambda f: (-f.bytes, f.path))
-    for wanted in (True, False):
-        some = [file for file in missing if (file.path not in spared) == wanted]
-        if not some:
-            continue
+    if missing:
         with _workers(executor, plan.options) as workers:
-            task = ReduceTask(caches[wanted], settings[wanted], look=look and workers is not None, code=code_digest())
-            items = some if workers is None else list(map(_anywhere, some))
+            look, code = look and workers is not None, code_digest()
+            tasks = (ReduceTask(c, s, look=look, code=code) for c, s in zip(caches, settings, strict=True))
             done = run_all(
-                task,
-                items,
+                DeepTask(tuple(tasks)),
+                [(file if workers is None else _anywhere(file), depth(file)) for file in missing],
                 jobs=jobs,
                 executor=workers,
-                reachable=_reachable,
+                reachable=lambda item: _reachable(item[0]),
                 journal=journal,
                 meanwhile=lambda: import_module("hpuprof.report.combine"),
             )
             with closing(done):
                 for i, result in done:
-                    file = some[i]
+                    file = missing[i]
                     results[file.path] = _failed(file, result) if isinstance(result, Lost) else result
                     progress(file.name)
     if missing and plan.options.cache in ("auto", "beside"):

@@ -114,6 +114,18 @@ class ReduceTask:
         return result
 
 
+@dataclass(frozen=True)
+class DeepTask:
+    """A callable that travels to workers: reduces a file as deep as is asked. `tasks`: one for each depth."""
+
+    tasks: tuple[ReduceTask, ...]
+
+    def __call__(self, item: tuple[TraceFile, int]) -> Result:
+        """Reduce a file with the task of a depth."""
+        file, depth = item
+        return self.tasks[depth](file)
+
+
 def _state_or_none(place: str) -> State | None:
     try:
         return state(place)

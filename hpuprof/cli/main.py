@@ -18,6 +18,7 @@ from hpuprof.messages import told, without_secrets
 
 COMMANDS = {
     "analyze": "Show where step time goes, from a directory of traces.",
+    "plan": "Say what to change first, and what it gives.",
     "advise": "Predict whether graph mode would help, by how much and how.",
     "compare": "Show what got slower or faster between two runs, and why.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",

@@ -73,6 +73,7 @@ class Replay:
     regions: list[Region]
     drawn: Drawn
     weights: Floats  # of the steps, shape (samples, steps)
+    base: Floats  # step time now [ns], shape (samples,)
 
 
 def predict(
@@ -86,9 +87,13 @@ def predict_and_keep(
     view: RankView, calls: ModuleCalls, backward: BackwardWindows, settings: Settings
 ) -> tuple[Prediction, Replay | None]:
     """Return the prediction, and what it was played on; None where nothing was."""
-    if not view.device_traced:
-        return Prediction(method="none", reason="no_device_rows"), None
     used = view.steps.used_timed()
+    if not view.device_traced:
+        replay = None
+        if view.on_path.any() and (used.end > used.start).any():
+            constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
+            replay = _predict_with(TotalsModel.of_host(view, constants), [], settings)[1]
+        return Prediction(method="none", reason="no_device_rows"), replay
     span = span_of(view, used.start, used.end)
     if not (used.end > used.start).any():
         return Prediction(method="none", reason="no_steps", span=span), None
@@ -146,7 +151,8 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         reason="" if options else "no_launches",
         span=span_of(view, timed.start, timed.end),
     )
-    return prediction, Replay(model, regions, drawn, weights)
+    base = np.full(SAMPLES, float(settings.unprofiled_ns)) if settings.unprofiled_ns else compared.times
+    return prediction, Replay(model, regions, drawn, weights, base)
 
 
 @dataclass(frozen=True, eq=False)

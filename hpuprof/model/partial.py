@@ -10,13 +10,14 @@ import msgspec
 
 from hpuprof.model.collective_calls import PackedCalls
 from hpuprof.model.prediction import Prediction
-from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables
+from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables, PlanRow
 
 
 class RankPartial(FileTables, frozen=True, kw_only=True):
     """One file's tables. `sound`: its device rows allow conclusions; `inside`: the identity that the file gives.
 
-    `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name.
+    `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name; `plan`: what to change
+    first, for this recording alone; None where it was not asked for.
     """
 
     file: FileRow
@@ -25,6 +26,7 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
     diagnostics: list[DiagnosticRow]
     prediction: Prediction | None = None
     kind_predictions: dict[str, Prediction] = msgspec.field(default_factory=dict)
+    plan: list[PlanRow] | None = None
     calls: PackedCalls = PackedCalls()
 
 

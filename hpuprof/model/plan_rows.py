@@ -51,7 +51,8 @@ class PlanRow(Row, frozen=True, kw_only=True):
         str,
         Meta(
             description="Why it is not part of the plan: adds_nothing (under 1 % of the step after the rows above), "
-            "excluded (by one above), or why it cannot be said: not_replayed, no_steps."
+            "excluded (by one above), record_again (what it gives after the rows "
+            "above shows only in a new recording), or why it cannot be said: not_replayed, no_steps."
         ),
     ] = ""
     needs: Annotated[str, Meta(description="What would have to be recorded to say it; empty where it is said.")] = ""

@@ -89,7 +89,6 @@ __all__ = [
 class FileTables(msgspec.Struct, frozen=True, kw_only=True):
     """Tables that each file fills with rows of its own."""
 
-    plan: list[PlanRow] = []
     steps: list[StepRow]
     step_kinds: list[StepKindRow] = []
     gap_causes: list[GapCauseRow]
@@ -116,6 +115,7 @@ class FileTables(msgspec.Struct, frozen=True, kw_only=True):
 class Tables(FileTables, frozen=True, kw_only=True):
     """All tables of a report: those of its files, and those made when files are combined."""
 
+    plan: list[PlanRow] = []
     diagnostics: list[DiagnosticRow]
     files: list[FileRow]
     ranks: list[RankRow]

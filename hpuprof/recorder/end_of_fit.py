@@ -118,7 +118,12 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
 
         logged = {spec.name for spec in METRICS if spec.logged}
         found = [f for f in said.report.findings if not f.caused_by][:MOST_FINDINGS]
-        lines += [said.report.headline.sentence, *(f"{f.code} {f.title}: {f.evidence}." for f in found), *said.notes]
+        lines += [
+            said.report.headline.sentence,
+            *filter(None, [said.report.headline.first]),
+            *(f"{f.code} {f.title}: {f.evidence}." for f in found),
+            *said.notes,
+        ]
         values = {
             f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value)
             for name, m in said.report.metrics.items()

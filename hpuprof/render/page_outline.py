@@ -20,6 +20,12 @@ class Outline:
 
 
 BEFORE_GRAPH_MODE = (
+    Outline(
+        "plan",
+        "What to change first",
+        tables="plan",
+        lead="Remedies played one after the other, the one that gains most first; `hpuprof plan` says how to do them.",
+    ),
     Outline("timeline", "Steps in time", "timeline", "step_kinds steps"),
     Outline("step-times", "Step times", "step_times"),
     Outline("engines", "Engines", "engines", "engines overlaps"),

@@ -33,6 +33,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
     lead = lead_recording(data)
     found = [
         gates(data.gates),
+        _view("plan", data, None, None),
         graph_options(data.graph_mode, 3),
         _budget(report),
         causes(report),

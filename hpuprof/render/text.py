@@ -46,6 +46,8 @@ def _print(report: Report, console: Console, top: int | None) -> None:
     from rich.text import Text
 
     console.print(Text(clean(report.headline.sentence), style="bold"))
+    if report.headline.first:
+        console.print(Text(clean(report.headline.first), style="bold cyan"))
     console.print(Text(f"Graph mode? {clean(report.graph_mode.sentence)}"))
     if report.findings:
         console.print()

@@ -14,6 +14,17 @@ RANKS_ON_PAGE = 1024
 
 _VIEWS = (
     View(
+        "plan",
+        "What to change first",
+        "order title where gain_ns after_ns then",
+        page="order title where per_step before_ns gain_low_ns gain_ns gain_high_ns after_ns then alone_ns ceiling_ns "
+        "reason proof",
+        id="plan-table",
+        keep=lambda row: row.order is not None,
+        every=True,
+        top=None,
+    ),
+    View(
         "steps",
         "Steps",
         "step label kind wall_ns excluded host_working_ns host_blocked_ns input_ns device_busy_ns device_idle_ns "

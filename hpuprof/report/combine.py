@@ -25,6 +25,7 @@ from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
 from hpuprof.report.findings import culprit, find
 from hpuprof.report.headline import headline
 from hpuprof.report.headline_metrics import UsedSteps, build_metrics, overlap_degree, share
+from hpuprof.report.job_plan import first_line, plan_of
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
 from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
@@ -80,6 +81,8 @@ def combine(
     metrics = build_metrics(used, across, population)
     context = _context(main, used, across, metrics)
     findings = _findings(context, [of_file[i] for i in chosen])
+    held_up = culprit(context, findings)
+    plan = plan_of(main, by_kind.answer, held_up)
     diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
     diagnostics += [
         *_file_diagnostics(failed, skipped),
@@ -92,10 +95,11 @@ def combine(
     return ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
-        headline=headline(_bound(used), context, population, culprit(context, findings)),
+        headline=headline(_bound(used), context, population, held_up, first_line(plan)),
         metrics=metrics,
         findings=findings,
         graph_mode=by_kind.answer,
+        plan=plan,
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=[_file_row(who, part) for who, part in done],
         ranks=ranks,

@@ -39,8 +39,11 @@ SMALLEST_SHARE = 0.0005
 """Phases and causes of idle time below this share of the step would show as 0.0 %."""
 
 
-def headline(bound: Bound, context: Context, population: str, culprit: SuspectRow | None) -> Headline:
-    """Say what limits the step time of the chosen recordings: the rank that holds the others up, else the bound."""
+def headline(bound: Bound, context: Context, population: str, culprit: SuspectRow | None, first: str) -> Headline:
+    """Say what limits the step time of the chosen recordings: the rank that holds the others up, else the bound.
+
+    `first`: what to change first, in words.
+    """
     if culprit is not None:
         sentence, deciding = _held_up(context, culprit)
     else:
@@ -49,6 +52,7 @@ def headline(bound: Bound, context: Context, population: str, culprit: SuspectRo
     return Headline(
         bound=bound.kind,
         sentence=f"{sentence}.{_of_kind(context.main[0][1].step_kinds if context.main else [])}",
+        first=first,
         deciding=deciding,
         population=population,
         lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,

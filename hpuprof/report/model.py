@@ -24,6 +24,9 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
     bound: Annotated[str, Meta(description="host, device, input, communication, copy, mixed or unknown.")]
     sentence: Annotated[str, Meta(description="The answer in words.")]
+    first: Annotated[
+        str, Meta(description="What to change first, with the step time before and after; empty: nothing, or unknown.")
+    ] = ""
     deciding: Annotated[list[str], Meta(description="Names of the metrics that decide it.")]
     population: Annotated[str, Meta(description="Steps, ranks and files that the answer covers.")]
     lead: Annotated[

@@ -46,6 +46,7 @@ def run_row(state: RunState) -> dict[str, Any]:
         "cells": row["cells"] | _cells(report),
         "findings": [{"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in causes[:3]],
         "more_findings": max(0, len(causes) - 3),
+        "first": clean(report.headline.first),
         "graph_mode": clean(report.graph_mode.sentence),
     }
 

@@ -186,6 +186,23 @@ class TotalsModel(StepModel):
             stages=stages,
         )
 
+    @classmethod
+    def of_host(cls, view: RankView, constants: Mapping[str, Constant]) -> TotalsModel:
+        """Return the model of a recording without a device: host time alone, waiting for data included."""
+        model = cls.of(view, constants)
+        low, high, zero = model.low, model.high, np.zeros(len(model.low))
+        working = Intervals(low, high)
+        stages = replace(
+            model.stages,
+            working=working,
+            a=(high - low).astype(np.float64),
+            rows=_profiler_rows(view, working, low, high),
+            exposed=zero,
+            waiting=False,
+        )
+        recorded = stages.schedule(zero)
+        return replace(model, stages=stages, recorded=recorded, schedule=recorded)
+
     def observed(self) -> Prediction:
         """Return facts that hold whatever is captured.
 

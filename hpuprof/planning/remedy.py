@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hpuprof.model.arrays import Mask
-from hpuprof.plan.situation import Situation
+from hpuprof.planning.situation import Situation
 from hpuprof.what_if.step_model import StepModel
 
 Edit = Callable[[StepModel, float], StepModel]

@@ -16,7 +16,7 @@ import numpy as np
 
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.model.arrays import Floats
-from hpuprof.plan.remedy import Change
+from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
@@ -39,8 +39,9 @@ class Pricing:
     error: Floats  # factor on gains
 
     @classmethod
-    def of(cls, replay: Replay, base: Floats) -> Pricing:
-        """Make one from what the prediction was played on; `base`: samples of the step time now [ns]."""
+    def of(cls, replay: Replay) -> Pricing:
+        """Make one from what the prediction was played on."""
+        base = replay.base
         rng, count = np.random.default_rng(SEED + 2), len(base)
         level = (rng.permutation(count) + 0.5) / count
         error = np.exp(GAIN_ERROR * rng.permutation(_normal(count)))

@@ -9,8 +9,8 @@ import numpy as np
 
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.model.arrays import Mask
-from hpuprof.plan.remedy import Change, Remedy
-from hpuprof.plan.situation import Group, ProgramCalls, Situation
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.situation import Group, ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 
@@ -41,13 +41,10 @@ def _changes(of: ProgramCalls, calls: Mask, *, free: bool) -> Iterator[Change]:
 
 
 def find_reads(situation: Situation) -> Iterator[Change]:
-    """Find reads of values for which the host waits; in a coarser model, all waits for the device together."""
+    """Find reads of values for which the host waits."""
     of = situation.calls
     if of is not None:
         yield from _changes(of, of.waiting & of.of(HostCallKind.READ), free=True)
-        return
-    if situation.model.never_waiting() is not None:
-        yield Change("all waits for the device", None, _never, _never)
 
 
 def _never(model: StepModel, _: float) -> StepModel:
@@ -55,8 +52,13 @@ def _never(model: StepModel, _: float) -> StepModel:
 
 
 def find_synchronisation(situation: Situation) -> Iterator[Change]:
-    """Find calls that do nothing but wait; those that complete a copy belong to it."""
+    """Find calls that do nothing but wait; those that complete a copy belong to it.
+
+    A model without calls knows all waits for the device together, reads among them.
+    """
     of = situation.calls
+    if of is None and situation.model.never_waiting() is not None:
+        yield Change("all waits, for values read back, too", None, _never, _never)
     if of is not None:
         yield from _changes(of, of.waiting & of.of(HostCallKind.WAIT) & (of.completes == 0), free=True)
 
@@ -92,7 +94,8 @@ READS = Remedy(
 SYNCHRONISATION = Remedy(
     name="synchronisation",
     title="Do not wait for the device in the step",
-    advice="Remove synchronize() and what calls it (timers, logging, empty_cache); order work with streams and events.",
+    advice="Remove synchronize() and what calls it (timers, logging, empty_cache); read values back after the step or "
+    "in every n-th one; order work with streams and events.",
     code={},
     costs="Timers around a synchronize() no longer measure the device.",
     unknown="Nothing: the wait goes.",

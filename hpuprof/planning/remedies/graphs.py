@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hpuprof.plan.remedy import Change, Remedy
-from hpuprof.plan.situation import Situation
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.situation import Situation
 from hpuprof.what_if.step_model import StepModel
 
 WORTH = ("yes", "likely", "marginal")

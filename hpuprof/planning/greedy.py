@@ -14,12 +14,12 @@ from hpuprof.graph_mode.verdict import Decision
 from hpuprof.model.arrays import Floats
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import PlanRow
-from hpuprof.plan.pricing import Pricing
-from hpuprof.plan.remedies import REMEDIES
-from hpuprof.plan.remedy import Change, Remedy
-from hpuprof.plan.situation import Situation
+from hpuprof.planning.pricing import Pricing
+from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.situation import Situation
 from hpuprof.what_if.graph import CrosswiseError
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT, SAMPLES, unpack
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 WORTH = 0.01
 """Share of the step that a change must gain to be worth a line of the plan."""
@@ -51,24 +51,16 @@ def plan_rows(
 
     `decision`: graph mode's for this recording alone; `chosen`: remedies to price in this order, empty: find the order.
     """
-    refusal = _refused(prediction, replay)
-    if refusal or prediction is None or replay is None:
+    if replay is None or replay.model.error > REPLAY_LIMIT:
+        refusal = "no_steps" if prediction is None or prediction.reason == "no_steps" else "not_replayed"
         return [
             PlanRow(order=None, remedy=r.name, title=r.title, where="", reason=refusal, needs=r.needs, proof=r.proof)
             for r in REMEDIES
         ]
-    base = unpack(prediction.base_samples) if prediction.base_samples else np.full(SAMPLES, prediction.base_step_ns)
-    pricing = Pricing.of(replay, base)
+    pricing = Pricing.of(replay)
     now = pricing.now()
     found = _priced(pricing, now, Situation(replay.model, replay.regions, decision.answer))
     return list(Plan(pricing, now, found, decision, family).rows(chosen))
-
-
-def _refused(prediction: Prediction | None, replay: Replay | None) -> str:
-    """Return why nothing can be priced, empty if it can."""
-    if prediction is None or replay is None:
-        return "no_steps" if prediction is None or prediction.reason == "no_steps" else "not_replayed"
-    return "not_replayed" if replay.model.error > REPLAY_LIMIT else ""
 
 
 def _priced(pricing: Pricing, now: Floats, situation: Situation) -> list[Priced]:

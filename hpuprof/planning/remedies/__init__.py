@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpuprof.plan.remedies import data_loading, fused_optimizer, graphs, waits
-from hpuprof.plan.remedy import Remedy
+from hpuprof.planning.remedies import data_loading, fused_optimizer, graphs, waits
+from hpuprof.planning.remedy import Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
     data_loading.REMEDY,

@@ -9,8 +9,8 @@ import numpy as np
 from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
-from hpuprof.plan.remedy import Change, Remedy
-from hpuprof.plan.situation import Situation, folded, shortened
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.situation import Situation, folded, shortened
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 

@@ -1,0 +1,86 @@
+"""The plan at length, as text: what to change first, what it gives, how to do it. Values arrive ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hpuprof.model.tables import PlanRow
+from hpuprof.render.formats import clean, duration
+from hpuprof.render.text import printed
+from hpuprof.report.model import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NOTHING = "Nothing that is priced here would save 1 % of the step."
+_CANNOT = {
+    "no_steps": "the recording holds no whole step with device work",
+    "not_replayed": "the recorded steps cannot be replayed from this trace",
+}
+_BOUND = {"host": "Then the host sets the step time.", "device": "Then the device sets the step time."}
+_PROOF = {
+    "edited": "tried on programs that were changed and run",
+    "injected": "tried by adding a known delay and finding it",
+    "simulated": "tried on generated traces only",
+}
+
+
+def to_plan(report: Report, *, width: int = 80, color: bool = False) -> str:
+    """Return the plan with advice, code, costs and unknowns, what adds too little, and what cannot be said."""
+    return printed(lambda console: _print(report, console), width=width, color=color)
+
+
+def _print(report: Report, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    rows = report.data.plan
+    taken = [row for row in rows if row.order is not None]
+    console.print(Text(clean(report.headline.first) or _nothing(rows), style="bold"))
+    for row in taken:
+        console.print()
+        console.print(Text(f"{row.order}. {clean(row.title)}: {clean(row.where)}", style="bold underline"))
+        for line in _lines(row):
+            console.print(Padding(Text(clean(line)), (0, 0, 0, 3)))
+        for line in row.code.splitlines():
+            console.print(Text(f"     {clean(line)}"), no_wrap=True, overflow="ignore", crop=False)
+    if taken and taken[-1].then in _BOUND:
+        console.print()
+        console.print(Text(_BOUND[taken[-1].then]))
+    for title, chosen in (
+        ("Looked at, and worth less than 1 % after these", ("adds_nothing", "excluded")),
+        ("Worth a new recording once these are done", ("record_again",)),
+    ):
+        left = [row for row in rows if row.order is None and row.reason in chosen]
+        if left:
+            console.print()
+            console.print(Text(title, style="bold underline"))
+            for row in left:
+                alone = f"alone {_between(row.alone_ns, row.alone_low_ns, row.alone_high_ns)}"
+                console.print(Padding(Text(clean(f"{row.title} ({row.where}): {alone}")), (0, 0, 0, 3)))
+
+
+def _nothing(rows: list[PlanRow]) -> str:
+    """Say why there is no first line."""
+    reasons = {row.reason for row in rows if row.reason in _CANNOT}
+    for reason in reasons:
+        return f"Cannot say what to change first: {_CANNOT[reason]}."
+    return NOTHING
+
+
+def _lines(row: PlanRow) -> Iterator[str]:
+    """Yield what a line of the plan says in words."""
+    after = _between(row.after_ns, row.after_low_ns, row.after_high_ns)
+    yield f"{duration(row.before_ns)} → {after} a step; alone it saves {duration(row.alone_ns)}"
+    yield row.advice
+    if row.costs:
+        yield f"Costs: {row.costs}"
+    if row.unknown:
+        yield f"Not known: {row.unknown}"
+    if row.proof in _PROOF:
+        yield f"This price was {_PROOF[row.proof]}."
+
+
+def _between(middle: float | None, low: float | None, high: float | None) -> str:
+    return f"{duration(middle)} ({duration(low)} to {duration(high)})"

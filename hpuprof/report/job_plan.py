@@ -1,0 +1,129 @@
+"""The plan of the whole job: that of its first recording, beside what is known of all ranks together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from hpuprof.model.durations import duration
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.prediction import GraphMode
+from hpuprof.model.tables import PlanRow, SuspectRow
+from hpuprof.ranks.rank_tables import Main
+from hpuprof.report.rank_findings import name_of
+
+KEEP_PACE = "keep_pace"
+WORTH = ("yes", "likely", "marginal")
+LEAST = 0.01
+"""Share of the step that an even job must save for a line of the plan."""
+
+
+def plan_of(main: Main, graph: GraphMode, suspect: SuspectRow | None) -> list[PlanRow]:
+    """Return the plan of the chosen recordings; steps of ranks that wait for another are replayed with that waiting.
+
+    Args:
+        main: the chosen recordings, first the one that leads.
+        graph: graph mode's answer for all of them.
+        suspect: who holds the others up; None where nobody is named.
+    """
+    if not main or main[0][1].plan is None:
+        return []
+    lead, part = main[0]
+    rows = list(part.plan or ())
+    if len(main) > 1:
+        rows = _of_all_ranks(rows, graph)
+    if suspect is not None and (suspect.saved_fraction or 0.0) >= LEAST:
+        rows = _with_even_ranks(rows, _now_ns(part, graph), suspect)
+    return [
+        msgspec.structs.replace(row, rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window)
+        for row in rows
+    ]
+
+
+def first_line(rows: Sequence[PlanRow]) -> str:
+    """Return the plan's first line as a sentence; empty without one."""
+    first = next((row for row in rows if row.order == 1), None)
+    if first is None or first.before_ns is None or first.after_ns is None:
+        return ""
+    between = f"{duration(first.after_low_ns)} to {duration(first.after_high_ns)}"
+    return (
+        f"First: {first.title[0].lower()}{first.title[1:]} ({first.where}): {duration(first.before_ns)} → "
+        f"{duration(first.after_ns)} a step ({between})."
+    )
+
+
+def _now_ns(part: RankPartial, graph: GraphMode) -> float | None:
+    known = graph.base_step_ns or (part.prediction.base_step_ns if part.prediction else None)
+    walls = [step.wall_ns for step in part.steps if step.used]
+    return known or (sum(walls) / len(walls) if walls else None)
+
+
+def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
+    """Let graphs gain what they gain for all ranks together; without such a gain they are no part of the plan."""
+    at = next((i for i, row in enumerate(rows) if row.remedy == "graphs" and row.alone_ns is not None), None)
+    if at is None:
+        return rows
+    then, now = graph.step_time_ns, graph.base_step_ns
+    if graph.verdict not in WORTH or then is None or now is None:
+        return [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
+    low, median, high = now - then.high, now - then.median, now - then.low
+    joint = msgspec.structs.replace(
+        rows[at],
+        where=f"{graph.region}, with {graph.api}",
+        alone_low_ns=low,
+        alone_ns=median,
+        alone_high_ns=high,
+    )
+    if joint.order == 1:
+        joint = msgspec.structs.replace(
+            joint,
+            before_ns=now,
+            after_low_ns=then.low,
+            after_ns=then.median,
+            after_high_ns=then.high,
+            gain_low_ns=low,
+            gain_ns=median,
+            gain_high_ns=high,
+        )
+    return [*rows[:at], joint, *rows[at + 1 :]]
+
+
+def _open(row: PlanRow) -> PlanRow:
+    """Take a line out of the plan: what it gives after others changed must be recorded anew."""
+    if row.order is None:
+        return row
+    unknown = dict.fromkeys(
+        ("before_ns", "after_low_ns", "after_ns", "after_high_ns", "gain_low_ns", "gain_ns", "gain_high_ns")
+    )
+    return msgspec.structs.replace(row, order=None, then="", reason="record_again", **unknown)
+
+
+def _with_even_ranks(rows: list[PlanRow], now: float | None, suspect: SuspectRow) -> list[PlanRow]:
+    """Add the line that lets a suspect keep pace: the first where it gains most, else what it would gain alone."""
+    if now is None:
+        return rows
+    low, median, high = (
+        now * (x or 0.0) for x in (suspect.low_fraction, suspect.saved_fraction, suspect.high_fraction)
+    )
+    row = PlanRow(
+        order=None,
+        remedy=KEEP_PACE,
+        title="Let all ranks keep pace",
+        where=name_of(suspect),
+        per_step=None,
+        alone_low_ns=low,
+        alone_ns=median,
+        alone_high_ns=high,
+        ceiling_ns=max(high, median),
+        advice="See the finding about it: what it does while the others wait, and where.",
+        costs="",
+        unknown="Its work is replaced by that of three ranks that do the same.",
+        proof="injected",
+    )
+    first = next((r for r in rows if r.order == 1), None)
+    if first is not None and (first.gain_ns or 0.0) >= median:
+        return [*rows, msgspec.structs.replace(row, reason="record_again")]
+    steps = {"after_low_ns": now - high, "after_ns": now - median, "after_high_ns": now - low}
+    gained = {"gain_low_ns": low, "gain_ns": median, "gain_high_ns": high}
+    return [msgspec.structs.replace(row, order=1, before_ns=now, **steps, **gained), *(_open(r) for r in rows)]
