@@ -32,7 +32,9 @@ class PlanRow(Row, frozen=True, kw_only=True):
     gain_low_ns: Annotated[
         float | None, Meta(description="What it gains after the rows above, 5th percentile [ns].")
     ] = None
-    gain_ns: Annotated[float | None, Meta(title="gain", description="That gain, the median [ns].")] = None
+    gain_ns: Annotated[float | None, Meta(title="gain", description="That gain: what the medians differ by [ns].")] = (
+        None
+    )
     gain_high_ns: Annotated[float | None, Meta(description="That gain, 95th percentile [ns].")] = None
     alone_low_ns: Annotated[
         float | None, Meta(description="What it gains if nothing else changes, 5th percentile [ns].")
@@ -52,7 +54,7 @@ class PlanRow(Row, frozen=True, kw_only=True):
         Meta(
             description="Why it is not part of the plan: adds_nothing (under 1 % of the step after the rows above), "
             "excluded (by one above), record_again (what it gives after the rows "
-            "above shows only in a new recording), or why it cannot be said: not_replayed, no_steps."
+            "above shows only in a new recording), or why it cannot be said: not_replayed, or the prediction's reason."
         ),
     ] = ""
     needs: Annotated[str, Meta(description="What would have to be recorded to say it; empty where it is said.")] = ""

@@ -52,7 +52,7 @@ def plan_rows(
     `decision`: graph mode's for this recording alone; `chosen`: remedies to price in this order, empty: find the order.
     """
     if replay is None or replay.model.error > REPLAY_LIMIT:
-        refusal = "no_steps" if prediction is None or prediction.reason == "no_steps" else "not_replayed"
+        refusal = (prediction.reason if prediction and replay is None else "") or "not_replayed"
         return [
             PlanRow(order=None, remedy=r.name, title=r.title, where="", reason=refusal, needs=r.needs, proof=r.proof)
             for r in REMEDIES
@@ -77,9 +77,13 @@ def _priced(pricing: Pricing, now: Floats, situation: Situation) -> list[Priced]
                 candidates.append((ceiling, remedy, change))
     candidates.sort(key=lambda found: -found[0])
     return [
-        Priced(remedy, change, pricing.share([change], now), pricing.least_share([change], now))
+        Priced(remedy, change, share := pricing.share([change], now), _least(pricing, change, share, now))
         for _, remedy, change in candidates[:MOST_PRICED]
     ]
+
+
+def _least(pricing: Pricing, change: Change, share: Floats, now: Floats) -> Floats:
+    return share if change.ideal is None else pricing.least_share([change], now)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +112,7 @@ class Plan:
                 order=order,
                 before_ns=float(np.median(before)),
                 **_columns("after", after),
-                **_columns("gain", gain),
+                **_saved("gain", before, after),
                 then=pricing.sets_the_step(done),
             )
             before, share = after, with_it
@@ -182,13 +186,21 @@ class Plan:
             proof=remedy.proof,
         )
         alone = base * self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True)
-        return msgspec.structs.replace(row, **_columns("alone", alone))
+        return msgspec.structs.replace(row, **_saved("alone", base, base - alone))
 
 
 def _columns(name: str, samples: Floats) -> dict[str, float]:
     """Return the columns of a quantity: 5th percentile, median, 95th percentile."""
     low, median, high = (float(x) for x in np.percentile(samples, [5, 50, 95]))
     return {f"{name}_low_ns": low, f"{name}_ns": median, f"{name}_high_ns": high}
+
+
+def _saved(name: str, before: Floats, after: Floats) -> dict[str, float]:
+    """Return the columns of a gain; its middle is what the medians of the step time differ by."""
+    columns = _columns(name, before - after)
+    low, high = columns[f"{name}_low_ns"], columns[f"{name}_high_ns"]
+    middle = float(np.clip(np.median(before) - np.median(after), low, high))
+    return columns | {f"{name}_ns": middle}
 
 
 def _together(one: Change, other: Change) -> bool:

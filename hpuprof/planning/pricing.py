@@ -110,7 +110,7 @@ class Pricing:
 def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:
     """Return the model with changes; those that must come last do, so that the order given does not matter."""
     for change in sorted(changes, key=lambda c: c.last):
-        model = (change.ideal if ideal else change.edit)(model, level)
+        model = (change.ideal if ideal and change.ideal else change.edit)(model, level)
     return model
 
 

@@ -17,14 +17,15 @@ Edit = Callable[[StepModel, float], StepModel]
 class Change:
     """A remedy in one place of the program.
 
-    `ideal`: what it is about taken away altogether, which no outcome can beat; `uncertain`: whether its edit depends
-    on how it turns out; `touches`: calls of which no other change may be part, where it excludes others.
+    `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
+    whether its edit depends on how it turns out; `last`: whether it is played after all others; `touches`: calls of
+    which no other change may be part, where it excludes others.
     """
 
     where: str
     per_step: float | None
     edit: Edit
-    ideal: Edit
+    ideal: Edit | None = None
     uncertain: bool = False
     last: bool = False
     touches: Mask | None = None

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 NOTHING = "Nothing that is priced here would save 1 % of the step."
 _CANNOT = {
-    "no_steps": "the recording holds no whole step with device work",
-    "not_replayed": "the recorded steps cannot be replayed from this trace",
+    "no_steps": "the recording holds no whole step",
+    "no_host_rows": "the recording holds no rows of the host",
+    "no_device_rows": "the recording holds no steps of the host",
+    "graph_capture": "the recording holds the capture of graphs, not steps",
 }
+_OTHERWISE = "the recorded steps cannot be replayed"
 _BOUND = {"host": "Then the host sets the step time.", "device": "Then the device sets the step time."}
 _PROOF = {
     "edited": "tried on programs that were changed and run",
@@ -37,7 +40,8 @@ def _print(report: Report, console: Console) -> None:
 
     rows = report.data.plan
     taken = [row for row in rows if row.order is not None]
-    console.print(Text(clean(report.headline.first) or _nothing(rows), style="bold"))
+    said = report.headline.first or (report.headline.sentence if taken else _nothing(rows))
+    console.print(Text(clean(said), style="bold"))
     for row in taken:
         console.print()
         console.print(Text(f"{row.order}. {clean(row.title)}: {clean(row.where)}", style="bold underline"))
@@ -63,10 +67,8 @@ def _print(report: Report, console: Console) -> None:
 
 def _nothing(rows: list[PlanRow]) -> str:
     """Say why there is no first line."""
-    reasons = {row.reason for row in rows if row.reason in _CANNOT}
-    for reason in reasons:
-        return f"Cannot say what to change first: {_CANNOT[reason]}."
-    return NOTHING
+    refused = next((row.reason for row in rows if row.needs), None)
+    return NOTHING if refused is None else f"Cannot say what to change first: {_CANNOT.get(refused, _OTHERWISE)}."
 
 
 def _lines(row: PlanRow) -> Iterator[str]:

@@ -43,6 +43,7 @@ MADE = {
     ),
     "file_line": Made(of=lambda o: (o.python_line or "").rpartition("/")[2]),
     "drift": Made(of=lambda c: UNKNOWN if c.drift_ppm is None else f"{c.drift_ppm:+.2f} ppm", align="r"),
+    "change": Made(of=lambda p: f"{p.title}: {p.where}"),
     "suspect": Made(of=lambda s: f"{s.kind} {s.name}{' delays the others' if s.named else ''}"),
 }
 

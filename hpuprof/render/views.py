@@ -16,7 +16,7 @@ _VIEWS = (
     View(
         "plan",
         "What to change first",
-        "order title where gain_ns after_ns then",
+        "order=# change=what_to_do gain_ns after_ns",
         page="order title where per_step before_ns gain_low_ns gain_ns gain_high_ns after_ns then alone_ns ceiling_ns "
         "reason proof",
         id="plan-table",

@@ -42,9 +42,9 @@ def plan_of(main: Main, graph: GraphMode, suspect: SuspectRow | None) -> list[Pl
 
 
 def first_line(rows: Sequence[PlanRow]) -> str:
-    """Return the plan's first line as a sentence; empty without one."""
+    """Return the plan's first line as a sentence; empty without one, and where the headline names who to blame."""
     first = next((row for row in rows if row.order == 1), None)
-    if first is None or first.before_ns is None or first.after_ns is None:
+    if first is None or first.before_ns is None or first.after_ns is None or first.remedy == KEEP_PACE:
         return ""
     between = f"{duration(first.after_low_ns)} to {duration(first.after_high_ns)}"
     return (

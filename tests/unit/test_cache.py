@@ -19,6 +19,7 @@ from hpuprof.cache import FOLDER, Cache, fingerprint, prune, user_folder
 from hpuprof.ingest import read as reader
 from hpuprof.ingest.location import State, state
 from hpuprof.model.partial_codec import MAGIC
+from hpuprof.options import ReduceOptions
 from hpuprof.render import render
 
 LONG_AGO = 1_700_000_000
@@ -335,8 +336,12 @@ def test_writers_at_once_leave_whole_entries(traces, tmp_path):
     assert [p.wait(60) for p in running] == [0] * 4
     entries = [p for p in (tmp_path / "c").rglob("*") if p.is_file()]
     assert len(entries) == 3, "no temporary file is left"
-    cache = Cache(str(tmp_path / "c"))
-    assert all(cache.look_up(str(traces / n)) is not None for n in names(traces))
+    caches = [
+        Cache(str(tmp_path / "c"), ReduceOptions(plan=priced)) for priced in (True, False)
+    ]  # that of rank 0 first
+    found = [[cache.look_up(str(traces / n)) is not None for n in names(traces)] for cache in caches]
+    assert [sum(row) for row in found] == [1, 2]
+    assert all(map(any, zip(*found, strict=True)))
 
 
 def test_workers_write_what_the_next_run_finds(traces, reads, tmp_path):

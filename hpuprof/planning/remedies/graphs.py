@@ -27,7 +27,7 @@ def find(situation: Situation) -> Iterator[Change]:
         done = next((d for d in ways if d.asynchronous == option.asynchronous), None)
         return model if done is None else replace(model, schedule=collectives.all_ranks(done.schedule))
 
-    yield Change(f"{region.name}, with {answer.api}", option.graphs, edit, edit, last=True)
+    yield Change(f"{region.name}, with {answer.api}", option.graphs, edit, last=True)
 
 
 REMEDY = Remedy(

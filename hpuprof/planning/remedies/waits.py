@@ -35,7 +35,7 @@ def _changes(of: ProgramCalls, calls: Mask, *, free: bool) -> Iterator[Change]:
             group.where,
             group.per_step,
             partial(_gone, calls=group.calls, free=free),
-            partial(_gone, calls=group.calls, free=True),
+            None if free else partial(_gone, calls=group.calls, free=True),
             touches=group.calls,
         )
 
@@ -58,7 +58,7 @@ def find_synchronisation(situation: Situation) -> Iterator[Change]:
     """
     of = situation.calls
     if of is None and situation.model.never_waiting() is not None:
-        yield Change("all waits, for values read back, too", None, _never, _never)
+        yield Change("all waits, for values read back, too", None, _never)
     if of is not None:
         yield from _changes(of, of.waiting & of.of(HostCallKind.WAIT) & (of.completes == 0), free=True)
 

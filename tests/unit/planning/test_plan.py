@@ -1,0 +1,241 @@
+"""The plan: remedies found where they are, priced as worked by hand, told once and consistently."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from builder import TraceBuilder
+from click.testing import CliRunner
+
+import hpuprof
+from hpuprof.cli.main import cli
+from hpuprof.errors import ConfigError
+from hpuprof.model.prediction import GraphMode
+from hpuprof.model.tables import PlanRow, SuspectRow
+from hpuprof.planning.remedies import BY_NAME, REMEDIES
+from hpuprof.report.job_plan import _of_all_ranks, _with_even_ranks, first_line
+
+
+def rows_of(builder: TraceBuilder, folder, **options) -> dict[str, PlanRow]:
+    path = builder.write(folder / "t.json")
+    report = hpuprof.analyze(path, jobs=1, cache="off", **options)
+    return {row.remedy: row for row in reversed(report.data.plan)}
+
+
+def loop(
+    *,
+    steps: int = 8,
+    wall: float = 1000.0,
+    load: float = 0.0,
+    workers: bool = False,
+    read: bool = False,
+    upload: bool = False,
+) -> TraceBuilder:
+    """Steps of `wall` µs: loading, then eight operators of 20 µs that launch 30 µs of device work each, then idle host."""
+    out = TraceBuilder()
+    for step in range(steps):
+        begin = step * wall
+        out.step(step, begin, wall)
+        if load:
+            kind = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"
+            out.annotation(f"enumerate(DataLoader)#{kind}.__next__", begin + 1, load)
+        at = begin + load + 2
+        if upload:
+            out.host("aten::copy_", at, 100)
+            out.kernel(
+                "Memcpy HtoD (Pageable -> Device)",
+                at + 6,
+                80,
+                launch=at + 2,
+                call="cudaMemcpyAsync",
+                call_dur=90,
+                cat="gpu_memcpy",
+            )
+            at += 101
+        free = at
+        for _ in range(8):
+            out.host("aten::mm", at, 20)
+            start = max(at + 14, free + 1)
+            out.kernel("gemm", start, 30, launch=at + 10, call_dur=4)
+            free, at = start + 30, at + 20
+        if read:
+            out.host("aten::item", at, free + 12 - at)
+            out.kernel(
+                "Memcpy DtoH (Device -> Pageable)",
+                free + 1,
+                2,
+                launch=at + 2,
+                call="cudaMemcpyAsync",
+                call_dur=free + 6 - at,
+                cat="gpu_memcpy",
+            )
+            at = free + 12
+    return out
+
+
+def test_fetching_on_the_main_thread_is_hidden_but_for_taking_the_batch(tmp_path):
+    rows = rows_of(loop(load=20_000, wall=21_000), tmp_path)
+    row = rows["data_loading"]
+    assert row.order == 1
+    assert row.where == "fetching batches on the main thread"
+    # Four workers fetch a batch of 20 ms in 5 ms at best, 10 ms at worst; no less than what is left of the step.
+    assert 0.4 * row.before_ns < row.gain_low_ns <= row.gain_ns <= row.gain_high_ns <= row.ceiling_ns
+    assert row.after_ns == pytest.approx(row.before_ns - row.gain_ns, rel=0.05)
+
+
+def test_fetching_that_is_shorter_than_taking_a_batch_from_a_worker_stays(tmp_path):
+    assert rows_of(loop(load=60), tmp_path)["data_loading"].order is None
+
+
+def test_waiting_for_workers_may_stay_as_it_is(tmp_path):
+    row = rows_of(loop(load=600, workers=True, wall=1000), tmp_path)["data_loading"]
+    assert row.where == "waiting for data-loader workers"
+    assert row.alone_low_ns < 0.2 * row.ceiling_ns, "no processor may be idle"
+
+
+def test_a_read_is_found_with_its_operator_and_costs_what_the_host_waits(tmp_path):
+    row = rows_of(loop(read=True, wall=300), tmp_path, step_time="300us")["read_backs"]
+    assert row.where == "aten::item in between modules"
+    assert row.per_step == pytest.approx(1.0)
+    assert row.alone_ns > 20_000
+    assert row.alone_high_ns <= row.ceiling_ns
+
+
+def test_a_copy_from_pageable_memory_no_longer_holds_the_host(tmp_path):
+    rows = rows_of(loop(upload=True, wall=400), tmp_path, step_time="400us")
+    assert "aten::copy_" in rows["uploads"].where
+    assert rows["uploads"].alone_ns == pytest.approx(0.0, abs=90_000)
+
+
+def test_an_optimizer_of_many_launches(tmp_path):
+    out = TraceBuilder()
+    for step in range(8):
+        begin = 1000.0 * step
+        out.step(step, begin, 1000)
+        out.annotation("Optimizer.step#AdamW.step", begin + 100, 850)
+        for i in range(40):
+            at = begin + 110 + 20 * i
+            out.host("aten::add_", at, 18)
+            out.kernel("vectorized_elementwise_kernel", at + 12, 3, launch=at + 8, call_dur=4)
+    row = rows_of(out, tmp_path, step_time="900us")["fused_optimizer"]
+    assert row.per_step == pytest.approx(40)
+    # The host's 850 µs shrink to 5 to 25 %.
+    assert 0.5 * 900_000 < row.alone_ns < row.ceiling_ns
+    assert row.code.startswith("torch.optim")
+
+
+def test_graphs_gain_what_the_verdict_says(tmp_path):
+    out = TraceBuilder()
+    for step in range(8):
+        begin = 400.0 * step
+        out.step(step, begin, 400)
+        for i in range(18):
+            at = begin + 20 * i
+            out.host("aten::mm", at, 18)
+            out.kernel("gemm", at + 12, 3, launch=at + 8, call_dur=4)
+    path = out.write(tmp_path / "t.json")
+    report = hpuprof.analyze(path, jobs=1, cache="off", step_time="380us")
+    graph, first = report.graph_mode, report.data.plan[0]
+    assert graph.verdict == "yes"
+    assert (first.remedy, first.order) == ("graphs", 1)
+    assert first.after_ns == pytest.approx(graph.step_time_ns.median, rel=0.02)
+    assert report.headline.first == first_line(report.data.plan)
+    assert graph.region in first.where
+    assert graph.api in first.where
+
+
+def test_the_chosen_remedies_are_priced_in_their_order(tmp_path):
+    out = loop(load=20_000, wall=21_000, read=True)
+    rows = rows_of(out, tmp_path, apply=["read_backs", "data_loading"])
+    assert [rows[name].order for name in ("read_backs", "data_loading")] == [1, 2]
+    assert rows["data_loading"].before_ns == pytest.approx(rows["read_backs"].after_ns)
+    with pytest.raises(ConfigError, match="no remedy 'tea'"):
+        rows_of(out, tmp_path, apply=["tea"])
+
+
+def test_a_recording_without_a_device_has_a_plan(tmp_path):
+    out = TraceBuilder()
+    for step in range(6):
+        out.step(step, 50_000.0 * step, 50_000)
+        out.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 50_000.0 * step, 30_000)
+        out.host("aten::mm", 50_000.0 * step + 30_010, 19_900)
+    row = rows_of(out, tmp_path)["data_loading"]
+    assert row.order == 1
+    # Of 30 ms fetching four workers leave at most 1.2 ms; the other 20 ms bound the step.
+    assert row.after_ns == pytest.approx(20_500_000, rel=0.2)
+
+
+def test_what_cannot_be_replayed_is_said_with_a_reason(tmp_path):
+    path = TraceBuilder().kernel("gemm", 0, 5).write(tmp_path / "t.json")
+    report = hpuprof.analyze(path, jobs=1, cache="off")
+    assert {row.reason for row in report.data.plan} == {"no_host_rows"}
+    assert [row.remedy for row in report.data.plan] == [r.name for r in REMEDIES]
+    assert report.headline.first == ""
+    out = CliRunner().invoke(cli, ["plan", "-q", str(path)])
+    assert out.exit_code == 0, out.output
+    assert out.output.startswith("Cannot say what to change first")
+
+
+def test_the_command_says_how_to_do_it(tmp_path):
+    path = loop(load=20_000, wall=21_000).write(tmp_path / "t.json")
+    text = CliRunner().invoke(cli, ["plan", "-q", str(path)]).output
+    assert "num_workers=4" in text
+    assert "Costs: " in text
+    rows = msgspec.json.decode(CliRunner().invoke(cli, ["plan", "-q", "--json", str(path)]).output, type=list[PlanRow])
+    assert rows == hpuprof.analyze(path, cache="off").data.plan
+    assert list(hpuprof.plan(path)["remedy"]) == [row.remedy for row in rows]
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda r: r.name)
+def test_every_remedy_has_its_words(remedy):
+    assert BY_NAME[remedy.name] is remedy
+    for text in (remedy.title, remedy.advice, remedy.unknown, remedy.needs):
+        assert text
+        assert not text.endswith(" ")
+    assert not remedy.title.endswith(".")
+    assert remedy.proof in ("edited", "injected", "simulated")
+    assert set(remedy.excludes) <= set(BY_NAME)
+
+
+def line(order: int | None, remedy: str, gain: float) -> PlanRow:
+    taken = {} if order is None else {"before_ns": 1000.0, "after_ns": 1000.0 - gain, "gain_ns": gain}
+    return PlanRow(order=order, remedy=remedy, title="Do", where="here", alone_ns=gain, **taken)
+
+
+def suspect(saved: float) -> SuspectRow:
+    return SuspectRow(
+        kind="rank",
+        name="3",
+        ranks="3",
+        named=True,
+        low_fraction=saved - 0.01,
+        saved_fraction=saved,
+        high_fraction=saved + 0.01,
+        steps_fraction=1.0,
+        blame_fraction=None,
+    )
+
+
+def test_a_rank_that_holds_up_the_others_comes_first_where_it_gains_most():
+    rows = [line(1, "data_loading", 200.0), line(2, "uploads", 50.0)]
+    first, *others = _with_even_ranks(rows, 1000.0, suspect(0.4))
+    assert (first.order, first.after_ns, first.where) == (1, pytest.approx(600.0), "rank 3")
+    assert [(row.order, row.after_ns, row.reason) for row in others] == [(None, None, "record_again")] * 2
+    assert [row.alone_ns for row in others] == [200.0, 50.0]
+    *kept, last = _with_even_ranks(rows, 1000.0, suspect(0.1))
+    assert kept == rows
+    assert (last.remedy, last.order, last.reason, last.alone_ns) == (
+        "keep_pace",
+        None,
+        "record_again",
+        pytest.approx(100.0),
+    )
+
+
+def test_graphs_that_do_not_pay_on_all_ranks_are_no_part_of_the_plan():
+    graph = hpuprof.analyze("sample_traces/cpu_1_rank", cache="off").graph_mode
+    assert graph.verdict == "cannot say"
+    rows = [line(1, "data_loading", 200.0), line(2, "graphs", 100.0), line(3, "uploads", 50.0)]
+    left = _of_all_ranks(rows, graph)
+    assert [(row.remedy, row.order) for row in left] == [("data_loading", 1), ("uploads", None)]
+    assert isinstance(graph, GraphMode)
