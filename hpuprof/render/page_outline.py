@@ -24,7 +24,7 @@ BEFORE_GRAPH_MODE = (
         "plan",
         "What to change first",
         tables="plan",
-        lead="Remedies played one after the other, the one that gains most first; `hpuprof plan` says how to do them.",
+        lead="Remedies played on the recorded steps, the one that saves most first.",
     ),
     Outline("timeline", "Steps in time", "timeline", "step_kinds steps"),
     Outline("step-times", "Step times", "step_times"),

@@ -17,8 +17,8 @@ _VIEWS = (
         "plan",
         "What to change first",
         "order=# change=what_to_do gain_ns after_ns",
-        page="order title where per_step before_ns gain_low_ns gain_ns gain_high_ns after_ns then alone_ns ceiling_ns "
-        "reason proof",
+        page="order=# title where before_ns gain_low_ns=at_least gain_ns gain_high_ns=at_most after_ns then",
+        page_title="Step times without the profiler, each line after those above it",
         id="plan-table",
         keep=lambda row: row.order is not None,
         every=True,
