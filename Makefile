@@ -82,6 +82,11 @@ lint:
 	$(TEST_VENV)/bin/lint-imports
 	$(TEST_VENV)/bin/vulture
 
+# For Linux x86_64 and aarch64, in dist: needs Docker or Podman, and qemu-user-static with binfmt for the other architecture.
+wheels:
+	rm -rf build
+	$(TEST_VENV)/bin/uv tool run cibuildwheel --platform linux --output-dir dist
+
 release-check:
 	rm -rf build dist
 	$(TEST_VENV)/bin/python -m build --installer uv --outdir dist .
