@@ -8,7 +8,7 @@ EXTRAS ?= all,record,dev
 CORE_TESTS = tests/unit tests/cli tests/golden tests/cases tests/robustness tests/property
 LOOSE_MYPY = $(TEST_VENV)/bin/mypy --config-file= --python-version=3.10 --ignore-missing-imports --follow-imports=silent --explicit-package-bases
 
-.PHONY: demo test test-venv coverage chromium check lint release-check docs site samples clean
+.PHONY: demo test test-venv coverage sanitize fuzz chromium check lint wheels release-check docs site samples clean
 
 demo: $(VENV)/bin/hpuprof
 	@for sample in sample_traces/*/; do \
@@ -38,6 +38,34 @@ test-venv:
 coverage: test-venv
 	$(TEST_VENV)/bin/pytest -q -n auto --dist loadfile --cov --cov-report=term:skip-covered $(CORE_TESTS)
 
+# The native part under AddressSanitizer and UndefinedBehaviorSanitizer: its tests, and MUTANTS traces read on both paths.
+MUTANTS ?= 3000
+SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all
+SANITIZED = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+  PYTHONMALLOC=malloc PYTHONPATH=build/sanitize HPUPROF_NATIVE=require HPUPROF_TESTS_REQUIRE=native $(TEST_VENV)/bin
+
+sanitize:
+	rm -rf build/sanitize
+	mkdir -p build/sanitize
+	cp -r hpuprof build/sanitize && rm -f build/sanitize/hpuprof/*.so
+	CXX=g++ CFLAGS="$(SANITIZERS)" CXXFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(TEST_VENV)/bin/python setup.py -q build_ext \
+	  --build-temp build/sanitize/temp --build-lib build/sanitize
+	grep -q __asan_report build/sanitize/hpuprof/_native*.so
+	$(SANITIZED)/pytest -q -p no:cacheprovider tests/unit/what_if/test_native.py tests/robustness/test_scan_paths.py
+	$(SANITIZED)/python tests/scan_paths.py --count $(MUTANTS) --keep build/sanitize/found
+
+# The scanner alone, from its corpus on: libFuzzer for FUZZ_S seconds where clang is, else the corpus and changes of it.
+FUZZ_S ?= 60
+CLANG ?= $(firstword $(notdir $(wildcard /usr/bin/clang++ /usr/bin/clang++-*)))
+
+fuzz:
+	rm -rf build/fuzz
+	mkdir -p build/fuzz
+	$(PYTHON) -m zipfile -e tests/robustness/scanner_corpus.zip build/fuzz/corpus
+	$(or $(CLANG),g++) -std=c++17 -g -O1 $(SANITIZERS) $(if $(CLANG),-fsanitize=fuzzer -DLIBFUZZER) -Inative \
+	  tests/robustness/check_scanner.cpp native/row_scanner.cpp -o build/fuzz/scanner
+	cd build/fuzz && ./scanner $(if $(CLANG),-max_len=2000 -max_total_time=$(FUZZ_S) -print_final_stats=1 corpus,corpus/*)
+
 # A browser for the tests that open pages (Debian; needs root); without one they are skipped.
 chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium)
@@ -53,6 +81,11 @@ lint:
 	MYPYPATH=tests:. $(LOOSE_MYPY) tests/*.py benchmarks/harness
 	$(TEST_VENV)/bin/lint-imports
 	$(TEST_VENV)/bin/vulture
+
+# For Linux x86_64 and aarch64, in dist: needs Docker or Podman, and qemu-user-static with binfmt for the other architecture.
+wheels:
+	rm -rf build
+	$(TEST_VENV)/bin/uv tool run cibuildwheel --platform linux --output-dir dist
 
 release-check:
 	rm -rf build dist

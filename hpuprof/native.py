@@ -1,4 +1,4 @@
-"""Chooses the native part of the package where it was built; without it Python does the same, more slowly.
+"""Chooses the native part of the package where it was built, and isal where it is installed; else Python's own serves.
 
 `HPUPROF_NATIVE` in the environment: `off` leaves it out, `require` makes its absence an error. `HPUPROF_SCAN=python`
 leaves out the scanner of traces alone.
@@ -7,8 +7,9 @@ leaves out the scanner of traces alone.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -55,6 +56,21 @@ def scanner() -> Scan | None:
     if _native is None or wanted == "python":
         return None
     return partial(_native.scan_rows, _native.new_scanner())
+
+
+def in_use() -> str:
+    """Say what reads traces here. Raises ConfigError."""
+    rows = "the native scanner" if scanner() else "Python, more slowly than with the native scanner"
+    return f"traces are read with {rows}, gzip with {gzip_library().__name__.split('.')[0]}"
+
+
+@cache
+def gzip_library() -> ModuleType:
+    """Return what inflates gzip: isal's twin of zlib where it is installed, else zlib."""
+    try:
+        return import_module("isal.isal_zlib")
+    except ImportError:
+        return zlib
 
 
 _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))

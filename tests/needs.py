@@ -16,6 +16,7 @@ FEATURES = {
     "browser": "Chromium and Playwright",
     "cluster": "Dask",
     "compiler": "C++ and the headers of torch",
+    "fast": "isal",
     "native": "the native part of hpuprof, which a C++ compiler builds when it is installed",
     "parquet": "pyarrow",
     "recorder": "Lightning",

@@ -17,8 +17,8 @@ def command(paths: tuple[str, ...], rank_from: str | None, jobs: int | None, as_
 
     scale = scale_arguments()
     run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
-    if native.scanner() is None and not quiet:
-        click.echo("traces are read with Python, more slowly than with the native scanner", err=True)
+    if not quiet:
+        click.echo(native.in_use(), err=True)
     with progress_bar(len(run), quiet=quiet) as progress:
         report = api.analyze(run, rank_from=rank_from, jobs=jobs, progress=progress, **scale)
     click.echo(to_json(report) if as_json else to_text(report, width=out_width()), nl=False)

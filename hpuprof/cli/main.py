@@ -66,8 +66,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     if wanted:
         from hpuprof import native
 
-        how = "the native scanner" if native.scanner() else "Python"
-        click.echo(f"hpuprof {__version__}, reads traces with {how}")
+        click.echo(f"hpuprof {__version__}, {native.in_use()}")
         context.exit()
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hpuprof import native
 from hpuprof.files import unreadable_trace
 from hpuprof.ingest.location import BLOCK_BYTES, local_path, open_binary, shown, state
 
@@ -15,6 +18,7 @@ PIECE_BYTES = 256 << 10  # a piece's rows fit into a processor's own cache, from
 _GZIP_BLOCK_BYTES = 256 << 10
 _INFLATE_BYTES = 16 << 10  # of compressed bytes go in at once: the rest is copied at each member's end
 _GZIP_MAGIC = b"\x1f\x8b"
+_RESERVED_FLAGS = 0xE0  # in the fourth byte of a member, RFC 1952: isal reads on, zlib refuses
 
 
 @contextmanager
@@ -42,12 +46,27 @@ class ByteSource:
         self.compressed = False
 
     def __iter__(self) -> Iterator[bytes]:
-        with open_binary(self._place, block_bytes=self._block_bytes) as handle:
-            block = min(_GZIP_BLOCK_BYTES, self._block_bytes // 4)  # for a head, decompress no more than needed
-            head = handle.read(block)  # some sources cannot seek back to the start
+        with self._blocks() as (head, handle, blocks):
             self.compressed = head.startswith(_GZIP_MAGIC)
-            blocks = _blocks(head, handle, block)
-            yield from (self._gunzip(blocks) if self.compressed else self._plain(head, handle))
+            if not self.compressed:
+                yield from self._plain(head, handle)
+                return
+            given = 0
+            for piece in self._gunzip(blocks, native.gzip_library()):
+                given += 1
+                yield piece
+        if self.problem:
+            with self._blocks() as (_, _, blocks):
+                self.problem, self.problem_offset = "", 0
+                yield from islice(self._gunzip(blocks, zlib, damaged=True), given, None)
+
+    @contextmanager
+    def _blocks(self) -> Iterator[tuple[bytes, BinaryIO, Iterator[bytes]]]:
+        """Open the file: the first block, the file behind it, and all blocks."""
+        with open_binary(self._place, block_bytes=self._block_bytes) as handle:
+            size = min(_GZIP_BLOCK_BYTES, self._block_bytes // 4)  # for a head, decompress no more than needed
+            head = handle.read(size)  # some sources cannot seek back to the start
+            yield head, handle, chain([head], iter(partial(handle.read, size), b""))
 
     def _plain(self, head: bytes, handle: BinaryIO) -> Iterator[bytes]:
         piece = head[: self.piece_bytes]
@@ -59,26 +78,29 @@ class ByteSource:
         while piece := handle.read(self.piece_bytes):
             yield piece
 
-    def _gunzip(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Inflate at most a piece at a time: 256 kB of gzip may expand to 264 MB."""
-        inflate = zlib.decompressobj(wbits=31)
+    def _gunzip(self, blocks: Iterator[bytes], library: Any, *, damaged: bool = False) -> Iterator[bytes]:
+        """Inflate at most a piece at a time: 256 kB of gzip may expand to 264 MB.
+
+        A problem ends the whole pieces. Only for a file that is known to be `damaged` are all bytes before it worth a
+        copy of the state at each call; `library` must be zlib then, whose word on damage counts.
+        """
+        inflate = library.decompressobj(wbits=31)
         inside = False  # inside a member that has not ended
         out, total = bytearray(), 0
         for block in _small(blocks):
             rest, full = block, False
             while (rest or full) and not self.problem:
-                if not inside and not rest.startswith(_GZIP_MAGIC[: len(rest)]):
+                if not inside:
                     rest = rest.lstrip(b"\0")
-                    if rest and not rest.startswith(_GZIP_MAGIC[: len(rest)]):
-                        self.problem, self.problem_offset = "data after the last gzip member is not gzip", total
+                    self.problem, self.problem_offset = _refused(rest, library), total
                     if not rest or self.problem:
                         break
-                before = inflate.copy() if inside else None
+                before = inflate.copy() if damaged and inside else None
                 room = self.piece_bytes - len(out)
                 try:
                     piece = inflate.decompress(rest, room)
-                except zlib.error as error:
-                    piece = _up_to_damage(before or zlib.decompressobj(wbits=31), rest)
+                except library.error as error:
+                    piece = _up_to_damage(before or zlib.decompressobj(wbits=31), rest) if damaged else b""
                     self.problem, self.problem_offset = f"gzip data is damaged ({error})", total + len(piece)
                 out += piece
                 total += len(piece)
@@ -86,7 +108,7 @@ class ByteSource:
                 inside, full = not inflate.eof, len(piece) == room and not inflate.eof
                 rest = inflate.unconsumed_tail if inside else inflate.unused_data
                 if inflate.eof:
-                    inflate = zlib.decompressobj(wbits=31)
+                    inflate = library.decompressobj(wbits=31)
                 while len(out) >= self.piece_bytes:
                     yield bytes(out[: self.piece_bytes])
                     del out[: self.piece_bytes]
@@ -94,21 +116,23 @@ class ByteSource:
                 break
         if inside and not self.problem:
             self.problem, self.problem_offset = "gzip stream is truncated", total
-        if out:
+        if out and (damaged or not self.problem):
             yield bytes(out)
+
+
+def _refused(rest: bytes, library: Any) -> str:
+    """Say why no member begins here, "" where one does or nothing is left."""
+    if not rest.startswith(_GZIP_MAGIC[: len(rest)]):
+        return "data after the last gzip member is not gzip"
+    if rest and library is not zlib and (len(rest) < 4 or rest[3] & _RESERVED_FLAGS):
+        return "zlib must judge this header"
+    return ""
 
 
 def _small(blocks: Iterator[bytes]) -> Iterator[bytes]:
     for block in blocks:
         for start in range(0, len(block), _INFLATE_BYTES):
             yield block[start : start + _INFLATE_BYTES]
-
-
-def _blocks(head: bytes, handle: BinaryIO, size: int) -> Iterator[bytes]:
-    block = head
-    while block:
-        yield block
-        block = handle.read(size)
 
 
 def _up_to_damage(inflate: Any, block: bytes) -> bytes:

@@ -3,7 +3,7 @@
 //   g++ -std=c++17 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover -Inative tests/robustness/check_scanner.cpp
 //       native/row_scanner.cpp -o check
 //   ./check FILE ...          rows of files, with bytes changed, cut and doubled; prints how many texts it scanned, how many were plain
-//   the same with clang++ -fsanitize=fuzzer,address,undefined -DLIBFUZZER is a fuzzer; tests/corpus is its corpus
+//   the same with clang++ -fsanitize=fuzzer,address,undefined -DLIBFUZZER is a fuzzer: `make fuzz`
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
+import tracemalloc
+import zlib
 from pathlib import Path
 
+import needs
 import pytest
 
-from hpuprof.ingest.source import ByteSource, read_head, read_tail
+from hpuprof import native
+from hpuprof.ingest.source import PIECE_BYTES, ByteSource, read_head, read_tail
 
 TEXT = "".join(f'{{"ph":"X","name":"row {i}","ts":{random.Random(i).random()}}},\n' for i in range(6000)).encode()
+
+
+@pytest.fixture(autouse=True, params=["isal.isal_zlib", "zlib"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    """With isal and without: what is read and told must be the same."""
+    module = zlib if request.param == "zlib" else needs.module("fast", request.param)
+    monkeypatch.setattr(native, "gzip_library", lambda: module)
 
 
 def read(data: bytes, tmp_path: Path, piece: int = 1000) -> tuple[bytes, ByteSource]:
@@ -80,6 +92,49 @@ def test_a_wrong_checksum_is_told_and_costs_nothing(tmp_path: Path):
     text, source = read(bytes(packed), tmp_path)
     assert text == TEXT
     assert "incorrect data check" in source.problem
+
+
+def damaged(rng: random.Random, packed: bytes) -> bytes:
+    data = bytearray(packed)
+    for _ in range(rng.choice((1, 1, 3))):
+        at = rng.choice((rng.randrange(len(data)), rng.randrange(10), -rng.randrange(1, 9)))
+        data[at] ^= 1 << rng.randrange(8)
+    if rng.random() < 0.3:
+        del data[rng.randrange(len(data)) :]
+    return bytes(data) + rng.choice((b"", b"", b"\0" * 9, b"x", packed))
+
+
+def test_zlib_tells_where_damage_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whatever inflates sound files: bits flipped, cut, and more behind."""
+    rng = random.Random(11)
+    packs = [gzip.compress(TEXT[:size], level, mtime=0) for size in (10, 3000, 60_000) for level in (0, 1, 6)]
+    for _ in range(400):
+        data = damaged(rng, rng.choice(packs))
+        mine, said = read(data, tmp_path, piece := rng.choice((100, 5000)))
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "gzip_library", lambda: zlib)
+            other, expected = read(data, tmp_path, piece)
+        assert (mine, said.problem, said.problem_offset) == (other, expected.problem, expected.problem_offset), data
+
+
+def test_a_bomb_costs_a_few_pieces_of_memory(tmp_path: Path):
+    packer = zlib.compressobj(9, wbits=31)
+    block = b"A" * (1 << 20)
+    (tmp_path / "t").write_bytes(b"".join(packer.compress(block) for _ in range(64)) + packer.flush())
+    read_head(tmp_path / "t")  # what is imported at first is none of it
+    tracemalloc.start()
+    assert sum(map(len, ByteSource(tmp_path / "t"))) == 64 << 20
+    assert tracemalloc.get_traced_memory()[1] < 10 * PIECE_BYTES
+    tracemalloc.stop()
+
+
+def test_isal_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    library = needs.module("fast", "isal.isal_zlib")
+    choose = native.gzip_library.__wrapped__
+    assert choose() is library
+    monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)  # as where it is not
+    assert choose() is zlib
 
 
 def test_head_and_tail_of_a_file(tmp_path: Path):

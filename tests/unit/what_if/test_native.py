@@ -103,6 +103,31 @@ def test_arrays_that_do_not_fit_are_refused(built, name, value):
         call(built, **{name: array})
 
 
+def test_graphs_of_any_integers_are_solved_or_refused(built):
+    """What the sanitizers of `make sanitize` look at: places before the beginning, behind the end, and far away."""
+    rng = np.random.default_rng(5)
+    solved = 0
+    for _ in range(5000):
+        events, edges, chains = rng.integers(0, 5, 3)
+        odd = np.array([LEAST, -3, -2, -1, 0, 1, 2, 5, 2**40, 2**63 - 1])
+        before = np.minimum(rng.integers(-1 - chains, 5, events), np.arange(events) - 1)
+        first = np.sort(np.r_[0, rng.integers(0, edges + 1, max(events - 1, 0)), np.full(min(events, 1), edges)])
+        source = rng.integers(0, max(events - 1, 1), edges)
+        changed = (before, first, source)[rng.integers(3)]
+        if rng.random() < 0.5 and len(changed):
+            changed[rng.integers(len(changed))] = rng.choice(odd)
+        step, delay, begin = (rng.random((n, rng.choice((1, 3)))) for n in (events, edges, chains))
+        times = np.full((events, 3), np.nan)
+        try:
+            built(times, (before, first, source), (step, delay, begin, None))
+        except ValueError:
+            assert np.isnan(times).all()
+            continue
+        solved += 1
+        assert not np.isnan(times).any()
+    assert 500 < solved < 4500
+
+
 def test_what_cannot_be_written_and_what_is_no_array_is_refused(built):
     fixed = np.zeros((2, 3))
     fixed.flags.writeable = False
