@@ -219,3 +219,16 @@ def test_digits_of_names_and_lengths_of_steps_part_nothing(tmp_path: Path):
         folder.mkdir()
         found.append([k.steps for k in b.reduce(folder).step_kinds])
     assert found == [[10, 2]] * 3
+
+
+def test_kinds_do_not_hang_on_the_order_of_rows_in_the_file(tmp_path: Path):
+    b = TraceBuilder().steps(6, 1000)
+    for step in range(6):  # two kinds, and between them steps that lie as near to the one as to the other
+        copies = 2 * (step % 3)
+        names = ["aten::mm"] * 20 + ["aten::copy_"] * copies + ["aten::add"] * (4 - copies)
+        for i, name in enumerate(names):
+            b.host(name, 1000 * step + 10 * i + 1, 8)
+    parts = [kinds_of(b.reduce(tmp_path))]
+    b.events.reverse()
+    parts.append(kinds_of(b.reduce(tmp_path)))
+    assert parts[0] == parts[1] == [("steps like ProfilerStep#1", 4, 3), ("steps like ProfilerStep#2", 2, 1)]
