@@ -20,10 +20,10 @@ MIB = 1 << 20
 
 
 class Limited(Forks):
-    """Runs `hpuprof ARGUMENTS` in limited children; a context manager."""
+    """Runs `hpuprof ARGUMENTS` in limited children, of the package that PYTHONPATH finds; a context manager."""
 
-    def __init__(self) -> None:
-        super().__init__(__file__, OPENBLAS_NUM_THREADS="1")
+    def __init__(self, **environment: str) -> None:
+        super().__init__(__file__, OPENBLAS_NUM_THREADS="1", **environment)
 
     def __call__(
         self,
