@@ -45,7 +45,7 @@ class Forks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.communicate(timeout=60)
+        self._server.communicate(timeout=300)
 
     def ask(self, *, wall_s: int, cwd: Path | None, environment: dict[str, str], **request: object) -> Done:
         """Run one request in `cwd`, or in an empty folder; SIGALRM ends it after so many seconds."""

@@ -30,7 +30,7 @@ class Limited(Forks):
         *arguments: str | os.PathLike[str],
         cpu_s: int = 20,
         memory_mib: int = 1500,
-        wall_s: int = 120,
+        wall_s: int = 600,
         environment: dict[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Done:

@@ -16,8 +16,8 @@ class Programs(Forks):
         super().__init__(__file__, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
 
     def __call__(self, folder: Path, text: str) -> Done:
-        """Run one in a folder; it must end well. A minute and a half is a net for one that hangs."""
-        done = self.ask(wall_s=90, cwd=folder, environment={}, text=text)
+        """Run one in a folder; it must end well. Four minutes are a net for one that hangs."""
+        done = self.ask(wall_s=240, cwd=folder, environment={}, text=text)
         assert done.exit == 0, f"{done.exit}\n{done.stdout}\n{done.stderr}"
         return done
 
