@@ -10,7 +10,7 @@ import pytest
 from hpuprof.model.collective_calls import PackedCalls, unpack
 from hpuprof.ranks.matching import Group, Kind, Matching, RankCalls
 from hpuprof.ranks.parallelism import Use
-from hpuprof.ranks.prices import _cures, _price
+from hpuprof.ranks.prices import Price, Priced, _cures, _pool, _price
 from hpuprof.ranks.suspects import Suspect, excess, families, links, sets_of_ranks
 
 CALLS = unpack(PackedCalls())
@@ -78,7 +78,9 @@ def test_a_family_is_of_one_size_role_and_traffic():
 
 def slower(groups: list[Group], transfers: dict[int, list[int]], family: list[int]) -> dict[str, list[float]]:
     matching, timed = matched(groups, transfers)
-    return {s.name: [by for _, by in s.slower] for s in links(ranks(6), matching, timed, np.array(family))}
+    found = links(ranks(6), matching, timed, np.array(family))
+    assert all(s.name == f"{s.ranks[0]}-{s.ranks[-1]}" for s in found)
+    return {s.name: [by for _, by in s.slower] for s in found}
 
 
 def test_a_link_is_compared_with_those_of_its_family_that_share_no_rank():
@@ -108,6 +110,22 @@ def test_a_cured_link_transfers_like_the_others_and_no_slower_than_it_did():
     line = SimpleNamespace(length=np.ones(4), moved=np.array([-1, 0, 1, 2]))
     (cured,) = _cures([line, line], Suspect("link", "", (1,), ((0, 4.0), (1, 0.5))), np.zeros(2))
     assert {r: by.tolist() for r, by in cured.items()} == {1: [1.0, 0.25, 1.0, 1.0]}
+
+
+def test_a_donor_does_most_of_what_the_best_one_does_and_donors_stand_by_how_long_they_work():
+    """Rank 0 does ten things; the others all, nine and eight of them."""
+    lines = [SimpleNamespace(does=set(range(10)))] + [SimpleNamespace(does=set(range(n))) for n in (10, 9, 8)]
+    rank = Suspect("rank", "0", (0,))
+    assert _pool(lines, 0, rank, np.array([9.0, 7.0, 5.0, 1.0])) == [2, 1]
+    assert _pool(lines, 0, Suspect("host", "", (0, 1)), np.array([9.0, 7.0, 5.0, 1.0])) == [2]
+
+
+def test_the_error_of_a_replay_and_what_even_ranks_save():
+    prices = [Price(Suspect(kind, "", (0,)), 0.0, mid, 1.0, 1.0) for kind, mid in (("rank", 0.3), ("link", 0.6))]
+    told = Priced(100, 200.0, 190.0, 152.0, None, prices, 5)
+    assert (told.error, told.even) == (0.05, 0.3), "no part saves more; a link is no part"
+    assert Priced(100, 200.0, 190.0, 95.0, None, prices, 5).even == 0.5
+    assert Priced(100, 200.0, 190.0, 199.0, None, [], 5).even == 0.0
 
 
 def test_a_price_is_the_mean_of_its_variants_between_the_least_and_the_most():
