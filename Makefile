@@ -4,7 +4,8 @@ VENV ?= .venv
 TEST_VENV ?= .venv-test
 EXTRAS ?= all,record,dev
 
-# What runs in one process, without other people's programs: what coverage is measured with.
+# What runs in one process, without other people's programs: what coverage is measured with. `.ci/run` holds these to
+# `fail_under`, where they run without torch anyway.
 CORE_TESTS = tests/unit tests/cli tests/golden tests/cases tests/robustness tests/property
 LOOSE_MYPY = $(TEST_VENV)/bin/mypy --config-file= --python-version=3.10 --ignore-missing-imports --follow-imports=silent --explicit-package-bases
 

@@ -20,9 +20,19 @@ suppress_warnings = ["autoapi.python_import_resolution"]  # types of rooms that 
 autoapi_dirs = ["../hpuprof"]
 autoapi_generate_api_docs = False
 autoapi_python_class_content = "both"
-autoapi_ignore = [
-    f"*/hpuprof/{room}/*" for room in ("analysis", "cli", "graph_mode", "ingest", "ranks", "render", "viewers")
-]
+ROOMS = (
+    "analysis",
+    "cli",
+    "efficiency",
+    "graph_mode",
+    "ingest",
+    "ranks",
+    "render",
+    "tensorboard_plugin",
+    "viewers",
+    "what_if",
+)
+autoapi_ignore = [f"*/hpuprof/{room}/*" for room in ROOMS]
 autoapi_options = ["members", "undoc-members"]
 
 default_role = "code"

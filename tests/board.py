@@ -31,7 +31,7 @@ class Board:
         """Status and parsed answer of a route; a repeated key is given as a list."""
         url = self.url + path + ("?" + urllib.parse.urlencode(query, doseq=True) if query else "")
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(url, timeout=180) as answer:
                 data = answer.read()
                 kind = answer.headers.get_content_type()
         except urllib.error.HTTPError as error:
@@ -39,7 +39,7 @@ class Board:
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         return 200, json.loads(data) if kind == "application/json" else data.decode()
 
-    def wait(self, path: str, ready: Any, *, seconds: float = 90) -> Any:
+    def wait(self, path: str, ready: Any, *, seconds: float = 180) -> Any:
         """Ask until the answer is ready."""
         end = time.monotonic() + seconds
         while True:
@@ -82,4 +82,4 @@ def start(logdir: Path, log: Path) -> Iterator[Board]:
         yield board
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=180)

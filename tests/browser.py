@@ -104,7 +104,7 @@ class Browser:
             raise AssertionError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
-    def wait(self, expression: str, *, seconds: float = 60) -> Any:
+    def wait(self, expression: str, *, seconds: float = 180) -> Any:
         """Wait until a JavaScript expression is truthy; return its value."""
         from playwright.sync_api import Error
 

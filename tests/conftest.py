@@ -22,7 +22,9 @@ from builder import TraceBuilder
 from limited import Limited
 
 # What an example takes says how busy the machine is, nothing of the code.
-hypothesis.settings.register_profile("hpuprof", deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "hpuprof", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("hpuprof")
 
 # Jobs that a shell runs in the background ignore Ctrl-C, and children inherit that; those that tests interrupt must not.

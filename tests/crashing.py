@@ -35,4 +35,4 @@ def fail_at_2(number):
 
 def sleep_long(folder):
     (Path(folder) / f"{os.getpid()}.pid").touch()
-    time.sleep(100)
+    time.sleep(1000)

@@ -25,7 +25,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from limited import Done, Limited
+from forks import Done
+from limited import Limited
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = (30, 120, 400)  # of each sample: a window of it, so that a mutant costs tenths of a second

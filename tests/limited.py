@@ -9,61 +9,28 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
-import subprocess
 import sys
-import tempfile
 import traceback
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
+
+from forks import Done, Forks, serve
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a command came to: exit code (−9, −24, −14 … where a limit ended it), what it printed, what it cost."""
+class Limited(Forks):
+    """Runs `hpuprof ARGUMENTS` in limited children, of the package that PYTHONPATH finds; a context manager."""
 
-    exit: int
-    stdout: str
-    stderr: str
-    cpu_s: float
-    peak_mib: float
-
-    def report(self) -> dict:
-        """Return the JSON document that stdout must be."""
-        return json.loads(self.stdout)
-
-
-class Limited:
-    """Runs `hpuprof ARGUMENTS` in limited children; a context manager."""
-
-    def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
-        self._server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-
-    def __enter__(self) -> Limited:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.wait(timeout=60)
-        self._server.stdout.close()
+    def __init__(self, **environment: str) -> None:
+        super().__init__(__file__, OPENBLAS_NUM_THREADS="1", **environment)
 
     def __call__(
         self,
         *arguments: str | os.PathLike[str],
         cpu_s: int = 20,
         memory_mib: int = 1500,
-        wall_s: int = 120,
+        wall_s: int = 600,
         environment: dict[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Done:
@@ -77,41 +44,25 @@ class Limited:
             environment: variables to set; the cache is off unless one says otherwise.
             cwd: where it runs.
         """
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        with tempfile.TemporaryDirectory() as place:
-            request = {
-                "arguments": [os.fspath(a) for a in arguments],
-                "cpu_s": cpu_s,
-                "memory": memory_mib * MIB,
-                "wall_s": wall_s,
-                "environment": {"HPUPROF_CACHE": "off", "COLUMNS": "100", "NO_COLOR": "1", **(environment or {})},
-                "cwd": str(cwd or place),
-                "place": place,
-            }
-            self._server.stdin.write(json.dumps(request) + "\n")
-            self._server.stdin.flush()
-            answer = json.loads(self._server.stdout.readline())
-            out, err = ((Path(place) / name).read_text("utf-8", "surrogateescape") for name in ("stdout", "stderr"))
-        return Done(answer["exit"], out, err, answer["cpu_s"], answer["peak_mib"])
+        return self.ask(
+            arguments=[os.fspath(a) for a in arguments],
+            cpu_s=cpu_s,
+            memory=memory_mib * MIB,
+            wall_s=wall_s,
+            environment={"HPUPROF_CACHE": "off", "COLUMNS": "100", "NO_COLOR": "1", **(environment or {})},
+            cwd=cwd,
+        )
 
 
 def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def _child(request: dict) -> int:
-    for name, stream in (("stdout", 1), ("stderr", 2)):
-        target = os.open(Path(request["place"], name), os.O_WRONLY | os.O_CREAT, 0o600)
-        os.dup2(target, stream)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.environ.update(request["environment"])
-    os.chdir(request["cwd"])
+def _run(request: dict) -> int:
     space = _address_space() + request["memory"]
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"], request["cpu_s"] + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.alarm(request["wall_s"])
     if request["arguments"][0] == "@tab":
         return _tab(request["arguments"][1])
     from hpuprof.cli.main import main
@@ -141,6 +92,17 @@ def _tab(logdir: str) -> int:
     return code
 
 
+def _child(request: dict) -> None:
+    """End as the command does, without the end of an interpreter: its cost is none of the command's."""
+    code = 71
+    try:
+        code = _run(request)
+    except BaseException:  # noqa: BLE001  with HPUPROF_DEBUG a bug comes up to here
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(code)
+
+
 def _serve() -> None:
     # What every command would import anew.
     for name in (
@@ -156,26 +118,7 @@ def _serve() -> None:
         import_module(f"hpuprof.{name}")
     for name in ("analyze", "inspect", "merge", "check", "convert", "export"):
         import_module(f"hpuprof.cli.{name}")
-
-    for line in sys.stdin:
-        request = json.loads(line)
-        pid = os.fork()
-        if not pid:
-            code = 71
-            try:
-                code = _child(request)
-            except BaseException:  # noqa: BLE001  with HPUPROF_DEBUG a bug comes up to here
-                os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
-            finally:
-                os._exit(code)
-        _, status, used = os.wait4(pid, 0)
-        answer = {
-            "exit": os.waitstatus_to_exitcode(status),
-            "cpu_s": used.ru_utime + used.ru_stime,
-            "peak_mib": used.ru_maxrss / 1024,
-        }
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+    serve(_child)
 
 
 if __name__ == "__main__":

@@ -209,17 +209,18 @@ def _cut_from(launched: Launched, found: list[Ints], border: int, purpose: list[
 
 
 def _by_counts(launched: Launched, steps: Ints) -> list[Ints]:
-    """Part steps whose counts differ. Each distinct row of counts, the most frequent first, joins or founds a kind."""
+    """Part steps whose counts differ. Each distinct row joins or founds one: the most frequent, then the earliest."""
     names = launched.operators.shape[1]
-    distinct, inverse, often = np.unique(
+    distinct, first, inverse, often = np.unique(
         np.column_stack([launched.operators[steps], launched.totals[steps]]),
         axis=0,
+        return_index=True,
         return_inverse=True,
         return_counts=True,
     )
     founders = np.empty(0, dtype=np.int64)
     kind = np.empty(len(distinct), dtype=np.int64)
-    for i in np.argsort(-often, kind="stable").tolist():
+    for i in np.lexsort((first, -often)).tolist():  # the order of names in a file says nothing
         apart = _distances(distinct[founders], distinct[i], names)
         if len(founders) and (apart.min() <= 1.0 or len(founders) >= _MOST_KINDS):
             kind[i] = int(np.argmin(apart))

@@ -248,13 +248,13 @@ def test_a_mode_that_failed_with_a_model_is_not_tried_again(tmp_path, monkeypatc
 
 
 def test_a_worker_that_hangs_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(cuda_truth, "HUNG_S", 0.5)
+    monkeypatch.setattr(cuda_truth, "HUNG_S", 3.0)
     real = cuda_truth.subprocess.Popen
-    runs = iter(["import time; time.sleep(60)", "pass"])
+    runs = iter(["import time; time.sleep(600)", "pass"])
     monkeypatch.setattr(
         cuda_truth.subprocess, "Popen", lambda _, **keep: real([sys.executable, "-c", next(runs)], **keep)
     )
     assert command(tmp_path) == 1
     assert json.loads((tmp_path / "index.json").read_text())["failed"] == [
-        {"name": "constants", "reason": "no sign of life for 0 s"}
+        {"name": "constants", "reason": "no sign of life for 3 s"}
     ]

@@ -35,7 +35,7 @@ def started(samples: Path, folder: Path) -> subprocess.Popen[bytes]:
 def test_a_run_that_is_ended_removes_what_it_made(number: int, code: int, samples: Path, tmp_path: Path):
     with started(samples, tmp_path) as process:
         process.send_signal(number)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=300)
     assert (process.returncode, told) == (code, b"")
     assert list((tmp_path / "tmp").iterdir()) == list((tmp_path / "out").iterdir()) == []
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import grown
 import pytest
-from limited import Done, Limited
+from forks import Done
+from limited import Limited
 
 HERE = Path(__file__).parent
 CASES = sorted(p.name.removesuffix(".expected.json") for p in HERE.glob("*.expected.json"))

@@ -6,9 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from limited import Limited
 
 from hpuprof.ingest.source import ByteSource
 
@@ -23,6 +25,8 @@ EDIT = re.compile(
 
 class Copy:
     """A copy of the package with one example applied, and what its commands say."""
+
+    commands: Limited
 
     def __init__(self, folder: Path, example: str) -> None:
         self.folder = folder
@@ -43,16 +47,8 @@ class Copy:
         file.write_text("\n".join(lines), encoding="utf-8")
 
     def run(self, *words: object) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "HPUPROF_CACHE": "off", "COLUMNS": "120"}
-        done = subprocess.run(
-            [sys.executable, "-m", "hpuprof", *map(str, words)],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = self.commands(*map(str, words), cwd=self.folder, environment={"COLUMNS": "120"})
+        assert done.exit == 0, done.stdout + done.stderr
         return done.stdout
 
     def all_forms(self, traces: Path) -> tuple[str, dict, str]:
@@ -62,6 +58,19 @@ class Copy:
         report = json.loads(self.run("analyze", traces, "--json", "--quiet"))
         self.run("analyze", traces, "--quiet", "-o", page)
         return text, report, page.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """`copied(example)` is a copy whose commands one process runs."""
+    with ExitStack() as stack:
+
+        def copy(example):
+            made = Copy(tmp_path, example)
+            made.commands = stack.enter_context(Limited(PYTHONPATH=str(tmp_path)))
+            return made
+
+        yield copy
 
 
 @pytest.fixture
@@ -81,8 +90,8 @@ def test_every_edit_is_understood():
     }
 
 
-def test_a_metric(tmp_path, lazy):
-    copy = Copy(tmp_path, "metric")
+def test_a_metric(copied, lazy):
+    copy = copied("metric")
     assert len(copy.files) == 2
     text, report, page = copy.all_forms(lazy)
     (metric,) = [m for m in report["metrics"] if m["name"] == "step_time_max"]
@@ -94,8 +103,8 @@ def test_a_metric(tmp_path, lazy):
     assert "step_time_max" in {c["name"] for c in compared["changes"]}
 
 
-def test_a_finding(tmp_path, lazy):
-    copy = Copy(tmp_path, "finding")
+def test_a_finding(copied, lazy):
+    copy = copied("finding")
     assert len(copy.files) == 1
     text, report, page = copy.all_forms(lazy)
     assert "HP299" in {f["code"] for f in report["findings"]}
@@ -104,8 +113,8 @@ def test_a_finding(tmp_path, lazy):
     assert "Profile the Python code of the step." in copy.run("explain", "HP299")
 
 
-def test_a_table(tmp_path, lazy):
-    copy = Copy(tmp_path, "table")
+def test_a_table(copied, lazy):
+    copy = copied("table")
     assert len(copy.files) == 2
     text, report, page = copy.all_forms(lazy)
     walls = sorted(s["wall_ns"] for s in report["steps"] if s["used"])
@@ -119,8 +128,8 @@ def test_a_table(tmp_path, lazy):
     assert len(exported) == 1 + len(report["slow_steps"])
 
 
-def test_an_engine(tmp_path, lazy):
-    copy = Copy(tmp_path, "engine")
+def test_an_engine(copied, lazy):
+    copy = copied("engine")
     assert len(copy.files) == 1
     (source,) = lazy.glob("*.json*")
     trace = copy.folder / source.name.removesuffix(".gz")
@@ -132,8 +141,8 @@ def test_an_engine(tmp_path, lazy):
     assert "VPU" in copy.run("export", trace, "--table", "engines", "--quiet")
 
 
-def test_a_dialect(tmp_path):
-    copy = Copy(tmp_path, "dialect")
+def test_a_dialect(copied):
+    copy = copied("dialect")
     rows = []
     for step in range(8):
         at = 1000 * step

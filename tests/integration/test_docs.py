@@ -1,6 +1,5 @@
 """Documents are tested: generated ones are fresh, links lead somewhere, README commands run."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -75,21 +74,14 @@ def _blocks(language: str, text: str = README) -> list[str]:
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/guide/index.md"])
-def test_console_blocks_show_what_the_commands_print(document):
+def test_console_blocks_show_what_the_commands_print(limited, document):
     shown = 0
     for block in _blocks("console", (ROOT / document).read_text(encoding="utf-8")):
         for command, expected in re.findall(r"^\$ (hpuprof .*)\n((?:(?!\$ ).*\n?)*)", block, re.M):
             if not expected.strip():
                 continue
-            environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
-            done = subprocess.run(
-                [sys.executable, "-m", "hpuprof", *shlex.split(command)[1:]],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                env=environment,
-                check=True,
-            )
+            done = limited(*shlex.split(command)[1:], cwd=ROOT, environment={"COLUMNS": "80"})
+            assert (done.exit, command) == (0, command)
             for part in expected.split("...\n"):
                 assert part.strip("\n") in done.stdout, command
             shown += 1

@@ -66,7 +66,7 @@ def test_it_serves_the_page_and_the_trace_to_this_machine_only(viewer: Viewer):
 
 def ask(viewer: Viewer, method: str, path: str, **headers: str) -> tuple[int, http.client.HTTPMessage, bytes]:
     with contextlib.closing(
-        http.client.HTTPConnection("127.0.0.1", viewer.server_address[1], timeout=30)
+        http.client.HTTPConnection("127.0.0.1", viewer.server_address[1], timeout=180)
     ) as connection:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -137,7 +137,7 @@ def test_the_command_serves_many_traces_as_one_until_it_is_stopped(samples: Path
         assert "rank 1 · " in text
     finally:
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=30)
+        _, error = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "ssh -L" in error
     assert "Traceback" not in error

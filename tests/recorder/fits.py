@@ -139,7 +139,7 @@ def steps(trace: dict[str, Any]) -> list[tuple[int, float, float]]:
 
 
 def script(
-    tmp_path: Path, text: str, *arguments: str, timeout: int = 90, launcher: tuple[str, ...] = (), **environment: str
+    tmp_path: Path, text: str, *arguments: str, timeout: int = 240, launcher: tuple[str, ...] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python script in processes of its own; it must end well.
 

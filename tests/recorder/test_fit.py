@@ -131,9 +131,11 @@ def test_a_window_goes_where_no_validation_is(tmp_path: Path, options: dict[str,
 def test_the_last_step_ends_before_validation_begins(tmp_path: Path) -> None:
     class Slow(Tiny):
         def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.began_ns = time.time_ns()
             time.sleep(0.3)
 
-    fit(tmp_path, batches=3, module=Slow(), options={"limit_val_batches": 1, "num_sanity_val_steps": 0}, **SHORT)
+    module = Slow()
+    fit(tmp_path, batches=3, module=module, options={"limit_val_batches": 1, "num_sanity_val_steps": 0}, **SHORT)
     trace = only(tmp_path)
     assert (trace["hpuprof"]["steps"], trace["hpuprof"]["complete"], trace["hpuprof"]["steps_with_validation"]) == (
         [1, 2],
@@ -141,7 +143,8 @@ def test_the_last_step_ends_before_validation_begins(tmp_path: Path) -> None:
         [],
     )
     assert [n for n, _, _ in steps(trace)] == [1, 2]
-    assert max(end - start for _, start, end in steps(trace)) < 200_000
+    ended_ns = trace["baseTimeNanoseconds"] + 1000 * max(end for _, _, end in steps(trace))
+    assert -(10**10) < ended_ns - module.began_ns < 10**8, "two clocks may differ a little"
 
 
 def test_a_learning_rate_finder_does_not_use_up_the_recording(tmp_path: Path) -> None:
@@ -165,7 +168,7 @@ def test_a_learning_rate_finder_does_not_use_up_the_recording(tmp_path: Path) ->
 def test_timed_blocks_do_not_count_validation(tmp_path: Path) -> None:
     class Slow(Tiny):
         def validation_step(self, batch: Any, batch_idx: int) -> None:
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     fit(
         tmp_path,
@@ -176,7 +179,7 @@ def test_timed_blocks_do_not_count_validation(tmp_path: Path) -> None:
     )
     blocks = only(tmp_path)["hpuprof"]["unprofiled"]["blocks_ns"]
     assert len(blocks) == 3
-    assert max(blocks) < 50_000_000
+    assert max(blocks) < 250_000_000
 
 
 def test_validation_of_a_fit_has_a_recording_of_its_own(tmp_path: Path) -> None:
@@ -242,11 +245,11 @@ def test_actions_cost_next_to_nothing_outside_a_window(tmp_path: Path) -> None:
     profiler, _ = fit(tmp_path, **SHORT)
     times = []
     for _ in range(5):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         for _ in range(1000):
             profiler.start("[Callback]X.on_train_batch_start")
             profiler.stop("[Callback]X.on_train_batch_start")
-        times.append((time.perf_counter() - begin) / 1000)
+        times.append((time.thread_time() - begin) / 1000)
     assert min(times) < 20e-6
 
 
@@ -371,10 +374,10 @@ def test_only_some_ranks(tmp_path: Path) -> None:
 def test_a_slow_step_starts_a_window(tmp_path: Path) -> None:
     class Slow(Tiny):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
-            time.sleep(0.3 if batch_idx == 20 else 0.005)
+            time.sleep(1.0 if batch_idx == 20 else 0.005)
             return super().training_step(batch, batch_idx)
 
-    fit(tmp_path, batches=40, module=Slow(), **SHORT, slow_step_factor=20.0)
+    fit(tmp_path, batches=40, module=Slow(), **SHORT, slow_step_factor=40.0)
     first, second = (read(p)["hpuprof"] for p in files(tmp_path))
     assert first["steps"] == [1, 2]
     assert second["steps"] == [22, 23]
@@ -383,10 +386,10 @@ def test_a_slow_step_starts_a_window(tmp_path: Path) -> None:
 def test_slow_steps_do_not_feed_on_their_own_windows(tmp_path: Path) -> None:
     class Slow(Tiny):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
-            time.sleep(0.3 if batch_idx == 48 else 0.005)
+            time.sleep(1.0 if batch_idx == 48 else 0.005)
             return super().training_step(batch, batch_idx)
 
-    fit(tmp_path, batches=96, module=Slow(), **SHORT | {"active": 30}, slow_step_factor=20.0)
+    fit(tmp_path, batches=96, module=Slow(), **SHORT | {"active": 30}, slow_step_factor=40.0)
     assert len(files(tmp_path)) == 2
 
 
@@ -840,7 +843,7 @@ def test_overhead_after_the_last_window_is_small(tmp_path: Path) -> None:
             self.at: list[float] = []
 
         def on_train_batch_start(self, *args: Any) -> None:
-            self.at.append(time.perf_counter())
+            self.at.append(time.thread_time())
 
     def tail(profiler: Any, name: str) -> float:
         module = Timed()

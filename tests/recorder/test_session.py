@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import needs
@@ -11,7 +12,8 @@ import pytest
 needs.module("torch", "torch", "recording needs torch")
 needs.module("recorder", "lightning.pytorch", "the fits of these tests need lightning")
 
-from recorder.fits import files, read, script
+from recorder.fits import files, read
+from recorder.forked import Programs
 
 HEAD = """
 import gc, json, sys, threading, warnings
@@ -27,16 +29,22 @@ def work():
 def ours(name="traces", **options):
     return hpuprof.record(name, **{"baseline_blocks": 0, "wait": 0, "active": 3, **options})
 """
+Run = Callable[[str], list[str]]
 END = """
 assert not session._replaced and "partial" not in repr(torch.autograd.profiler._enable_profiler)
 print(json.dumps([t for t in told if "hpuprof" in t and "accelerator" not in t]))
 """
 
 
-def run(tmp_path: Path, text: str) -> list[str]:
-    """Run a program; return what hpuprof warned of."""
-    told = json.loads(script(tmp_path, HEAD + text + END).stdout.splitlines()[-1])
-    assert isinstance(told, list)
+@pytest.fixture
+def run(program: Programs, tmp_path: Path) -> Run:
+    """`run(text)` runs a program and returns what hpuprof warned of."""
+
+    def told(text: str) -> list[str]:
+        found = json.loads(program(tmp_path, HEAD + text + END).stdout.splitlines()[-1])
+        assert isinstance(found, list)
+        return found
+
     return told
 
 
@@ -50,9 +58,8 @@ def of_mine(tmp_path: Path) -> int:
     return sum(row.get("name") == "aten::mm" for row in rows)
 
 
-def test_a_profiler_that_runs_is_waited_for_and_a_later_window_recorded(tmp_path: Path) -> None:
+def test_a_profiler_that_runs_is_waited_for_and_a_later_window_recorded(tmp_path: Path, run: Run) -> None:
     told = run(
-        tmp_path,
         """
 p = mine(); p.start()
 with ours() as r:
@@ -68,15 +75,14 @@ with ours() as r:
 
 
 @pytest.mark.parametrize("kind", ["mine()", "torch.autograd.profiler.profile()", "torch.autograd.profiler.emit_itt()"])
-def test_other_ways_to_profile_leave_the_program_alive(tmp_path: Path, kind: str) -> None:
-    told = run(tmp_path, f"with {kind}, ours() as r:\n    for i in range(9): work(); r.step()\n")
+def test_other_ways_to_profile_leave_the_program_alive(tmp_path: Path, run: Run, kind: str) -> None:
+    told = run(f"with {kind}, ours() as r:\n    for i in range(9): work(); r.step()\n")
     assert recorded(tmp_path) == []
     assert "nothing was recorded (another torch profiler held the profiler)" in told[-1]
 
 
-def test_a_profiler_in_another_thread_is_waited_for(tmp_path: Path) -> None:
+def test_a_profiler_in_another_thread_is_waited_for(tmp_path: Path, run: Run) -> None:
     run(
-        tmp_path,
         """
 go, gone = threading.Event(), threading.Event()
 def other():
@@ -92,9 +98,8 @@ with ours() as r:
     assert of_mine(tmp_path) == 1
 
 
-def test_a_profiler_that_warms_up_is_waited_for(tmp_path: Path) -> None:
+def test_a_profiler_that_warms_up_is_waited_for(tmp_path: Path, run: Run) -> None:
     run(
-        tmp_path,
         """
 p = mine(schedule=tp.schedule(wait=0, warmup=3, active=2, repeat=1)); p.start()
 with ours() as r:
@@ -107,10 +112,9 @@ with ours() as r:
 
 @pytest.mark.parametrize(("at", "kept"), [(0, [[5, 6, 7]]), (2, [[7, 8, 9]]), (3, [[1, 2, 3]])])
 def test_a_profiler_that_starts_inside_our_window_gets_the_profiler(
-    tmp_path: Path, at: int, kept: list[list[int]]
+    tmp_path: Path, run: Run, at: int, kept: list[list[int]]
 ) -> None:
     told = run(
-        tmp_path,
         f"""
 with ours(active=4 if {at} == 3 else 3) as r:
     for i in range(14):
@@ -127,9 +131,8 @@ with ours(active=4 if {at} == 3 else 3) as r:
     assert complete == [at != 3]
 
 
-def test_a_profiler_of_another_thread_inside_our_window_gets_an_error(tmp_path: Path) -> None:
+def test_a_profiler_of_another_thread_inside_our_window_gets_an_error(tmp_path: Path, run: Run) -> None:
     run(
-        tmp_path,
         """
 def other():
     try:
@@ -147,9 +150,8 @@ assert len(errors) == 2 and "Profiler is already enabled: hpuprof" in errors[0],
     assert recorded(tmp_path) == [[1, 2, 3]]
 
 
-def test_what_lightnings_own_profiler_does_to_others_is_survived(tmp_path: Path) -> None:
+def test_what_lightnings_own_profiler_does_to_others_is_survived(tmp_path: Path, run: Run) -> None:
     run(
-        tmp_path,
         """
 with ours(repeat=2) as r:
     for i in range(14):
@@ -164,9 +166,8 @@ with ours(repeat=2) as r:
     assert recorded(tmp_path) == [[6, 7, 8], [10, 11, 12]]
 
 
-def test_two_recordings_take_turns(tmp_path: Path) -> None:
+def test_two_recordings_take_turns(tmp_path: Path, run: Run) -> None:
     told = run(
-        tmp_path,
         """
 with ours() as r, ours("second") as q:
     for i in range(12): work(); r.step(); q.step()
@@ -177,9 +178,10 @@ with ours() as r, ours("second") as q:
     assert "another recording of hpuprof holds this" in told[0]
 
 
-def test_a_users_schedule_skips_what_it_cannot_have_and_a_block_that_was_disturbed_is_dropped(tmp_path: Path) -> None:
+def test_a_users_schedule_skips_what_it_cannot_have_and_a_block_that_was_disturbed_is_dropped(
+    tmp_path: Path, run: Run
+) -> None:
     run(
-        tmp_path,
         """
 with ours(baseline_blocks=3, baseline_steps=3) as r:
     for i in range(20):
@@ -213,22 +215,21 @@ trainer(hpuprof.HPUProfiler("traces", analyze=False, {options}), ".", 40, callba
         ("schedule=tp.schedule(wait=3, warmup=1, active=4, repeat=2)", [[12, 13, 14, 15]]),
     ],
 )
-def test_a_fit_with_a_profiler_of_the_users_own(tmp_path: Path, options: str, steps: list[list[int]]) -> None:
-    told = run(tmp_path, FIT.replace("{options}", options))
+def test_a_fit_with_a_profiler_of_the_users_own(tmp_path: Path, run: Run, options: str, steps: list[list[int]]) -> None:
+    told = run(FIT.replace("{options}", options))
     assert recorded(tmp_path) == steps
     assert len(told) == 1
 
 
-def test_a_script_that_ends_inside_a_window_ends_well(tmp_path: Path) -> None:
-    script(tmp_path, HEAD + "r = ours().__enter__()\nfor i in range(3): work(); r.step()\n")
+def test_a_script_that_ends_inside_a_window_ends_well(tmp_path: Path, program: Programs) -> None:
+    program(tmp_path, HEAD + "r = ours().__enter__()\nfor i in range(3): work(); r.step()\n")
     (path,) = files(tmp_path / "traces")
     assert (read(path)["hpuprof"]["steps"], read(path)["hpuprof"]["complete"]) == ([1, 2, 3], False)
 
 
 @pytest.mark.parametrize("later", ["pass", "with mine(): work()"])
-def test_a_recording_that_is_used_in_another_thread_than_it_was_begun_in(tmp_path: Path, later: str) -> None:
+def test_a_recording_that_is_used_in_another_thread_than_it_was_begun_in(tmp_path: Path, run: Run, later: str) -> None:
     told = run(
-        tmp_path,
         f"""
 def other(r):
     for i in range(3): work(); r.step()

@@ -119,19 +119,17 @@ def test_the_stock_tab_shows_the_device(board: Board, stock_version: str, tmp_pa
     with Browser(height=1400) as browser:
         browser.serve("*www.gstatic.com/charts/*", (Path(__file__).parent / "charts_stub.js").read_bytes())
         browser.open(f"{board.url}/data/plugin_entry.html?name=pytorch_profiler")
-        browser.wait("document.body.innerText.includes('Step Time Breakdown')", seconds=90)
+        browser.wait("document.body.innerText.includes('Step Time Breakdown')")
         choose(browser, "Runs", RUN)
-        text = browser.wait("document.body.innerText.includes('GAUDI2') && document.body.innerText", seconds=60)
+        text = browser.wait("document.body.innerText.includes('GAUDI2') && document.body.innerText")
         assert "GPU Utilization" in text
         assert "data loading" in text, "the recommendation fires"
         browser.screenshot(shots / "stock-tab-overview.png")
         choose(browser, "Views", "GPU Kernel")
-        browser.wait(
-            "[...document.querySelectorAll('table.stub')].some((t) => t.innerText.includes('layer_norm'))", seconds=60
-        )
+        browser.wait("[...document.querySelectorAll('table.stub')].some((t) => t.innerText.includes('layer_norm'))")
         browser.screenshot(shots / "stock-tab-kernel.png")
         choose(browser, "Views", "Operator")
-        browser.wait("document.body.innerText.includes('LaunchRecipeTask')", seconds=60)
+        browser.wait("document.body.innerText.includes('LaunchRecipeTask')")
         browser.screenshot(shots / "stock-tab-operator.png")
 
 

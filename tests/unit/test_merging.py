@@ -420,7 +420,7 @@ hostile_rows = st.lists(
 
 
 @given(hostile_rows)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_hostile_rows_never_cross_and_are_all_accounted_for(tmp_path: Path, events: list[dict[str, Any]]):
     path = tmp_path / "t.json"
     events = [*events, {"ph": "X", "cat": "cpu_op", "name": "plain", "pid": 1, "tid": 1, "ts": 5, "dur": 1}]

@@ -71,10 +71,10 @@ def test_values_of_other_keys_are_no_row_starts():
 def test_a_megabyte_with_one_broken_row_is_quick():
     rows = [row(f"n{i}") for i in range(12_000)]
     rows[6000] = row('a"b')
-    start = time.perf_counter()
+    start = time.process_time()
     events, _, _ = recover_events(b",".join(rows), 0, DECODER)
     assert len(events) == 12_000
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_members_are_read_up_to_the_damage():

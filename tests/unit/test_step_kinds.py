@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from builder import TraceBuilder
 
 import hpuprof
+from hpuprof.analysis.step_kinds import step_at
 from hpuprof.model.partial import RankPartial
 
 OPERATORS = ("aten::linear", "aten::relu", "aten::layer_norm", "aten::bmm", "aten::softmax", "aten::add")
@@ -219,3 +222,21 @@ def test_digits_of_names_and_lengths_of_steps_part_nothing(tmp_path: Path):
         folder.mkdir()
         found.append([k.steps for k in b.reduce(folder).step_kinds])
     assert found == [[10, 2]] * 3
+
+
+def test_a_step_holds_its_first_instant_and_not_its_end():
+    windows = SimpleNamespace(start=np.array([10, 20, 40]), end=np.array([20, 30, 50]))
+    assert step_at(windows, np.array([9, 10, 19, 20, 29, 30, 40, 50])).tolist() == [-1, 0, 0, 1, 1, -1, 2, -1]
+
+
+def test_kinds_do_not_hang_on_the_order_of_rows_in_the_file(tmp_path: Path):
+    b = TraceBuilder().steps(6, 1000)
+    for step in range(6):  # two kinds, and between them steps that lie as near to the one as to the other
+        copies = 2 * (step % 3)
+        names = ["aten::mm"] * 20 + ["aten::copy_"] * copies + ["aten::add"] * (4 - copies)
+        for i, name in enumerate(names):
+            b.host(name, 1000 * step + 10 * i + 1, 8)
+    parts = [kinds_of(b.reduce(tmp_path))]
+    b.events.reverse()
+    parts.append(kinds_of(b.reduce(tmp_path)))
+    assert parts[0] == parts[1] == [("steps like ProfilerStep#1", 4, 3), ("steps like ProfilerStep#2", 2, 1)]

@@ -27,6 +27,7 @@ CONV = ("", "", "", "[2, 2]", "[1, 1]", "[1, 1]")
         ("aten::linear", ([2, 3, 5], [7, 5], [7]), (), 420, 30 + 35 + 42),
         ("aten::matmul", ([5], [5]), (), 10, 5 + 5 + 1),
         ("aten::matmul", ([2, 1, 3, 5], [4, 5, 7]), (), 8 * 210, 30 + 140 + 8 * 21),
+        ("aten::matmul", ([0, 3, 5], [1, 5, 7]), (), 0, 35),
         # 1 image, 2 channels, 8 x 8; 6 kernels of 2 x 3 x 3; the result is 4 x 4.
         ("aten::conv2d", ([1, 2, 8, 8], [6, 2, 3, 3], [6]), CONV, 2 * 16 * 6 * 2 * 9, 128 + 108 + 96),
         # Transposed: each of 8 x 8 elements of 6 channels meets 2 x 3 x 3 weights; the result is 15 x 15.
