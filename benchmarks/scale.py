@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import cases, machine, measure, tools
-from benchmarks.tracegen.writer import Spec, write_trace
+from benchmarks.large import Spec, write_trace
 
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 Runs = list[measure.Run]

@@ -36,11 +36,11 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--work", type=Path, help="keep traces and environments here (default: a temporary folder)")
-    made.add_argument("--dialects", nargs="+", choices=("cuda", "hpu_g1", "hpu_g3"), default=["cuda"])
+    made.add_argument("--dialects", nargs="+", choices=("cuda", "hpu_g1"), default=["cuda"])
     made.add_argument("--sizes", nargs="+", type=int, default=[200], metavar="MB")
     made.add_argument("--steps", nargs="+", type=int, default=[10, 100], metavar="N")
     made.add_argument("--stacks", choices=("no", "yes", "both"), default="both")
-    made.add_argument("--full", action="store_true", help="add 1000 MB and the HPU dialects; takes hours")
+    made.add_argument("--full", action="store_true", help="add 1000 MB and HPU; takes hours")
     made.add_argument("--tools", nargs="+", choices=("hpuprof", "hta", "tb"), default=["hpuprof", "hta", "tb"])
     made.add_argument("--tracelens", type=Path, metavar="CHECKOUT", help="add TraceLens from this git checkout")
     made.add_argument("--repeats", type=int, default=3)
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 def chosen_cases(options: argparse.Namespace) -> list[cases.Case]:
     """Return the files to measure, small ones first."""
     sizes = sorted({*options.sizes, *([1000] if options.full else [])})
-    dialects = ["cuda", "hpu_g1", "hpu_g3"] if options.full else options.dialects
+    dialects = ["cuda", "hpu_g1"] if options.full else options.dialects
     stacks = {"no": [False], "yes": [True], "both": [False, True]}[options.stacks]
     product = itertools.product(sizes, dialects, options.steps, stacks)
     return [cases.Case(dialect, size, steps, stack) for size, dialect, steps, stack in product]

@@ -41,7 +41,7 @@ def generator_digest() -> str:
     """Return a hash of what decides the bytes of a generated trace, apart from its arguments."""
     rows = [CHECKOUT / "sample_traces" / "generator" / name for name in ("gaudi.py", "kineto.py", "rows.py")]
     digest = hashlib.sha256()
-    for source in sorted((HERE / "tracegen").glob("*.py")) + rows:
+    for source in [HERE / "large.py", *sorted((HERE / "world").glob("*.py")), *rows]:
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
@@ -54,9 +54,9 @@ def make(case: Case, folder: Path) -> Made:
     generator = generator_digest()
     if not (path.exists() and note.exists() and json.loads(note.read_text())["generator"] == generator):
         # A process of its own: a launcher that has grown passes its size on to the peak RSS of its children.
-        command = [sys.executable, "-m", "benchmarks.make_traces", "--dialect", case.dialect, "--out", str(path)]
+        command = [sys.executable, "-m", "benchmarks.large", "--dialect", case.dialect, "--out", str(path)]
         command += ["--size-mb", str(case.size_mb), "--steps", str(case.steps)]
-        command.append("--stacks" if case.stacks else "--no-stacks")
+        command += ["--stacks"] * case.stacks
         said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=CHECKOUT).stdout
         note.write_text(json.dumps({**json.loads(said), "generator": generator}))
     made = json.loads(note.read_text())
