@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import machine
+from benchmarks.harness import measure
 
 STEPS = 56
 WARM_UP = 20  # the step in which the profiler warms up; each variant records the eight steps after it
@@ -290,7 +290,7 @@ def main() -> int:
         "rounds": options.rounds,
         "modules": sum(1 for _ in build(spin_ms, [])[0].modules()),
         "spin_ms": round(spin_ms, 3),
-        "machine": machine.describe(),
+        "machine": measure.machine(),
         "versions": {"torch": torch.__version__, "lightning": lightning.__version__},
     }
     options.out.write_text(

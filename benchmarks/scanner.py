@@ -10,46 +10,16 @@ import argparse
 import gzip
 import json
 import os
-import re
 import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness import measure
+from benchmarks.large import grow
 
 READ = "import sys; from hpuprof.ingest.read import read_trace; read_trace(sys.argv[1])"
 NOTHING = "import hpuprof.ingest.read"
-_STEP = re.compile(r"(ProfilerStep#)(\d+)")
-_JOINS = ("External id", "external id", "correlation")
-_GAP_US = 1000.0
-
-
-def grow(source: Path, target: Path, size_bytes: int) -> int:
-    """Write a trace's rows again and again, each time later, with step numbers and ids of their own; return how often."""
-    data = source.read_bytes()
-    document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    events = document.pop("traceEvents")
-    stamps = [e["ts"] for e in events if e.get("ph") == "X"]
-    period, times = max(stamps) - min(stamps) + _GAP_US, 0
-    with target.open("w") as out:
-        out.write(json.dumps(document)[:-1] + ', "traceEvents": [\n')
-        out.write(",\n".join(json.dumps(e) for e in events if e.get("ph") == "M"))
-        while out.tell() < size_bytes:
-            for event in events:
-                if event.get("ph") != "M":
-                    out.write(",\n" + json.dumps(_later(event, times, period)))
-            times += 1
-        out.write("\n]}\n")
-    return times
-
-
-def _later(event: dict[str, Any], times: int, period: float) -> dict[str, Any]:
-    arguments = dict(event.get("args") or {})
-    arguments |= {key: arguments[key] + times * 10**7 for key in _JOINS if isinstance(arguments.get(key), int)}
-    name = _STEP.sub(lambda m: f"{m[1]}{int(m[2]) + 1000 * times}", str(event.get("name")))
-    return {**event, "ts": round(event["ts"] + times * period, 3), "name": name, "args": arguments}
 
 
 def user_s(command: list[str], scan: str, runs: int) -> float:
@@ -67,7 +37,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "grown.pt.trace.json"
-        grow(arguments.trace, path, arguments.size_mb * 10**6)
+        data = arguments.trace.read_bytes()
+        document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        grow(document, path, size_bytes=arguments.size_mb * 10**6)
         python = [sys.executable, "-c"]
         analyze = [sys.executable, "-m", "hpuprof", "analyze", "--json", "--quiet", "-j", "1", str(path)]
         for what, command, idle in (

@@ -9,13 +9,12 @@ import argparse
 import itertools
 import json
 import shutil
-import statistics
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.harness import cases, machine, measure, tools
+from benchmarks.harness import cases, measure, tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +26,17 @@ class Outcome:
     runs: tuple[measure.Run, ...]
     failure: str
 
-    def median(self, field: str) -> float:
-        """Return the median of one measured field over the runs."""
-        return float(statistics.median(getattr(run, field) for run in self.runs))
-
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--work", type=Path, help="keep traces and environments here (default: a temporary folder)")
-    made.add_argument("--dialects", nargs="+", choices=("cuda", "hpu_g1", "hpu_g3"), default=["cuda"])
+    made.add_argument("--dialects", nargs="+", choices=("cuda", "hpu_g1"), default=["cuda"])
     made.add_argument("--sizes", nargs="+", type=int, default=[200], metavar="MB")
     made.add_argument("--steps", nargs="+", type=int, default=[10, 100], metavar="N")
+    made.add_argument("--ranks", type=int, default=1, metavar="N", help="folders of so many ranks in place of files")
     made.add_argument("--stacks", choices=("no", "yes", "both"), default="both")
-    made.add_argument("--full", action="store_true", help="add 1000 MB and the HPU dialects; takes hours")
+    made.add_argument("--full", action="store_true", help="add 1000 MB and HPU; takes hours")
     made.add_argument("--tools", nargs="+", choices=("hpuprof", "hta", "tb"), default=["hpuprof", "hta", "tb"])
     made.add_argument("--tracelens", type=Path, metavar="CHECKOUT", help="add TraceLens from this git checkout")
     made.add_argument("--repeats", type=int, default=3)
@@ -55,10 +51,10 @@ def parser() -> argparse.ArgumentParser:
 def chosen_cases(options: argparse.Namespace) -> list[cases.Case]:
     """Return the files to measure, small ones first."""
     sizes = sorted({*options.sizes, *([1000] if options.full else [])})
-    dialects = ["cuda", "hpu_g1", "hpu_g3"] if options.full else options.dialects
+    dialects = ["cuda", "hpu_g1"] if options.full else options.dialects
     stacks = {"no": [False], "yes": [True], "both": [False, True]}[options.stacks]
     product = itertools.product(sizes, dialects, options.steps, stacks)
-    return [cases.Case(dialect, size, steps, stack) for size, dialect, steps, stack in product]
+    return [cases.Case(dialect, size, steps, stack, options.ranks) for size, dialect, steps, stack in product]
 
 
 def chosen_tools(options: argparse.Namespace, work: Path) -> list[tools.Installed]:
@@ -86,7 +82,6 @@ def failure_of(tool: tools.Tool, runs: list[measure.Run]) -> str:
 
 def run_case(made: cases.Made, ready: list[tools.Installed], options: argparse.Namespace, work: Path) -> list[Outcome]:
     """Run every tool on one file, in turns, so that a slow spell of the machine meets all of them."""
-    cases.warm(made.path)
     collected: dict[str, list[measure.Run]] = {one.tool.name: [] for one in ready}
     for turn in range(options.repeats):
         for one in ready[turn % len(ready) :] + ready[: turn % len(ready)]:
@@ -116,11 +111,15 @@ def run_case(made: cases.Made, ready: list[tools.Installed], options: argparse.N
 def _cells(outcome: Outcome, base: Outcome | None) -> list[str]:
     cells = [outcome.tool]
     fields = (("wall_s", 1.0, ".2f"), ("cpu_s", 1.0, ".2f"), ("peak_tree_bytes", 1e6, ".0f"))
-    cells += [f"{outcome.median(name) / unit:{form}}" for name, unit, form in fields]
-    cells.append(f"{outcome.median('cpu_s') / outcome.made.rows * 1e6:.2f}")
+    cells += [f"{measure.median(outcome.runs, name) / unit:{form}}" for name, unit, form in fields]
+    cells.append(f"{measure.median(outcome.runs, 'cpu_s') / outcome.made.rows * 1e6:.2f}")
     comparable = base is not None and not outcome.failure and not base.failure
     for name, _, _ in fields:
-        cells.append(f"{outcome.median(name) / base.median(name):.1f}" if base and comparable else "-")
+        cells.append(
+            f"{measure.median(outcome.runs, name) / measure.median(base.runs, name):.1f}"
+            if base and comparable
+            else "-"
+        )
     return [*cells, outcome.failure.replace("|", "/")]
 
 
@@ -141,7 +140,7 @@ def table(outcomes: list[Outcome]) -> str:
 def record(outcomes: list[Outcome], ready: list[tools.Installed]) -> dict[str, object]:
     """Return every run with the machine and the versions, for storing."""
     return {
-        "machine": machine.describe(),
+        "machine": measure.machine(),
         "versions": {one.tool.name: one.version for one in ready},
         "outcomes": [
             {

@@ -7,11 +7,14 @@ where this takes 0.1 ms (170 processes), 20 times a second, beside what is measu
 from __future__ import annotations
 
 import os
+import platform
 import signal
+import statistics
 import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,3 +137,21 @@ def run(
             stderr_last=_last_line(err),
             peak_child_bytes=watch.peak_child_bytes,
         )
+
+
+def median(runs: Iterable[Run], field: str) -> float:
+    """Return the median of one measured field."""
+    return float(statistics.median(getattr(run, field) for run in runs))
+
+
+def machine() -> dict[str, object]:
+    """Return the processor, cores, memory, versions and the load of now, so that a stored result can be judged."""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {
+        "cpu": names[0].partition(":")[2].strip() if names else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": list(os.getloadavg()),
+    }

@@ -132,8 +132,8 @@ def draw_bridge(rng: random.Random) -> lazy.Bridge:
     return lazy.Bridge(**_drawn(rng, _BRIDGE))
 
 
-def draw_lazy_step(rng: random.Random) -> lazy.LazyStep:
-    """Draw a step: a net of stem, encoder and head, its backward pass and a per-parameter or a fused optimizer."""
+def draw_lazy_step(rng: random.Random, blocks: int = 0) -> lazy.LazyStep:
+    """Draw a step: a net of stem, encoder (of so many blocks, if told) and head, its backward pass and a per-parameter or a fused optimizer."""
     host = 10 ** rng.uniform(4.2, 5.0)
     work = host * 10 ** rng.uniform(-0.9, 0.7)
     ops: list[lazy.LazyOp] = []
@@ -145,7 +145,11 @@ def draw_lazy_step(rng: random.Random) -> lazy.LazyStep:
         ops.append(lazy.LazyOp(name, about(host), about(work * weight), engine, phase, *where))
 
     forward: list[tuple[str, tuple[str, ...], int]] = []
-    places = [(NET, "Stem_0"), *[(NET, ENCODER, f"Block_{i}") for i in range(rng.choice((2, 4, 8)))], (NET, "Head_0")]
+    places = [
+        (NET, "Stem_0"),
+        *[(NET, ENCODER, f"Block_{i}") for i in range(blocks or rng.choice((2, 4, 8)))],
+        (NET, "Head_0"),
+    ]
     for place in places:
         for name, engine, node, weight in _FORWARD:
             forward.append((node, place, len(forward) + 1))

@@ -1,4 +1,4 @@
-"""Ranks as parts of one event graph, joined at their collectives: the times of all scenarios in one solve.
+"""Ranks as parts of one event graph, joined at their collectives.
 
 A *line* is one rank's part: chains of events, and edges between them and to and from collectives. A collective happens
 when its last member has come. What a line does between two collectives, on the host and on the device apart, is a
@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
-from hpuprof.what_if.graph import HUB, Graph
 
 
 class Key(NamedTuple):
@@ -26,9 +25,6 @@ class Key(NamedTuple):
     step: int
     before: Hashable
     after: Hashable
-
-
-_CELLS = 8_000_000  # events and edges times scenarios solved at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,45 +69,11 @@ class Line:
             out[key.side, key.step] += float(self.length[pieces].sum())
         return dict(out)
 
-
-def step_times(lines: Sequence[Line], collectives: int, factors: Sequence[Floats]) -> list[Floats]:
-    """Return the step times of each line in each scenario, shape `(steps, scenarios)`, ns.
-
-    `factors`: of each line, by which its pieces change, shape `(pieces, scenarios)`. Raises CrosswiseError where
-    lines wait for each other crosswise.
-    """
-    first = np.cumsum([0, *(len(line.chain) for line in lines)])
-    edge = np.cumsum([0, *(len(line.source) for line in lines)])
-    chains = np.cumsum([0, *(len(line.begin) for line in lines)])
-    source, target = (
-        np.concatenate([np.where(e >= 0, e + low, first[-1] + ~e) for e, low in zip(side, first, strict=False)])
-        for side in ([line.source for line in lines], [line.target for line in lines])
-    )
-    chain = [np.where(line.chain == HUB, HUB, line.chain + low) for line, low in zip(lines, chains, strict=False)]
-    graph = Graph.of(np.concatenate([*chain, np.full(collectives, HUB)]), source, target)
-    at = np.empty(len(graph.edges), dtype=np.int64)
-    at[graph.edges] = np.arange(len(at))
-    begin = np.concatenate([line.begin for line in lines])[:, None]
-    out: list[list[Floats]] = [[] for _ in lines]
-    block = max(1, _CELLS // (len(graph) + len(at)))
-    for some in range(0, factors[0].shape[1], block):
-        count = factors[0][:, some : some + block].shape[1]
-        step, delay = np.zeros((len(graph), count)), np.empty((len(at), count))
-        for r, (line, by) in enumerate(zip(lines, factors, strict=True)):
-            weights = _weights(line, by[:, some : some + block])
-            step[graph.place[first[r] : first[r + 1]]] = weights[: len(line.chain)]
-            delay[at[edge[r] : edge[r + 1]]] = weights[len(line.chain) :]
-        t = graph.solve(step, delay, begin)
-        for found, line, low in zip(out, lines, first, strict=False):
-            border = t[graph.place[low + line.marks]] + line.lag[..., None]
-            found.append(border[:, 1] - border[:, 0])
-    return [np.concatenate(found, axis=1) for found in out]
-
-
-def _weights(line: Line, factors: Floats) -> Floats:
-    unchanged = np.ones((1, factors.shape[1]))
-    weights: Floats = line.fixed[:, None] + line.work[:, None] * np.concatenate([factors, unchanged])[line.piece]
-    return weights
+    def weights(self, factors: Floats) -> Floats:
+        """Return the weights with changed pieces; `factors`: shape `(pieces, scenarios)`."""
+        unchanged = np.ones((1, factors.shape[1]))
+        weights: Floats = self.fixed[:, None] + self.work[:, None] * np.concatenate([factors, unchanged])[self.piece]
+        return weights
 
 
 def levels(lines: Sequence[Line]) -> list[Floats]:
@@ -129,25 +91,26 @@ def levels(lines: Sequence[Line]) -> list[Floats]:
         if len(found) < 2:
             continue
         lengths = [lines[r].length[pieces] for r, pieces in found]
-        wanted = _medians_of_others(np.array([[own.sum()] for own in lengths]))[:, 0]
-        alike = len({len(own) for own in lengths}) == 1
-        usual = _medians_of_others(np.stack(lengths)) if alike else lengths
-        for (r, pieces), own, total, others in zip(found, lengths, wanted.tolist(), usual, strict=True):
-            factors[r][pieces] = _shortened(own, total, np.maximum(0.0, own - others))
+        wanted = _medians_of_others(np.array([[own.sum()] for own in lengths]))
+        if len({len(own) for own in lengths}) == 1:
+            own = np.stack(lengths)
+            changed = list(_shortened(own, wanted, np.maximum(0.0, own - _medians_of_others(own))))
+        else:
+            changed = [_shortened(own, total, np.zeros(len(own))) for own, total in zip(lengths, wanted, strict=True)]
+        for (r, pieces), by in zip(found, changed, strict=True):
+            factors[r][pieces] = by
     return factors
 
 
-def _shortened(own: Floats, total: float, excess: Floats) -> Floats:
-    """Return factors that bring pieces to a total length, by their excess as far as that goes."""
-    surplus = float(own.sum()) - total
-    if surplus > 0 and excess.any():
-        excess = excess * min(1.0, surplus / float(excess.sum()))
-    else:
-        excess = np.zeros(len(own))
-    left = own - excess
-    rest = float(left.sum())
-    changed: Floats = left * (total / rest if rest > 0 else 1.0)
-    return np.divide(changed, own, out=np.ones(len(own)), where=own > 0)
+def _shortened(own: Floats, total: Floats, excess: Floats) -> Floats:
+    """Return factors that bring pieces, the last axis, to a total length: by their excess as far as that goes."""
+    surplus, over = own.sum(axis=-1, keepdims=True) - total, excess.sum(axis=-1, keepdims=True)
+    taken = np.divide(surplus, over, out=np.zeros(surplus.shape), where=(surplus > 0) & (over > 0))
+    left = own - excess * np.minimum(1.0, taken)
+    rest = left.sum(axis=-1, keepdims=True)
+    changed = left * np.divide(total, rest, out=np.ones(rest.shape), where=rest > 0)
+    factors: Floats = np.divide(changed, own, out=np.ones(own.shape), where=own > 0)
+    return factors
 
 
 def _medians_of_others(values: Floats) -> Floats:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Mask
-from hpuprof.ranks.lines import Line, levels, like, step_times
+from hpuprof.ranks.joined import step_times
+from hpuprof.ranks.lines import Line, levels, like
 from hpuprof.ranks.scenarios import Model
 from hpuprof.ranks.suspects import Suspect
 from hpuprof.what_if.graph import CrosswiseError
@@ -87,7 +88,7 @@ def price(model: Model, suspects: Sequence[Suspect], typical_ns: int, noticed: f
         for r, column in enumerate(columns):
             column.append(cure.get(r, column[0]))
     try:
-        times = np.stack(step_times(model.lines, model.collectives, [np.stack(c, axis=1) for c in columns]))
+        times = np.stack(step_times(model.lines, model.collectives, columns))
     except CrosswiseError:
         return None
     replayed, even, idle = times[used][:, :3].mean(axis=0).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpuprof.model.tables import RankRow
@@ -47,6 +48,26 @@ def blank(*, height: int, **layout: Any) -> go.Figure:
     )
     figure.update_xaxes(zeroline=False, gridcolor="rgba(128,128,128,0.25)", automargin=True)
     figure.update_yaxes(zeroline=False, gridcolor="rgba(128,128,128,0.25)", automargin=True)
+    return figure
+
+
+def bars(
+    figure: go.Figure,
+    names: Sequence[str],
+    values: Sequence[float | None],
+    texts: Sequence[str],
+    colour: Any,
+    **more: Any,
+) -> None:
+    """Add one bar for each name, from left to right."""
+    how = {"hoverinfo": "name+y+text", **more}
+    figure.add_bar(orientation="h", y=names, x=values, text=texts, marker={"color": colour}, **how)
+
+
+def down(figure: go.Figure, title: str, **axis: Any) -> go.Figure:
+    """Return a figure of such bars, the first name on top; `title`, `axis`: what its values are."""
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title=title, **axis)
     return figure
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof.model.metrics import IDLE
 from hpuprof.model.tables import StepRow, StepWaitRow
 from hpuprof.render.column_words import CAUSE
-from hpuprof.render.drawing import COLOURS, blank, heat_map, in_ms, label, recordings, same_recording
+from hpuprof.render.drawing import COLOURS, bars, blank, down, heat_map, in_ms, label, recordings, same_recording
 from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
 from hpuprof.render.sections import captured, span
@@ -36,29 +36,11 @@ MAX_BARS = 20
 
 HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44", "no operator running": "#bbbbbb"}
 DEVICE_COLOURS = {"compute": "#228833", "exposed communication": "#aa3377", "exposed copy": "#66ccee"}
-CAUSE_COLOURS = dict(
-    zip(
-        CAUSE,
-        (
-            "#d4c5a9",
-            "#9aa5b1",
-            "#5b3a8c",
-            "#2f4b7c",
-            "#d62728",
-            "#c04f8f",
-            "#8c564b",
-            "#1fa5b8",
-            "#b5a11a",
-            "#e08214",
-            "#7a8b2f",
-            "#6b8fd6",
-            "#ee6677",
-            "#f2a5b0",
-            "#777777",
-        ),
-        strict=True,
-    )
-)
+_IDLE_COLOURS = (
+    "#d4c5a9", "#9aa5b1", "#5b3a8c", "#2f4b7c", "#d62728", "#c04f8f", "#8c564b", "#1fa5b8",
+    "#b5a11a", "#e08214", "#7a8b2f", "#6b8fd6", "#ee6677", "#f2a5b0", "#777777",
+)  # fmt: skip
+CAUSE_COLOURS = dict(zip(CAUSE, _IDLE_COLOURS, strict=True))
 """One colour for each cause of device idle time, the same in every figure."""
 
 
@@ -80,19 +62,19 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
     for row in report.data.gap_causes:
         if same_recording(row, lead) and row.idle_ns:
             idle.setdefault((row.rank, row.step), []).append((row.cause, row.idle_ns))
-    bars: dict[str, _Bars] = {}
+    laid: dict[str, _Bars] = {}
     lanes = []
     for rank, rows in steps.items():
         who = f"rank {rank} " if len(report.data.ranks) > 1 else ""
         host, device, gaps = f"{who}host, summed", f"{who}device, summed", f"{who}longest gaps"
         for step in rows:
-            _lay(bars, host, step, [(n, v, c) for n, v, c in _host_parts(step) if v])
-            _lay(bars, device, step, [(n, v, c) for n, v, c in _device_parts(step, idle) if v])
+            _lay(laid, host, step, [(n, v, c) for n, v, c in _host_parts(step) if v])
+            _lay(laid, device, step, [(n, v, c) for n, v, c in _device_parts(step, idle) if v])
         last = rows[-1].start_ns + rows[-1].wall_ns if rows else 0
         found = [g for g in report.data.gaps if g.rank == rank and same_recording(g, lead) and g.start_ns < last]
         for gap in found:
             within = f"<br>in {label(gap.host_row)}" if gap.host_row else ""
-            bars.setdefault(f"idle: {CAUSE[gap.cause]}", _Bars(CAUSE_COLOURS[gap.cause])).add(
+            laid.setdefault(f"idle: {CAUSE[gap.cause]}", _Bars(CAUSE_COLOURS[gap.cause])).add(
                 gaps, gap.start_ns, gap.dur_ns, f"{duration(gap.dur_ns)} idle: {CAUSE[gap.cause]}{within}"
             )
         if any(s.host_working_ns is not None for s in rows):
@@ -104,7 +86,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
     if not lanes:
         return None
     figure = blank(height=150 + (34 if len(lanes) <= 12 else 26) * len(lanes), barmode="overlay", bargap=0.15)
-    for name, bar in bars.items():
+    for name, bar in laid.items():
         figure.add_bar(
             name=name,
             orientation="h",
@@ -190,20 +172,10 @@ def engines(report: Report) -> go.Figure | None:
     figure = blank(height=130 + 22 * len(names) * max(1, len(chosen)), barmode="group")
     for place, row in enumerate(chosen):
         values = [share.get((row.rank, n)) for n in names]
-        figure.add_bar(
-            name=f"rank {row.rank}",
-            orientation="h",
-            y=[label(n) for n in names],
-            x=[_pc(v) for v in values],
-            text=[percent(v) for v in values],
-            textposition="auto",
-            hoverinfo="name+y+text",
-            marker={"color": COLOURS[place % len(COLOURS)]},
-            showlegend=len(chosen) > 1,
-        )
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(title="% of the step busy", range=[0, 100])
-    return figure
+        how = {"name": f"rank {row.rank}", "textposition": "auto", "showlegend": len(chosen) > 1}
+        texts = [percent(v) for v in values]
+        bars(figure, [label(n) for n in names], [_pc(v) for v in values], texts, COLOURS[place % len(COLOURS)], **how)
+    return down(figure, "% of the step busy", range=[0, 100])
 
 
 def gap_causes(report: Report) -> go.Figure | None:
@@ -213,20 +185,11 @@ def gap_causes(report: Report) -> go.Figure | None:
     if not shown:
         return None
     figure = blank(height=110 + 26 * len(shown), showlegend=False)
-    figure.add_bar(
-        orientation="h",
-        y=[CAUSE[n] for _, n in shown],
-        x=[_pc(v) for v, _ in shown],
-        text=[percent(v) for v, _ in shown],
-        textposition="outside",
-        cliponaxis=False,
-        hoverinfo="y+text",
-        marker={"color": [CAUSE_COLOURS[n] for _, n in shown]},
-    )
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(title="% of the step", rangemode="tozero")
+    names, texts, colours = zip(*((CAUSE[n], percent(v), CAUSE_COLOURS[n]) for v, n in shown), strict=True)
+    how = {"textposition": "outside", "cliponaxis": False, "hoverinfo": "y+text"}
+    bars(figure, names, [_pc(v) for v, _ in shown], texts, colours, **how)
     figure.update_layout(margin_r=70)
-    return figure
+    return down(figure, "% of the step", rangemode="tozero")
 
 
 def ranks_by_steps(report: Report, column: str = "wall_ns") -> go.Figure | None:
@@ -308,71 +271,46 @@ def precision(report: Report) -> go.Figure | None:
     figure = blank(height=120 + 40 * len(names), barmode="stack")
     for place, dtype in enumerate(dict.fromkeys(p.dtype for p in rows)):
         mine = {p.engine: p.fraction for p in rows if p.dtype == dtype}
-        figure.add_bar(
-            name=label(dtype),
-            orientation="h",
-            y=[label(n) for n in names],
-            x=[_pc(mine.get(n)) for n in names],
-            text=[percent(mine[n]) if n in mine else "" for n in names],
-            hoverinfo="name+y+text",
-            marker={"color": COLOURS[place % len(COLOURS)] if dtype != "unknown" else "#bbbbbb"},
-        )
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(title="% of the engine's compute time", range=[0, 100])
-    return figure
+        texts = [percent(mine[n]) if n in mine else "" for n in names]
+        colour = COLOURS[place % len(COLOURS)] if dtype != "unknown" else "#bbbbbb"
+        bars(figure, [label(n) for n in names], [_pc(mine.get(n)) for n in names], texts, colour, name=label(dtype))
+    return down(figure, "% of the engine's compute time", range=[0, 100])
 
 
 def collectives(report: Report) -> go.Figure | None:
-    """Time of collectives, the longest first: transfer and waiting, for reports with a table of them."""
-    rows = _table(report, "collectives")
-    shown = sorted(rows, key=lambda r: -(getattr(r, "duration_p50_ns", None) or 0) * r.count)[:MAX_BARS]
+    """Time of collectives, the longest first: transfer and waiting."""
+    shown = sorted(report.data.collectives, key=lambda r: -(r.duration_p50_ns or 0) * r.count)[:MAX_BARS]
     if not shown:
         return None
     names = [
-        label(
-            f"{r.op} {size(r.bytes)}, group {r.group or '–'}"
-            if r.bytes is not None
-            else f"{r.op}, group {r.group or '–'}"
-        )
+        label(" ".join([r.op, *([size(r.bytes)] if r.bytes is not None else [])]) + f", group {r.group or '–'}")
         for r in shown
     ]
     figure = blank(height=140 + 30 * len(shown), barmode="group")
-    for place, (name, column) in enumerate(
-        (
-            ("median call, waiting included", "duration_p50_ns"),
-            ("median transfer", "transfer_p50_ns"),
-            ("mean waiting", "wait_mean_ns"),
-        )
-    ):
-        values = [getattr(r, column, None) for r in shown]
+    drawn: dict[str, Sequence[float | None]] = {
+        "median call, waiting included": [r.duration_p50_ns for r in shown],
+        "median transfer": [r.transfer_p50_ns for r in shown],
+        "mean waiting": [r.wait_mean_ns for r in shown],
+    }
+    for colour, (name, values) in zip(COLOURS, drawn.items(), strict=False):
         if any(v is not None for v in values):
-            figure.add_bar(
-                name=name,
-                orientation="h",
-                y=names,
-                x=[None if v is None else in_ms(v) for v in values],
-                text=[duration(v) for v in values],
-                hoverinfo="name+y+text",
-                marker={"color": COLOURS[place]},
-            )
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(title="ms", rangemode="tozero")
-    return figure
+            widths = [None if v is None else in_ms(v) for v in values]
+            bars(figure, names, widths, [duration(v) for v in values], colour, name=name)
+    return down(figure, "ms", rangemode="tozero")
 
 
 def stragglers(report: Report) -> go.Figure | None:
-    """For how much of its time each rank waited for others, and others for it; for reports with a table of it."""
-    rows = _table(report, "rank_waits", "stragglers")[:MAX_HEAT_RANKS]
-    drawn = [
-        (name, column)
-        for name, column in (("waiting for others", "waiting_ns"), ("others waiting for it", "blame_ns"))
-        if any(getattr(r, column, None) is not None for r in rows)
-    ]
+    """For how much of its time each rank waited for others, and others for it."""
+    rows = report.data.rank_waits[:MAX_HEAT_RANKS]
+    columns = {
+        "waiting for others": ([r.waiting_ns for r in rows], "#ccbb44"),
+        "others waiting for it": ([r.blame_ns for r in rows], "#d62728"),
+    }
+    drawn = {name: found for name, found in columns.items() if any(v is not None for v in found[0])}
     if not drawn:
         return None
     figure = blank(height=300, barmode="group")
-    for name, column in drawn:
-        values = [getattr(r, column) for r in rows]
+    for name, (values, colour) in drawn.items():
         figure.add_bar(
             name=name,
             x=[str(r.rank) for r in rows],
@@ -380,7 +318,7 @@ def stragglers(report: Report) -> go.Figure | None:
             text=[duration(v) for v in values],
             textposition="none",
             hoverinfo="name+x+text",
-            marker={"color": "#ccbb44" if column == "waiting_ns" else "#d62728"},
+            marker={"color": colour},
         )
     figure.update_xaxes(title="rank", type="category")
     figure.update_yaxes(title="ms", rangemode="tozero")
@@ -427,11 +365,11 @@ class _Bars:
         self.text.append(text)
 
 
-def _lay(bars: dict[str, _Bars], lane: str, step: StepRow, parts: Iterable[tuple[str, int, str]]) -> None:
+def _lay(laid: dict[str, _Bars], lane: str, step: StepRow, parts: Iterable[tuple[str, int, str]]) -> None:
     at = step.start_ns
     for name, value, colour in parts:
         share = percent(value / step.wall_ns) if step.wall_ns else ""
-        bars.setdefault(name, _Bars(colour)).add(
+        laid.setdefault(name, _Bars(colour)).add(
             lane, at, value, f"step {step.step}: {name} {duration(value)}, {share} of {duration(step.wall_ns)}"
         )
         at += value
@@ -468,10 +406,6 @@ def _steps(report: Report) -> dict[int, list[StepRow]]:
         if lead and same_recording(step, lead):
             found.setdefault(step.rank, []).append(step)
     return found
-
-
-def _table(report: Report, *names: str) -> list[Any]:
-    return next((rows for name in names if (rows := getattr(report.data, name, None))), [])
 
 
 def _pc(fraction: float | None) -> float | None:

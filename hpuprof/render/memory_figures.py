@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpuprof.model.tables import MemoryPoint
-from hpuprof.render.drawing import COLOURS, blank, in_ms, same_recording
+from hpuprof.render.drawing import COLOURS, bars, blank, down, in_ms, same_recording
 from hpuprof.render.formats import size
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
@@ -29,24 +29,13 @@ def memory(report: Report) -> go.Figure | None:
         return None
     mine = [m for m in rows if m.space == spaces[0]][:64]
     figure = blank(height=130 + 44 * len(mine), barmode="group")
-    for place, (name, column) in enumerate(
-        (("peak allocated", "peak_allocated_bytes"), ("peak reserved", "peak_reserved_bytes"))
-    ):
+    for what, column, colour in (("allocated", "peak_allocated_bytes", 0), ("reserved", "peak_reserved_bytes", 1)):
         values = [getattr(m, column) for m in mine]
-        if not any(values):
-            continue
-        figure.add_bar(
-            name=f"{name}, {spaces[0]}",
-            orientation="h",
-            y=[f"rank {m.rank}" for m in mine],
-            x=[None if v is None else v / 1e6 for v in values],
-            text=[size(v) for v in values],
-            hoverinfo="name+y+text",
-            marker={"color": COLOURS[place]},
-        )
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(title="MB", rangemode="tozero")
-    return figure
+        if any(values):
+            widths = [None if v is None else v / 1e6 for v in values]
+            names, name = [f"rank {m.rank}" for m in mine], f"peak {what}, {spaces[0]}"
+            bars(figure, names, widths, [size(v) for v in values], COLOURS[colour], name=name)
+    return down(figure, "MB", rangemode="tozero")
 
 
 def memory_over_time(report: Report) -> go.Figure | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 import numpy as np
@@ -227,6 +228,10 @@ def _lines(chain: Ints, chains: int) -> tuple[Ints, Ints, Ints]:
 def _order(length: Ints, line: Ints, position: Ints, source: Ints, target: Ints) -> list[_Stretch]:
     """Return stretches in an order in which they can be computed; each line goes on until it needs what is not done."""
     needs = _needs(line, position, source, target)
+    # Of each line, where it waits for which other one at the earliest. What is done only moves that on.
+    soon = {which: [(targets[0], i) for i, (_, targets, _) in enumerate(mine)] for which, mine in needs.items()}
+    for mine in soon.values():
+        heapify(mine)
     waiting: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     total, done = length.tolist(), [0] * len(length)
     out: list[_Stretch] = []
@@ -236,11 +241,19 @@ def _order(length: Ints, line: Ints, position: Ints, source: Ints, target: Ints)
         alone: list[tuple[int, int]] = []
         for which in ready:
             stop, cause = total[which], None
-            for other, targets, needed in needs.get(which, ()):
+            first = soon.get(which)
+            while first:
+                target_at, need = first[0]
+                other, targets, needed = needs[which][need]
                 # The first edge whose source is not done; what is needed by then never falls.
                 i = bisect_left(needed, done[other])
-                if i < len(targets) and targets[i] < stop:
-                    stop, cause = targets[i], (other, needed[i])
+                if i == len(targets):
+                    heappop(first)
+                elif targets[i] > target_at:
+                    heapreplace(first, (targets[i], need))
+                else:
+                    stop, cause = target_at, (other, needed[i])
+                    break
             if cause is not None:
                 waiting[cause[0]].append((cause[1], which))
             if stop > done[which] + 1:

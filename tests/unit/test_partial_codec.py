@@ -142,7 +142,7 @@ def test_as_many_rows_as_said(partial):
 
 @pytest.mark.parametrize(("dialect", "size_mb"), [("cuda", 60), ("hpu_g1", 40)])
 def test_a_hundred_steps_take_less_than_200_kB(tmp_path, dialect, size_mb):
-    from benchmarks.tracegen.writer import Spec, write_trace
+    from benchmarks.large import Spec, write_trace
 
     path = tmp_path / "trace.json"
     made = write_trace(Spec(dialect=dialect, size_mb=size_mb, steps=100), path)

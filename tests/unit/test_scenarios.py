@@ -9,8 +9,9 @@ import pytest
 from rank_traces import CAME, blocking
 
 from hpuprof.model.launch_schedule import LaunchSchedule, unpack_schedule
+from hpuprof.ranks.joined import step_times
 from hpuprof.ranks.launch_line import host_line
-from hpuprof.ranks.lines import Line, levels, step_times
+from hpuprof.ranks.lines import Line, levels
 from hpuprof.ranks.main_path import ISSUE, JOIN, MARK, Plan, main_line
 from hpuprof.what_if.graph import CrosswiseError
 
@@ -30,7 +31,7 @@ def plan(work: list[float], order: tuple[int, int] = (0, 1), **columns: list[flo
 
 def replayed(*lines: Line) -> list[list[float]]:
     """Return the step of each line as recorded, and with all lines alike."""
-    factors = [np.stack([np.ones(len(by)), by], axis=1) for by in levels(lines)]
+    factors = [[np.ones(len(by)), by] for by in levels(lines)]
     return np.stack(step_times(lines, 2, factors))[:, 0].T.tolist()
 
 
@@ -139,7 +140,7 @@ def test_the_first_steps_of_a_schedule_are_replayed_as_with_the_others_behind_th
     def steps(schedules: list[LaunchSchedule]) -> np.ndarray:
         rest = np.full(9, 100_000.0)  # the transfer; waiting is recomputed
         lines = [host_line(s, s.collective, s.collective, rest[: len(s.call)], 0.0) for s in schedules]
-        return np.stack(step_times(lines, 3, [np.ones((len(line.length), 1)) for line in lines]))[..., 0]
+        return np.stack(step_times(lines, 3, [[np.ones(len(line.length))] for line in lines]))[..., 0]
 
     whole, some = steps(schedules), steps([s.first(2) for s in schedules])
     assert whole == pytest.approx(np.full((4, 3), 1e6))

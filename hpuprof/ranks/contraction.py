@@ -1,0 +1,91 @@
+"""A rank's line contracted to where it meets the others: what thousands of ranks are joined by.
+
+Between two collectives a rank follows its own events only, so longest paths stand for them:
+
+- an event that waits for nothing but the one before on its chain happens a known time after the last one that does
+  wait, its *base*: what it launches or joins follows the base;
+- an event that nothing waits for but the next one on its chain matters only to the next one that something waits for:
+  what enters the one enters the other, later by the work between;
+- of several edges between the same two events the longest counts.
+
+Weights are those of one scenario. Nothing is left out: events that stay happen when they did, up to the rounding of
+sums, which is none while weights are whole ns below 2**53 in sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.ranks.lines import Line
+
+
+@dataclass(frozen=True, eq=False)
+class Contracted:
+    """What is left of a line: its events by chain, weights of several scenarios in columns [ns]."""
+
+    chain: Ints  # (events,)
+    source: Ints  # (edges,): events, or collectives as `~c`
+    target: Ints
+    step: Floats  # (events, scenarios)
+    delay: Floats  # (edges, scenarios)
+    begin: Floats  # (chains,)
+    marks: Ints  # events that steps begin and end after, shape (steps, 2)
+    lag: Floats  # by how much, shape (steps, 2, scenarios)
+
+
+def contract(line: Line, factors: Floats) -> Contracted:
+    """Contract a line. `factors`: by which its pieces change, shape `(pieces, scenarios)`."""
+    count = len(line.chain)
+    weights = line.weights(factors)
+    order = np.argsort(line.chain, kind="stable")
+    place = np.empty(count, dtype=np.int64)
+    place[order] = np.arange(count)
+    chain = line.chain[order]
+    head = np.searchsorted(chain, chain)  # the first event of each one's chain
+    since = np.cumsum(weights[:count][order], axis=0)  # the chain's begin, if nothing is waited for
+    since -= (since - weights[:count][order])[head]
+    delay = weights[count:]
+    source, target = (np.where(ends >= 0, place[np.maximum(ends, 0)], ends) for ends in (line.source, line.target))
+
+    waits = np.zeros(count, dtype=bool)
+    waits[head] = waits[target[target >= 0]] = True
+    base = np.maximum.accumulate(np.where(waits, np.arange(count), 0))
+    out = np.flatnonzero(source >= 0)
+    delay[out] += since[source[out]] - since[base[source[out]]]
+    source[out] = base[source[out]]
+    marks = place[line.marks]
+    lag = line.lag[..., None] + since[marks] - since[base[marks]]
+    marks = base[marks]
+
+    kept = np.zeros(count, dtype=bool)
+    kept[marks] = kept[source[out]] = True
+    ahead = np.minimum.accumulate(np.where(kept, np.arange(count), count)[::-1])[::-1]
+    into = np.flatnonzero(target >= 0)
+    then = np.minimum(ahead[target[into]], count - 1)
+    delay[into] += since[then] - since[target[into]]
+    heard = np.ones(len(target), dtype=bool)
+    heard[into] = kept[then] & (chain[then] == chain[target[into]])
+    target[into] = then
+
+    stay = np.flatnonzero(kept)
+    number = np.cumsum(kept) - 1
+    follows = np.append([False], np.diff(chain[stay]) == 0)[: len(stay)]
+    step = since[stay]
+    step[follows] -= since[stay[:-1]][follows[1:]]
+    source, target, delay = source[heard], target[heard], delay[heard]
+    source, target = (np.where(ends >= 0, number[np.maximum(ends, 0)], ends) for ends in (source, target))
+    source, target, delay = _longest(source, target, delay)
+    return Contracted(chain[stay], source, target, step, delay, line.begin, number[marks], lag)
+
+
+def _longest(source: Ints, target: Ints, delay: Floats) -> tuple[Ints, Ints, Floats]:
+    """Leave one edge between any two events."""
+    if not len(source):
+        return source, target, delay
+    order = np.lexsort((source, target))
+    source, target = source[order], target[order]
+    first = np.flatnonzero(np.append([True], (np.diff(source) != 0) | (np.diff(target) != 0)))
+    return source[first], target[first], np.maximum.reduceat(delay[order], first, axis=0)
