@@ -26,7 +26,7 @@ import fuzz
 import numpy as np
 
 from hpuprof.errors import TraceFormatError
-from hpuprof.ingest import read
+from hpuprof.ingest import ahead, read
 from hpuprof.ingest.source import PIECE_BYTES, ByteSource
 
 REAL = Path(os.environ.get("HPUPROF_REAL_TRACES", fuzz.ROOT.parent / "shared" / "traces"))
@@ -55,15 +55,20 @@ _ROW = re.compile(rb'\{\s*"(?:ph|args|cat|name)"')
 
 
 def said(path: Path, *, native: bool, piece_bytes: int = PIECE_BYTES) -> list[tuple[str, Any]]:
-    """Return everything that a file says, or why it cannot be read, flat: names and values, arrays as bytes."""
+    """Return everything that a file says, or why it cannot be read, flat: names and values, arrays as bytes.
+
+    The scanner runs in threads of its own, ahead, in files of some pieces.
+    """
     os.environ["HPUPROF_SCAN"] = "auto" if native else "python"
     was, read.ByteSource = read.ByteSource, partial(ByteSource, piece_bytes=piece_bytes)  # type: ignore[misc,assignment]
+    threaded, ahead.threaded = ahead.threaded, lambda: native
     try:
         return list(_flat("trace", read.read_trace(path)))
     except TraceFormatError as error:
         return [("error", repr((str(error), vars(error))))]
     finally:
         read.ByteSource = was  # type: ignore[misc]
+        ahead.threaded = threaded
         del os.environ["HPUPROF_SCAN"]
 
 

@@ -43,6 +43,8 @@ _OTHER = {name: i for i, name in enumerate(_OTHER_COLUMNS)}
 _MISSING = {"cat": "", "name": "", "data_type": "", "hw_event": ""}  # what `wire` has where a row says nothing
 _NEW = -2
 Table: TypeAlias = "npt.NDArray[np.int64]"
+Found: TypeAlias = "tuple[Any, ...] | None"
+"""What the native part returns; see `native.Scan`."""
 
 
 class RowScanner:
@@ -58,15 +60,28 @@ class RowScanner:
         self.kinds: dict[int, Event] = {}  # one row of each kind that is no slice
         self.notes: dict[tuple[int, ...], int] = {}  # by name, inputs, and description of a collective
 
+    def found(self, text: bytes) -> Found:
+        """Scan rows between commas; None where one is not plain. Runs in any thread, one text at a time."""
+        return self._scan(text, self._exact)
+
+    def learn(self, found: Found) -> None:
+        """Take the new texts of what was found; texts are numbered in the order in which they were scanned."""
+        if found is not None:
+            words, tracks, inputs = found[-3:]
+            self._words += words
+            self._tracks += tracks
+            self._inputs += inputs
+
     def scan(self, text: bytes, decoder: msgspec.json.Decoder[Any]) -> ScannedRows | None:
         """Return the rows between commas, None where one is not plain. `decoder`: of rows that Python is to see."""
-        found = self._scan(text, self._exact)
+        return self.rows(self.found(text), text, decoder)
+
+    def rows(self, found: Found, text: bytes, decoder: msgspec.json.Decoder[Any]) -> ScannedRows | None:
+        """Return the rows of what was found in a text, None for none."""
+        self.learn(found)
         if found is None:
             return None
-        slices, others, flows, ascii_only, sampled, words, tracks, inputs = found
-        self._words += words
-        self._tracks += tracks
-        self._inputs += inputs
+        slices, others, flows, ascii_only, sampled, *_ = found
         slice_table = np.frombuffer(slices, dtype=np.int64).reshape(-1, len(_COLUMNS))
         table = np.frombuffer(others, dtype=np.int64).reshape(-1, len(_OTHER_COLUMNS))
         try:
