@@ -1,9 +1,9 @@
 #include "row_scanner.hpp"
 
 #include <cmath>
-#include <cstring>
 
 #include "numbers.hpp"
+#include "quotes.hpp"
 #include "row_keys.hpp"
 
 namespace hpuprof {
@@ -17,6 +17,7 @@ bool RowScanner::scan(const char* text, std::size_t size, bool exact) {
     ascii = sampled = true;
     begin_ = text, end_ = text + size;
     exact_ = exact, late_ = fraction_ = false;
+    last_words_ = {};
     Place at = space(text);
     while (at != end_) {
         if (*at != '{' || (at = row(at)) == nullptr) return false;
@@ -182,18 +183,9 @@ Place RowScanner::raw(Place at, std::string_view& found) {
 
 // From an opening quote to behind the closing one.
 Place RowScanner::text(Place at, bool& escaped) {
-    constexpr std::uint64_t ONES = 0x0101010101010101u, HIGH = 0x8080808080808080u;
-    constexpr auto zero = [](std::uint64_t word) { return (word - ONES) & ~word & HIGH; };
     ++at;
     for (;;) {
-        while (end_ - at >= 8) {
-            std::uint64_t word;
-            std::memcpy(&word, at, 8);
-            const std::uint64_t control = (word - ONES * ' ') & ~word & HIGH;
-            if ((zero(word ^ ONES * '"') | zero(word ^ ONES * '\\') | control) != 0) break;
-            if ((word & HIGH) != 0) ascii = false;
-            at += 8;
-        }
+        at = skip_plain(at, end_, ascii);
         for (int left = 8; left > 0; --left, ++at) {
             const auto c = static_cast<unsigned char>(*at);
             if (c == '"') return at + 1;
@@ -245,11 +237,11 @@ void RowScanner::keep(const Row& row) {
     if ((row.slice[STATE] & 1) == 0) fraction_ = true;
     if (row.phase != 'X') return keep_other(row);
     Slice& slice = slices.emplace_back(row.slice);
-    slice[CAT] = words.code(row.words[Row::CAT_WORD]);
-    slice[NAME] = words.code(row.words[Row::NAME_WORD]);
-    slice[DTYPE] = words.code(row.words[Row::DTYPE_WORD]);
-    slice[HW] = words.code(row.words[Row::HW_WORD]);
-    const std::array<std::int64_t, 2> track{words.code(row.words[Row::PID]), words.code(row.words[Row::TID])};
+    slice[CAT] = code(row, Row::CAT_WORD);
+    slice[NAME] = code(row, Row::NAME_WORD);
+    slice[DTYPE] = code(row, Row::DTYPE_WORD);
+    slice[HW] = code(row, Row::HW_WORD);
+    const std::array<std::int64_t, 2> track{code(row, Row::PID), code(row, Row::TID)};
     if (track != last_) {
         last_ = track;
         last_track_ = tracks.code(track);
@@ -259,6 +251,13 @@ void RowScanner::keep(const Row& row) {
         slice[INPUTS] = joined(Row::DIMS, Row::COLLECTIVE, row.given, inputs);
     if ((row.given & OF_COLLECTIVE) != 0)
         slice[COLLECTIVE] = joined(Row::COLLECTIVE, Row::META_NAME, row.given, collectives_);
+}
+
+// The code of a word, most often that of the row before.
+std::int64_t RowScanner::code(const Row& row, int which) {
+    auto& [last, number] = last_words_[which];
+    if (row.words[which] != last) last = row.words[which], number = words.code(last);
+    return number;
 }
 
 // The code of texts that follow each other.
@@ -293,7 +292,7 @@ void RowScanner::keep_other(const Row& row) {
     Other& other = others.emplace_back();
     other = {row.slice[START], row.slice[STATE] & 1, 0, 0, 0, -1, -1, row.slice[OFFSET], row.slice[LENGTH]};
     std::array<std::int64_t, 8> kind{row.phase};
-    const auto word = [&](Row::Word which) { return words.code(row.words[which]); };
+    const auto word = [&](Row::Word which) { return code(row, which); };
     switch (row.phase) {
         case 'B': case 'E': case 'M':
             kind = {row.phase, word(Row::NAME_WORD), word(Row::CAT_WORD), word(Row::PID), word(Row::TID)};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "texts.hpp"
@@ -55,6 +56,7 @@ class RowScanner {
     Place word(Place at, std::string_view& found);
     Place integer(Place at, std::int64_t& found) const;
     Place raw(Place at, std::string_view& found);
+    std::int64_t code(const struct Row& row, int which);
     std::int64_t joined(int first, int end, std::uint32_t given, Texts& texts);
     bool says(const struct Row& row, int text) const;
     bool sample(const struct Row& row, Other& other) const;
@@ -68,6 +70,7 @@ class RowScanner {
     bool exact_ = false;
     bool late_ = false, fraction_ = false;  // a stamp that a double holds to no ns, a stamp with decimals
     std::array<std::string_view, 32> texts_;  // of the row that is read, where its `given` says so
+    std::array<std::pair<std::string_view, std::int64_t>, 6> last_words_;  // of the last row of this text that has them
     std::array<std::int64_t, 2> last_{-1, -1};
     std::int64_t last_track_ = 0;
     std::string joined_;

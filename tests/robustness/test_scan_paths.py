@@ -236,12 +236,14 @@ def test_a_report_does_not_tell_how_it_was_read(tmp_path: Path):
     assert len(said) == 1
 
 
-def test_nothing_is_read_or_written_past_an_end(tmp_path: Path):
+@pytest.mark.parametrize("how", ["-DHPUPROF_FAST", "-DHPUPROF_PORTABLE"])
+def test_nothing_is_read_or_written_past_an_end(how, tmp_path: Path):
     """Mutated rows under AddressSanitizer and UndefinedBehaviorSanitizer."""
     compiler = shutil.which("g++") or needs.absent("native", "needs g++")
     program = tmp_path / "check"
     sources = [Path(__file__).parent / "check_scanner.cpp", ROOT / "native" / "row_scanner.cpp", f"-I{ROOT / 'native'}"]
     flags = [
+        how,
         "-std=c++17",
         "-g",
         "-O1",
