@@ -11,7 +11,9 @@ setup(
         Extension(
             "hpuprof._native",
             sources=[f"native/{name}.cpp" for name in ("longest_paths", "module", "row_scanner", "scanner")],
-            depends=["native/arrays.hpp", "native/row_scanner.hpp"],
+            depends=[
+                f"native/{name}.hpp" for name in ("arrays", "numbers", "quotes", "row_keys", "row_scanner", "texts")
+            ],
             # numpy rounds after each operation, so the scanner must not fuse two of them
             extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=off"],
             language="c++",

@@ -14,8 +14,8 @@ PyMethodDef methods[] = {
      "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
     {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},
     {"scan_rows", hpuprof::scan_rows, METH_VARARGS,
-     "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, new words, new tracks, "
-     "new inputs). Raises RuntimeError if another thread uses the scanner."},
+     "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, sampled, new words, "
+     "new tracks, new inputs). Raises RuntimeError if another thread uses the scanner."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot slots[] = {{0, nullptr}};

@@ -1,255 +1,23 @@
 #include "row_scanner.hpp"
 
 #include <cmath>
-#include <cstring>
-#include <random>
+
+#include "numbers.hpp"
+#include "quotes.hpp"
+#include "row_keys.hpp"
 
 namespace hpuprof {
 
-namespace {
-
-using Place = const char*;
-
-// Limits by judgement: beyond them the Python path, which has none of these, decides.
-constexpr int MOST_DEPTH = 64;
-constexpr std::int64_t MOST = 4'000'000'000'000'000'000;  // of a number that is kept, its point left out: some 2**62
-constexpr int MOST_WHOLE = 20;     // of a number that is skipped, before the point: addresses have as many
-constexpr int MOST_DECIMALS = 40;
-constexpr int MOST_EXPONENT = 2;   // digits: such a number is finite
-// Those of hpuprof/ingest/stamps.py.
-constexpr std::int64_t LIMIT_US = (std::int64_t{1} << 62) / 1000;
-constexpr std::int64_t EXACT_US = std::int64_t{1} << 43;
-constexpr std::int64_t EXACT_DOUBLE = std::int64_t{1} << 53;
-
-constexpr std::array<std::int64_t, 19> TENS = [] {
-    std::array<std::int64_t, 19> tens{};
-    std::int64_t ten = 1;
-    for (auto& value : tens) value = ten, ten = value == 1'000'000'000'000'000'000 ? 0 : ten * 10;
-    return tens;
-}();
-
-inline Place space(Place at) {
-    while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t') ++at;
-    return at;
-}
-
-inline bool digit(char c) { return c >= '0' && c <= '9'; }
-
-bool hexadecimal(char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
-
-Place literal(Place at, std::string_view word) {
-    for (const char c : word)
-        if (*at++ != c) return nullptr;
-    return at;
-}
-
-// Digits behind those that are found already.
-Place digits(Place at, std::int64_t& found) {
-    for (; digit(*at); ++at) {
-        if (found >= MOST / 10) return nullptr;
-        found = found * 10 + (*at - '0');
-    }
-    return at;
-}
-
-// Digits without a leading zero.
-Place natural(Place at, std::int64_t& found) {
-    const Place first = at;
-    found = 0;
-    if ((at = digits(at, found)) == nullptr) return nullptr;
-    return at == first || (*first == '0' && at - first > 1) ? nullptr : at;
-}
-
-// A number, whatever it is, by the grammar of JSON.
-Place number(Place at) {
-    if (*at == '-') ++at;
-    const Place whole = at;
-    while (digit(*at)) ++at;
-    if (at == whole || at - whole > MOST_WHOLE || (*whole == '0' && at - whole > 1)) return nullptr;
-    if (*at == '.') {
-        const Place first = ++at;
-        while (digit(*at)) ++at;
-        if (at == first || at - first > MOST_DECIMALS) return nullptr;
-    }
-    if (*at == 'e' || *at == 'E') {
-        ++at;
-        if (*at == '+' || *at == '-') ++at;
-        const Place first = at;
-        while (digit(*at)) ++at;
-        if (at == first || at - first > MOST_EXPONENT) return nullptr;
-    }
-    return at;
-}
-
-// A decimal number without exponent: `digits` / 10**`decimals`.
-struct Decimal {
-    bool negative = false;
-    std::int64_t digits = 0;
-    int decimals = 0;
-
-    // The nearest double: both parts are exact, so the quotient is rounded once.
-    bool fits() const { return digits <= EXACT_DOUBLE; }
-    double number() const {
-        const double size = static_cast<double>(digits) / static_cast<double>(TENS[decimals]);
-        return negative ? -size : size;
-    }
-};
-
-Place decimal(Place at, Decimal& found) {
-    found = {};
-    if (*at == '-') found.negative = true, ++at;
-    if ((at = natural(at, found.digits)) == nullptr) return nullptr;
-    if (*at == '.') {
-        const Place first = ++at;
-        if ((at = digits(at, found.digits)) == nullptr || at == first || at - first >= static_cast<int>(TENS.size())) return nullptr;
-        found.decimals = static_cast<int>(at - first);
-    }
-    return *at == 'e' || *at == 'E' ? nullptr : at;
-}
-
-// µs to ns, half to even.
-bool exact_ns(const Decimal& micros, std::int64_t& ns) {
-    if (micros.decimals <= 3) {
-        const std::int64_t scale = TENS[3 - micros.decimals];
-        if (micros.digits >= LIMIT_US * 1000 / scale) return false;
-        ns = micros.digits * scale;
-    } else {
-        const std::int64_t scale = TENS[micros.decimals - 3];
-        ns = micros.digits / scale;
-        const std::int64_t rest = 2 * (micros.digits % scale);
-        if (rest > scale || (rest == scale && ns % 2 != 0)) ++ns;
-    }
-    if (micros.negative) ns = -ns;
-    return true;
-}
-
-}  // namespace
-
-// --- distinct texts
-
-Texts::Texts() : seed_(std::random_device{}()), slots_(1024) { code({}); }
-
-// Multiplies and folds eight bytes at a time; seeded, so that no file can be written whose texts all collide.
-std::uint64_t Texts::hash(std::string_view text) const {
-    constexpr std::uint64_t FACTOR = 0x9E3779B97F4A7C15u;
-    std::uint64_t mixed = (seed_ ^ text.size()) * FACTOR;
-    while (!text.empty()) {
-        std::uint64_t word = 0;
-        const std::size_t taken = text.size() < 8 ? text.size() : 8;
-        std::memcpy(&word, text.data(), taken);
-        mixed = (mixed ^ word) * FACTOR;
-        mixed ^= mixed >> 29;
-        text.remove_prefix(taken);
-    }
-    return mixed ^ mixed >> 32;
-}
-
-std::string_view Texts::text(std::int64_t code) const {
-    const std::size_t begin = code == 0 ? 0 : ends_[code - 1];
-    return std::string_view(held_).substr(begin, ends_[code] - begin);
-}
-
-std::int64_t Texts::code(std::string_view text) {
-    const std::uint64_t mixed = hash(text), mask = slots_.size() - 1;
-    std::uint64_t slot = mixed & mask;
-    for (; slots_[slot] != 0; slot = (slot + 1) & mask) {
-        const std::int64_t code = slots_[slot] - 1;
-        if (hashes_[code] == mixed && this->text(code) == text) return code;
-    }
-    const std::size_t code = ends_.size();
-    if (code >= UINT32_MAX - 1) throw std::bad_alloc();
-    held_.append(text);
-    hashes_.push_back(mixed);
-    ends_.push_back(held_.size());
-    slots_[slot] = static_cast<std::uint32_t>(code + 1);
-    if (ends_.size() * 2 > slots_.size()) grow();
-    return static_cast<std::int64_t>(code);
-}
-
-void Texts::grow() {
-    std::vector<std::uint32_t> wider(slots_.size() * 2);
-    const std::uint64_t mask = wider.size() - 1;
-    for (std::size_t code = 0; code < hashes_.size(); ++code) {
-        std::uint64_t slot = hashes_[code] & mask;
-        while (wider[slot] != 0) slot = (slot + 1) & mask;
-        wider[slot] = static_cast<std::uint32_t>(code + 1);
-    }
-    slots_.swap(wider);
-}
-
-// --- rows
-
-// A row while it is read; texts are views of the file.
-struct Row {
-    enum Word { CAT_WORD, NAME_WORD, PID, TID, DTYPE_WORD, HW_WORD, WORDS };
-    enum Input { DIMS, TYPES, STRIDES, VALUES, STACK, MODULE, INPUT_TEXTS };
-
-    Slice slice{0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0};
-    std::array<std::string_view, WORDS> words{};
-    std::array<std::string_view, INPUT_TEXTS> inputs{};
-    char phase = 0;
-};
-
-namespace {
-
-enum RowKey { PH_KEY, TS_KEY, DUR_KEY, CAT_KEY, NAME_KEY, PID_KEY, TID_KEY, ARGS_KEY, OTHER_KEY };
-
-RowKey row_key(std::string_view key) {
-    switch (key.size()) {
-        case 2: return key == "ph" ? PH_KEY : key == "ts" ? TS_KEY : OTHER_KEY;
-        case 3: return key == "dur" ? DUR_KEY : key == "cat" ? CAT_KEY : key == "pid" ? PID_KEY : key == "tid" ? TID_KEY : OTHER_KEY;
-        case 4: return key == "name" ? NAME_KEY : key == "args" ? ARGS_KEY : OTHER_KEY;
-        default: return OTHER_KEY;
-    }
-}
-
-// Where an argument goes: a number's column, a word, an input's text, or nowhere.
-struct Argument {
-    enum Kind { NUMBER, WORD, TEXT, NONE } kind = NONE;
-    int index = 0;
-};
-
-Argument argument(std::string_view key) {
-    switch (key.size()) {
-        case 5: if (key == "bytes") return {Argument::NUMBER, BYTES}; break;
-        case 8:
-            if (key == "recipeId") return {Argument::NUMBER, RECIPE};
-            if (key == "dataType") return {Argument::WORD, Row::DTYPE_WORD};
-            break;
-        case 10:
-            if (key == "Input Dims") return {Argument::TEXT, Row::DIMS};
-            if (key == "Input type") return {Argument::TEXT, Row::TYPES};
-            if (key == "Call stack") return {Argument::TEXT, Row::STACK};
-            break;
-        case 11:
-            if (key == "External id") return {Argument::NUMBER, EXTERNAL};
-            if (key == "correlation") return {Argument::NUMBER, CORRELATION};
-            if (key == "external id") return {Argument::NUMBER, EXTERNAL_OLD};
-            break;
-        case 13:
-            if (key == "Fwd thread id") return {Argument::NUMBER, FORWARD_THREAD};
-            if (key == "Input Strides") return {Argument::TEXT, Row::STRIDES};
-            if (key == "HW event name") return {Argument::WORD, Row::HW_WORD};
-            break;
-        case 15:
-            if (key == "Sequence number") return {Argument::NUMBER, SEQUENCE};
-            if (key == "Concrete Inputs") return {Argument::TEXT, Row::VALUES};
-            break;
-        case 16: if (key == "Module Hierarchy") return {Argument::TEXT, Row::MODULE}; break;
-        default: break;
-    }
-    return {};
-}
-
-}  // namespace
+constexpr int MOST_DEPTH = 64;  // by judgement, as the limits in numbers.hpp
 
 bool RowScanner::scan(const char* text, std::size_t size, bool exact) {
     slices.clear();
     others.clear();
     flows = 0;
-    ascii = true;
+    ascii = sampled = true;
     begin_ = text, end_ = text + size;
     exact_ = exact, late_ = fraction_ = false;
+    last_words_ = {};
     Place at = space(text);
     while (at != end_) {
         if (*at != '{' || (at = row(at)) == nullptr) return false;
@@ -308,7 +76,10 @@ Place RowScanner::arguments(Place at, Row& row) {
         switch (found.kind) {
             case Argument::NUMBER: at = integer(at, row.slice[found.index]); break;
             case Argument::WORD: at = word(at, row.words[found.index]); break;
-            case Argument::TEXT: at = raw(at, row.inputs[found.index]); break;
+            case Argument::TEXT:
+                at = raw(at, texts_[found.index]);
+                row.given |= bit(found.index);
+                break;
             case Argument::NONE: at = value(at, 0); break;
         }
         if (at == nullptr) return nullptr;
@@ -412,18 +183,9 @@ Place RowScanner::raw(Place at, std::string_view& found) {
 
 // From an opening quote to behind the closing one.
 Place RowScanner::text(Place at, bool& escaped) {
-    constexpr std::uint64_t ONES = 0x0101010101010101u, HIGH = 0x8080808080808080u;
-    constexpr auto zero = [](std::uint64_t word) { return (word - ONES) & ~word & HIGH; };
     ++at;
     for (;;) {
-        while (end_ - at >= 8) {
-            std::uint64_t word;
-            std::memcpy(&word, at, 8);
-            const std::uint64_t control = (word - ONES * ' ') & ~word & HIGH;
-            if ((zero(word ^ ONES * '"') | zero(word ^ ONES * '\\') | control) != 0) break;
-            if ((word & HIGH) != 0) ascii = false;
-            at += 8;
-        }
+        at = skip_plain(at, end_, ascii);
         for (int left = 8; left > 0; --left, ++at) {
             const auto c = static_cast<unsigned char>(*at);
             if (c == '"') return at + 1;
@@ -452,7 +214,7 @@ Place RowScanner::value(Place at, int depth) {
         case 'f': return literal(at, "false");
         case 'n': return literal(at, "null");
         case '{': case '[': break;
-        default: return number(at);
+        default: return hpuprof::number(at);
     }
     if (depth == MOST_DEPTH) return nullptr;
     const char close = *at == '{' ? '}' : ']';
@@ -472,27 +234,81 @@ void RowScanner::keep(const Row& row) {
         ++flows;
         return;
     }
-    if (row.phase != 'X') {
-        others.push_back({row.slice[OFFSET], row.slice[LENGTH]});
-        return;
-    }
+    if ((row.slice[STATE] & 1) == 0) fraction_ = true;
+    if (row.phase != 'X') return keep_other(row);
     Slice& slice = slices.emplace_back(row.slice);
-    if ((slice[STATE] & 1) == 0) fraction_ = true;
-    slice[CAT] = words.code(row.words[Row::CAT_WORD]);
-    slice[NAME] = words.code(row.words[Row::NAME_WORD]);
-    slice[DTYPE] = words.code(row.words[Row::DTYPE_WORD]);
-    slice[HW] = words.code(row.words[Row::HW_WORD]);
-    const std::array<std::int64_t, 2> track{words.code(row.words[Row::PID]), words.code(row.words[Row::TID])};
+    slice[CAT] = code(row, Row::CAT_WORD);
+    slice[NAME] = code(row, Row::NAME_WORD);
+    slice[DTYPE] = code(row, Row::DTYPE_WORD);
+    slice[HW] = code(row, Row::HW_WORD);
+    const std::array<std::int64_t, 2> track{code(row, Row::PID), code(row, Row::TID)};
     if (track != last_) {
         last_ = track;
-        last_track_ = tracks.code({reinterpret_cast<const char*>(track.data()), sizeof track});
+        last_track_ = tracks.code(track);
     }
     slice[TRACK] = last_track_;
-    if (row.inputs[Row::DIMS].empty() && row.inputs[Row::TYPES].empty() && row.inputs[Row::STACK].empty()) return;
+    if ((row.given & OF_INPUTS) != 0)
+        slice[INPUTS] = joined(Row::DIMS, Row::COLLECTIVE, row.given, inputs);
+    if ((row.given & OF_COLLECTIVE) != 0)
+        slice[COLLECTIVE] = joined(Row::COLLECTIVE, Row::META_NAME, row.given, collectives_);
+}
+
+// The code of a word, most often that of the row before.
+std::int64_t RowScanner::code(const Row& row, int which) {
+    auto& [last, number] = last_words_[which];
+    if (row.words[which] != last) last = row.words[which], number = words.code(last);
+    return number;
+}
+
+// The code of texts that follow each other.
+std::int64_t RowScanner::joined(int first, int end, std::uint32_t given, Texts& texts) {
     joined_.clear();
-    for (const std::string_view text : row.inputs) joined_.append(text).push_back('\0');
-    joined_.pop_back();
-    slice[INPUTS] = inputs.code(joined_);
+    for (int text = first; text < end; ++text) {
+        if ((given & bit(text)) != 0) joined_.append(texts_[text]);
+        if (text + 1 < end) joined_.push_back('\0');
+    }
+    return texts.code(joined_);
+}
+
+bool RowScanner::says(const Row& row, int text) const { return (row.given & bit(text)) != 0 && texts_[text] != "null"; }
+
+// What a row says of memory, as hpuprof/ingest/allocator_rows.py reads it. False: a number is unusual.
+bool RowScanner::sample(const Row& row, Other& other) const {
+    const auto read = [&](Row::Text which, std::int64_t& found) {
+        const std::string_view text = texts_[which];
+        return !says(row, which) || integer(text.data(), found) == text.data() + text.size();
+    };
+    if (row.phase == 'C') {
+        const bool resident = says(row, Row::RESIDENT);
+        other.device = resident ? 0 : 1;
+        return read(resident ? Row::RESIDENT : Row::ALLOCATED, other.held) && read(says(row, Row::RESERVED) ? Row::RESERVED : Row::LIMIT, other.room);
+    }
+    const bool usual = read(Row::DEVICE_TYPE, other.device) && read(Row::CHANGE, other.change);
+    other.device = other.device != 0 ? 1 : 0;
+    return usual && read(Row::TOTAL_ALLOCATED, other.held) && read(Row::TOTAL_RESERVED, other.room);
+}
+
+void RowScanner::keep_other(const Row& row) {
+    Other& other = others.emplace_back();
+    other = {row.slice[START], row.slice[STATE] & 1, 0, 0, 0, -1, -1, row.slice[OFFSET], row.slice[LENGTH]};
+    std::array<std::int64_t, 8> kind{row.phase};
+    const auto word = [&](Row::Word which) { return code(row, which); };
+    switch (row.phase) {
+        case 'B': case 'E': case 'M':
+            kind = {row.phase, word(Row::NAME_WORD), word(Row::CAT_WORD), word(Row::PID), word(Row::TID)};
+            if (row.phase != 'M') break;
+            if ((row.given & bit(Row::META_NAME)) != 0) kind[5] = words.code(texts_[Row::META_NAME]);
+            if ((row.given & bit(Row::META_LABELS)) != 0) kind[6] = words.code(texts_[Row::META_LABELS]);
+            break;
+        case 'C': case 'i': case 'I': case 'n': {
+            kind[1] = word(Row::NAME_WORD);
+            kind[2] = says(row, Row::ALLOCATED) || says(row, Row::RESIDENT);
+            sampled = sample(row, other) && sampled;
+            break;
+        }
+        default: break;
+    }
+    other.kind = kinds_.code(kind);
 }
 
 }  // namespace hpuprof

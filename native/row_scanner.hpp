@@ -8,39 +8,25 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "texts.hpp"
 
 namespace hpuprof {
 
 // Columns of a slice, in this order in hpuprof/ingest/scan.py. Times in ns; `state` has bit 0 for a stamp and bit 1 for a
 // duration; texts are codes; a number that is missing is -1; offset and length are those of the row in the text.
 enum Column {
-    START, DUR, STATE, CAT, NAME, TRACK, INPUTS, CORRELATION, EXTERNAL, EXTERNAL_OLD, SEQUENCE, FORWARD_THREAD, BYTES,
-    RECIPE, DTYPE, HW, OFFSET, LENGTH, COLUMNS
+    START, DUR, STATE, CAT, NAME, TRACK, INPUTS, COLLECTIVE, CORRELATION, EXTERNAL, EXTERNAL_OLD, SEQUENCE, FORWARD_THREAD,
+    BYTES, RECIPE, DTYPE, HW, OFFSET, LENGTH, COLUMNS
 };
 using Slice = std::array<std::int64_t, COLUMNS>;
 
-// Distinct texts, numbered as they come; 0 is the empty one. Memory grows with the texts alone.
-class Texts {
-  public:
-    Texts();
-    std::int64_t code(std::string_view text);
-    std::int64_t count() const { return static_cast<std::int64_t>(ends_.size()); }
-    std::string_view text(std::int64_t code) const;
-
-  private:
-    std::uint64_t hash(std::string_view text) const;
-    void grow();
-
-    std::uint64_t seed_;
-    std::vector<std::uint32_t> slots_;  // code + 1, 0 where free; a power of two of them
-    std::vector<std::uint64_t> hashes_;
-    std::vector<std::size_t> ends_;
-    std::string held_;
-};
-
-struct Span {
-    std::int64_t offset, length;
+// A row of another phase. Rows of one kind are alike but for times and samples: Python decodes one of them. A sample of
+// memory is that of a device or not, a change, what is held, and the room for it; -1: unknown.
+struct Other {
+    std::int64_t start, state, kind, device, change, held, room, offset, length;
 };
 
 class RowScanner {
@@ -50,12 +36,13 @@ class RowScanner {
     bool scan(const char* text, std::size_t size, bool exact);
 
     std::vector<Slice> slices;  // rows of phase X
-    std::vector<Span> others;   // rows of any phase but X and those of flows
+    std::vector<Other> others;  // rows of any phase but X and those of flows
     std::int64_t flows = 0;
-    bool ascii = true;  // else the caller must check the encoding
-    Texts words;        // names, categories, processes ...: JSON as written
-    Texts tracks;       // codes of process and thread, two int64 each
-    Texts inputs;       // six JSON texts of an operator's inputs, joined by 0
+    bool ascii = true;    // else the caller must check the encoding
+    bool sampled = true;  // else a sample of memory is unusual, and only the places of `others` count
+    Texts words;          // names, categories, processes ...: JSON as written
+    Texts tracks;         // codes of process and thread, two int64 each
+    Texts inputs;         // six JSON texts of an operator's inputs, joined by 0
 
   private:
     using Place = const char*;  // null: unusual
@@ -69,6 +56,11 @@ class RowScanner {
     Place word(Place at, std::string_view& found);
     Place integer(Place at, std::int64_t& found) const;
     Place raw(Place at, std::string_view& found);
+    std::int64_t code(const struct Row& row, int which);
+    std::int64_t joined(int first, int end, std::uint32_t given, Texts& texts);
+    bool says(const struct Row& row, int text) const;
+    bool sample(const struct Row& row, Other& other) const;
+    void keep_other(const struct Row& row);
     Place text(Place at, bool& escaped);
     Place value(Place at, int depth);
     void keep(const struct Row& row);
@@ -77,9 +69,13 @@ class RowScanner {
     const char* end_ = nullptr;
     bool exact_ = false;
     bool late_ = false, fraction_ = false;  // a stamp that a double holds to no ns, a stamp with decimals
+    std::array<std::string_view, 32> texts_;  // of the row that is read, where its `given` says so
+    std::array<std::pair<std::string_view, std::int64_t>, 6> last_words_;  // of the last row of this text that has them
     std::array<std::int64_t, 2> last_{-1, -1};
     std::int64_t last_track_ = 0;
     std::string joined_;
+    Texts collectives_;  // JSON texts that describe a collective, joined by 0
+    Texts kinds_;        // phase, and the codes of what else tells rows apart
 };
 
 }  // namespace hpuprof

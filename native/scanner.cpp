@@ -79,8 +79,8 @@ PyObject* scan_rows(PyObject*, PyObject* arguments) {
     scanner->busy = false;
     if (!memory) return PyErr_NoMemory();
     if (!plain) Py_RETURN_NONE;
-    return Py_BuildValue("NNLNNNN", bytes(rows.slices), bytes(rows.others), static_cast<long long>(rows.flows),
-                         PyBool_FromLong(rows.ascii), fresh(rows.words, scanner->words), fresh(rows.tracks, scanner->tracks),
+    return Py_BuildValue("NNLNNNNN", bytes(rows.slices), bytes(rows.others), static_cast<long long>(rows.flows),
+                         PyBool_FromLong(rows.ascii), PyBool_FromLong(rows.sampled), fresh(rows.words, scanner->words), fresh(rows.tracks, scanner->tracks),
                          fresh(rows.inputs, scanner->inputs));
 }
 

@@ -26,7 +26,7 @@ import fuzz
 import numpy as np
 
 from hpuprof.errors import TraceFormatError
-from hpuprof.ingest import read
+from hpuprof.ingest import ahead, read
 from hpuprof.ingest.source import PIECE_BYTES, ByteSource
 
 REAL = Path(os.environ.get("HPUPROF_REAL_TRACES", fuzz.ROOT.parent / "shared" / "traces"))
@@ -38,27 +38,37 @@ VALUES = (
     *(b"4611686018427387904", b"9223372036854775807", b"9223372036854775808", b"18446744073709551616", b"1" * 40, b"0." + b"1" * 60, b"1e999"),
     *(b"1234567.0005", b"1234567.0015", b"1234567.12345678901", b"0.00049999999999999999", b"123456.5555", b"-123456.5555"),
     *(b'"cpu_op"', b'"kernel"', b'"cuda_sync"', b'"nccl:all_reduce"', b'"record_param_comms"', b'"Stream Sync"', b'"[memory]"', b'"\\ud800"'),
+    *(b'"memory"', b'"m\\u0065mory"', b'"C"', b'"M"', b'"process_name"', b'"process_labels"', b'"thread_name"', b'"call:synLaunch"', b'"s"', b'"n"'),
 )  # fmt: skip
 KEYS = (
     *(b"ph", b"cat", b"name", b"pid", b"tid", b"ts", b"dur", b"args", b"id", b"External id", b"external id", b"correlation", b"bytes"),
     *(b"Input Dims", b"Input type", b"Call stack", b"Concrete Inputs", b"Sequence number", b"Fwd thread id", b"recipeId", b"dataType"),
     *(b"HW event name", b"Seq", b"Group size", b"Bytes", b"Device Type", b"p\\u0068", b"a\\tb", b""),
+    *(b"Total Allocated", b"Total Reserved", b"allocated", b"reserved", b"limit", b"resident", b"labels", b"Collective name", b"dtype"),
+    *(b"In msg nelems", b"Out msg nelems", b"Process Group Name", b"Process Group Ranks", b"Global rank start", b"Src Rank"),
 )  # fmt: skip
+PHASES = (b"X", b"B", b"E", b"M", b"C", b"i", b"I", b"n", b"s", b"?")
+_PHASE = re.compile(rb'"ph"\s*:\s*"(\w)"')
 _VALUE = re.compile(rb':\s*("[^"\\]*"|-?\d[\d.]*|\[[^\[\]{}]*\]|\{[^{}]*\}|null|true|false)')
 _KEY = re.compile(rb'"([^"\\]*)"\s*:')
 _ROW = re.compile(rb'\{\s*"(?:ph|args|cat|name)"')
 
 
 def said(path: Path, *, native: bool, piece_bytes: int = PIECE_BYTES) -> list[tuple[str, Any]]:
-    """Return everything that a file says, or why it cannot be read, flat: names and values, arrays as bytes."""
+    """Return everything that a file says, or why it cannot be read, flat: names and values, arrays as bytes.
+
+    The scanner runs in threads of its own, ahead, in files of some pieces.
+    """
     os.environ["HPUPROF_SCAN"] = "auto" if native else "python"
     was, read.ByteSource = read.ByteSource, partial(ByteSource, piece_bytes=piece_bytes)  # type: ignore[misc,assignment]
+    threaded, ahead.threaded = ahead.threaded, lambda: native
     try:
         return list(_flat("trace", read.read_trace(path)))
     except TraceFormatError as error:
         return [("error", repr((str(error), vars(error))))]
     finally:
         read.ByteSource = was  # type: ignore[misc]
+        ahead.threaded = threaded
         del os.environ["HPUPROF_SCAN"]
 
 
@@ -117,6 +127,10 @@ def _value(rng: random.Random, data: bytes) -> bytes:
     return _replaced(rng, data, _VALUE, rng.choice(VALUES))
 
 
+def _phase(rng: random.Random, data: bytes) -> bytes:
+    return _replaced(rng, data, _PHASE, rng.choice(PHASES))
+
+
 def _key(rng: random.Random, data: bytes) -> bytes:
     return _replaced(rng, data, _KEY, rng.choice(KEYS))
 
@@ -135,7 +149,7 @@ def _replaced(rng: random.Random, data: bytes, what: re.Pattern[bytes], by: byte
     return data[: at.start(1)] + by + data[at.end(1) :]
 
 
-MUTATIONS = (_value, _value, _value, _key, _member, _member, *fuzz.TEXTUAL)
+MUTATIONS = (_value, _value, _value, _phase, _key, _member, _member, *fuzz.TEXTUAL)
 
 
 def main() -> int:

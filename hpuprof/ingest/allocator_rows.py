@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,29 +21,39 @@ def is_memory(event: Event) -> bool:
     return event.ph in ("i", "I", "n") and event.name == "[memory]"
 
 
+class Samples(NamedTuple):
+    """Columns of int64, shape `(rows,)`: whether of a device, the change, what is held, and the room; -1: unknown."""
+
+    device: Ints
+    delta: Ints
+    allocated: Ints
+    reserved: Ints
+
+
 class MemoryNotes:
     """Collect the samples of one file, then `take()` them as a table."""
 
     def __init__(self) -> None:
-        self._columns = Columns("time", "device", "delta", "allocated", "reserved")
+        self._columns = Columns("time", *Samples._fields)
 
     def __bool__(self) -> bool:
         return bool(self._columns.parts["time"])
 
-    def add(self, events: Iterable[Event], time: Ints) -> None:
+    def add(self, samples: Samples, time: Ints) -> None:
         """Add samples and their stamps, ns."""
-        if not len(time):
-            return
-        columns = zip(*map(_sample, events), strict=True)
-        device, delta, allocated, reserved = (int_column(list(column)) for column in columns)
-        self._columns.add(time=time, device=device != 0, delta=delta, allocated=allocated, reserved=reserved)
+        self._columns.add(time=time, **samples._asdict())
 
     def take(self) -> MemoryRows:
         """Return the table in order of time, as stamped; simultaneous samples stay in the order of the file."""
         columns = self._columns.take()
         order = np.argsort(columns["time"], kind="stable")
-        device = columns.pop("device")[order].astype(bool)  # without samples, columns are of int64
+        device = columns.pop("device")[order] != 0
         return MemoryRows(device=device, **{name: column[order] for name, column in columns.items()})
+
+
+def samples_of(events: list[Event]) -> Samples:
+    """Return what rows say of memory."""
+    return Samples(*(int_column(list(column)) for column in zip(*map(_sample, events), strict=True)))
 
 
 def _sample(event: Event) -> tuple[Any, Any, Any, Any]:

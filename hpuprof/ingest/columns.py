@@ -37,6 +37,14 @@ def first_equal(keys: Iterable[Hashable]) -> Codes:
     return np.array([first.setdefault(key, i) for i, key in enumerate(keys)], dtype=np.int32)
 
 
+def distinct(values: npt.NDArray[Any]) -> tuple[Ints, Ints]:
+    """Return the positions of the first of each kind of value, ascending, and which of them each value is like."""
+    _, first, kind = np.unique(values, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return np.sort(first), rank[kind]
+
+
 def _hashable(key: Any) -> Any:
     try:
         hash(key)

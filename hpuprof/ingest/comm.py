@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from functools import reduce
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from hpuprof.ingest.columns import Interner, whole
 from hpuprof.ingest.dialect_collectives import collective_op, element_bytes, element_type, is_collective, runs_on_host
+from hpuprof.ingest.slice_rows import Slices
 from hpuprof.ingest.wire import Args
 from hpuprof.model.arrays import Codes
 from hpuprof.model.trace import CommNote
@@ -71,18 +71,17 @@ class CommNotes:
         self._listed = 0
         self._groups: dict[tuple[str, int, int, int], tuple[int, ...]] = {}
 
-    def codes(self, names: Interner, name: npt.NDArray[Any], args: Callable[[list[int]], list[Args]]) -> Codes:
-        """Return the code of each row's note, -1 for rows outside collectives; shape `(rows,)`.
-
-        `args` gives the arguments of some of the rows.
-        """
+    def codes(self, names: Interner, name: npt.NDArray[Any], slices: Slices) -> Codes:
+        """Return the code of each row's note, -1 for rows outside collectives; shape `(rows,)`. `name`: of each row."""
         if len(self._wanted) < len(names):
             new = [isinstance(n, str) and is_collective(n) for n in names.since(len(self._wanted))]
             self._wanted = np.append(self._wanted, new)
         out = np.full(len(name), -1, dtype=np.int32)
-        rows = np.flatnonzero(self._wanted[name]).tolist()
-        for row, said in zip(rows, args(rows), strict=True):
-            out[row] = self._notes[_Row.of(int(name[row]), said)]
+        rows = np.flatnonzero(self._wanted[name])
+        if len(rows):
+            out[rows] = slices.notes(
+                rows.tolist(), name[rows].tolist(), lambda code, args: self._notes[_Row.of(code, args)]
+            )
         return out
 
     def take(self, names: list[str]) -> list[CommNote]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ import msgspec
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import recover
+from hpuprof.ingest.ahead import Ahead
 from hpuprof.ingest.scan import RowScanner, ScannedRows
 from hpuprof.ingest.source import ByteSource
 from hpuprof.ingest.wire import Event, ExactEvent, WholeEvent
@@ -72,14 +74,17 @@ class EventStream:
     ) -> None:
         self.source = source
         self.log = DecodeLog()
-        self._scanner = scanner
+        self._pieces = Ahead(source, scanner, _whole_text)
         kinds: list[Any] = [list[WholeEvent]] * whole + [list[ExactEvent]] * exact
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder([*kinds, list[Event]][0])
         self._offset = 0  # of the first byte of the buffer
         self._truncated = False  # the last decode failed because its text ends too early
 
     def __iter__(self) -> Iterator[Rows]:
-        pieces = iter(self.source)
+        with closing(self._pieces) as pieces:
+            yield from self._all_rows(pieces)
+
+    def _all_rows(self, pieces: Iterator[bytes]) -> Iterator[Rows]:
         buffer = self._open(pieces)
         ended = False
         more = 0  # bytes to read before the next attempt
@@ -202,9 +207,9 @@ class EventStream:
             self._truncated = "truncated" in str(error)
             return None
 
-    def _read(self, text: bytes) -> Rows | None:
+    def _read(self, text: bytes, rest: bytes | None = None) -> Rows | None:
         """Read the rows of a piece, without an object for each where the scanner can; None if they are no JSON."""
-        rows = self._scanner.scan(text, self._decoder) if self._scanner else None
+        rows = self._pieces.scan(text, self._decoder, rest)
         return self._decode(text) if rows is None else rows
 
     def _rows(self, text: bytes) -> Rows:
@@ -239,8 +244,8 @@ class EventStream:
             cut = found[-1].start() + 1 if found else len(buffer)
         if cut is None:
             return [], 0, False
-        text = recover.without_halves(buffer[:cut])
-        events = self._read(text)
+        text, rest = _parts(buffer, cut)
+        events = self._read(text, rest)
         if events is None:
             truncated = self._truncated
             end = self._array_end(text)
@@ -262,8 +267,7 @@ class EventStream:
             self._note_all(notes)
             if cut_at > 0:
                 return events, cut_at, False
-        comma = buffer.find(b",", cut)
-        return events, comma + 1 if comma >= 0 else len(buffer), False
+        return events, _behind(buffer, cut), False
 
     def _array_end(self, text: bytes) -> tuple[int, int] | None:
         """Return where the array's last row ends and where the text after the array begins, or None.
@@ -371,9 +375,24 @@ def _end_by_tail(text: bytes) -> tuple[int, int] | None:
     return None
 
 
+def _parts(buffer: bytes, cut: int) -> tuple[bytes, bytes]:
+    return recover.without_halves(buffer[:cut]), buffer[_behind(buffer, cut) :]
+
+
+def _behind(buffer: bytes, cut: int) -> int:
+    comma = buffer.find(b",", cut)
+    return comma + 1 if comma >= 0 else len(buffer)
+
+
+def _whole_text(buffer: bytes) -> tuple[bytes, bytes] | None:
+    """Return the whole rows at the front of the buffer, and what follows; None if the buffer has none."""
+    cut = _last_boundary(buffer)
+    return None if cut is None else _parts(buffer, cut)
+
+
 def _last_boundary(buffer: bytes) -> int | None:
     """Return the index after the last `}` that ends a row and precedes another row, or None."""
-    window = 64 << 10
+    window = 4 << 10  # a row or some
     while True:
         start = max(0, len(buffer) - window)
         last = None

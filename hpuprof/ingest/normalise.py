@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,20 @@ from hpuprof.ingest import dialects
 from hpuprof.ingest.allocator_rows import MemoryNotes, is_memory
 from hpuprof.ingest.callers import with_callers
 from hpuprof.ingest.classify import Collected, classify
-from hpuprof.ingest.columns import Columns, Interner, first_equal, small, whole
+from hpuprof.ingest.columns import Columns, Interner, distinct, first_equal, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
-from hpuprof.ingest.pairing import Mark, pair
+from hpuprof.ingest.other_rows import EventOthers, OtherRows
+from hpuprof.ingest.pairing import pair_columns
 from hpuprof.ingest.process_names import ProcessNames
 from hpuprof.ingest.scan import ScannedRows
-from hpuprof.ingest.slice_rows import BETWEEN, EventSlices, Slices, stamps_of
+from hpuprof.ingest.slice_rows import BETWEEN, EventSlices, Slices
 from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Event
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
 
@@ -56,12 +56,12 @@ class Normaliser:
         self.syncs = SyncNotes()
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
-        self.open_close: list[Mark] = []  # track, ts, is_begin, name, cat
+        self.marks = Columns("track", "time", "begins", "name", "cat")
         self.memory = MemoryNotes()
         self.process_names: defaultdict[str, ProcessNames] = defaultdict(ProcessNames)
         self.thread_names: dict[tuple[str, str], str] = {}
         self.troubles: dict[str, Trouble] = {}
-        self.unknown: dict[tuple[int, int], int] = {}
+        self.unknown: Counter[tuple[int, int]] = Counter()  # categories and tracks
         self.rows = 0
         self.flows = 0
         self.other_phases: dict[str, int] = {}
@@ -81,14 +81,16 @@ class Normaliser:
         self.rows += len(rows)
         if isinstance(rows, ScannedRows):
             slices: Slices = rows.slices
-            rest, flows = rows.others, rows.flows
+            rest: OtherRows = rows.others
+            flows = rows.flows
         else:
             slices = EventSlices([e for e in rows if e.ph == "X"], exact=exact)
-            rest = [e for e in rows if e.ph != "X" and e.ph not in _FLOWS] if len(slices) != len(rows) else []
+            others = [e for e in rows if e.ph != "X" and e.ph not in _FLOWS] if len(slices) != len(rows) else []
+            rest = EventOthers(others, exact=exact)
             flows = len(rows) - len(slices) - len(rest)
         self.flows += flows
-        if rest:
-            self._feed_rest(rest, exact=exact)
+        if len(rest):
+            self._feed_rest(rest)
         if len(slices):
             self._feed_slices(slices)
 
@@ -109,9 +111,9 @@ class Normaliser:
         target = np.frombuffer(self.targets, dtype=np.int8)[cats]
         good = target <= _MAYBE_DEVICE
         if not good.all():
-            for kind, add in ((_UNKNOWN, self._count_unknown), (_SYNC, self.syncs.add)):
-                if (target == kind).any():
-                    add(slices.where(target == kind).events())
+            self._count_unknown(slices, cats, target == _UNKNOWN)
+            if (target == _SYNC).any():
+                self.syncs.add(slices.where(target == _SYNC).events())
             slices, cats, target = slices.where(good), cats[good], target[good]
             if not len(slices):
                 return
@@ -144,7 +146,7 @@ class Normaliser:
             inputs=slices.inputs(self.inputs),
             sequence=small(slices.numbers("sequence")),
             forward_thread=small(slices.numbers("forward_thread")),
-            comm=self.comms.codes(self.names, rows["name"], slices.args),
+            comm=self.comms.codes(self.names, rows["name"], slices),
         )
 
     def _add_lane(self, slices: Slices, rows: dict[str, npt.NDArray[Any]]) -> None:
@@ -156,7 +158,7 @@ class Normaliser:
             dtype=slices.words("data_type", self.dtypes),
             recipe=small(slices.numbers("recipe_id")),
             hw=slices.words("hw_event", self.hw_events),
-            comm=self.comms.codes(self.names, rows["name"], slices.args),
+            comm=self.comms.codes(self.names, rows["name"], slices),
         )
 
     def _count_damaged(self, start_ok: Mask, dur_ok: Mask, dur: Ints) -> None:
@@ -170,40 +172,46 @@ class Normaliser:
             if count:
                 self.trouble(code, count, text)
 
-    def _count_unknown(self, events: list[Event]) -> None:
-        for event in events:
-            key = (
-                self.cats[event.cat if isinstance(event.cat, str) else str(event.cat)],
-                self.tracks.codes([(event.pid, event.tid)])[0],
-            )
-            self.unknown[key] = self.unknown.get(key, 0) + 1
+    def _count_unknown(self, slices: Slices, cats: Codes, unknown: Mask) -> None:
+        if unknown.any():
+            tracks = slices.where(unknown).tracks(self.tracks)
+            self.unknown.update(zip(cats[unknown].tolist(), tracks.tolist(), strict=True))
 
-    def _feed_rest(self, rest: list[Event], *, exact: bool) -> None:
-        timed, marks = [], []
-        for event in rest:
-            mark = event.ph in ("B", "E")
-            if mark or is_memory(event):
-                timed.append(event)
-                marks.append(mark)
-            elif event.ph == "M":
+    def _feed_rest(self, rest: OtherRows) -> None:
+        events, kind = rest.kinds()
+        is_mark, is_sample = [e.ph in ("B", "E") for e in events], [is_memory(e) for e in events]
+        for event, mark, sample, count in zip(events, is_mark, is_sample, np.bincount(kind).tolist(), strict=True):
+            if event.ph == "M":
                 self._metadata(event)
-            else:
+            elif not mark and not sample:
                 phase = str(event.ph) or "(no phase)"
-                self.other_phases[phase] = self.other_phases.get(phase, 0) + 1
-        if timed:
-            self._feed_timed(timed, np.array(marks, dtype=bool), exact=exact)
+                self.other_phases[phase] = self.other_phases.get(phase, 0) + count
+        if len(events) < len(kind):  # the last of several names counts
+            for position in distinct(kind[::-1])[0][::-1].tolist():
+                event = events[kind[len(kind) - 1 - position]]
+                if event.ph == "M":
+                    self._metadata(event)
+        for chosen, add in ((is_mark, self._begin_end), (is_sample, self._sample)):
+            if any(chosen):
+                rows = rest.where(np.array(chosen, dtype=bool)[kind])
+                stamps, ok, short = rows.stamps()
+                self.inexact = self.inexact or short
+                if not ok.all():
+                    self.trouble("HP112", int((~ok).sum()), "rows without a time stamp")
+                if ok.any():
+                    add(rows.where(ok), stamps[ok])
 
-    def _feed_timed(self, timed: list[Event], marks: Mask, *, exact: bool) -> None:
-        """Add begins and ends (`marks`) and allocator samples (the others)."""
-        stamps, ok, short = stamps_of(timed, exact=exact)
-        self.inexact = self.inexact or short
-        if not ok.all():
-            self.trouble("HP112", int((~ok).sum()), "rows without a time stamp")
-        for event, ts in zip(compress(timed, marks & ok), stamps[marks & ok].tolist(), strict=True):
-            self._begin_end(event, ts)
-        self.memory.add(compress(timed, ~marks & ok), stamps[~marks & ok])
+    def _sample(self, rows: OtherRows, time: Ints) -> None:
+        self.memory.add(rows.samples(), time)
 
-    def _begin_end(self, event: Event, ts: int) -> None:
+    def _begin_end(self, rows: OtherRows, time: Ints) -> None:
+        events, kind = rows.kinds()
+        track, begins, name, cat = np.array([self._mark(event) for event in events]).T[:, kind]
+        self._target_categories()
+        self.marks.add(track=track, time=time, begins=begins != 0, name=name, cat=cat)
+
+    def _mark(self, event: Event) -> tuple[int, bool, int, int]:
+        """Return track, whether it begins, and codes of name and category."""
         name = event.name if isinstance(event.name, str) else "" if event.name is None else str(event.name)
         category = (
             event.cat
@@ -212,11 +220,8 @@ class Normaliser:
             if name.startswith("call:")
             else str(event.cat)
         )
-        name = call_name(name)
-        code = self.cats[category]
-        self._target_categories()
         track = int(self.tracks.codes([(event.pid, event.tid)])[0])
-        self.open_close.append((track, ts, event.ph == "B", self.names[name], code))
+        return track, event.ph == "B", self.names[call_name(name)], self.cats[category]
 
     def _metadata(self, event: Event) -> None:
         args = event.args or NO_ARGS
@@ -327,11 +332,8 @@ class Normaliser:
         same = first_equal((str(pid), str(tid)) for pid, tid in self.tracks)
         if (same == np.arange(len(same))).all():
             return
-        for columns in (self.host, self.lane):
+        for columns in (self.host, self.lane, self.marks):
             columns.parts["track"] = [same[part] for part in columns.parts["track"]]
-        self.open_close = [
-            (int(same[track]), ts, begins, name, cat) for track, ts, begins, name, cat in self.open_close
-        ]
         for (code, track), count in list(self.unknown.items()):
             if same[track] != track:
                 del self.unknown[code, track]
@@ -367,33 +369,32 @@ class Normaliser:
         return tracks
 
     def _pair(self) -> None:
-        if not self.open_close:
+        marks = self.marks.take()
+        if not len(marks["time"]):
             return
-        paired = pair(self.open_close, self.names[""])
-        if paired.cut:
-            self.trouble("HP111", len(paired.cut), "begin rows without an end")
-        if paired.lone:
-            self.trouble("HP111", len(paired.lone), "end rows without a begin")
-        self._add_pairs(paired.slices)
-        self.open_close.clear()
+        slices, cut, lone = pair_columns(
+            marks["track"], marks["time"], marks["begins"], marks["name"], nameless=self.names[""]
+        )
+        if cut:
+            self.trouble("HP111", cut, "begin rows without an end")
+        if lone:
+            self.trouble("HP111", lone, "end rows without a begin")
+        if len(slices):
+            self._add_pairs(marks, *slices.T)
 
-    def _add_pairs(self, done: list[tuple[int, int]]) -> None:
-        if not done:
-            return
-        columns = np.array(self.open_close, dtype=np.int64)
-        begins, ends = np.array(done).T
-        track, start, _, name, cat = columns[begins].T
-        dur = columns[ends, 1] - start
+    def _add_pairs(self, marks: dict[str, npt.NDArray[Any]], begins: Ints, ends: Ints) -> None:
+        track, start, name, cat = (marks[column][begins] for column in ("track", "time", "name", "cat"))
+        dur = marks["time"][ends] - start
         target = np.frombuffer(self.targets, dtype=np.int8)[cat]
         self._count_categories(cat)
-        for t, c in zip(track[target == _UNKNOWN].tolist(), cat[target == _UNKNOWN].tolist(), strict=True):
-            self.unknown[c, t] = self.unknown.get((c, t), 0) + 1
+        unknown = target == _UNKNOWN
+        self.unknown.update(zip(cat[unknown].tolist(), track[unknown].tolist(), strict=True))
         keep = target <= _MAYBE_DEVICE
         long = dur > MAX_SPAN_NS
         if long.any():
             self.trouble("HP112", int(long.sum()), "rows longer than a day")
         keep &= ~long
-        none = np.full(len(done), -1, dtype=np.int64)
+        none = np.full(len(begins), -1, dtype=np.int64)
         common: dict[str, npt.NDArray[Any]] = {
             "start": start,
             "dur": dur,
@@ -408,8 +409,8 @@ class Normaliser:
             **common,
             "bytes": none,
             "recipe": none,
-            "dtype": self.dtypes.codes([""] * len(done)),
-            "hw": self.hw_events.codes([""] * len(done)),
+            "dtype": self.dtypes.codes([""] * len(begins)),
+            "hw": self.hw_events.codes([""] * len(begins)),
         }
         is_host = keep & (target == _HOST)
         is_lane = keep & (target == _MAYBE_DEVICE)

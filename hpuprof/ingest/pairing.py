@@ -7,6 +7,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
+from hpuprof.model.arrays import Ints, Mask
+
 Mark: TypeAlias = tuple[int, int, bool, Hashable, int]
 """Track, time in ns, whether it begins, name, and a number for the caller."""
 
@@ -57,3 +61,33 @@ def pair(marks: Sequence[Mark], nameless: Hashable) -> Paired:
         del opened[depth:]
     paired.cut.extend((begin, END_OF_TRACK) for begin in opened)
     return paired
+
+
+def pair_columns(track: Ints, time: Ints, begins: Mask, name: Ints, *, nameless: int) -> tuple[Ints, int, int]:
+    """Pair one or more rows as `pair` does.
+
+    Returns slices, shape `(slices, 2)`, how many were cut, and how many ends have no begin.
+    Tracks on which each end closes the innermost slice are paired at once, the others row by row.
+    """
+    order = np.lexsort((time, track))
+    track, time, begins, name = track[order], time[order], begins[order], name[order]
+    step = np.where(begins, 1, -1)
+    depth = np.cumsum(step)
+    first = np.flatnonzero(np.diff(track, prepend=-1))
+    run = np.repeat(np.arange(len(first)), np.diff(first, append=len(track)))
+    depth -= (depth - step)[first][run]
+    last = np.append(first[1:], len(track)) - 1
+    closed = ((np.minimum.reduceat(depth, first) >= 0) & (depth[last] == 0))[run]
+    # A slice's begin and its end follow each other among the rows of their track and level.
+    level = np.flatnonzero(closed)
+    level = level[np.lexsort((depth[level] - np.minimum(step[level], 0), track[level]))]
+    begin, end = level[0::2], level[1::2]
+    strange = run[end[(name[end] != name[begin]) & (name[end] != nameless)]]
+    plain = ~np.isin(run[end], strange)
+    slices = np.column_stack((begin[plain], end[plain]))
+    others = np.flatnonzero(~closed | np.isin(run, strange))
+    columns = [column[others].tolist() for column in (track, time, begins, name, name)]
+    rest = pair(list(zip(*columns, strict=True)), nameless)
+    if rest.slices:
+        slices = np.concatenate((slices, others[np.array(rest.slices)]))
+    return order[slices[np.argsort(slices[:, 1])]], len(rest.cut), len(rest.lone)

@@ -7,24 +7,44 @@ without escapes in keys, each field of the type that it should have, numbers wit
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from hpuprof import native
-from hpuprof.ingest.columns import Interner
-from hpuprof.ingest.wire import NO_ARGS, Args, Event
+from hpuprof.ingest.allocator_rows import Samples
+from hpuprof.ingest.columns import Interner, distinct
+from hpuprof.ingest.other_rows import EventOthers, OtherRows
+from hpuprof.ingest.slice_rows import Note
+from hpuprof.ingest.wire import NO_ARGS, Event
 from hpuprof.model.arrays import Codes, Ints, Mask
 
 _COLUMNS = (  # in the order of native/row_scanner.hpp
-    *("start", "dur", "state", "cat", "name", "track", "inputs", "correlation", "external_id", "external_id_old"),
+    *(
+        "start",
+        "dur",
+        "state",
+        "cat",
+        "name",
+        "track",
+        "inputs",
+        "collective",
+        "correlation",
+        "external_id",
+        "external_id_old",
+    ),
     *("sequence", "forward_thread", "bytes", "recipe_id", "data_type", "hw_event", "offset", "length"),
 )
 _COLUMN = {name: i for i, name in enumerate(_COLUMNS)}
+_OTHER_COLUMNS = ("start", "state", "kind", "device", "change", "held", "room", "offset", "length")
+_OTHER = {name: i for i, name in enumerate(_OTHER_COLUMNS)}
 _MISSING = {"cat": "", "name": "", "data_type": "", "hw_event": ""}  # what `wire` has where a row says nothing
 _NEW = -2
+Table: TypeAlias = "npt.NDArray[np.int64]"
+Found: TypeAlias = "tuple[Any, ...] | None"
+"""What the native part returns; see `native.Scan`."""
 
 
 class RowScanner:
@@ -37,25 +57,51 @@ class RowScanner:
         self._tracks: list[bytes] = []
         self._inputs: list[bytes] = []
         self._codes: dict[str, Codes] = {}
+        self.kinds: dict[int, Event] = {}  # one row of each kind that is no slice
+        self.notes: dict[tuple[int, ...], int] = {}  # by name, inputs, and description of a collective
+
+    def found(self, text: bytes) -> Found:
+        """Scan rows between commas; None where one is not plain. Runs in any thread, one text at a time."""
+        return self._scan(text, self._exact)
+
+    def learn(self, found: Found) -> None:
+        """Take the new texts of what was found; texts are numbered in the order in which they were scanned."""
+        if found is not None:
+            words, tracks, inputs = found[-3:]
+            self._words += words
+            self._tracks += tracks
+            self._inputs += inputs
 
     def scan(self, text: bytes, decoder: msgspec.json.Decoder[Any]) -> ScannedRows | None:
-        """Return the rows between commas, None where one is not plain. `decoder`: of rows that are no slices."""
-        found = self._scan(text, self._exact)
+        """Return the rows between commas, None where one is not plain. `decoder`: of rows that Python is to see."""
+        return self.rows(self.found(text), text, decoder)
+
+    def rows(self, found: Found, text: bytes, decoder: msgspec.json.Decoder[Any]) -> ScannedRows | None:
+        """Return the rows of what was found in a text, None for none."""
+        self.learn(found)
         if found is None:
             return None
-        slices, others, flows, ascii_only, words, tracks, inputs = found
-        self._words += words
-        self._tracks += tracks
-        self._inputs += inputs
-        table = np.frombuffer(slices, dtype=np.int64).reshape(-1, len(_COLUMNS))
-        spans = np.frombuffer(others, dtype=np.int64).reshape(-1, 2)
+        slices, others, flows, ascii_only, sampled, *_ = found
+        slice_table = np.frombuffer(slices, dtype=np.int64).reshape(-1, len(_COLUMNS))
+        table = np.frombuffer(others, dtype=np.int64).reshape(-1, len(_OTHER_COLUMNS))
         try:
             if not ascii_only:
                 text.decode()
-            rest = _decoded(text, spans, decoder)
+            rest: OtherRows = EventOthers([], exact=self._exact)
+            if not sampled:
+                rest = EventOthers(_decoded(text, table, decoder), exact=self._exact)
+            elif len(table):
+                rest = ScannedOthers(self, table)
+                self._learn(text, table, decoder)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        return ScannedRows(ScannedSlices(self, table, text, decoder), rest, flows)
+        return ScannedRows(ScannedSlices(self, slice_table, text, decoder), rest, flows)
+
+    def _learn(self, text: bytes, table: Table, decoder: msgspec.json.Decoder[Any]) -> None:
+        kinds = table[:, _OTHER["kind"]]
+        first = distinct(kinds)[0]
+        new = first[[kind not in self.kinds for kind in kinds[first].tolist()]]
+        self.kinds.update(zip(kinds[new].tolist(), _decoded(text, table[new], decoder), strict=True))
 
     def coded(self, field: str, numbers: Ints, codes: Interner) -> Codes:
         """Return the codes of a field's texts; a text gets one when the first row that is kept has it."""
@@ -89,9 +135,9 @@ class RowScanner:
 
 
 class ScannedRows:
-    """The rows of one piece: slices as columns, `others` decoded, and how many flow arrows there are."""
+    """The rows of one piece: slices, others, and how many flow arrows there are."""
 
-    def __init__(self, slices: ScannedSlices, others: list[Event], flows: int) -> None:
+    def __init__(self, slices: ScannedSlices, others: OtherRows, flows: int) -> None:
         self.slices, self.others, self.flows = slices, others, flows
 
     def __len__(self) -> int:
@@ -105,9 +151,7 @@ class ScannedRows:
 class ScannedSlices:
     """Columns of scanned rows, as `Slices` has them. `table`: one row of int64 per slice."""
 
-    def __init__(
-        self, scanner: RowScanner, table: npt.NDArray[np.int64], text: bytes, decoder: msgspec.json.Decoder[Any]
-    ) -> None:
+    def __init__(self, scanner: RowScanner, table: Table, text: bytes, decoder: msgspec.json.Decoder[Any]) -> None:
         self._scanner, self._table, self._text, self._decoder = scanner, table, text, decoder
 
     def __len__(self) -> int:
@@ -130,12 +174,17 @@ class ScannedSlices:
         """Return the rows, decoded."""
         return self._decoded(self._table)
 
-    def args(self, rows: list[int]) -> list[Args]:
-        """Return the arguments of some rows, decoded."""
-        return [event.args or NO_ARGS for event in self._decoded(self._table[rows])]
+    def notes(self, rows: list[int], names: list[int], note: Note) -> list[int]:
+        """Return what `note` makes of the names and arguments of some rows."""
+        table, notes = self._table[rows], self._scanner.notes
+        keys = list(zip(names, *table[:, [_COLUMN["inputs"], _COLUMN["collective"]]].T.tolist(), strict=True))
+        new = {key: row for row, key in enumerate(keys) if key not in notes}
+        for key, event in zip(new, self._decoded(table[list(new.values())]), strict=True):
+            notes[key] = note(key[0], event.args or NO_ARGS)
+        return [notes[key] for key in keys]
 
-    def _decoded(self, table: npt.NDArray[np.int64]) -> list[Event]:
-        return _decoded(self._text, table[:, _COLUMN["offset"] : _COLUMN["length"] + 1], self._decoder)
+    def _decoded(self, table: Table) -> list[Event]:
+        return _decoded(self._text, table, self._decoder)
 
     def words(self, field: str, codes: Interner) -> Codes:
         """Return a field that holds words."""
@@ -162,9 +211,40 @@ class ScannedSlices:
         return self._scanner.coded("inputs", self._column("inputs"), codes)
 
 
-def _decoded(text: bytes, spans: npt.NDArray[np.int64], decoder: msgspec.json.Decoder[Any]) -> list[Event]:
-    if not len(spans):
-        return []
-    rows = [text[offset : offset + length] for offset, length in spans.tolist()]
-    events: list[Event] = decoder.decode(b"[" + b",".join(rows) + b"]")
+class ScannedOthers:
+    """Scanned rows, as `OtherRows` has them. `table`: one row of int64 per row."""
+
+    def __init__(self, scanner: RowScanner, table: Table) -> None:
+        self._scanner, self._table = scanner, table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def _column(self, name: str) -> Ints:
+        column: Ints = self._table[:, _OTHER[name]].copy()
+        return column
+
+    def where(self, mask: Mask) -> ScannedOthers:
+        """Return the rows that a mask chooses."""
+        return ScannedOthers(self._scanner, self._table[mask])
+
+    def kinds(self) -> tuple[list[Event], Ints]:
+        """Return the first row of each kind, in order, and which kind each row is of."""
+        kinds = self._table[:, _OTHER["kind"]]
+        first, kind = distinct(kinds)
+        return [self._scanner.kinds[k] for k in kinds[first].tolist()], kind
+
+    def stamps(self) -> tuple[Ints, Mask, bool]:
+        """Return when rows happen [ns]."""
+        return self._column("start"), self._table[:, _OTHER["state"]] != 0, False
+
+    def samples(self) -> Samples:
+        """Return what samples say."""
+        return Samples(*map(self._column, ("device", "change", "held", "room")))
+
+
+def _decoded(text: bytes, table: Table, decoder: msgspec.json.Decoder[Any]) -> list[Event]:
+    """Return rows as Python has them. `table`: the last two columns say where they are."""
+    rows = [text[offset : offset + length] for offset, length in table[:, -2:].tolist()]
+    events: list[Event] = decoder.decode(b"[" + b",".join(rows) + b"]") if rows else []
     return events

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import compress
 from operator import attrgetter
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from hpuprof.ingest.wire import NO_ARGS, Args, Event
 from hpuprof.model.arrays import Codes, Ints, Mask
 
 BETWEEN = b"\0"  # joins the texts of an operator's inputs; not found in JSON text
+Note: TypeAlias = Callable[[int, Args], int]
+"""A number for a row's name, as a code, and its arguments."""
 _INPUTS = attrgetter("input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy")
 
 
@@ -31,8 +34,8 @@ class Slices(Protocol):
     def events(self) -> list[Event]:
         """Return the rows as decoded."""
 
-    def args(self, rows: list[int]) -> list[Args]:
-        """Return the arguments of some rows as decoded."""
+    def notes(self, rows: list[int], names: list[int], note: Note) -> list[int]:
+        """Return what `note` makes of the names and arguments of some rows, the same for rows that are alike."""
 
     def words(self, field: str, codes: Interner) -> Codes:
         """Return a field of `Event`, or of `Args`, that holds words."""
@@ -71,9 +74,9 @@ class EventSlices:
         """Return the rows as decoded."""
         return self._events
 
-    def args(self, rows: list[int]) -> list[Args]:
-        """Return the arguments of some rows."""
-        return [self._events[row].args or NO_ARGS for row in rows]
+    def notes(self, rows: list[int], names: list[int], note: Note) -> list[int]:
+        """Return what `note` makes of the names and arguments of some rows."""
+        return [note(name, self._events[row].args or NO_ARGS) for row, name in zip(rows, names, strict=True)]
 
     def words(self, field: str, codes: Interner) -> Codes:
         """Return a field that holds words."""

@@ -26,8 +26,8 @@ static bool scan(hpuprof::RowScanner& scanner, const std::string& text, bool exa
         if (slice[hpuprof::INPUTS] < 0 || slice[hpuprof::INPUTS] >= scanner.inputs.count()) std::abort();
         if (slice[hpuprof::OFFSET] < 0 || slice[hpuprof::LENGTH] < 2 || slice[hpuprof::OFFSET] + slice[hpuprof::LENGTH] > size) std::abort();
     }
-    for (const hpuprof::Span& row : scanner.others)
-        if (row.offset < 0 || row.length < 2 || row.offset + row.length > size) std::abort();
+    for (const hpuprof::Other& row : scanner.others)
+        if (row.kind < 1 || row.offset < 0 || row.length < 2 || row.offset + row.length > size) std::abort();
     return true;
 }
 

@@ -65,14 +65,14 @@ def test_mutants(tmp_path: Path):
 def test_samples_are_read_by_the_scanner(sample: Path, monkeypatch):
     """Most of each sample is plain: else the scanner would be there and do nothing."""
     read = {True: 0, False: 0}
-    scan = RowScanner.scan
+    take = RowScanner.rows
 
-    def counted(self, text, decoder):
-        rows = scan(self, text, decoder)
+    def counted(self, found, text, decoder):
+        rows = take(self, found, text, decoder)
         read[rows is not None] += len(text)
         return rows
 
-    monkeypatch.setattr(RowScanner, "scan", counted)
+    monkeypatch.setattr(RowScanner, "rows", counted)
     scan_paths.said(sample, native=True, piece_bytes=20_000)
     if sample.name != "manifest.json":
         assert read[True] > 9 * read[False] > -1
@@ -123,7 +123,7 @@ def test_columns_by_hand():
         '{"ph": "M", "name": "process_name", "args": {"name": "µ"}}',
     )
     slices = rows.slices
-    assert (len(rows), len(slices), rows.flows, rows.others[0].args.name) == (4, 2, 1, "µ")
+    assert (len(rows), len(slices), rows.flows, rows.others.kinds()[0][0].args.name) == (4, 2, 1, "µ")
     assert [slices.numbers(n).tolist() for n in ("correlation", "external_id", "bytes", "recipe_id")] == [
         [12, -1],
         [-3, -1],
@@ -138,6 +138,43 @@ def test_columns_by_hand():
     assert names == {"aten::mm": 0, "Mé": 1}
     assert list(inputs) == [b"[[2, 3], []]\0\0\0\0\0"]
     assert tracks == {(7, "main"): 0, (None, None): 1}
+
+
+def test_rows_of_a_kind_are_decoded_once():
+    mark = '{"ph": "%s", "cat": "user_annotation", "name": "%s", "pid": 1, "tid": 2, "ts": %d}'
+    memory = (
+        '{"ph": "i", "name": "[memory]", "ts": 7.5, "args": {"Device Type": 1, "Bytes": %d, "Total Allocated": %d}}'
+    )
+    counter = '{"ph": "C", "name": "memory", "ts": 9, "args": {"resident": 5, "limit": 8}}'
+    marks = [mark % (phase, name, time) for time, (phase, name) in enumerate(("Ba", "Bb", "Eb", "Bb", "Eb", "Ea"))]
+    rest = scanned(*marks, memory % (64, 512), memory % (-64, 448), counter).others
+    events, kind = rest.kinds()
+    assert [event.ph + event.name for event in events] == ["Ba", "Bb", "Eb", "Ea", "i[memory]", "Cmemory"]
+    assert kind.tolist() == [0, 1, 2, 1, 2, 3, 4, 4, 5]
+    assert rest.stamps()[0].tolist() == [0, 1000, 2000, 3000, 4000, 5000, 7500, 7500, 9000]
+    assert [column[-3:].tolist() for column in rest.samples()] == [[1, 1, 0], [64, -64, 0], [512, 448, 5], [-1, -1, 8]]
+
+
+def test_samples_that_are_no_integers_are_left_to_python():
+    """They, and no slice beside them."""
+    memory = '{"ph": "i", "name": "[memory]", "ts": 7, "args": {"Bytes": 1.5, "Total Allocated": 512}}'
+    rows = scanned(ROW % (1, 1, "{}"), memory, '{"ph": "M", "name": "process_name"}')
+    assert (type(rows.others).__name__, len(rows.others), len(rows.slices)) == ("EventOthers", 2, 1)
+    assert rows.others.where(np.array([True, False])).samples().delta.tolist() == [1]
+
+
+def test_collectives_alike_are_described_once():
+    args = '{"Collective name": "allreduce", "In msg nelems": %d, "dtype": "Float"}'
+    described = []
+
+    def note(name, args):
+        described.append((name, args.in_elements))
+        return len(described)
+
+    slices = scanned(*(ROW % (1, 1, args % n) for n in (8, 8, 9)), ROW % (1, 1, '{"Input Dims": [[3]]}')).slices
+    assert slices.notes([0, 1, 2, 3], [5, 5, 5, 6], note) == [1, 1, 2, 3]
+    assert slices.notes([1, 0], [6, 5], note) == [4, 1]
+    assert described == [(5, 8), (5, 9), (6, -1), (6, 8)]
 
 
 def native_interner():
@@ -200,12 +237,14 @@ def test_a_report_does_not_tell_how_it_was_read(tmp_path: Path):
     assert len(said) == 1
 
 
-def test_nothing_is_read_or_written_past_an_end(tmp_path: Path):
+@pytest.mark.parametrize("how", ["-DHPUPROF_FAST", "-DHPUPROF_PORTABLE"])
+def test_nothing_is_read_or_written_past_an_end(how, tmp_path: Path):
     """Mutated rows under AddressSanitizer and UndefinedBehaviorSanitizer."""
     compiler = shutil.which("g++") or needs.absent("native", "needs g++")
     program = tmp_path / "check"
     sources = [Path(__file__).parent / "check_scanner.cpp", ROOT / "native" / "row_scanner.cpp", f"-I{ROOT / 'native'}"]
     flags = [
+        how,
         "-std=c++17",
         "-g",
         "-O1",

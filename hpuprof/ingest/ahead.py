@@ -1,0 +1,127 @@
+"""Reads and scans the pieces of a large file in threads, ahead of what makes columns of them.
+
+Neither inflating nor scanning holds Python's lock. Pieces and rows are the same without threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from multiprocessing import parent_process
+from typing import Any
+
+import msgspec
+
+from hpuprof.executors import cores
+from hpuprof.ingest.scan import Found, RowScanner, ScannedRows
+
+BATCH = 4
+"""Pieces that a thread reads, or scans, at a time: to change threads costs as much as to scan a piece.
+
+By judgement, as are two batches ahead, and that the first is read without threads: a small file is read before they
+have begun.
+"""
+
+
+def threaded() -> bool:
+    """Whether other cores are free: those of a worker process have files of their own."""
+    return cores() > 1 and parent_process() is None
+
+
+class Ahead:
+    """Iterate over the pieces of a file. `scanner`: reads rows, None for pieces alone.
+
+    `cut`: of a buffer, the text up to the last whole row, and what follows behind a comma; None without a whole row.
+    """
+
+    def __init__(
+        self,
+        pieces: Iterable[bytes],
+        scanner: RowScanner | None,
+        cut: Callable[[bytes], tuple[bytes, bytes] | None],
+    ) -> None:
+        self._pieces, self._scanner, self._cut = iter(pieces), scanner, cut
+        self._pools: list[ThreadPoolExecutor] = []  # one thread each: of reading, of scanning
+        self._read = 0
+        self._reading: deque[Future[list[bytes]]] = deque()
+        self._pieces_read: deque[bytes] = deque()
+        self._taken: deque[bytes] = deque()  # pieces that were read to scan their rows
+        self._cut_pieces = 0  # how many of them are being scanned, but for the rest
+        self._scanning: deque[tuple[bytes, Future[list[Found]], int]] = deque()
+        self._rest = b""  # what follows the last text that is being scanned
+
+    def __iter__(self) -> Ahead:
+        return self
+
+    def __next__(self) -> bytes:
+        self._cut_pieces = max(0, self._cut_pieces - 1)
+        piece = self._taken.popleft() if self._taken else self._next()
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def _next(self) -> bytes | None:
+        if not self._pools:
+            self._read += 1
+            if self._read <= BATCH or not threaded():
+                return next(self._pieces, None)
+            self._pools = [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
+        if not self._pieces_read:
+            while len(self._reading) < 2:
+                self._reading.append(self._pools[0].submit(list, islice(self._pieces, BATCH)))
+            self._pieces_read.extend(self._reading.popleft().result())
+        return self._pieces_read.popleft() if self._pieces_read else None
+
+    def scan(self, text: bytes, decoder: msgspec.json.Decoder[Any], rest: bytes | None = None) -> ScannedRows | None:
+        """Return the rows of a text, None where one is not plain. `rest`: what follows it, if more is to be scanned."""
+        if self._scanner is None:
+            return None
+        if self._scanning and self._scanning[0][0] == text:
+            _, founds, i = self._scanning.popleft()
+            found = founds.result()[i]
+        else:
+            self._drop()
+            found = self._scanner.found(text)
+        rows = self._scanner.rows(found, text, decoder)
+        if rows is None:
+            self._drop()
+        elif self._pools and rest is not None:
+            if not self._scanning:
+                self._rest, self._cut_pieces = rest, 0
+            self._scan_ahead(self._scanner)
+        return rows
+
+    def _scan_ahead(self, scanner: RowScanner) -> None:
+        while len(self._scanning) <= BATCH:
+            texts: list[bytes] = []
+            while len(texts) < BATCH and (piece := self._following()) is not None:
+                parts = self._cut(self._rest + piece)
+                self._rest = self._rest + piece if parts is None else parts[1]
+                texts += parts[:1] if parts else ()
+            if not texts:
+                break
+            found = self._pools[1].submit(list, map(scanner.found, texts))
+            self._scanning.extend((text, found, i) for i, text in enumerate(texts))
+
+    def _following(self) -> bytes | None:
+        """Return the next piece to cut, None at the end or far enough ahead."""
+        if self._cut_pieces == len(self._taken) < 3 * BATCH and (piece := self._next()) is not None:
+            self._taken.append(piece)
+        if self._cut_pieces == len(self._taken):
+            return None
+        self._cut_pieces += 1
+        return self._taken[self._cut_pieces - 1]
+
+    def _drop(self) -> None:
+        """Forget what was scanned from here on, but not the texts in it."""
+        for _, found, i in self._scanning:
+            if self._scanner is not None:
+                self._scanner.learn(found.result()[i])
+        self._scanning.clear()
+
+    def close(self) -> None:
+        """End the threads."""
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
