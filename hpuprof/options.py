@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,18 @@ class ReduceOptions:
     """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
-    `predict`: whether to predict graph mode, and to keep steps launch by launch.
+    `predict`: whether to predict graph mode, and to keep steps launch by launch; `critical`: whether to find what sets
+    the step time, too.
     """
 
     step_time_ns: float | None = None
     constants: str = ""
     predict: bool = True
+    critical: bool = True
+
+    def of(self, leads: bool) -> ReduceOptions:  # noqa: FBT001  (a property of the file)
+        """Return what holds for a file; only one that leads is looked at in depth."""
+        return replace(self, critical=self.critical and leads)
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,20 @@ from hpuprof.analysis.workload import workload
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.efficiency.utilisation import Utilisation
 from hpuprof.graph_mode.capturability import Capturability, capturability
-from hpuprof.graph_mode.predict import Settings
+from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.model.intervals import measure
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction
-from hpuprof.model.tables import DiagnosticRow, FileRow
+from hpuprof.model.tables import DiagnosticRow, FileRow, ModuleRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 from hpuprof.what_if.constants import read_profile
+from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, CriticalTables, critical_tables, with_criticality
+from hpuprof.what_if.criticality import Base
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 DEFAULTS = ReduceOptions()
 
@@ -50,7 +53,8 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     intel = intel_row(view)
     matrix = Utilisation.of(view, row.device_name)
     utilisation, utilisation_count, impossible = matrix.rows()
-    capture, predictions, deep = _graph_mode(view, row, settings)
+    capture, predictions, replay, deep = _graph_mode(view, row, settings)
+    critical, modules = _critical(view, matrix.with_flops(capture.modules), replay if settings.critical else None)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
@@ -82,9 +86,12 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         precision=precision_rows(view),
         intel=[intel] if intel else [],
         obstacles=capture.obstacles,
-        modules=capture.modules,
+        modules=modules,
         shapes=capture.shapes,
         utilisation=utilisation,
+        critical_path=critical.critical_path,
+        sensitivity=critical.sensitivity,
+        kernel_sequences=critical.kernel_sequences,
         diagnostics=_diagnostics(file, [*trace.health.troubles, *problems, *impossible, *cut, *deep, *doubts(view)]),
         prediction=predictions[0] if predictions else None,
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
@@ -94,7 +101,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
 
 def _graph_mode(
     view: RankView, row: FileRow, settings: ReduceOptions
-) -> tuple[Capturability, list[Prediction], list[Trouble]]:
+) -> tuple[Capturability, list[Prediction], Replay | None, list[Trouble]]:
     """Find obstacles to graph mode, predict step times of each kind, and count the module calls left out."""
     calls = view.modules
     windows = backward_windows(view, calls)
@@ -106,9 +113,19 @@ def _graph_mode(
         given=given is not None,
         measured=read_profile(settings.constants),
     )
-    predictions = predict_kinds(view, calls, windows, known) if settings.predict else []
+    predictions, replay = predict_kinds(view, calls, windows, known) if settings.predict else ([], None)
     deep = f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"
-    return capture, predictions, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
+    return capture, predictions, replay, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
+
+
+def _critical(
+    view: RankView, modules: list[ModuleRow], replay: Replay | None
+) -> tuple[CriticalTables, list[ModuleRow]]:
+    """Find what sets the step time; nothing where playing the steps misses the recorded time."""
+    if replay is None or replay.model.error > REPLAY_LIMIT:
+        return NOTHING_CRITICAL, modules
+    base = Base.of(replay.model, replay.model.sample(replay.drawn))
+    return critical_tables(base), with_criticality(modules, base, view.modules)
 
 
 def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Trouble]:

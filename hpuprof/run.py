@@ -24,6 +24,7 @@ from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration
 from hpuprof.report.model import Report
+from hpuprof.report.recordings import kind_of, recording_kinds
 from hpuprof.tasks import ReduceTask, Result, relabelled
 
 Source = str | Path
@@ -168,17 +169,19 @@ def _reduce(
     look: bool = True,
 ) -> list[Result]:
     """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
-    spared = _spared(run)
+    spared, led = _spared(run), _led(run)
     settings = {wanted: replace(plan.settings, predict=wanted) for wanted in (True, False)}
     caches = {wanted: Cache.at(plan.options.cache, mine) for wanted, mine in settings.items()}
     results: dict[str, Result] = {}
     missing: list[TraceFile] = []
 
     def remembered(file: TraceFile) -> PackedPartial | None:
-        return _remembered(caches[file.path not in spared], file, look=look)
+        cache = caches[file.path not in spared]
+        return _remembered(replace(cache, settings=cache.settings.of(file.leads)), file, look=look)
 
+    files = [replace(file, leads=file.path in led) for file in run.files]
     with ThreadPoolExecutor(LOOK_UPS) as pool:
-        for file, known in zip(run.files, pool.map(remembered, run.files), strict=True):
+        for file, known in zip(files, pool.map(remembered, files), strict=True):
             if known is None:
                 missing.append(file)
             else:
@@ -240,6 +243,17 @@ def _spared(run: Run) -> set[str]:
         return set()
     kept = {ranks[(i * len(ranks) // MOST_PREDICTED + i) % len(ranks)] for i in range(MOST_PREDICTED)}
     return {file.path for file, who in zip(run.files, run.identities, strict=True) if who.rank not in kept}
+
+
+def _led(run: Run) -> set[str]:
+    """Return the files among which is the recording that the report leads with: all windows of one rank."""
+    kind = next(iter(recording_kinds(run.identities)))
+    mine = [who.rank for who in run.identities if kind_of(who) == kind]
+    return {
+        file.path
+        for file, who in zip(run.files, run.identities, strict=True)
+        if kind_of(who) == kind and who.rank == min(mine)
+    }
 
 
 def _remembered(cache: Cache, file: TraceFile, *, look: bool) -> PackedPartial | None:

@@ -70,8 +70,10 @@ class ReduceTask:
                 f"a worker runs another hpuprof ({__version__}) than this process ({self.version})",
                 hint="install the same version on the workers",
             )
+        settings = self.settings.of(file.leads)
+        cache = replace(self.cache, settings=settings)
         if self.look:
-            known = self.cache.look_up(file.path)
+            known = cache.look_up(file.path)
             if known is not None:
                 with suppress(CodecError):
                     return relabelled(known, file)
@@ -90,11 +92,11 @@ class ReduceTask:
                 if not _may_come_back(file, error):
                     break
                 continue
-            key = self.cache.key(file.path, before)
+            key = cache.key(file.path, before)
             try:
                 with _unhurried_memory():
                     result = PackedPartial.of(
-                        reduce_trace(read_trace(file.path), replace(file, bytes=before.bytes), self.settings)
+                        reduce_trace(read_trace(file.path), replace(file, bytes=before.bytes), settings)
                     )
             except TraceFormatError as error:
                 result = FailedFile(path=file.name, message=error.message, hint=error.hint, offset=error.offset)
@@ -104,7 +106,7 @@ class ReduceTask:
             after = _state_or_none(file.path)
             if after == before:
                 if key and isinstance(result, PackedPartial):
-                    self.cache.put(file.path, key, result)
+                    cache.put(file.path, key, result)
                 return result
             if after is None:  # it was read whole before it vanished
                 return result

@@ -65,16 +65,33 @@ class Settings:
 NOTHING_KNOWN = Settings()
 
 
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What a prediction was played on, for further edits of the same steps with the same samples."""
+
+    model: StepModel
+    regions: list[Region]
+    drawn: Drawn
+    weights: Floats  # of the steps, shape (samples, steps)
+
+
 def predict(
     view: RankView, calls: ModuleCalls, backward: BackwardWindows, settings: Settings = NOTHING_KNOWN
 ) -> Prediction:
     """Predict the step time of each candidate region with the finest model that reproduces the recorded steps."""
+    return predict_and_keep(view, calls, backward, settings)[0]
+
+
+def predict_and_keep(
+    view: RankView, calls: ModuleCalls, backward: BackwardWindows, settings: Settings
+) -> tuple[Prediction, Replay | None]:
+    """Return the prediction, and what it was played on; None where nothing was."""
     if not view.device_traced:
-        return Prediction(method="none", reason="no_device_rows")
+        return Prediction(method="none", reason="no_device_rows"), None
     used = view.steps.used_timed()
     span = span_of(view, used.start, used.end)
     if not (used.end > used.start).any():
-        return Prediction(method="none", reason="no_steps", span=span)
+        return Prediction(method="none", reason="no_steps", span=span), None
     constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
     launches = LaunchModel.of(view, constants)
     if launches is not None and launches.error <= REPLAY_LIMIT:
@@ -82,14 +99,15 @@ def predict(
         return _predict_with(launches, regions, settings)
     fell_back = None if launches is None else launches.error
     if not view.on_path.any():
-        return Prediction(method="none", reason="no_host_rows", fell_back=fell_back, span=span)
+        return Prediction(method="none", reason="no_host_rows", fell_back=fell_back, span=span), None
     recipes = RecipeModel.of(view, constants) if view.trace.mode.startswith("lazy") else None
     model = recipes or TotalsModel.of(view, constants)
     regions = regions_without_links(view, calls, backward, model.low, model.high)
-    return msgspec.structs.replace(_predict_with(model, regions, settings), fell_back=fell_back)
+    prediction, replay = _predict_with(model, regions, settings)
+    return msgspec.structs.replace(prediction, fell_back=fell_back), replay
 
 
-def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -> Prediction:
+def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -> tuple[Prediction, Replay]:
     view, constants, draws = model.view, model.constants, Draws.make()
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
     prior = prior_of(view, model.row_costs, (model.low, model.high), settings.measured or {})
@@ -107,7 +125,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     noisy = np.exp(draws.normal[0] * noise + draws.normal[1] * error)
     compared = _Eager((eager * weights).mean(axis=1), weights, noisy, loader_bound)
     options, refused = _options(model, regions, drawn, compared)
-    return msgspec.structs.replace(
+    prediction = msgspec.structs.replace(
         seen,
         accumulates=accumulates(loop_parts(view).optimizer, view.steps.start, view.steps.end),
         base=settings.base,
@@ -128,6 +146,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         reason="" if options else "no_launches",
         span=span_of(view, timed.start, timed.end),
     )
+    return prediction, Replay(model, regions, drawn, weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_kinds import CAPTURE, StepKind
 from hpuprof.analysis.steps import MATTERS
-from hpuprof.graph_mode.predict import Settings, predict
+from hpuprof.graph_mode.predict import Replay, Settings, predict, predict_and_keep
 from hpuprof.model.prediction import Prediction
 
 
@@ -23,15 +23,19 @@ def judged_kinds(view: RankView) -> list[StepKind]:
 
 def predict_kinds(
     view: RankView, calls: ModuleCalls, backward: BackwardWindows, settings: Settings
-) -> list[Prediction]:
-    """Return the prediction of each of `judged_kinds`; schedules, which join ranks, are those of the used steps."""
+) -> tuple[list[Prediction], Replay | None]:
+    """Return the prediction of each of `judged_kinds`, and what that of the used steps was played on.
+
+    Schedules, which join ranks, are those of the used steps.
+    """
     first, *others = judged_kinds(view)
+    replay = None
     if first.name == CAPTURE:
         lead = Prediction(method="none", reason="graph_capture")
     else:
-        lead = predict(view, calls, backward, _known(view, first, settings))
+        lead, replay = predict_and_keep(view, calls, backward, _known(view, first, settings))
     further = (predict(view.of_kind(k), calls, backward, _known(view, k, settings)) for k in others)
-    return [lead, *(msgspec.structs.replace(p, schedule=None) for p in further)]
+    return [lead, *(msgspec.structs.replace(p, schedule=None) for p in further)], replay
 
 
 def _known(view: RankView, kind: StepKind, settings: Settings) -> Settings:

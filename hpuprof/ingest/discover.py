@@ -59,6 +59,7 @@ class TraceFile:
     bytes: int
     parts: NameParts
     inside: dict[str, Any] = field(default_factory=dict)  # rank, world_size, stage, action, window, host
+    leads: bool = True  # whether it may be the recording that the report leads with, which is looked at in depth
 
 
 @dataclass(frozen=True)
