@@ -6,10 +6,12 @@ pieces of the host work between calls, and waits that are nobody's work (latenci
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from hpuprof.analysis.host_calls import program_tracks
 from hpuprof.analysis.links import nest_rows
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
@@ -17,12 +19,17 @@ from hpuprof.model.arrays import Codes, Floats, Ints
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
-from hpuprof.what_if.schedule import LAUNCHER, MAIN
+from hpuprof.what_if.recipe_model import RecipeModel
+from hpuprof.what_if.recipes import Kind, RecipeProgram
+from hpuprof.what_if.schedule import MAIN
 from hpuprof.what_if.step_model import StepModel
+from hpuprof.what_if.totals import TotalsModel
 
 LATENCIES = ("launch to start", "between rows of a lane", "between lanes", "end of a row to the host's return")
 """Parts of kind `latency`, in the order of `Parts.latency`."""
 BETWEEN = "(between operators)"
+_THREADS = ("main path", "launch thread", "host before device")
+"""What the calls of each thread of a schedule without links to launches are called."""
 _PHASES = {
     Phase.BETWEEN: "(between modules)",
     Phase.FORWARD: "(forward)",
@@ -89,24 +96,69 @@ def parts_of(model: StepModel) -> Parts:
     """Cut the times of a model's schedule into parts, as finely as its builder knows them."""
     if isinstance(model, LaunchModel):
         return _launched(model.view, model.program)
-    schedule, labels = model.schedule, _Labels()
+    view, schedule, labels = model.view, model.schedule, _Labels()
     calls, rows = schedule.calls, schedule.rows
-    main, launching, beside = (labels.of(n, "host range") for n in ("main path", "launch thread", "host before device"))
-    thread = np.where(calls.thread == MAIN, main, np.where(calls.thread == LAUNCHER, launching, beside))
-    work, collective = labels.of("recipes" if len(rows) > schedule.steps else "device work", "kernel"), -1
+    thread = np.array([labels.of(name, "host range") for name in _THREADS])[calls.thread]
+    row = np.full(len(rows), labels.of("device work" if isinstance(model, TotalsModel) else "recipes", "kernel"))
     if rows.collective.any():
-        collective = labels.of("collectives", "collective")
-    nobody = Owners(*(np.full(len(column), -1, dtype=np.int64) for column in (rows.call, thread, thread)))
+        row[rows.collective] = labels.of("collectives", "collective")
+    call, low, high = main_windows(model)
+    main, lanes = _main_track(view), np.flatnonzero(program_tracks(view))
+    nesting = view.links.nesting
+    near = np.isin(nesting.track, lanes)
+    within, when, length = _cut(np.unique(np.concatenate([nesting.start[near], nesting.end[near]])), low, high)
+    # Main and autograd take turns: whichever runs an operator is at work.
+    track = np.full(len(when), main)
+    for lane in lanes[lanes != main].tolist():
+        track[nesting.innermost(np.full(len(when), lane, dtype=np.int32), when) >= 0] = lane
+    owner = _host_labels(view, labels, track, when, main)
+    whole = np.bincount(call[within], weights=length, minlength=len(calls))
+    rest = np.flatnonzero(whole == 0)
+    piece_call = np.concatenate([call[within], rest])
+    order = np.argsort(piece_call, kind="stable")
+    share = np.concatenate([length / whole[call[within]], np.ones(len(rest))])
+    nobody = Owners(*(np.full(len(column), -1, dtype=np.int64) for column in (row, thread, piece_call)))
     return Parts(
         labels=[*labels.known, *((name, "latency") for name in LATENCIES)],
-        owners=Owners(np.where(rows.collective, collective, work), thread, thread),
+        owners=Owners(row, thread, np.concatenate([owner, thread[rest]])[order]),
         latency=np.arange(len(LATENCIES)) + len(labels.known),
         modules=[],
         places=nobody,
         module_of=np.empty(0, dtype=np.int64),
-        piece_call=np.arange(len(calls)),
-        piece_share=np.ones(len(calls)),
+        piece_call=piece_call[order],
+        piece_share=share[order],
     )
+
+
+def main_windows(model: StepModel) -> tuple[Ints, Ints, Ints]:
+    """Return calls of the main path and the host time that their segments stand for: call, begin and end [ns]."""
+    calls = np.flatnonzero(model.schedule.calls.thread == MAIN)
+    if isinstance(model, TotalsModel):
+        # The first call begins all; each step has one call for its work and one for its end.
+        working = model.stages.working
+        _, begin, length = _cut(np.unique(np.concatenate([model.low, model.high])), working.start, working.end)
+        step = np.searchsorted(model.low, begin, side="right") - 1
+        inside = (step >= 0) & (begin < model.high[np.maximum(step, 0)])
+        return calls[1::2][step[inside]], begin[inside], (begin + length)[inside]
+    if not isinstance(model, RecipeModel):
+        raise TypeError(type(model))
+    windows = np.array(list(_recipe_windows(model.program)), dtype=np.int64).reshape(-1, 2)
+    return calls, windows[:, 0], np.maximum(windows[:, 1], windows[:, 0])
+
+
+def _recipe_windows(program: RecipeProgram) -> Iterator[tuple[int, int]]:
+    """Yield the host time before each call of the main path, as `recipe_schedule` lays it out without captures."""
+    acts, step, cursor = program.actions, 0, int(program.low[0])
+    order = np.lexsort((acts.kind != Kind.MARK, acts.begin))
+    for which in order.tolist():
+        kind, begin, end = int(acts.kind[which]), int(acts.begin[which]), int(acts.end[which])
+        yield cursor, begin
+        cursor = max(cursor, end)
+        if kind == Kind.MARK:
+            step += 1
+            cursor = int(program.low[min(step, program.steps - 1)])
+        elif kind in (Kind.FLUSH, Kind.CALL):
+            yield int(acts.resume[which]) if kind == Kind.FLUSH else begin, end
 
 
 def _launched(view: RankView, program: Program) -> Parts:
@@ -160,23 +212,27 @@ def _main_track(view: RankView) -> int:
 
 
 def _pieces(view: RankView, program: Program, track: Ints) -> tuple[Ints, Ints, Ints]:
-    """Cut the host work before each call where operators begin or end: call, begin and length of each piece."""
+    """Cut the host work before each call where operators of its thread begin or end: call, begin, length."""
     nesting, span = view.links.nesting, view.trace.end_ns + 2
-    lane = view.placement.lane[track].astype(np.int64)
-    low, high = int(program.step_low[0]), int(program.step_high[-1])
+    lane = view.placement.lane[track].astype(np.int64) * span
     base = nesting.track.astype(np.int64) * span
-    near = (nesting.end > low) & (nesting.start < high)
+    near = (nesting.end > program.step_low[0]) & (nesting.start < program.step_high[-1])
     cuts = np.unique(np.concatenate([(base + nesting.start)[near], (base + nesting.end)[near]]))
-    before, begin = lane * span + program.before, lane * span + program.begin
-    first, stop = np.searchsorted(cuts, before, side="right"), np.searchsorted(cuts, begin, side="left")
+    call, begin, length = _cut(cuts, lane + program.before, lane + program.begin)
+    return call, begin - lane[call], length
+
+
+def _cut(cuts: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
+    """Cut windows where `cuts` (ascending) lie in them: window, begin and length of each piece; none is empty."""
+    first, stop = np.searchsorted(cuts, low, side="right"), np.searchsorted(cuts, high, side="left")
     inner = np.maximum(stop - first, 0)
-    count = np.where(begin > before, inner + 1, 0)
-    call = np.repeat(np.arange(len(count)), count)
-    number = np.arange(len(call)) - np.repeat(np.cumsum(count) - count, count)
+    count = np.where(high > low, inner + 1, 0)
+    window = np.repeat(np.arange(len(count)), count)
+    number = np.arange(len(window)) - np.repeat(np.cumsum(count) - count, count)
     edges = np.append(cuts, 0)
-    starts = np.where(number > 0, edges[np.minimum(first[call] + number - 1, len(cuts))], before[call])
-    ends = np.where(number < inner[call], edges[np.minimum(first[call] + number, len(cuts))], begin[call])
-    return call, starts - lane[call] * span, ends - starts
+    starts = np.where(number > 0, edges[np.minimum(first[window] + number - 1, len(cuts))], low[window])
+    ends = np.where(number < inner[window], edges[np.minimum(first[window] + number, len(cuts))], high[window])
+    return window, starts, ends - starts
 
 
 def _host_labels(view: RankView, labels: _Labels, track: Ints, when: Ints, main: int) -> Ints:
