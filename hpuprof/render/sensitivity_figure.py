@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 ACROSS = 4
 MAX_PANELS = 12
 _LEVELS = (0, 25, 50, 75, 100)
-_ROW_HEIGHT = 150
+_ROW_HEIGHT = 170
+_WIDTH, _HEIGHT = 0.84, 0.66
+"""Of a panel in its cell; the rest is for titles."""
 
 
 def sensitivity(report: Report) -> go.Figure | None:
@@ -30,7 +32,8 @@ def sensitivity(report: Report) -> go.Figure | None:
     if not shown:
         return None
     down = -(-len(shown) // ACROSS)
-    figure = blank(height=90 + _ROW_HEIGHT * down, showlegend=False, grid={"rows": down, "columns": ACROSS})
+    figure = blank(height=90 + _ROW_HEIGHT * down, showlegend=False)
+    figure.update_layout(margin={"t": 30})
     top = in_ms(max(r.step_100_ns for r in shown))
     floor = in_ms(min(min(r.step_100_ns - r.gain_0_high_ns, r.step_0_ns) for r in shown))
     for i, row in enumerate(shown):
@@ -66,13 +69,23 @@ def sensitivity(report: Report) -> go.Figure | None:
             showarrow=False,
             font={"size": 11},
         )
+        across, below = i % ACROSS, i // ACROSS
         figure.update_layout(
             {
                 f"xaxis{axis}": {
+                    "domain": [across / ACROSS, (across + _WIDTH) / ACROSS],
+                    "anchor": f"y{axis}",
                     "tickvals": [0, 50, 100],
                     "title": "% of its time" if i >= len(shown) - ACROSS else "",
+                    "zeroline": False,
                 },
-                f"yaxis{axis}": {"range": [0.98 * floor, 1.02 * top], "title": "ms" if i % ACROSS == 0 else ""},
+                f"yaxis{axis}": {
+                    "domain": [1 - (below + _HEIGHT) / down, 1 - below / down],
+                    "anchor": f"x{axis}",
+                    "range": [0.98 * floor, 1.02 * top],
+                    "title": "ms" if not across else "",
+                    "zeroline": False,
+                },
             }
         )
     return figure

@@ -68,7 +68,7 @@ _VIEWS = (
     View(
         "critical_path",
         "What sets the step time: the critical cycle, per step",
-        "what kind cycle_ns fraction criticality slack_ns drag_ns",
+        "what kind cycle_ns fraction criticality drag_ns",
         page="what kind cycle_ns fraction criticality total_ns slack_ns drag_ns",
         page_title="Critical cycle",
         id="critical-table",

@@ -19,7 +19,8 @@ from hpuprof.what_if.graph import NEVER, Graph
 from hpuprof.what_if.play import Weights
 from hpuprof.what_if.schedule import THREADS, Schedule
 
-_TIE = 1e-3  # ns, as in `graph`
+_TIE = 1e-3
+"""ns by which the sum of a path's weights may miss a time, for rounding."""
 
 
 class Cycle(NamedTuple):

@@ -1,4 +1,4 @@
-"""Edits of a schedule worked by hand, and what sets its step time. All times in µs here, ns in the schedule."""
+"""Edits of a schedule worked by hand. All times in µs here, ns in the schedule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuprof.what_if import edit
-from hpuprof.what_if.critical import By, critical_path, drag, slack
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import GRAPH_COSTS, LAUNCHER, Schedule
@@ -86,35 +85,6 @@ def test_an_edit_that_makes_events_wait_crosswise_is_refused():
         edit.in_order(early, swapped)
 
 
-def test_the_critical_path_names_what_decided():
-    found = critical_path(schedule(), Sample.unchanged())
-    last = found.by[-6:].tolist()
-    # launch of the first row, that row, the second row behind it, the step's end that waited for it
-    assert last[-4:] == [By.FOLLOWS, By.LAUNCH, By.FOLLOWS, By.WAIT]
-    assert found.row[-3:-1].tolist() == [4, 5]
-    assert found.share.sum() == pytest.approx(found.time[-1] - 67_000 * STEPS)  # since the run before was over
-    assert found.share[-4:].tolist() == [10_000, 34_000, 21_000, 2_000]
-
-
-def test_slack_is_none_on_the_path_and_what_the_rest_could_lose():
-    calls, rows = slack(schedule(), Sample.unchanged())
-    assert rows[-2:, 0].tolist() == [0, 0]
-    # The second launch happens at 21 and could happen at 44 + 1 - 4 = 41.
-    assert calls[-3, 0] == 20_000
-    for which in np.flatnonzero(calls[:, 0] > 0).tolist():
-        late = edit.scaled_host(schedule(), np.arange(12) == which, 1 + calls[which, 0] / 10_000)
-        if late.calls.segment[which]:
-            assert play(late, Sample.unchanged()).done[0, -1] <= play(schedule(), Sample.unchanged()).done[0, -1] + 1
-
-
-def test_drag_is_what_the_step_would_lose_not_how_long_it_takes():
-    of = schedule()
-    assert drag(of, edit.scaled_rows(of, row(1), 0.0), Sample.unchanged())[0] == 20_000
-    # Without the first row's 30 the second starts at its launch: 10 + 1 + 10 + 4 + 20 + 2 = 47.
-    assert drag(of, edit.scaled_rows(of, row(0), 0.0), Sample.unchanged())[0] == 20_000
-    assert drag(of, edit.scaled_host(of, nth(1), 0.5), Sample.unchanged())[0] == 0
-
-
 @settings(max_examples=60, deadline=None)
 @given(first=st.integers(0, 60), second=st.integers(0, 60), apart=st.booleans())
 def test_laws_of_edits(first, second, apart):
@@ -128,7 +98,3 @@ def test_laws_of_edits(first, second, apart):
     both = edit.scaled_host(edit.scaled_rows(of, row(1), 0.5), nth(0), 0.5)
     other = edit.scaled_rows(edit.scaled_host(of, nth(0), 0.5), row(1), 0.5)
     assert step_time(both) == step_time(other)
-    path = critical_path(of, Sample.unchanged())
-    assert path.share.sum() == pytest.approx(path.time[-1] - path.time[0] + path.share[0])
-    calls, rows = slack(of, Sample.unchanged())
-    assert min(calls.min(), rows.min()) > -1e-3
