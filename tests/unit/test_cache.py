@@ -15,7 +15,7 @@ import pytest
 import hpuprof
 from hpuprof import cache as cache_module
 from hpuprof import tasks
-from hpuprof.cache import FOLDER, Cache, fingerprint, prune, user_folder
+from hpuprof.cache import DEFAULTS, FOLDER, Cache, fingerprint, prune, user_folder
 from hpuprof.ingest import read as reader
 from hpuprof.ingest.location import State, state
 from hpuprof.model.partial_codec import MAGIC
@@ -335,8 +335,8 @@ def test_writers_at_once_leave_whole_entries(traces, tmp_path):
     assert [p.wait(60) for p in running] == [0] * 4
     entries = [p for p in (tmp_path / "c").rglob("*") if p.is_file()]
     assert len(entries) == 3, "no temporary file is left"
-    cache = Cache(str(tmp_path / "c"))
-    assert all(cache.look_up(str(traces / n)) is not None for n in names(traces))
+    caches = (Cache(str(tmp_path / "c"), DEFAULTS.of(leads)) for leads in (True, False, False))
+    assert all(cache.look_up(str(traces / n)) is not None for cache, n in zip(caches, names(traces), strict=True))
 
 
 def test_workers_write_what_the_next_run_finds(traces, reads, tmp_path):
