@@ -67,9 +67,10 @@ def critical_rows(base: Base) -> list[CriticalRow]:
         )
         for i in (*own[:MAX_ROWS], *idle, *modules[:MAX_ROWS])
     ]
-    rest = [time[some[MAX_ROWS:]].sum(axis=0) for some in (own, modules) if len(some) > MAX_ROWS]
-    others = [_other(left, now, kind) for left, kind in zip(rest, ("other", "module"), strict=False)]
-    return [*rows, *others]
+    for kind, some in (("other", own), ("module", modules)):
+        if len(some) > MAX_ROWS:
+            rows.append(_other(time[some[MAX_ROWS:]].sum(axis=0), now, kind))
+    return rows
 
 
 def _other(time: Floats, now: Floats, kind: str) -> CriticalRow:

@@ -116,6 +116,19 @@ def test_drag_is_capped_by_what_runs_beside():
     assert (net.cycle_ns, net.drag_ns) == pytest.approx((50_000, 50_000))
 
 
+def test_what_is_cut_is_summed(monkeypatch):
+    monkeypatch.setattr("hpuprof.what_if.critical_rows.MAX_ROWS", 2)
+    rows = critical_rows(base(schedule()))
+    assert [(r.what, r.kind) for r in rows] == [
+        ("first", "kernel"),
+        ("second", "kernel"),
+        ("rest", "host range"),  # long and never on the cycle
+        ("Net", "module"),
+        ("(others)", "other"),
+    ]
+    assert sum(r.cycle_ns for r in rows if r.kind != "module") == pytest.approx(67_000)
+
+
 def test_sensitivity_says_from_where_on_a_faster_part_gains_nothing():
     free = edit.without_waits(schedule(), nth(2), free=False)
     rows = {r.what: r for r in sensitivity_rows(base(free))}
