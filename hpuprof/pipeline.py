@@ -32,12 +32,15 @@ from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.model.intervals import measure
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction
-from hpuprof.model.tables import DiagnosticRow, FileRow
+from hpuprof.model.tables import DiagnosticRow, FileRow, ModuleRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 from hpuprof.planning.greedy import plan_rows
 from hpuprof.what_if.constants import read_profile
+from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, CriticalTables, critical_tables, with_criticality
+from hpuprof.what_if.criticality import Base
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 DEFAULTS = ReduceOptions()
 
@@ -55,6 +58,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     matrix = Utilisation.of(view, row.device_name)
     utilisation, utilisation_count, impossible = matrix.rows()
     capture, predictions, replay, deep = _graph_mode(view, row, settings)
+    critical, modules = _critical(view, matrix.with_flops(capture.modules), replay if settings.plan else None)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
@@ -86,9 +90,12 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         precision=precision_rows(view),
         intel=[intel] if intel else [],
         obstacles=capture.obstacles,
-        modules=capture.modules,
+        modules=modules,
         shapes=capture.shapes,
         utilisation=utilisation,
+        critical_path=critical.critical_path,
+        sensitivity=critical.sensitivity,
+        kernel_sequences=critical.kernel_sequences,
         diagnostics=_diagnostics(file, [*trace.health.troubles, *problems, *impossible, *cut, *deep, *doubts(view)]),
         prediction=predictions[0] if predictions else None,
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
@@ -117,6 +124,16 @@ def _graph_mode(
     predictions, replay = predict_kinds(view, calls, windows, known) if settings.predict else ([], None)
     deep = f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"
     return capture, predictions, replay, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
+
+
+def _critical(
+    view: RankView, modules: list[ModuleRow], replay: Replay | None
+) -> tuple[CriticalTables, list[ModuleRow]]:
+    """Find what sets the step time; nothing where playing the steps misses the recorded time."""
+    if replay is None or replay.model.error > REPLAY_LIMIT:
+        return NOTHING_CRITICAL, modules
+    base = Base.of(replay.model, replay.model.sample(replay.drawn))
+    return critical_tables(base), with_criticality(modules, base, view.modules)
 
 
 def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Trouble]:

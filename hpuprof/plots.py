@@ -22,6 +22,7 @@ from hpuprof.render.figures import (
     waiting_by_steps,
 )
 from hpuprof.render.memory_figures import memory, memory_over_time
+from hpuprof.render.sensitivity_figure import sensitivity
 
 __all__ = [
     "CAUSE_COLOURS",
@@ -35,6 +36,7 @@ __all__ = [
     "memory_over_time",
     "precision",
     "ranks_by_steps",
+    "sensitivity",
     "step_times",
     "stragglers",
     "timeline",

@@ -24,6 +24,7 @@ from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration
 from hpuprof.report.model import Report
+from hpuprof.report.recordings import kind_of, recording_kinds
 from hpuprof.tasks import DeepTask, ReduceTask, Result, relabelled
 
 Source = str | Path
@@ -180,8 +181,7 @@ def _reduce(
     look: bool = True,
 ) -> list[Result]:
     """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
-    spared = _spared(run)
-    leads = {f.path for f, who in zip(run.files, run.identities, strict=True) if who.rank == min(run.ranks)}
+    spared, led = _spared(run), _led(run)
     settings = [
         replace(plan.settings, predict=False, plan=False),
         replace(plan.settings, plan=False),
@@ -192,8 +192,8 @@ def _reduce(
     missing: list[TraceFile] = []
 
     def depth(file: TraceFile) -> int:
-        """How deep to look: 1 to predict its steps, 2 to price remedies, too; the plan is that of the first rank."""
-        return 0 if file.path in spared else 2 if file.path in leads else 1
+        """How deep to look: 1 to predict its steps, 2 to price remedies, too; the plan is the lead's."""
+        return 0 if file.path in spared else 2 if file.path in led else 1
 
     def remembered(file: TraceFile) -> PackedPartial | None:
         return _remembered(caches[depth(file)], file, look=look)
@@ -258,6 +258,17 @@ def _spared(run: Run) -> set[str]:
         return set()
     kept = {ranks[(i * len(ranks) // MOST_PREDICTED + i) % len(ranks)] for i in range(MOST_PREDICTED)}
     return {file.path for file, who in zip(run.files, run.identities, strict=True) if who.rank not in kept}
+
+
+def _led(run: Run) -> set[str]:
+    """Return the files among which is the recording that the report leads with: all windows of one rank."""
+    kind = next(iter(recording_kinds(run.identities)))
+    mine = [who.rank for who in run.identities if kind_of(who) == kind]
+    return {
+        file.path
+        for file, who in zip(run.files, run.identities, strict=True)
+        if kind_of(who) == kind and who.rank == min(mine)
+    }
 
 
 def _remembered(cache: Cache, file: TraceFile, *, look: bool) -> PackedPartial | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
@@ -19,7 +20,7 @@ from hpuprof.efficiency.peaks import Peak, peak_of
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import contains, measure, union
 from hpuprof.model.schema import Activity, DeviceKind
-from hpuprof.model.tables import UtilisationRow
+from hpuprof.model.tables import ModuleRow, UtilisationRow
 from hpuprof.model.trace import Detail, Trouble
 
 MAX_ROWS = 100
@@ -134,6 +135,23 @@ class Utilisation:
         rows: Mask = linked & (device.kind == DeviceKind.COMPUTE)
         rows[linked] &= within[links.operator[linked]]
         return rows if rows.any() else None
+
+    def with_flops(self, rows: list[ModuleRow]) -> list[ModuleRow]:
+        """Return modules with the operations in their calls and in the backward of these, modules inside included."""
+        if not self.complete:
+            return rows
+        view, calls, nesting = self.view, self.view.modules, self.view.links.nesting
+        call = view.placement.of(nesting.track[self.position], nesting.start[self.position]).call
+        inner = np.zeros(len(calls), dtype=np.int64)
+        np.add.at(inner, call[call >= 0], self.flops[call >= 0])
+        whole, total = calls.nesting.sums(inner), max(1, len(view.steps))
+        found = {}
+        for code, name in enumerate(calls.names):
+            mine = calls.of(code)
+            found[name] = int(whole[mine[calls.outermost[mine]]].sum()) / total
+        return [
+            msgspec.structs.replace(row, flops_per_step=found[row.module]) if row.depth >= 0 else row for row in rows
+        ]
 
     def rows(self) -> tuple[list[UtilisationRow], int, list[Trouble]]:
         """Summarise matrix operators by name and shape over the used steps; also return how many there are.

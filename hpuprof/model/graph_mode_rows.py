@@ -87,6 +87,29 @@ class ModuleRow(Row, frozen=True, kw_only=True):
             title="launches", description="Launch calls in them over all steps. None without launch calls in the trace."
         ),
     ] = None
+    flops_per_step: Annotated[
+        float | None,
+        Meta(
+            title="operations",
+            description="Operations of the matrix operators in them over all steps, recomputation included. None when "
+            "one of them lacks its shapes.",
+        ),
+    ] = None
+    critical_per_step_ns: Annotated[
+        float | None,
+        Meta(
+            title="on the cycle",
+            description="Time on the critical cycle per step, modules inside included (see `critical_path`) [ns]. None "
+            "when the steps cannot be played launch by launch.",
+        ),
+    ] = None
+    criticality: Annotated[
+        float | None,
+        Meta(
+            title="critical in",
+            description="Share of the prediction's samples in which it lies on the critical cycle, as above.",
+        ),
+    ] = None
     signatures: Annotated[
         int | None,
         Meta(description="Distinct input signatures (shapes and strides). None when shapes were not recorded."),

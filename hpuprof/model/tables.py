@@ -43,6 +43,7 @@ from hpuprof.model.step_rows import (
     StepRow,
     ThreadRow,
 )
+from hpuprof.model.what_if_rows import CriticalRow, KernelSequenceRow, SensitivityRow
 
 __all__ = [
     "FILE_TABLES",
@@ -52,6 +53,7 @@ __all__ = [
     "ActionRow",
     "ClockRow",
     "CollectiveRow",
+    "CriticalRow",
     "DiagnosticRow",
     "EngineRow",
     "FileRow",
@@ -61,6 +63,7 @@ __all__ = [
     "GapRow",
     "IntelRow",
     "KernelRow",
+    "KernelSequenceRow",
     "LaunchRow",
     "MemoryPoint",
     "MemoryRow",
@@ -75,6 +78,7 @@ __all__ = [
     "RankRow",
     "RankWaitRow",
     "Row",
+    "SensitivityRow",
     "ShapeRow",
     "StepKindRow",
     "StepRow",
@@ -110,6 +114,9 @@ class FileTables(msgspec.Struct, frozen=True, kw_only=True):
     modules: list[ModuleRow] = []
     shapes: list[ShapeRow] = []
     utilisation: list[UtilisationRow] = []
+    critical_path: list[CriticalRow] = []
+    sensitivity: list[SensitivityRow] = []
+    kernel_sequences: list[KernelSequenceRow] = []
 
 
 class Tables(FileTables, frozen=True, kw_only=True):

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from hpuprof.model.schema import CAUSE_TEXT
-from hpuprof.render.formats import duration, number, operations, percent, size
+from hpuprof.render.formats import duration, number, operations, percent, shorten, size
 
 CAUSE = {cause.name.lower(): text for cause, text in CAUSE_TEXT.items()}
 """Words for the causes of idle time."""
@@ -53,6 +54,7 @@ def format_of(column: str) -> Callable[[Any], str]:
         ("bandwidth", _rate),
         ("bytes", size),
         ("flops", operations),
+        ("flops_per_step", operations),
     ):
         if column.endswith(suffix):
             return form
@@ -86,14 +88,22 @@ def _cause(value: str) -> str:
     return CAUSE.get(value, value)
 
 
-_NAMES = "name path module module_path where python_line signature host_row within top_shape call host_name host"
+def _sequence(kernels: list[str]) -> str:
+    """Return kernels in order; one that follows itself once, with the number of times."""
+    runs = ((shorten(named(name), _KERNEL), len(list(again))) for name, again in groupby(kernels))
+    return " → ".join(name if often == 1 else f"{often} × {name}" for name, often in runs)
+
+
+_KERNEL = 40
+_NAMES = "name what path module module_path where python_line signature host_row within top_shape call host_name host"
 _FORMATS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(_NAMES.split(), named),
     **dict.fromkeys(("rank", "step", "last_rank"), str),
     **dict.fromkeys(("cause", "top_cause"), _cause),
-    **dict.fromkeys(("fraction", "fraction_of_a", "fraction_of_b"), percent),
+    **dict.fromkeys(("fraction", "fraction_of_a", "fraction_of_b", "criticality", "no_gain_below"), percent),
     **dict.fromkeys(("value", "low", "high"), _plain),
     "flops_per_second": lambda value: f"{operations(value)}/s",
     "blockers": ", ".join,
+    "kernels": _sequence,
 }
 """Formats of columns whose name ends in no unit."""

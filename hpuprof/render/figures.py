@@ -15,6 +15,7 @@ from hpuprof.render.drawing import COLOURS, bars, blank, down, heat_map, in_ms, 
 from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
 from hpuprof.render.sections import captured, span
+from hpuprof.render.sensitivity_figure import sensitivity
 from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
@@ -330,6 +331,7 @@ FIGURES: dict[str, Callable[[Report], Any]] = {
     "step_times": step_times,
     "engines": engines,
     "gap_causes": gap_causes,
+    "sensitivity": sensitivity,
     "ranks_by_steps": ranks_by_steps,
     "waiting_by_steps": waiting_by_steps,
     "collectives": collectives,

@@ -36,8 +36,15 @@ BEFORE_GRAPH_MODE = (
         "idle_causes gap_operators gaps",
         lead="What the host was doing while the device was idle.",
     ),
+    Outline(
+        "critical",
+        "What sets the step time",
+        "sensitivity",
+        "critical_path sensitivity",
+        lead="The events that set the time from step to step, and what a faster part would give.",
+    ),
     Outline("operators", "Operators and host", tables="operators utilisation actions threads"),
-    Outline("kernels", "Kernels, copies and launches", tables="kernels launches"),
+    Outline("kernels", "Kernels, copies and launches", tables="kernels kernel_sequences launches"),
     Outline("ranks", "Ranks", "ranks_by_steps waiting_by_steps", "ranks step_waits"),
     Outline(
         "collectives",
@@ -75,6 +82,13 @@ _CHARTS = (
     Chart(
         "gap_causes",
         "Device idle time by cause, as shares of the step.",
+    ),
+    Chart(
+        "sensitivity",
+        "Small multiples: predicted step time with 100, 75, 50, 25 and 0 % of the time of one operator, kernel or host "
+        "range each, with its 90 % interval.",
+        "A line that is flat on the right gains nothing at first, one that is flat everywhere is not worth optimising. "
+        "The 12 that could gain most.",
     ),
     Chart(
         "ranks_by_steps",

@@ -51,7 +51,10 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
             _actions(data, lead, top),
             *(
                 _view(n, data, lead, top)
-                for n in ("operators", "utilisation", "kernels", "engines", "overlaps", "precision")
+                for n in (
+                    *("critical_path", "sensitivity", "operators", "utilisation"),
+                    *("kernels", "kernel_sequences", "engines", "overlaps", "precision"),
+                )
             ),
             _obstacles(data, lead, top),
             _modules(data, lead, top),

@@ -77,6 +77,29 @@ _VIEWS = (
         folded=True,
     ),
     View(
+        "critical_path",
+        "What sets the step time: the critical cycle, per step",
+        "what kind cycle_ns fraction criticality drag_ns",
+        page="what kind cycle_ns fraction criticality total_ns slack_ns drag_ns",
+        page_title="Critical cycle",
+        id="critical-table",
+        page_note="Rows of all kinds but module add up to the predicted step time; modules show the same times again.",
+    ),
+    View(
+        "sensitivity",
+        "Step time if a part were faster",
+        "what kind total_ns step_100_ns step_50_ns step_0_ns no_gain_below",
+        page="what kind total_ns fraction step_100_ns step_75_ns step_50_ns step_25_ns step_0_ns gain_0_low_ns "
+        "gain_0_high_ns no_gain_below",
+        id="sensitivity-table",
+    ),
+    View(
+        "kernel_sequences",
+        "Sequences of kernels, per step",
+        "kernels count_per_step device_ns gap_ns launches_saved fused_ns",
+        id="sequence-table",
+    ),
+    View(
         "operators",
         "Operators, per step",
         "name count_per_step host_total_per_step_ns host_self_per_step_ns device_total_per_step_ns +host_p50_ns "
@@ -202,7 +225,8 @@ _VIEWS = (
     View(
         "modules",
         "Modules, forward and backward, per step",
-        "module_path calls_per_step capturable host_per_step_ns +device_per_step_ns launches_per_step signatures "
+        "module_path calls_per_step capturable host_per_step_ns +device_per_step_ns +flops_per_step "
+        "+critical_per_step_ns +criticality launches_per_step signatures "
         "max_graphs +varying +blockers",
         id="module-table",
         keep=lambda m: m.depth >= 0,

@@ -27,8 +27,6 @@ from hpuprof.model.arrays import Floats, Ints
 NEVER = -np.inf
 HUB = -1
 """Chain of events that follow nobody: they wait for their edges alone."""
-_TIE = 1e-3
-"""ns by which the sum of a path's weights may miss a time, for rounding."""
 
 
 class CrosswiseError(ValueError):
@@ -171,35 +169,6 @@ class Graph:
         come = np.full((size, count), NEVER)
         come[piece.having] = np.maximum.reduceat(arriving, piece.starts, axis=0)
         return come
-
-    def path(self, t: Floats, step: Floats, delay: Floats, event: int) -> tuple[Ints, Ints]:
-        """Return the events that decide when an event happens, last first, and the edge through which each waited.
-
-        Arguments as of `times`, of one sample: shapes `(events,)` and `(edges,)`. The edge is -1 where the event before
-        on the chain decided, or where nothing did: the path ends there.
-        """
-        places, through = self.walk(t[self.order], step[self.order], delay[self.edges], int(self.place[event]))
-        return self.order[places], np.append(self.edges, -1)[through]
-
-    def walk(self, t: Floats, step: Floats, delay: Floats, place: int) -> tuple[Ints, Ints]:
-        """Do what `path` does with places in the order of computation, edges in the order of `edges`."""
-        places, through = [place], []
-        while True:
-            at = places[-1]
-            first, stop, behind = int(self.first[at]), int(self.first[at + 1]), int(self.before[at])
-            arriving = t[self.source[first:stop]] + delay[first:stop]
-            chained = t[behind] + step[at] if behind >= 0 else NEVER
-            best = int(np.argmax(arriving)) if len(arriving) else -1
-            latest = arriving[best] if best >= 0 else NEVER
-            if behind >= 0 and chained >= max(latest, t[at]) - _TIE:
-                through.append(-1)
-                places.append(behind)
-            elif best >= 0 and latest >= t[at] - _TIE:
-                through.append(first + best)
-                places.append(int(self.source[first + best]))
-            else:
-                through.append(-1)
-                return np.array(places, dtype=np.int64), np.array(through, dtype=np.int64)
 
 
 class _Stretch(NamedTuple):

@@ -170,7 +170,7 @@ class Weights:
         delay[topology.waits[of_rows]] = tail[of_rows] + dur[schedule.waits.waiting[of_rows]]
         of_calls = ~of_rows
         delay[topology.waits[of_calls]] = tail[of_calls] + segment[topology.behind[of_calls]] if host else NEVER
-        return cls(*(_rounded(weights) for weights in (step, delay, begin, cost)))
+        return cls(*(rounded(weights) for weights in (step, delay, begin, cost)))
 
     def ends(self, schedule: Schedule, times: Floats) -> Floats:
         """Return when each chain was done, shape `(chains, samples)`: where the next repetition begins."""
@@ -182,7 +182,7 @@ class Weights:
         return out
 
 
-def _rounded(weights: Floats) -> Floats:
+def rounded(weights: Floats) -> Floats:
     """Round weights to `RESOLUTION`: sums of them are exact, so that any order of adding gives the same result."""
     weights = weights / RESOLUTION
     np.rint(weights, out=weights)

@@ -1,86 +1,22 @@
-"""Edits of a schedule worked by hand, and what sets its step time. All times in µs here, ns in the schedule.
-
-Two steps alike: the host works 10 before each of two launches of 1, and 5 before it waits for the second row, 2 longer.
-Rows start 4 after their launch, last 30 and 20, and lie on one lane with a gap of 1.
-"""
+"""Edits of a schedule worked by hand. All times in µs here, ns in the schedule."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hand_schedule import LAUNCHES, PER_STEP, STEPS, WAIT, nth, row, schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuprof.model.arrays import Ints
 from hpuprof.what_if import edit
-from hpuprof.what_if.critical import By, critical_path, drag, slack
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.play import Sample, play
-from hpuprof.what_if.schedule import (
-    GRAPH_COSTS,
-    KINDS,
-    LAUNCHER,
-    Calls,
-    Rows,
-    Schedule,
-    Wait,
-    Waits,
-    idle_before,
-)
-
-STEPS, PER_STEP = 3, 4  # two launches, a wait, the step's end
-LAUNCHES, WAIT, END = (0, 1), 2, 3
-
-
-def schedule(durations: tuple[float, float] = (30, 20), *, lanes: tuple[int, int] = (0, 0)) -> Schedule:
-    count, rows = STEPS * PER_STEP, STEPS * 2
-    calls = np.arange(count)
-    launch = (calls[np.isin(calls % PER_STEP, LAUNCHES)]).astype(np.int64)
-    waits = [(int(Wait.DEVICE), PER_STEP * s + WAIT, 2 * s + 1, 2_000.0) for s in range(STEPS)]
-    no = np.zeros(rows, dtype=bool)
-    return Schedule.of(
-        Calls(
-            thread=np.zeros(count, dtype=np.int64),
-            place=calls,
-            step=calls // PER_STEP,
-            row=calls,
-            ends_step=calls % PER_STEP == END,
-            segment=np.tile([10_000.0, 10_000.0, 5_000.0, 0.0], STEPS),
-            segment_rows=np.zeros((count, KINDS)),
-            cost=np.tile([1_000.0, 1_000.0, 0.0, 0.0], STEPS),
-            cost_rows=np.zeros((count, KINDS)),
-            graph_costs=np.zeros((count, len(GRAPH_COSTS))),
-        ),
-        Rows(
-            call=launch,
-            lane=np.tile(lanes, STEPS),
-            row=np.arange(rows),
-            dur=np.tile(durations, STEPS) * 1_000.0,
-            latency=np.full(rows, 4_000.0),
-            gap=np.full(rows, 1_000.0),
-            collective=no,
-            elastic=no,
-            captured=no,
-            copies=np.zeros(rows),
-        ),
-        Waits.of(waits),
-        idle_before(1 + max(lanes)),
-        STEPS,
-    )
+from hpuprof.what_if.schedule import GRAPH_COSTS, LAUNCHER, Schedule
 
 
 def step_time(of: Schedule, sample: Sample | None = None) -> float:
     """The last step's time in a long run."""
     return float(play(of, sample or Sample.unchanged(), repeats=3).step_times(STEPS)[0, -1]) / 1000
-
-
-def nth(which: int) -> Ints:
-    """Mark one call of each step."""
-    return np.tile(np.arange(PER_STEP) == which, STEPS)
-
-
-def row(which: int) -> Ints:
-    return np.tile(np.arange(2) == which, STEPS)
 
 
 def test_the_step_by_hand():
@@ -149,35 +85,6 @@ def test_an_edit_that_makes_events_wait_crosswise_is_refused():
         edit.in_order(early, swapped)
 
 
-def test_the_critical_path_names_what_decided():
-    found = critical_path(schedule(), Sample.unchanged())
-    last = found.by[-6:].tolist()
-    # launch of the first row, that row, the second row behind it, the step's end that waited for it
-    assert last[-4:] == [By.FOLLOWS, By.LAUNCH, By.FOLLOWS, By.WAIT]
-    assert found.row[-3:-1].tolist() == [4, 5]
-    assert found.share.sum() == pytest.approx(found.time[-1] - 67_000 * STEPS)  # since the run before was over
-    assert found.share[-4:].tolist() == [10_000, 34_000, 21_000, 2_000]
-
-
-def test_slack_is_none_on_the_path_and_what_the_rest_could_lose():
-    calls, rows = slack(schedule(), Sample.unchanged())
-    assert rows[-2:, 0].tolist() == [0, 0]
-    # The second launch happens at 21 and could happen at 44 + 1 - 4 = 41.
-    assert calls[-3, 0] == 20_000
-    for which in np.flatnonzero(calls[:, 0] > 0).tolist():
-        late = edit.scaled_host(schedule(), np.arange(12) == which, 1 + calls[which, 0] / 10_000)
-        if late.calls.segment[which]:
-            assert play(late, Sample.unchanged()).done[0, -1] <= play(schedule(), Sample.unchanged()).done[0, -1] + 1
-
-
-def test_drag_is_what_the_step_would_lose_not_how_long_it_takes():
-    of = schedule()
-    assert drag(of, edit.scaled_rows(of, row(1), 0.0), Sample.unchanged())[0] == 20_000
-    # Without the first row's 30 the second starts at its launch: 10 + 1 + 10 + 4 + 20 + 2 = 47.
-    assert drag(of, edit.scaled_rows(of, row(0), 0.0), Sample.unchanged())[0] == 20_000
-    assert drag(of, edit.scaled_host(of, nth(1), 0.5), Sample.unchanged())[0] == 0
-
-
 @settings(max_examples=60, deadline=None)
 @given(first=st.integers(0, 60), second=st.integers(0, 60), apart=st.booleans())
 def test_laws_of_edits(first, second, apart):
@@ -191,7 +98,3 @@ def test_laws_of_edits(first, second, apart):
     both = edit.scaled_host(edit.scaled_rows(of, row(1), 0.5), nth(0), 0.5)
     other = edit.scaled_rows(edit.scaled_host(of, nth(0), 0.5), row(1), 0.5)
     assert step_time(both) == step_time(other)
-    path = critical_path(of, Sample.unchanged())
-    assert path.share.sum() == pytest.approx(path.time[-1] - path.time[0] + path.share[0])
-    calls, rows = slack(of, Sample.unchanged())
-    assert min(calls.min(), rows.min()) > -1e-3

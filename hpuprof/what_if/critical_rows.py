@@ -1,0 +1,139 @@
+"""The tables of what sets the step time, made from one rank's steady steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hpuprof.analysis.modules import ModuleCalls
+from hpuprof.model.arrays import Floats
+from hpuprof.model.tables import ModuleRow
+from hpuprof.model.what_if_rows import CriticalRow, KernelSequenceRow, SensitivityRow
+from hpuprof.what_if.criticality import Base
+from hpuprof.what_if.kernel_sequences import sequence_rows
+from hpuprof.what_if.sensitivity import curve, no_gain_below
+
+MOST = 20
+"""Parts solved for exactly, and those whose sensitivity is shown."""
+MAX_ROWS = 100
+ROUNDING = 1e-3  # ns
+
+
+@dataclass(frozen=True)
+class CriticalTables:
+    """Rows for the report."""
+
+    critical_path: list[CriticalRow]
+    sensitivity: list[SensitivityRow]
+    kernel_sequences: list[KernelSequenceRow]
+
+
+NOTHING_CRITICAL = CriticalTables([], [], [])
+
+
+def critical_tables(base: Base) -> CriticalTables:
+    """Solve the steps as they are, with each of the largest parts faster, and with sequences of kernels fused."""
+    return CriticalTables(critical_rows(base), sensitivity_rows(base), sequence_rows(base))
+
+
+def critical_rows(base: Base) -> list[CriticalRow]:
+    """Return what the critical cycle is made of, the longest first, then the same by module."""
+    parts = base.parts
+    every = len(parts.labels)
+    time = np.concatenate([base.on_cycle.parts, base.modules()])
+    labels = [*parts.labels, *((name, "module") for name in parts.modules)]
+    mean = time.mean(axis=1)
+    order = sorted(np.flatnonzero(time.any(axis=1)).tolist(), key=lambda i: (i >= every, -mean[i], labels[i]))
+    total, slack = base.total(), np.median(base.slack(), axis=1)
+    solved = sorted(order, key=lambda i: (-mean[i], labels[i]))[:MOST]
+    drag = {i: base.step_without(i) if i < every else base.step_without_module(i - every) for i in solved}
+    now = base.period.step_ns
+    # Long parts that set nothing are the ones that look worth optimising and are not.
+    idle = [i for i in longest(base, total) if not time[i].any()]
+    own, modules = [i for i in order if i < every], [i for i in order if i >= every]
+    rows = [
+        CriticalRow(
+            what=labels[i][0],
+            kind=labels[i][1],
+            cycle_ns=float(mean[i]),
+            fraction=float(mean[i] / now.mean()),
+            criticality=float((time[i] > 0).mean()),
+            total_ns=float(total[i]) if i < every and labels[i][1] != "latency" else None,
+            slack_ns=float(slack[i]) if i < every and np.isfinite(slack[i]) else None,
+            drag_ns=float((now - drag[i]).mean()) if i in drag else 0.0 if not time[i].any() else None,
+        )
+        for i in (*own[:MAX_ROWS], *idle, *modules[:MAX_ROWS])
+    ]
+    for kind, some in (("other", own), ("module", modules)):
+        if len(some) > MAX_ROWS:
+            rows.append(_other(time[some[MAX_ROWS:]].sum(axis=0), now, kind))
+    return rows
+
+
+def _other(time: Floats, now: Floats, kind: str) -> CriticalRow:
+    return CriticalRow(
+        what="(others)",
+        kind=kind,
+        cycle_ns=float(time.mean()),
+        fraction=float(time.mean() / now.mean()),
+        criticality=float((time > 0).mean()),
+        total_ns=None,
+        slack_ns=None,
+        drag_ns=None,
+    )
+
+
+def with_criticality(rows: list[ModuleRow], base: Base, calls: ModuleCalls) -> list[ModuleRow]:
+    """Return modules with their time on the critical cycle, modules inside them included."""
+    if not base.parts.modules:
+        return rows
+    inner = base.on_cycle.places[: len(calls)]
+    whole = np.array([calls.nesting.sums(column) for column in inner.T]).T
+    found = {}
+    for code, name in enumerate(calls.names):
+        mine = calls.of(code)
+        time = whole[mine[calls.outermost[mine]]].sum(axis=0)
+        # Sums are differences of running sums.
+        found[name] = (float(time.mean()), float((time > ROUNDING).mean()))
+    return [
+        msgspec.structs.replace(row, critical_per_step_ns=found[row.module][0], criticality=found[row.module][1])
+        if row.depth >= 0
+        else row
+        for row in rows
+    ]
+
+
+def longest(base: Base, total: Floats) -> list[int]:
+    """Return the parts that take longest, on the cycle or not; latencies are nobody's to make faster."""
+    labels = base.parts.labels
+    real = [i for i in np.flatnonzero(total > 0).tolist() if labels[i][1] != "latency"]
+    return sorted(real, key=lambda i: (-total[i], labels[i]))[:MOST]
+
+
+def sensitivity_rows(base: Base) -> list[SensitivityRow]:
+    """Return the curves of the longest parts, those that could gain most first."""
+    total, now = base.total(), base.period.step_ns
+    rows = []
+    for i in longest(base, total):
+        steps = curve(base, i)
+        middle = steps.mean(axis=1)
+        low, high = np.percentile(now - steps[1:], [5, 95], axis=1)
+        columns: dict[str, Any] = {}
+        for k, level in enumerate((75, 50, 25, 0)):
+            columns[f"step_{level}_ns"] = float(middle[k + 1])
+            columns[f"gain_{level}_low_ns"], columns[f"gain_{level}_high_ns"] = float(low[k]), float(high[k])
+        rows.append(
+            SensitivityRow(
+                what=base.parts.labels[i][0],
+                kind=base.parts.labels[i][1],
+                total_ns=float(total[i]),
+                fraction=float(total[i] / now.mean()),
+                step_100_ns=float(middle[0]),
+                no_gain_below=no_gain_below(middle),
+                **columns,
+            )
+        )
+    return sorted(rows, key=lambda row: (row.step_0_ns, -row.total_ns, row.kind, row.what))

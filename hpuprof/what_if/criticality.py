@@ -1,0 +1,229 @@
+"""Which parts of the steps set their period: time on the critical cycle, criticality, slack and drag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.what_if.parts import LATENCIES, Owners, Parts, parts_of
+from hpuprof.what_if.period import Period, steady_step
+from hpuprof.what_if.play import HostWork, Sample, Weights, rounded
+from hpuprof.what_if.schedule import Schedule, Wait
+from hpuprof.what_if.step_model import StepModel
+
+SAMPLES = 8
+"""Samples of a prediction that are looked at, by judgement: more of them cost more than reading the file."""
+LAUNCH, GAP, LANE, RETURN = range(len(LATENCIES))
+
+
+@dataclass(frozen=True, eq=False)
+class OnCycle:
+    """What the critical cycles are made of, by sample; arrays of shape `(parts, S)`, ns per step."""
+
+    parts: Floats
+    places: Floats
+    """By `Parts.places`."""
+    work: Floats
+    """The parts' whole durations on it, overlap with the row before included: by how much the step falls at first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """The steady steps of a model's samples, and what their times belong to."""
+
+    schedule: Schedule
+    sample: Sample
+    work: HostWork
+    parts: Parts
+
+    @classmethod
+    def of(cls, model: StepModel, sample: Sample) -> Base:
+        """Take `SAMPLES` of a prediction's samples, spread evenly over what profiling may have cost."""
+        order = np.lexsort((sample.overhead, sample.host_scale))
+        count = min(SAMPLES, len(order))
+        some = np.sort(order[(np.arange(count) * 2 + 1) * len(order) // (2 * count)])
+        mine = Sample(**{name: column[some] for name, column in vars(sample).items()})
+        return cls(model.schedule, mine, HostWork.of(model.schedule, mine), parts_of(model))
+
+    @cached_property
+    def period(self) -> Period:
+        """The steady state."""
+        return Period.of(self.schedule, Weights.of(self.schedule, self.sample, work=self.work))
+
+    @cached_property
+    def on_cycle(self) -> OnCycle:
+        """The time on the critical cycle of each sample."""
+        of, work = np.zeros((2, len(self.parts.labels), len(self.sample)))
+        places = np.zeros((len(self.parts.module_of), len(self.sample)))
+        for s, cycle in enumerate(self.period.cycles()):
+            scale = 1.0 / (cycle.runs * self.schedule.steps)
+            for place, owned, ns, whole in _times(self, s, cycle.places, cycle.through):
+                np.add.at(of[:, s], owned, ns * scale)
+                np.add.at(work[:, s], owned, whole * scale)
+                if place is not None and len(places):
+                    np.add.at(places[:, s], place, ns * scale)
+        return OnCycle(of, places, work)
+
+    def modules(self) -> Floats:
+        """Return the time of each module on the cycle, modules inside left out; shape `(modules, S)`, ns per step."""
+        out = np.zeros((len(self.parts.modules), len(self.sample)))
+        np.add.at(out, self.parts.module_of, self.on_cycle.places)
+        return out
+
+    def total(self) -> Floats:
+        """Return the time of each part, on the cycle or not, as the median sample has it; shape `(parts,)`, ns."""
+        owners, parts = self.parts.owners, self.parts
+        out = np.zeros(len(parts.labels))
+        segment, cost = np.median(self.work.segment, axis=1), np.median(self.work.cost, axis=1)
+        np.add.at(out, owners.row, self.schedule.rows.dur)
+        np.add.at(out, owners.cost, cost)
+        np.add.at(out, owners.piece, segment[parts.piece_call] * parts.piece_share)
+        out /= self.schedule.steps
+        return out
+
+    def slack(self) -> Floats:
+        """Return the least slack of each part's rows, calls and host work; shape `(parts, S)`, infinite for latencies.
+
+        It is by how much one of them could take longer at the same step time.
+        """
+        topology, owners, parts = self.schedule.topology, self.parts.owners, self.parts
+        of_event, of_step = self.period.slack()
+        out: Floats = np.full((len(parts.labels), len(self.sample)), np.inf)
+        after = topology.after
+        behind = np.where(
+            (after >= 0)[:, None], of_step[topology.calls[after]], of_event[topology.calls[np.arange(len(after))]]
+        )
+        calls = of_event[topology.calls]
+        did = self.work.cost > 0
+        np.minimum.at(out, owners.row, of_event[topology.rows])
+        np.minimum.at(out, owners.cost, np.where(did, behind, np.inf))
+        np.minimum.at(out, owners.piece, calls[parts.piece_call])
+        np.maximum(out, 0.0, out=out)
+        return out
+
+    @cached_property
+    def _without(self) -> dict[int, Floats]:
+        return {}
+
+    def step_without(self, part: int) -> Floats:
+        """Return the steady step time if a part takes no time, shape `(S,)`, ns."""
+        if part not in self._without:
+            self._without[part] = self.step_at(part, 0.0)
+        return self._without[part]
+
+    def step_at(self, part: int, level: float) -> Floats:
+        """Return the steady step time with a part at a share of its time, shape `(S,)`, ns."""
+        latency = np.flatnonzero(self.parts.latency == part)
+        if len(latency):
+            return steady_step(self.schedule, self._sooner(int(latency[0]), 1.0 - level))
+        return steady_step(self.schedule, self._lighter(self.parts.owners, part, 1.0 - level))
+
+    def step_without_module(self, module: int) -> Floats:
+        """Return the steady step time if all of a module's work takes no time, shape `(S,)`, ns."""
+        return steady_step(self.schedule, self._lighter(self.parts.module_owners, module, 1.0))
+
+    def _lighter(self, owners: Owners, chosen: int, gone: float) -> Weights:
+        """Return the weights without a share of what an owner has."""
+        schedule, work, parts, weights = self.schedule, self.work, self.parts, self.period.weights
+        topology, waits = schedule.topology, schedule.waits
+        step, delay, cost = weights.step.copy(), weights.delay.copy(), weights.cost.copy()
+        dur = rounded(np.where(owners.row == chosen, schedule.rows.dur * gone, 0.0))[:, None]
+        rows = np.flatnonzero(dur)
+        step[topology.rows[rows]] -= dur[rows]
+        delay[topology.launches[rows]] -= dur[rows]
+        lanes = np.flatnonzero(topology.behind < 0)
+        delay[topology.waits[lanes]] -= dur[waits.waiting[lanes]]
+        mine = owners.piece == chosen
+        held = np.bincount(parts.piece_call[mine], weights=parts.piece_share[mine], minlength=len(cost))
+        segment = np.zeros_like(cost)
+        calls = np.flatnonzero(held)
+        # The shares of a call add up to 1 but for rounding.
+        segment[calls] = rounded(work.segment[calls] * (gone * np.minimum(held[calls], 1.0))[:, None])
+        step[topology.calls[calls]] -= segment[calls]
+        returns = np.flatnonzero(topology.behind >= 0)
+        delay[topology.waits[returns]] -= segment[topology.behind[returns]]
+        calls = np.flatnonzero(owners.cost == chosen)
+        less = rounded(work.cost[calls] * gone)
+        cost[calls] -= less
+        followed = topology.after[calls] >= 0
+        step[topology.calls[topology.after[calls[followed]]]] -= less[followed]
+        return replace(weights, step=step, delay=delay, cost=cost)
+
+    def _sooner(self, which: int, gone: float) -> Weights:
+        """Return the weights without a share of one of `LATENCIES`; rows that overlap go on overlapping."""
+        rows, waits, topology, weights = (
+            self.schedule.rows,
+            self.schedule.waits,
+            self.schedule.topology,
+            self.period.weights,
+        )
+        step, delay = weights.step.copy(), weights.delay.copy()
+        if which == LAUNCH:
+            delay[topology.launches] -= rounded(np.maximum(rows.latency, 0.0) * gone)[:, None]
+        elif which == GAP:
+            step[topology.rows] -= rounded(np.maximum(rows.gap, 0.0) * gone)[:, None]
+        else:
+            some = np.flatnonzero((waits.kind == Wait.LANE) == (which == LANE))
+            delay[topology.waits[some]] -= rounded(np.maximum(waits.tail[some], 0.0) * gone)[:, None]
+        return replace(weights, step=step, delay=delay)
+
+
+def _times(base: Base, s: int, places: Ints, through: Ints) -> Iterator[tuple[Ints | None, Ints, Floats, Floats]]:
+    """Yield what a cycle of one sample is made of: place (None for latencies), part, time on the cycle, duration [ns].
+
+    A row that begins before the row before it ends adds only what it lasts longer.
+    """
+    schedule, work, parts = base.schedule, base.work, base.parts
+    topology, rows, waits = schedule.topology, schedule.rows, schedule.waits
+    owners, inside = parts.owners, parts.places
+    events, edges = len(topology.graph), len(topology.graph.edges)
+    row = _inverse(topology.rows, events)[places]
+    edge, wait = (np.append(_inverse(at, edges), -1)[through] for at in (topology.launches, topology.waits))
+    which = np.select(
+        [edge >= 0, through < 0, waits.kind[wait] == Wait.LANE] if len(waits) else [edge >= 0, through < 0],
+        [LAUNCH, GAP, LANE] if len(waits) else [LAUNCH, GAP],
+        RETURN,
+    )
+    tail = waits.tail[wait] if len(waits) else np.zeros(len(wait))
+    ahead = np.select([which == LAUNCH, which == GAP], [rows.latency[row], rows.gap[row]], tail)
+    of_row = row >= 0
+    mine, early = row[of_row], np.minimum(ahead[of_row], 0.0)
+    yield inside.row[mine], owners.row[mine], rows.dur[mine] + early, rows.dur[mine]
+    waited = np.where(of_row, np.maximum(ahead, 0.0), ahead)[of_row | (which == RETURN)]
+    yield None, parts.latency[which[of_row | (which == RETURN)]], waited, waited
+    calls = _inverse(topology.calls, events)[places]
+    piece = _pieces_of(parts, calls[calls >= 0], len(schedule.calls))
+    segment = work.segment[parts.piece_call[piece], s] * parts.piece_share[piece]
+    yield inside.piece[piece], owners.piece[piece], segment, segment
+    # The first call of a thread follows the last one of the run before.
+    behind = calls[(calls >= 0) & (through < 0)]
+    last = _last_calls(schedule)
+    before = np.where(topology.previous[behind] >= 0, topology.previous[behind], last[schedule.calls.thread[behind]])
+    cost = work.cost[before, s]
+    yield inside.cost[before], owners.cost[before], cost, cost
+
+
+def _inverse(places: Ints, count: int) -> Ints:
+    out = np.full(count, -1, dtype=np.int64)
+    out[places] = np.arange(len(places))
+    return out
+
+
+def _pieces_of(parts: Parts, calls: Ints, count: int) -> Ints:
+    """Return the pieces of some calls' segments."""
+    border = np.searchsorted(parts.piece_call, np.arange(count + 1))
+    size = (border[1:] - border[:-1])[calls]
+    first = np.repeat(border[calls], size)
+    within: Ints = first + np.arange(len(first)) - np.repeat(np.cumsum(size) - size, size)
+    return within
+
+
+def _last_calls(schedule: Schedule) -> Ints:
+    last = np.full(int(schedule.calls.thread.max()) + 1, -1, dtype=np.int64)
+    ends = np.flatnonzero(schedule.topology.after < 0)
+    last[schedule.calls.thread[ends]] = ends
+    return last
