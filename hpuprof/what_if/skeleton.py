@@ -20,6 +20,8 @@ from hpuprof.what_if.schedule import Schedule
 
 MAX_COLLECTIVES = 128
 """Collectives per step above which ranks are not played together."""
+NEIGHBOURS = 8
+"""Collectives before one over which paths to it are looked for; by judgement more than groups take turns."""
 _ELEMENTS = 1 << 20
 """Of an array: collectives played at a time, times events."""
 
@@ -121,26 +123,29 @@ def _free(schedule: Schedule, step: int, earlier: Played | None, without: Weight
 def _after(schedule: Schedule, step: int, without: Weights, at: Ints) -> Floats:
     """Return the longest paths from each place to each place and to the step's end, shape `(to, from, samples)`."""
     graph, count, samples = schedule.topology.graph, len(at), without.step.shape[1]
+    calls, rows = schedule.topology.calls, schedule.topology.rows[schedule.row_step == step]
+    ends = np.append(rows, calls[schedule.calls.ends_step & (schedule.calls.step == step)])
     after = np.full((count + 1, count, samples), NEVER)
     begin = np.full((len(without.begin), 1), NEVER)
-    block = max(1, _ELEMENTS // max(1, len(graph) * samples))
+    block = max(16, _ELEMENTS // max(1, len(graph)))
     for low in range(0, count, block):
         these = np.arange(low, min(count, low + block))
-        given = np.full((len(graph), len(these), samples), NEVER)
+        given = np.full((len(graph), len(these)), NEVER)
         given[at[these], np.arange(len(these))] = 0.0
-        weights, delays = (np.tile(w, len(these)) for w in (without.step, without.delay))
-        times = graph.solve(weights, delays, begin, given.reshape(len(graph), -1))
-        after[:count, these] = times[at].reshape(count, len(these), samples)
-        after[count, these] = complete(schedule, times)[step].reshape(len(these), samples)
+        for sample in range(samples):
+            mine = slice(sample, sample + 1)
+            times = graph.solve(without.step[:, mine], without.delay[:, mine], begin, given)
+            after[:count, these, sample] = times[at]
+            after[count, these, sample] = times[ends].max(axis=0)
     return after
 
 
 def _needed(after: Floats) -> tuple[Ints, Ints]:
-    """Return the entries (k, j) that no path over a collective between them gives already, in any sample."""
+    """Return the entries (k, j) that no path over one of the collectives before k gives already, in any sample."""
     keep: Mask = np.any(after > NEVER, axis=2)
     for k, later in enumerate(after):
-        # What does not lie between is never reached, or never reaches.
-        over = (later[:, None] + after[: len(later)]).max(axis=0, initial=NEVER)
-        keep[k] &= (over < later - 1.0).any(axis=1)
+        for between in range(max(0, k - NEIGHBOURS), k):
+            over = later[between] + after[between]
+            keep[k] &= (over < later - 1.0).any(axis=1)
     found = np.nonzero(keep)
     return found[0], found[1]
