@@ -67,6 +67,8 @@ class Candidate:
     options: list[Option]  # one per rank, the leading rank first
     step_ns: Floats  # samples of the step time with it
     base_ns: Floats  # samples of the step time now
+    uncorrected_ns: float  # the step time with it, the profiler's cost left in
+    least_ns: float  # the shortest step time that device and host allow
     reach: Floats | float = np.inf  # upper bound of the speed-up, samples
     blocked_by: tuple[str, ...] = ()  # obstacles that must be removed first
 
@@ -110,9 +112,9 @@ class Candidate:
         """Return the speed-up; where the bound cuts half of the samples it is one: not more than that."""
         return replace(interval(self.speedup), at_most=bool(np.mean(self.speedup >= self.reach * (1 - CUT)) >= 0.5))
 
-    def no_faster(self, least_ns: float, spread: float) -> Candidate:
+    def no_faster(self, spread: float) -> Candidate:
         """Return it with step times of at least `least_ns`; `spread`: by what share the step time now may be longer."""
-        reach = self.base_ns * (1 + spread) / least_ns
+        reach = self.base_ns * (1 + spread) / self.least_ns
         return dataclass_replace(self, step_ns=np.maximum(self.step_ns, self.base_ns / reach), reach=reach)
 
 

@@ -23,68 +23,59 @@ _NEVER = -1e18
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    free: Floats  # (collectives + 1,)
-    after: Floats  # (collectives + 1, collectives)
-    alone: Floats
+    free: Floats  # (collectives + 1, samples)
+    after: Floats  # (collectives + 1, collectives, samples)
     transfer: Floats
     order: Ints
 
 
 def _table(skeleton: CollectiveSkeleton) -> _Table:
-    free, alone, transfer = (
-        np.frombuffer(b, dtype="<f4").astype(np.float64) for b in (skeleton.free, skeleton.alone, skeleton.transfer)
+    free, after, transfer = (
+        np.frombuffer(b, dtype="<f4").astype(np.float64) for b in (skeleton.free, skeleton.after, skeleton.transfer)
     )
     k, j, order = (
         np.frombuffer(b, dtype="<u2").astype(np.int64) for b in (skeleton.later, skeleton.earlier, skeleton.order)
     )
-    after = np.full((len(free), len(alone)), _NEVER)
-    after[k, j] = np.frombuffer(skeleton.after, dtype="<f4")
-    return _Table(free, after, alone, transfer, order)
+    free = free.reshape(len(transfer) + 1, -1)
+    delays = np.full((*free.shape, len(transfer)), _NEVER).transpose(0, 2, 1)
+    delays[k, j] = after.reshape(len(k), -1)
+    return _Table(free, delays, transfer, order)
 
 
-def alone_ns(skeleton: CollectiveSkeleton) -> float:
-    """Return the step time [ns] of a rank whose collectives take what they took, without waiting for others."""
-    table = _table(skeleton)
-    ends = np.zeros(len(table.alone))
-    for k in range(len(ends)):
-        ends[k] = max(table.free[k], float((ends[:k] + table.after[k, :k]).max(initial=_NEVER))) + table.alone[k]
-    return max(float(table.free[-1]), float((ends + table.after[-1]).max(initial=_NEVER)))
-
-
-def together_ns(skeletons: Sequence[CollectiveSkeleton], groups: Sequence[Sequence[str]]) -> float | None:
+def together_ns(skeletons: Sequence[CollectiveSkeleton], groups: Sequence[Sequence[str]]) -> Floats | None:
     """Return the step time [ns] of all ranks; each collective starts when the last rank of its group is ready.
 
     A collective takes the shortest time that any of its ranks saw. `groups`: per rank the group of each collective.
-    None if the ranks' collectives do not match, or if there are too many to try.
+    Shape `(samples,)`; None if the ranks' collectives do not match, or if there are too many to try.
     """
     tables = [_table(r) for r in skeletons]
-    if len({len(t.alone) for t in tables}) == 1 and all(not any(g) or len(set(g)) == 1 for g in groups):
+    if len({len(t.transfer) for t in tables}) == 1 and all(not any(g) or len(set(g)) == 1 for g in groups):
         whole = len({tuple(g) for g in groups}) == 1 and len({tuple(t.order.tolist()) for t in tables}) == 1
         if whole:
             return _in_step(tables)
-    if sum(len(t.alone) for t in tables) > MAX_MEETINGS:
+    if sum(len(t.transfer) for t in tables) > MAX_MEETINGS:
         return None
     return _meeting(tables, groups)
 
 
-def _in_step(tables: Sequence[_Table]) -> float:
+def _in_step(tables: Sequence[_Table]) -> Floats:
     """Every rank takes part in every collective, all in the same order."""
     free = np.stack([t.free for t in tables])
     after = np.stack([t.after for t in tables])
     transfer = np.min([t.transfer for t in tables], axis=0)
-    begin = np.zeros(len(tables))
+    begin = np.zeros((len(tables), free.shape[2]))
     marks = []
-    ends = np.empty(len(transfer))
+    ends = np.empty((len(transfer), free.shape[2]))
     for _ in range(STEPS):
         for k in range(len(transfer)):
             ready = np.maximum(begin + free[:, k], (ends[:k] + after[:, k, :k]).max(axis=1, initial=_NEVER))
-            ends[k] = ready.max() + transfer[k]
+            ends[k] = ready.max(axis=0) + transfer[k]
         begin = np.maximum(begin + free[:, -1], (ends + after[:, -1]).max(axis=1, initial=_NEVER))
-        marks.append(float(begin.max()))
+        marks.append(begin.max(axis=0))
     return _period(marks)
 
 
-def _meeting(tables: Sequence[_Table], groups: Sequence[Sequence[str]]) -> float | None:
+def _meeting(tables: Sequence[_Table], groups: Sequence[Sequence[str]]) -> Floats | None:
     """Ranks that name the same group meet in its collectives, in the order in which each rank names it."""
     keys: list[list[tuple[str, int]]] = []
     members: dict[tuple[str, int], set[int]] = {}
@@ -112,9 +103,9 @@ def _meeting(tables: Sequence[_Table], groups: Sequence[Sequence[str]]) -> float
     count, size = len(tables), len(tables) + len(members)
     edges = []
     for rank, (table, hub) in enumerate(zip(tables, hubs, strict=True)):
-        k, j = np.nonzero(table.after > 0.5 * _NEVER)
+        k, j = np.nonzero((table.after > 0.5 * _NEVER).any(axis=2))
         to = np.append(count + hub, size + rank)
-        begins, delay = np.full(len(to), rank), np.append(table.free, transfer[hub[j]] + table.after[k, j])
+        begins, delay = np.full(len(to), rank), np.vstack([table.free, transfer[hub[j], None] + table.after[k, j]])
         edges.append((np.append(begins, count + hub[j]), np.append(to, to[k]), delay))
     source, target, delay = (np.concatenate(column) for column in zip(*edges, strict=True))
     shift = size * np.repeat(np.arange(STEPS), len(delay))
@@ -124,11 +115,12 @@ def _meeting(tables: Sequence[_Table], groups: Sequence[Sequence[str]]) -> float
     except CrosswiseError:
         return None
     begun = np.where(np.arange(len(events)) < count, 0.0, NEVER)[:, None]
-    t = graph.times(np.zeros((len(events), 1)), np.tile(delay, STEPS)[:, None], np.zeros((0, 1)), begun)
+    t = graph.times(np.zeros((len(events), 1)), np.tile(delay, (STEPS, 1)), np.zeros((0, 1)), begun)
     ends = size * np.arange(1, STEPS + 1)[:, None] + np.arange(count)
-    return _period(t[ends, 0].max(axis=1).tolist())
+    return _period(t[ends].max(axis=1))
 
 
-def _period(marks: Sequence[float]) -> float:
+def _period(marks: Sequence[Floats] | Floats) -> Floats:
+    """Return the time of a settled step from the ends of `STEPS` steps."""
     half = len(marks) // 2
     return (marks[-1] - marks[half - 1]) / (len(marks) - half)

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 
+import msgspec
 import numpy as np
 
 from hpuprof.graph_mode.bounds import Evidence
 from hpuprof.graph_mode.candidates import Candidate, OptionKey
-from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
+from hpuprof.graph_mode.collective_skeleton import together_ns
+from hpuprof.graph_mode.joint import Joint
 from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Basis, CollectiveSkeleton, Constant, Prediction
 from hpuprof.model.tables import FileRow
 from hpuprof.what_if.constants import constants_for
-from hpuprof.what_if.uncertainty import NORMAL_95, REPLAY_LIMIT, SAMPLES, SEED, unpack
+from hpuprof.what_if.uncertainty import NORMAL_95, REPLAY_LIMIT, SAMPLES, SEED, interval, unpack
 
 MIN_STEPS = 2  # a single step may not be typical
 ONE_STEP_SPREAD = 0.25
@@ -48,14 +50,17 @@ class Job:
         """Share of the replayed steps in which the device was idle, on the rank where it was busiest."""
         return max(0.0, 1.0 - max(p.busy_ns / max(1.0, p.profiled_step_ns) for p in self.predictions))
 
-    @property
+    @cached_property
     def lead(self) -> Prediction:
         """The prediction that represents all ranks."""
-        return self.predictions[0]
+        first = self.predictions[0]
+        return msgspec.structs.replace(first, overhead=interval(self.joint.cost.overhead)) if self.joint else first
 
     @cached_property
     def base_samples(self) -> Floats:
-        """Samples of the step time now [ns]: of all ranks, the median one."""
+        """Samples of the step time now [ns]; of ranks that are not replayed together, the median one."""
+        if self.joint and self.predictions[0].base == "profiled":
+            return self.joint.base_samples
         samples: Floats = np.median([base_of(p) for p in self.predictions], axis=0)
         return samples
 
@@ -67,23 +72,25 @@ class Job:
     @cached_property
     def together_error(self) -> float | None:
         """Relative error of the recorded step with all ranks replayed together; None where that is impossible."""
-        skeletons = [p.skeleton for p in self.predictions if p.skeleton is not None]
-        if len(self.predictions) < 2 or len(skeletons) < len(self.predictions):
+        if len(self.predictions) < 2:
             return None
-        found = self.replayed_together(skeletons)
+        found = self._replayed_together([p.recorded_skeleton for p in self.predictions])
         # Ranks that run ahead record shorter steps; the slowest one shows the job's speed.
         recorded = max(p.profiled_step_ns for p in self.predictions)
         return None if found is None or not recorded else abs(found - recorded) / recorded
 
-    @property
-    def together(self) -> bool:
-        """Whether ranks are replayed with joint collectives; otherwise the slowest rank sets the step."""
-        return self.together_error is not None and self.together_error <= REPLAY_LIMIT
+    @cached_property
+    def joint(self) -> Joint | None:
+        """The ranks replayed with joint collectives; None: the slowest rank sets the step."""
+        if self.together_error is None or self.together_error > REPLAY_LIMIT:
+            return None
+        return Joint.of(self.predictions, self.constants)
 
     @cached_property
     def constants(self) -> dict[str, Constant]:
         """The model constants, those of a machine profile included."""
-        return constants_for(self.first.family, self.first.mode, {c.name: c for c in self.lead.measured})
+        measured = {c.name: c for c in self.predictions[0].measured}
+        return constants_for(self.first.family, self.first.mode, measured)
 
     @property
     def spread(self) -> float:
@@ -98,10 +105,7 @@ class Job:
     @cached_property
     def critical_ns(self) -> float:
         """The step time [ns] without host work, kernels as fast as they may be in graphs."""
-        skeletons = [p.critical_skeleton for p in self.predictions if p.critical_skeleton is not None]
-        found = None
-        if self.together and len(skeletons) == len(self.predictions):
-            found = self.replayed_together(skeletons)
+        found = self._replayed_together([p.critical_skeleton for p in self.predictions]) if self.joint else None
         if found is not None:
             return min(p.kernel_scale for p in self.predictions) * found
         return max(p.kernel_scale * p.critical_ns for p in self.predictions)
@@ -118,9 +122,11 @@ class Job:
         """Upper bound of the speed-up by what the device must do, 95th percentile."""
         return float(np.percentile(self.base_samples, 95)) * (1 + self.spread) / self.least_ns
 
-    def replayed_together(self, skeletons: Sequence[CollectiveSkeleton]) -> float | None:
+    def _replayed_together(self, skeletons: Sequence[CollectiveSkeleton | None]) -> float | None:
         """Return the step time [ns] of all ranks with these collectives; None where they do not fit together."""
-        return together_ns(skeletons, [p.groups for p in self.predictions])
+        found = [s for s in skeletons if s is not None]
+        times = together_ns(found, [p.groups for p in self.predictions]) if len(found) == len(skeletons) else None
+        return None if times is None else float(times[0])
 
 
 def candidates_of(job: Job) -> list[Candidate]:
@@ -131,16 +137,17 @@ def candidates_of(job: Job) -> list[Candidate]:
         options = [options[key] for options in by_rank if key in options]
         if len(options) < len(by_rank):
             continue
-        times = [base_of(p) / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
-        step_ns = np.max(np.array(times), axis=0)
-        skeletons = [o.skeleton for o in options if o.skeleton is not None]
-        if job.together and len(skeletons) == len(options):
-            joint = job.replayed_together(skeletons)
-            if joint is not None:
-                step_ns = step_ns * joint / max(alone_ns(skeleton) for skeleton in skeletons)
+        joint = job.joint.with_option(options, job.together_error or 0.0) if job.joint else None
+        if joint is not None:
+            step_ns, uncorrected_ns = job.base_samples / joint[0], joint[1]
+        else:
+            times = [base_of(p) / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
+            step_ns, uncorrected_ns = np.max(np.array(times), axis=0), max(o.uncorrected_ns for o in options)
         if job.basis == "one_step":
             step_ns = step_ns * one_step_noise(len(step_ns), job.idle_fraction)
-        found.append(Candidate(options, step_ns, job.base_samples))
+        # The host's share outside a region that one rank makes of the step time holds for that rank alone.
+        outside_ns = 0.0 if joint else max(o.host_outside_low_ns for o in options)
+        found.append(Candidate(options, step_ns, job.base_samples, uncorrected_ns, max(job.least_ns, outside_ns)))
     return found
 
 

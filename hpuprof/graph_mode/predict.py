@@ -38,6 +38,7 @@ from hpuprof.what_if.uncertainty import (
     Draws,
     base_noise,
     interval,
+    model_error,
     pack,
     resample_weights,
 )
@@ -117,18 +118,14 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
     prior = prior_of(view, model.row_costs, (model.low, model.high), settings.measured or {})
     cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0])
-    outside = draws.normal[2] * constants["outside_error"].value
-    drawn = Drawn(constants, draws.uniform, cost.overhead, cost.host_scale, outside)
+    drawn = draws.drawn(constants, cost.overhead, cost.host_scale)
     seen, eager = model.facts(drawn, model.observed()), model.eager(drawn)
     timed = model.timed
     waited = measure(view.hosts.blocked_by["loader"], timed.start, timed.end).sum()
     loader_bound = bool(waited > LOADER_SHARE * timed.total_ns)
-    error = np.sqrt(
-        constants["model_error"].value ** 2 + (seen.replay_error or 0.0) ** 2 + (0.5 * seen.unexplained) ** 2
-    )
+    error = model_error(constants, seen.replay_error or 0.0, seen.unexplained)
     weights = resample_weights(seen.steps, SAMPLES)
-    noisy = np.exp(draws.normal[0] * noise + draws.normal[1] * error)
-    compared = _Eager((eager * weights).mean(axis=1), weights, noisy, loader_bound)
+    compared = _Eager((eager * weights).mean(axis=1), weights, draws.noise(noise, error), loader_bound)
     options, refused = _options(model, regions, drawn, compared)
     prediction = msgspec.structs.replace(
         seen,
@@ -140,6 +137,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         profiled_step_ns=float(timed.dur.mean()),
         overhead=interval(cost.overhead),
         overhead_source=cost.source,
+        overhead_prior=prior,
         busy_ns=float(measure(view.device.busy, timed.start, timed.end).mean()),
         device_ns=float(measure(union_of(view.device.compute, view.device.copy), timed.start, timed.end).mean()),
         loader_bound=loader_bound,

@@ -175,15 +175,11 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> De
     statuses = [ObstacleStatus.of(part, {c.key.region for c in candidates}) for part in main]
     # No prediction may be faster than the device's critical path or the host outside the region, each at the favourable
     # end of its interval.
-    held = [c.no_faster(max(job.least_ns, _outside_ns(c)), job.spread) for c in candidates]
+    held = [c.no_faster(job.spread) for c in candidates]
     if not job.first.mode.startswith("lazy"):  # there each recipe is replayed by itself: less of them may cost less
         held = no_part_beats_its_whole(held)
     ranked = _ranked([replace(c, blocked_by=tuple(blockers(statuses, c.region))) for c in held])
     return Decision(_answer(job, ranked, statuses), _best(ranked).speedup)
-
-
-def _outside_ns(candidate: Candidate) -> float:
-    return max(o.host_outside_low_ns for o in candidate.options)
 
 
 def _ranked(candidates: list[Candidate]) -> list[Candidate]:
@@ -249,19 +245,19 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -
         overhead=lead.overhead,
         overhead_source=lead.overhead_source,
         profiled_step_ns=float(median(p.profiled_step_ns for p in job.predictions)),
-        uncorrected_step_ns=max(o.uncorrected_ns for o in best.options),
+        uncorrected_step_ns=best.uncorrected_ns,
         ceiling=ceiling,
         unreachable=max(ceiling, job.base_ns * (1 + job.spread) / job.busy_ns) if job.busy_ns > 0 else None,
         method=lead.method,
         replay_error=max((p.replay_error for p in job.predictions if p.replay_error is not None), default=None),
         unexplained=max(p.unexplained for p in job.predictions) if lead.method == "replay" else None,
-        together_error=job.together_error if job.together else None,
+        together_error=job.together_error if job.joint else None,
         region=best.key.region,
         api=chosen.api,
         options=[_option_row(job, c, ranked, statuses) for c in ranked[:KEEP_OPTIONS]],
         evidence=[
             *words.evidence(lead, best.lead, job.base_ns),
-            *words.how_joined(job.predictions, job.together_error, together=job.together),
+            *words.how_joined(job.predictions, job.together_error, together=job.joint is not None),
             *words.out_of_reach(best, ranked),
         ],
         assumptions=words.assumptions(lead, first.mode, len(job.predictions)),

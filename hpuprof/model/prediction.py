@@ -73,10 +73,19 @@ class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
     constants: Annotated[list[Constant], Meta(description="What was measured.")]
 
 
+class ProfilingPrior(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the cost of profiling without a step time: a log-normal over multiples of the nominal cost."""
+
+    median: Annotated[float, Meta(description="Its median.")]
+    high: Annotated[float, Meta(description="Its 95th percentile.")]
+    most: Annotated[float | None, Meta(description="Bound above which it is cut; None: no bound.")] = None
+    source: Annotated[str, Meta(description="What it is known from: calibration, rows or other machines.")]
+
+
 class CollectiveSkeleton(msgspec.Struct, frozen=True, kw_only=True):
     """The collectives of one step of one rank, for replaying ranks together.
 
-    Arrays are little-endian bytes, times 32-bit floats [ns].
+    Arrays are little-endian bytes, times 32-bit floats [ns]; `free` and `after` hold all samples of a time in a row.
     """
 
     free: Annotated[
@@ -86,7 +95,6 @@ class CollectiveSkeleton(msgspec.Struct, frozen=True, kw_only=True):
     later: Annotated[bytes, Meta(description="Collective that waits, 16-bit; their number means the step's end.")]
     earlier: Annotated[bytes, Meta(description="Collective that it waits for, 16-bit.")]
     after: Annotated[bytes, Meta(description="Shortest delay after the end of that one [ns].")]
-    alone: Annotated[bytes, Meta(description="Duration of each collective when this rank is replayed alone [ns].")]
     transfer: Annotated[bytes, Meta(description="Shortest duration of each collective over the steps [ns].")]
     order: Annotated[bytes, Meta(description="Position of each collective in the recorded step, 16-bit.")]
 
@@ -114,9 +122,9 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     uncorrected_ns: Annotated[float, Meta(description="Captured step time with profiling cost included [ns].")]
     host_outside_ns: Annotated[float, Meta(description="Host time per step outside the region, corrected [ns].")]
     host_outside_low_ns: Annotated[float, Meta(description="5th percentile of host_outside_ns [ns].")] = 0.0
-    skeleton: Annotated[CollectiveSkeleton | None, Meta(description="Its collectives; None without collectives.")] = (
-        None
-    )
+    skeleton: Annotated[
+        CollectiveSkeleton | None, Meta(description="Its collectives at the joint settings; None without collectives.")
+    ] = None
 
 
 class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +181,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
             "rows (the time between them bounds their cost) or other machines."
         ),
     ] = ""
+    overhead_prior: Annotated[ProfilingPrior | None, Meta(description="What is known of it without a step time.")] = (
+        None
+    )
     busy_ns: Annotated[float, Meta(description="Device busy per step [ns].")] = 0.0
     critical_ns: Annotated[float, Meta(description="Step time if host work took no time [ns].")] = 0.0
     device_ns: Annotated[float, Meta(description="Device busy per step with compute and copies [ns].")] = 0.0
@@ -209,7 +220,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Annotated[str, Meta(description="Class of the optimizer, or empty.")] = ""
     accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps of the run.")] = False
     collectives: Annotated[bool, Meta(description="Collectives run inside the step.")] = False
-    skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The collectives of the recorded step.")] = None
+    recorded_skeleton: Annotated[
+        CollectiveSkeleton | None, Meta(description="The collectives of the step as recorded.")
+    ] = None
+    skeleton: Annotated[
+        CollectiveSkeleton | None, Meta(description="Those of the unchanged program at the joint settings.")
+    ] = None
     critical_skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The same with host work at zero.")] = None
     groups: Annotated[list[str], Meta(description="Group of each collective of that step; empty text: unknown.")] = []
     schedule: Annotated[

@@ -82,7 +82,8 @@ def host_waits(
     if blocking:
         for i in np.flatnonzero(~waits & ~marker & (stop > first)).tolist():
             longest = float(ends[first[i] : stop[i]].max() - begin[i])
-            useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - typical_latency))
+            if longest <= dur[i] + LATE:
+                useful[i] = max(0.1 * dur[i], dur[i] - max(0.0, longest - typical_latency))
     return useful, tail, targets, queued
 
 

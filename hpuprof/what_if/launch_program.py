@@ -28,7 +28,7 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
 from hpuprof.what_if.event_waits import RecordedWaits, stream_waits
-from hpuprof.what_if.host_waits import PathCalls, host_waits, queue_depth
+from hpuprof.what_if.host_waits import LATE, PathCalls, host_waits, queue_depth
 from hpuprof.what_if.launched_rows import launched_rows
 from hpuprof.what_if.row_terms import LaneWaits, row_terms
 from hpuprof.what_if.schedule import GRAPH_COSTS, MAIN, THREADS, Calls, Rows, Schedule, Wait, Waits
@@ -127,7 +127,8 @@ def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
     waits += [(int(Wait.LANE), row, source, gap) for row, source, gap in columns]
     if blocking and program.blocking:
         ends, launches = program.start + program.dur, ~(program.waits | program.marker)
-        mine = np.flatnonzero(launches[program.call])
+        # A call that returned before its row was over did not wait for it.
+        mine = np.flatnonzero(launches[program.call] & (ends <= program.end[program.call] + LATE))
         until = np.zeros(count)
         np.maximum.at(until, program.call[mine], ends[mine])
         tail = np.maximum(0.0, program.end - until)

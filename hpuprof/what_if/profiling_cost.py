@@ -8,14 +8,15 @@ lies between them bounds their cost from above.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints
-from hpuprof.model.prediction import Constant
+from hpuprof.model.prediction import Constant, ProfilingPrior
 from hpuprof.what_if.constants import PROFILER_ROWS
 from hpuprof.what_if.uncertainty import NORMAL_95
 
@@ -42,23 +43,7 @@ _PLAYED = np.concatenate([np.linspace(-1.0, 0.0, 9)[:-1], np.linspace(0.0, 1.0, 
 """Points of `_on` at which step times are played; between them they are interpolated at those of `_PATH`."""
 
 
-@dataclass(frozen=True)
-class Prior:
-    """A log-normal over multiples of the nominal cost, cut above `most`."""
-
-    median: float = PRIOR_MEDIAN
-    high: float = PRIOR_HIGH
-    most: float | None = None
-    source: str = "other machines"
-    """What it is known from: calibration, rows or other machines."""
-
-    def log_density(self, multiples: Floats) -> Floats:
-        """Return the logarithm of the density over ln(multiples), but for a constant."""
-        deviation = np.log(self.high / self.median) / NORMAL_95
-        log: Floats = -0.5 * (np.log(multiples / self.median) / deviation) ** 2
-        if self.most is not None:
-            log = log - 0.5 * (np.maximum(0.0, np.log(multiples / self.most)) / SOFT) ** 2
-        return log
+OTHER_MACHINES = ProfilingPrior(median=PRIOR_MEDIAN, high=PRIOR_HIGH, source="other machines")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,21 +55,32 @@ class Cost:
     source: str
 
 
-def prior_of(view: RankView, row_costs: Floats, windows: tuple[Ints, Ints], measured: Mapping[str, Constant]) -> Prior:
+def prior_of(
+    view: RankView, row_costs: Floats, windows: tuple[Ints, Ints], measured: Mapping[str, Constant]
+) -> ProfilingPrior:
     """Return what is known of the cost without a step time.
 
     `row_costs`: nominal, by kind [ns]; `windows`: starts and ends of the steps; `measured`: a machine profile.
     """
-    prior = Prior()
+    prior = OTHER_MACHINES
     if any(name in measured for name in PROFILER_ROWS.values()):
-        prior = Prior(1.0, CALIBRATED_HIGH, source="calibration")
+        prior = ProfilingPrior(median=1.0, high=CALIBRATED_HIGH, source="calibration")
     return prior if (most := row_bound(view, row_costs, windows)) is None else bounded(prior, most)
 
 
-def bounded(prior: Prior, most: float) -> Prior:
+def bounded(prior: ProfilingPrior, most: float) -> ProfilingPrior:
     """Return the prior cut above a bound; rows are its source where the bound cuts off a tenth of it or more."""
     narrow = prior.median * (prior.high / prior.median) ** (1.2816 / NORMAL_95) > most
     return replace(prior, most=max(most, LEAST), source="rows" if narrow else prior.source)
+
+
+def _log_density(prior: ProfilingPrior, multiples: Floats) -> Floats:
+    """Return the logarithm of the density over ln(multiples), but for a constant."""
+    deviation = np.log(prior.high / prior.median) / NORMAL_95
+    log: Floats = -0.5 * (np.log(multiples / prior.median) / deviation) ** 2
+    if prior.most is not None:
+        log = log - 0.5 * (np.maximum(0.0, np.log(multiples / prior.most)) / SOFT) ** 2
+    return log
 
 
 def row_bound(view: RankView, row_costs: Floats, windows: tuple[Ints, Ints]) -> float | None:
@@ -110,7 +106,11 @@ def row_bound(view: RankView, row_costs: Floats, windows: tuple[Ints, Ints]) -> 
 
 
 def fit(
-    prior: Prior, times_at: Callable[[Floats, Floats], Floats], unprofiled_ns: float | None, noise: float, u: Floats
+    prior: ProfilingPrior,
+    times_at: Callable[[Floats, Floats], Floats],
+    unprofiled_ns: float | None,
+    noise: float,
+    u: Floats,
 ) -> Cost:
     """Draw costs from the prior, given the step time without the profiler if it is known.
 
@@ -125,7 +125,7 @@ def fit(
     """
     overhead, host = _on(_PATH)
     inside = (_PATH >= 0) & (_PATH <= 1)
-    density = np.where(inside, np.exp(prior.log_density(overhead)), 0.0)
+    density = np.where(inside, np.exp(_log_density(prior, overhead)), 0.0)
     density /= density.sum()
     if unprofiled_ns:
         other = np.where(inside, 0.0, np.exp(-4 * np.abs(_PATH - 0.5)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.play import Played, Sample, Weights, complete, play
@@ -20,6 +20,8 @@ from hpuprof.what_if.schedule import Schedule
 
 MAX_COLLECTIVES = 128
 """Collectives per step above which ranks are not played together."""
+NEIGHBOURS = 8
+"""Collectives before one over which paths to it are looked for; by judgement more than groups take turns."""
 _ELEMENTS = 1 << 20
 """Of an array: collectives played at a time, times events."""
 
@@ -69,9 +71,9 @@ class Collectives:
 def find_skeleton(
     schedule: Schedule, of: Collectives, sample: Sample, *, host: bool = True
 ) -> CollectiveSkeleton | None:
-    """Reduce one step of a schedule to its collectives; None if it has none or too many.
+    """Reduce one step of a schedule to its collectives, for each sample; None if it has none or too many.
 
-    `sample` holds one sample; `host=False` leaves out all host time.
+    `host=False` leaves out all host time.
     """
     if not len(of.chosen):
         return None
@@ -79,7 +81,6 @@ def find_skeleton(
     nodes = np.flatnonzero(rows.collective & np.isin(rows.row, of.chosen))
     nodes = nodes[np.lexsort((nodes, schedule.calls.place[rows.call[nodes]]))]
     at = topology.rows[nodes]
-    alone = rows.dur[nodes]
     dur = rows.dur.copy()
     dur[nodes] = 0.0
     without = Weights.of(schedule.reweighted(dur=dur), sample, host=host)
@@ -91,7 +92,7 @@ def find_skeleton(
     if (after[:count][np.triu_indices(count, 1)] > NEVER).any():  # one waits for another that was launched later
         order = np.argsort(at)
         free, after = free[np.append(order, count)], after[np.ix_(np.append(order, count), order)]
-        nodes, alone = nodes[order], alone[order]
+        nodes = nodes[order]
     after[np.triu_indices(count)] = NEVER
     k, j = _needed(after)
     place = {row: i for i, row in enumerate(of.chosen.tolist())}
@@ -101,7 +102,6 @@ def find_skeleton(
         later=k.astype("<u2").tobytes(),
         earlier=j.astype("<u2").tobytes(),
         after=after[k, j].astype("<f4").tobytes(),
-        alone=alone.astype("<f4").tobytes(),
         transfer=np.array([of.shortest[row] for row in named]).astype("<f4").tobytes(),
         order=np.array([place[row] for row in named]).astype("<u2").tobytes(),
     )
@@ -110,37 +110,42 @@ def find_skeleton(
 def _free(schedule: Schedule, step: int, earlier: Played | None, without: Weights, at: Ints) -> Floats:
     """Return the times of places and of the step's end if no collective of it took time, since the step before.
 
+    Shape `(places + 1, samples)`.
     `earlier`: the repetition before it, whose last step precedes the first.
     """
     begin = earlier.weights.ends(schedule, earlier.times) if earlier else without.begin
     times = schedule.topology.graph.solve(without.step, without.delay, begin)
-    done = complete(schedule, times)[:, 0]
-    free: Floats = np.append(times[at, 0], done[step]) - (earlier.done[0, -1] if earlier else done[step - 1])
+    done = complete(schedule, times)
+    free: Floats = np.vstack([times[at], done[step]]) - (earlier.done[:, -1] if earlier else done[step - 1])
     return free
 
 
 def _after(schedule: Schedule, step: int, without: Weights, at: Ints) -> Floats:
-    """Return the longest paths from each place to each place and to the step's end, shape `(to, from)`."""
-    graph, count = schedule.topology.graph, len(at)
-    after = np.full((count + 1, count), NEVER)
-    block = max(16, _ELEMENTS // max(1, len(graph)))
+    """Return the longest paths from each place to each place and to the step's end, shape `(to, from, samples)`."""
+    graph, count, samples = schedule.topology.graph, len(at), without.step.shape[1]
+    calls, rows = schedule.topology.calls, schedule.topology.rows[schedule.row_step == step]
+    ends = np.append(rows, calls[schedule.calls.ends_step & (schedule.calls.step == step)])
+    after = np.full((count + 1, count, samples), NEVER)
     begin = np.full((len(without.begin), 1), NEVER)
+    block = max(16, _ELEMENTS // max(1, len(graph)))
     for low in range(0, count, block):
         these = np.arange(low, min(count, low + block))
         given = np.full((len(graph), len(these)), NEVER)
         given[at[these], np.arange(len(these))] = 0.0
-        times = graph.solve(without.step, without.delay, begin, given)
-        after[:count, these] = times[at]
-        after[count, these] = complete(schedule, times)[step]
+        for sample in range(samples):
+            mine = slice(sample, sample + 1)
+            times = graph.solve(without.step[:, mine], without.delay[:, mine], begin, given)
+            after[:count, these, sample] = times[at]
+            after[count, these, sample] = times[ends].max(axis=0)
     return after
 
 
 def _needed(after: Floats) -> tuple[Ints, Ints]:
-    """Return the entries (k, j) that no path over a collective between them gives already."""
-    keep = after > NEVER
+    """Return the entries (k, j) that no path over one of the collectives before k gives already, in any sample."""
+    keep: Mask = np.any(after > NEVER, axis=2)
     for k, later in enumerate(after):
-        # What does not lie between is never reached, or never reaches.
-        over = (later[:, None] + after[: len(later)]).max(axis=0, initial=NEVER)
-        keep[k] &= over < later - 1.0
+        for between in range(max(0, k - NEIGHBOURS), k):
+            over = later[between] + after[between]
+            keep[k] &= (over < later - 1.0).any(axis=1)
     found = np.nonzero(keep)
     return found[0], found[1]

@@ -20,6 +20,7 @@ from hpuprof.model.intervals import Intervals
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_kernel_scale
+from hpuprof.what_if.joint_points import joint_points
 from hpuprof.what_if.play import HostWork, Sample, play
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
 from hpuprof.what_if.skeleton import Collectives, find_skeleton
@@ -139,7 +140,7 @@ class StepModel(ABC):
                 uncorrected_ns=float(times[-1].mean()),
                 host_outside_ns=corrected.per_step(schedule),
                 host_outside_low_ns=corrected.per_step(schedule, 5),
-                skeleton=find_skeleton(schedule, self.collectives, middle),
+                skeleton=self._at_joint_points(schedule, stays),
             )
 
     def facts(self, drawn: Drawn, seen: Prediction) -> Prediction:
@@ -155,9 +156,18 @@ class StepModel(ABC):
             kernel_scale=self._favourable(),
             critical_ns=float(play(alone, Sample.unchanged(), repeats=2, host=False).step_times(alone.steps).mean()),
             host_ns=HostWork.of(self.schedule, self.sample(drawn)).per_step(self.schedule),
-            skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
+            recorded_skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
+            skeleton=self._at_joint_points(self.schedule),
             critical_skeleton=find_skeleton(alone, self.collectives, Sample.unchanged(), host=False),
         )
+
+    def _at_joint_points(self, schedule: Schedule, stays: float = 1.0) -> CollectiveSkeleton | None:
+        """Return the collectives of a schedule at the settings of `joint_points`; `stays`: share of the host's work."""
+        if not len(self.collectives.chosen):
+            return None
+        points = joint_points(self.constants)
+        sample = replace(self.sample(points), outside=np.exp(points.outside * (1.0 - stays)))
+        return find_skeleton(schedule, self.collectives, sample)
 
     @property
     def positions(self) -> Ints:

@@ -17,6 +17,8 @@ from hpuprof.model.prediction import Constant, Interval
 from hpuprof.what_if.constants import draw
 
 SAMPLES = 64
+UNKNOWNS = 11
+"""Rows of uniform numbers: profiling cost, six of the machine, its division among four kinds of rows."""
 SEED = 20_260
 NOISE_FLOOR = 0.01  # minimum relative standard deviation of an unprofiled step time
 NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
@@ -31,17 +33,27 @@ REPLAY_LIMIT = 0.08
 class Draws:
     """Uniform numbers, one row per unknown, shared by all traces of a run."""
 
-    uniform: Floats  # (unknowns, samples)
+    uniform: Floats  # (UNKNOWNS, samples)
     normal: Floats  # (3, samples)
 
     @classmethod
     def make(cls, samples: int = SAMPLES) -> Draws:
         """Draw a Latin hypercube."""
         rng = np.random.default_rng(SEED)
-        cells = np.array([rng.permutation(samples) for _ in range(14)])
+        cells = np.array([rng.permutation(samples) for _ in range(UNKNOWNS + 3)])
         uniform = (cells + rng.random(cells.shape)) / samples
         normal = np.array([[NormalDist().inv_cdf(float(u)) for u in row] for row in uniform[:3]])
         return cls(uniform[3:], normal)
+
+    def drawn(self, constants: Mapping[str, Constant], overhead: Floats, host_scale: Floats) -> Drawn:
+        """Return the samples of a prediction with this cost of profiling and these factors on host work."""
+        outside = self.normal[2] * constants["outside_error"].value
+        return Drawn(constants, self.uniform, overhead, host_scale, outside)
+
+    def noise(self, base: float, error: float) -> Floats:
+        """Return factors on a speed-up from the noise of the base step time and the error of the model."""
+        factors: Floats = np.exp(self.normal[0] * base + self.normal[1] * error)
+        return factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +61,7 @@ class Drawn:
     """The samples of one prediction. Arrays have shape `(samples,)`."""
 
     constants: Mapping[str, Constant]
-    uniform: Floats  # (unknowns, samples)
+    uniform: Floats  # (UNKNOWNS, samples)
     overhead: Floats  # what profiling cost, in multiples of the nominal cost per row
     host_scale: Floats  # factor on all host work between the recording and the given step time
     outside: Floats  # log of the factor on host work that runs alone
@@ -73,6 +85,11 @@ def interval(samples: Floats) -> Interval:
     """Return the median with the 90 % interval."""
     low, middle, high = (float(x) for x in np.percentile(samples, [5, 50, 95]))
     return Interval(low=low, median=middle, high=high)
+
+
+def model_error(constants: Mapping[str, Constant], replay: float, unexplained: float) -> float:
+    """Return the relative standard deviation of a speed-up; `unexplained`: delay of device rows, over the step."""
+    return float(np.sqrt(constants["model_error"].value ** 2 + replay**2 + (0.5 * unexplained) ** 2))
 
 
 def base_noise(unprofiled_ns: float | None, spread_ns: float | None) -> float:

@@ -8,7 +8,7 @@ from builder import TraceBuilder
 from rank_traces import ALL_REDUCE, comm, header
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
+from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.what_if.launch_program import build_program, unchanged
@@ -19,17 +19,16 @@ from hpuprof.what_if.skeleton import Collectives, find_skeleton
 LAUNCHES, KERNEL, TRANSFER, LATENCY = 6, 5.0, 40.0, 4.0
 
 
-def skeleton(free: list[float], after: dict[tuple[int, int], float], alone: list[float], transfer: float, order=None):
+def skeleton(free: list[float], after: dict[tuple[int, int], float], transfer: float):
     """`after`: (later, earlier) → ns; the number of collectives stands for the end of the step."""
-    keys = sorted(after)
+    keys, count = sorted(after), len(free) - 1
     return CollectiveSkeleton(
         free=np.array(free, "<f4").tobytes(),
         later=np.array([k for k, _ in keys], "<u2").tobytes(),
         earlier=np.array([j for _, j in keys], "<u2").tobytes(),
         after=np.array([after[k] for k in keys], "<f4").tobytes(),
-        alone=np.array(alone, "<f4").tobytes(),
-        transfer=np.full(len(alone), transfer, "<f4").tobytes(),
-        order=np.array(order or range(len(alone)), "<u2").tobytes(),
+        transfer=np.full(count, transfer, "<f4").tobytes(),
+        order=np.arange(count, dtype="<u2").tobytes(),
     )
 
 
@@ -37,37 +36,36 @@ CHAIN = {(1, 0): 0.0, (2, 1): 10.0}
 
 
 def test_ranks_that_are_slow_in_turn_add_up():
-    first = skeleton([300, 400, 410], {(1, 0): 100, (2, 1): 10}, [50, 250], 50)
-    second = skeleton([100, 400, 410], {(1, 0): 300, (2, 1): 10}, [250, 50], 50)
-    # 300 until the first, 50, then 300 until the second, 50, and 10 to the end; alone each rank carries the same waits.
+    first = skeleton([300, 400, 410], {(1, 0): 100, (2, 1): 10}, 50)
+    second = skeleton([100, 400, 410], {(1, 0): 300, (2, 1): 10}, 50)
+    # 300 until the first, 50, then 300 until the second, 50, and 10 to the end.
     assert together_ns([first, second], [["", ""]] * 2) == pytest.approx(710)
-    assert alone_ns(first) == pytest.approx(300 + 50 + 100 + 250 + 10)
     assert together_ns([first], [["", ""]]) == pytest.approx(300 + 50 + 100 + 50 + 10)
 
 
 def test_work_that_does_not_wait_for_a_collective_hides_it():
     # The step ends 500 after its start whatever the collectives do, unless they come late.
-    hidden = skeleton([100, 200, 500], CHAIN, [50, 50], 50)
-    late = skeleton([100, 600, 500], CHAIN, [50, 50], 50)
+    hidden = skeleton([100, 200, 500], CHAIN, 50)
+    late = skeleton([100, 600, 500], CHAIN, 50)
     assert together_ns([hidden, hidden], [["", ""]] * 2) == pytest.approx(500)
     assert together_ns([hidden, late], [["", ""]] * 2) == pytest.approx(660)
 
 
 def test_groups_meet_among_themselves():
-    slow = skeleton([300, 310], {(1, 0): 10.0}, [50], 50)
-    fast = skeleton([100, 110], {(1, 0): 10.0}, [50], 50)
+    slow = skeleton([300, 310], {(1, 0): 10.0}, 50)
+    fast = skeleton([100, 110], {(1, 0): 10.0}, 50)
     pairs = [["0,1"], ["0,1"], ["2,3"], ["2,3"]]
     # Ranks 2 and 3 are done after 160; the step of the job is that of its slowest rank.
     assert together_ns([fast, slow, fast, fast], pairs) == pytest.approx(360)
     assert together_ns([fast, fast, fast, fast], pairs) == pytest.approx(160)
-    both = [skeleton([100, 120, 130], {(1, 0): 20.0, (2, 1): 10.0}, [50, 50], 50) for _ in range(4)]
+    both = [skeleton([100, 120, 130], {(1, 0): 20.0, (2, 1): 10.0}, 50) for _ in range(4)]
     tensor_then_data = [["0,1", "0,2"], ["0,1", "1,3"], ["2,3", "0,2"], ["2,3", "1,3"]]
     assert together_ns(both, tensor_then_data) == pytest.approx(100 + 50 + 20 + 50 + 10)
 
 
 def test_collectives_that_do_not_fit_together_are_not_replayed():
-    one = skeleton([100, 110], {(1, 0): 10.0}, [50], 50)
-    two = skeleton([100, 200, 210], CHAIN, [50, 50], 50)
+    one = skeleton([100, 110], {(1, 0): 10.0}, 50)
+    two = skeleton([100, 200, 210], CHAIN, 50)
     assert together_ns([one, two], [["0,1"], ["0,1", "0,1"]]) is None
     crossed = [["a", "b"], ["b", "a"]]
     assert together_ns([two, two], crossed) is None
@@ -115,7 +113,7 @@ def test_the_reduced_step_is_the_replayed_step(tmp_path):
     found = find_skeleton(schedule, Collectives.of(schedule), Sample.unchanged())
     assert found is not None
     whole = play(schedule, Sample.unchanged(), repeats=2).step_times(schedule.steps)[0, -1]
-    assert alone_ns(found) == pytest.approx(whole, abs=1)
+    assert together_ns([found], [[]]) == pytest.approx(whole, abs=1)
 
 
 def test_without_collectives_there_is_no_skeleton(tmp_path):
@@ -138,6 +136,23 @@ def test_ranks_that_wait_for_each_other_in_turn_stop_waiting_in_graphs(tmp_path)
     device = 2 * (LAUNCHES * (KERNEL + 1) + TRANSFER)
     assert step.step_time_ns.median == pytest.approx(1e3 * device, rel=0.25)
     assert step.speedup.median == pytest.approx(graph.base_step_ns / (1e3 * device), rel=0.25)
+
+
+def test_what_profiling_cost_is_read_off_the_rank_that_others_wait_for(tmp_path):
+    captured = 1e3 * (9 + LATENCY + 2 * (LAUNCHES * (KERNEL + 0.2) + TRANSFER) + 3)
+    graphs = []
+    for slow in ([30, 30], [10, 10]), ([10, 10], [30, 30]):
+        ranks = job(list(slow))
+        told = 0.75 * 1e3 * ranks[0].events[-1]["dur"]
+        for rank in ranks:
+            rank.header["hpuprof"] = {"unprofiled": {"step_ns": int(told), "spread_ns": 100}}
+        graph = decide_graph_mode([r.reduce(tmp_path / f"{slow}{i}") for i, r in enumerate(ranks)])
+        step = next(o for o in graph.options if o.region == "step")
+        assert (graph.base, graph.base_step_ns) == ("unprofiled", int(told))
+        # A rank that waited under the profiler would keep that wait, and with it most of the step.
+        assert step.speedup.median == pytest.approx(told / captured, rel=0.02)
+        graphs.append(graph)
+    assert graphs[0].overhead == graphs[1].overhead
 
 
 def test_ranks_that_cannot_be_joined_say_so(tmp_path):

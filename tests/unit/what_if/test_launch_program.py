@@ -101,6 +101,19 @@ def test_replayed_unchanged_it_gives_the_recorded_times(tmp_path, sync, kernel):
         assert done[k] == pytest.approx(max(ends, program.step_high[k]) - begin, abs=2)
 
 
+def test_a_launch_that_returned_before_its_work_was_over_did_not_wait_for_it(tmp_path):
+    builder = TraceBuilder().steps(5, 500)
+    for step in range(5):
+        for k in range(13):  # calls that outlive their rows, as profiling makes them long, but for the collective's
+            at, collective = 500 * step + 30 * k + 10, k == 6
+            name, stream = ("ncclDevKernel_AllReduce", 20) if collective else ("gemm", 7)
+            builder.kernel(name, at + 5, 70 if collective else 3, launch=at, call_dur=20, stream=stream)
+    program = program_of(builder, tmp_path)
+    assert program.blocking
+    recorded = play(unchanged(program, blocking=True), Sample.unchanged(), repeats=2)
+    assert recorded.step_times(program.steps)[0] == pytest.approx([500_000] * program.steps)
+
+
 def test_capturing_a_host_bound_step_leaves_the_device_and_what_is_outside(tmp_path):
     view = view_of(loop(6, outside=30.0), tmp_path)
     program = build_program(view)

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.prediction import ProfilingPrior
 from hpuprof.what_if.constants import PROFILER_ROWS, constants_for
-from hpuprof.what_if.profiling_cost import WINDOW, Cost, Prior, bounded, fit, prior_of, row_bound
+from hpuprof.what_if.profiling_cost import OTHER_MACHINES, WINDOW, Cost, bounded, fit, prior_of, row_bound
 from hpuprof.what_if.uncertainty import Draws, interval
 
 U = Draws.make().uniform[0]
@@ -19,7 +20,7 @@ MEASURED = (1.1, 3.4, 3.6, 5.4, 6.8)
 """Multiples that recordings with a measured step time needed."""
 
 
-def without_step_time(prior: Prior) -> Cost:
+def without_step_time(prior: ProfilingPrior) -> Cost:
     return fit(prior, lambda *_: np.zeros(0), None, 0.0, U)
 
 
@@ -29,7 +30,7 @@ def linear(overhead: np.ndarray, host: np.ndarray) -> np.ndarray:
 
 
 def test_the_prior_covers_what_was_measured():
-    cost = interval(without_step_time(Prior()).overhead)
+    cost = interval(without_step_time(OTHER_MACHINES).overhead)
     assert cost.median == pytest.approx(2.5, rel=0.05)
     assert cost.low < min(MEASURED)
     assert cost.high == pytest.approx(max(MEASURED), rel=0.03)
@@ -37,7 +38,7 @@ def test_the_prior_covers_what_was_measured():
 
 @pytest.mark.parametrize("true", MEASURED)
 def test_a_step_time_finds_the_cost(true: float):
-    known = fit(Prior(), linear, float(linear(np.array([true]), np.ones(1))[0]), 0.01, U)
+    known = fit(OTHER_MACHINES, linear, float(linear(np.array([true]), np.ones(1))[0]), 0.01, U)
     assert np.median(known.overhead) == pytest.approx(true, rel=0.15)
     assert known.source == "step time"
     np.testing.assert_allclose(known.host_scale, 1.0)
@@ -45,25 +46,25 @@ def test_a_step_time_finds_the_cost(true: float):
 
 @pytest.mark.parametrize(("base", "factor"), [(18e6, 1.8), (0.75e6, 0.5)])
 def test_a_step_time_that_no_cost_explains_scales_the_host(base: float, factor: float):
-    found = fit(Prior(), linear, base, 0.01, U)
+    found = fit(OTHER_MACHINES, linear, base, 0.01, U)
     assert np.median(found.host_scale) == pytest.approx(factor, rel=0.05)
     np.testing.assert_allclose(linear(found.overhead, found.host_scale), base, rtol=0.1)
 
 
 @pytest.mark.parametrize("true", MEASURED[:-1])
 def test_what_is_known_narrows_and_does_not_shift_what_is_true(true: float):
-    broad = interval(without_step_time(Prior()).overhead)
-    limited = interval(without_step_time(bounded(Prior(), 1.5 * true)).overhead)
+    broad = interval(without_step_time(OTHER_MACHINES).overhead)
+    limited = interval(without_step_time(bounded(OTHER_MACHINES, 1.5 * true)).overhead)
     assert limited.high <= broad.high
     assert limited.low <= true <= limited.high
-    assert np.median(without_step_time(bounded(Prior(), 100.0)).overhead) == pytest.approx(broad.median)
+    assert np.median(without_step_time(bounded(OTHER_MACHINES, 100.0)).overhead) == pytest.approx(broad.median)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.3, 20.0))
 def test_samples_go_from_low_to_high_cost(most: float):
     order = np.argsort(U)
-    assert (np.diff(without_step_time(bounded(Prior(), most)).overhead[order]) >= 0).all()
+    assert (np.diff(without_step_time(bounded(OTHER_MACHINES, most)).overhead[order]) >= 0).all()
 
 
 def rows(folder, distance_us: float) -> RankView:

@@ -13,7 +13,7 @@ import hpuprof
 from hpuprof.analysis.activations import work_activations
 from hpuprof.analysis.modules import backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.collective_skeleton import alone_ns, together_ns
+from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.verdict_words import assumptions, evidence
 from hpuprof.model.intervals import union
@@ -308,13 +308,13 @@ def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
 
     found = skeleton(program)
     assert found is not None
-    assert alone_ns(found) == pytest.approx(50_000)  # as played, see above
+    assert together_ns([found], [[]]) == pytest.approx(50_000)  # as played, see above
     # A rank whose first recipe takes 25 µs longer lets the other one wait; its own transfer stays.
     late = replace(program, dur=np.where(program.collectives_ns > 0, program.dur + 25_000, program.dur))
     assert together_ns([found, skeleton(late)], [[], []]) == pytest.approx(75_000)
     recorded = recorded_recipes(program)
     critical = find_skeleton(recorded, Collectives.of(recorded), Sample.unchanged(), host=False)
-    assert alone_ns(critical) == pytest.approx(30_000 + 8_000 + 2_000 + 10_000 + 2_000, abs=2_100)
+    assert together_ns([critical], [[]]) == pytest.approx(30_000 + 8_000 + 2_000 + 10_000 + 2_000, abs=2_100)
 
 
 def test_waiting_for_a_full_queue_is_not_the_launch_threads_work(tmp_path):

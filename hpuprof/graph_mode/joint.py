@@ -1,0 +1,90 @@
+"""A job whose ranks are replayed together: what profiling cost, the step time now, and with each option.
+
+Owns what the ranks share. What a single rank makes of the step time is not used: it takes waits for other ranks, as
+long as they were under the profiler, for work of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hpuprof.graph_mode.collective_skeleton import together_ns
+from hpuprof.model.arrays import Floats
+from hpuprof.model.prediction import CollectiveSkeleton, Constant, Option, Prediction, ProfilingPrior
+from hpuprof.what_if.joint_points import AS_RECORDED, JointTimes
+from hpuprof.what_if.profiling_cost import Cost, fit
+from hpuprof.what_if.uncertainty import Drawn, Draws, model_error
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """The ranks of a job, played together."""
+
+    predictions: Sequence[Prediction]
+    constants: Mapping[str, Constant]
+    eager: JointTimes
+
+    @classmethod
+    def of(cls, predictions: Sequence[Prediction], constants: Mapping[str, Constant]) -> Joint | None:
+        """Play the unchanged program at all settings; None where the ranks' collectives do not match."""
+        eager = _played(predictions, constants, [p.skeleton for p in predictions])
+        return None if eager is None else cls(predictions, constants, eager)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What profiling cost: one multiple for all ranks, which the slowest one of each collective shows."""
+        lead = self.predictions[0]
+        base = None if lead.base == "profiled" else lead.base_step_ns
+        return fit(self._prior, self.eager.profiled, base, lead.base_spread, self._draws.uniform[0])
+
+    @cached_property
+    def base_samples(self) -> Floats:
+        """Samples of the step time now [ns], by the recording alone."""
+        return self.eager.at(self._drawn)
+
+    def with_option(self, options: Sequence[Option], error: float) -> tuple[Floats, float] | None:
+        """Return samples of the speed-up, and the step time [ns] with the profiler's cost left in.
+
+        `options`: the same one of each rank; `error`: of the recorded step replayed together.
+        """
+        played = _played(self.predictions, self.constants, [o.skeleton for o in options])
+        if played is None:
+            return None
+        noise = self._draws.noise(
+            self.predictions[0].base_spread,
+            model_error(self.constants, error, max(p.unexplained for p in self.predictions)),
+        )
+        speedup = self.base_samples / played.at(self._drawn) * noise
+        if any(p.loader_bound for p in self.predictions):
+            speedup = np.minimum(speedup, noise)
+        return speedup, float(played.times[AS_RECORDED])
+
+    @cached_property
+    def _draws(self) -> Draws:
+        return Draws.make()
+
+    @cached_property
+    def _drawn(self) -> Drawn:
+        return self._draws.drawn(self.constants, self.cost.overhead, self.cost.host_scale)
+
+    @property
+    def _prior(self) -> ProfilingPrior:
+        """The narrowest prior of any rank: what bounds the cost of a row on one of them bounds it on all."""
+        known = [p.overhead_prior for p in self.predictions if p.overhead_prior is not None]
+        return min(known, key=lambda prior: np.inf if prior.most is None else prior.most)
+
+
+def _played(
+    predictions: Sequence[Prediction],
+    constants: Mapping[str, Constant],
+    skeletons: Sequence[CollectiveSkeleton | None],
+) -> JointTimes | None:
+    found = [s for s in skeletons if s is not None]
+    if len(found) < len(predictions):
+        return None
+    times = together_ns(found, [p.groups for p in predictions])
+    return None if times is None else JointTimes(constants, times)
