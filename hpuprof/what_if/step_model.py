@@ -140,7 +140,7 @@ class StepModel(ABC):
                 uncorrected_ns=float(times[-1].mean()),
                 host_outside_ns=corrected.per_step(schedule),
                 host_outside_low_ns=corrected.per_step(schedule, 5),
-                skeleton=self._at_joint_points(schedule, stays),
+                skeleton=self._at_joint_points(schedule),
             )
 
     def facts(self, drawn: Drawn, seen: Prediction) -> Prediction:
@@ -161,12 +161,11 @@ class StepModel(ABC):
             critical_skeleton=find_skeleton(alone, self.collectives, Sample.unchanged(), host=False),
         )
 
-    def _at_joint_points(self, schedule: Schedule, stays: float = 1.0) -> CollectiveSkeleton | None:
-        """Return the collectives of a schedule at the settings of `joint_points`; `stays`: share of the host's work."""
+    def _at_joint_points(self, schedule: Schedule) -> CollectiveSkeleton | None:
+        """Return the collectives of a schedule at the settings of `joint_points`."""
         if not len(self.collectives.chosen):
             return None
-        points = joint_points(self.constants)
-        sample = replace(self.sample(points), outside=np.exp(points.outside * (1.0 - stays)))
+        sample = self._sample_of(schedule, joint_points(self.constants))
         return find_skeleton(schedule, self.collectives, sample)
 
     @property
