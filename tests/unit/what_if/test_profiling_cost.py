@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.what_if.constants import PROFILER_ROWS, constants_for
-from hpuprof.what_if.profiling_cost import WINDOW, Cost, Prior, bounded, fit, prior_of, row_bound
+from hpuprof.what_if.profiling_cost import SOFT, WINDOW, Cost, Prior, bounded, fit, prior_of, row_bound
 from hpuprof.what_if.uncertainty import Draws, interval
 
 U = Draws.make().uniform[0]
@@ -57,6 +57,13 @@ def test_what_is_known_narrows_and_does_not_shift_what_is_true(true: float):
     assert limited.high <= broad.high
     assert limited.low <= true <= limited.high
     assert np.median(without_step_time(bounded(Prior(), 100.0)).overhead) == pytest.approx(broad.median)
+
+
+def test_a_bound_leaves_what_lies_below_it_and_falls_off_softly():
+    below, beyond = np.array([0.5, 2.0, 3.0]), np.array([3.0 * np.exp(SOFT), 3.0 * np.exp(2 * SOFT)])
+    free, cut = Prior(), bounded(Prior(), 3.0)
+    np.testing.assert_allclose(cut.log_density(below), free.log_density(below))
+    np.testing.assert_allclose(cut.log_density(beyond), free.log_density(beyond) - [0.5, 2.0])
 
 
 @settings(max_examples=30, deadline=None)
