@@ -32,9 +32,9 @@ class Done:
 class Forks:
     """The process to ask: the Python file that it runs calls `serve`. A context manager."""
 
-    def __init__(self, server: str, **environment: str) -> None:
+    def __init__(self, server: str, *arguments: str, **environment: str) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, server],
+            [sys.executable, server, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -74,7 +74,7 @@ def bounded(prior: ProfilingPrior, most: float) -> ProfilingPrior:
     return replace(prior, most=max(most, LEAST), source="rows" if narrow else prior.source)
 
 
-def _log_density(prior: ProfilingPrior, multiples: Floats) -> Floats:
+def log_density(prior: ProfilingPrior, multiples: Floats) -> Floats:
     """Return the logarithm of the density over ln(multiples), but for a constant."""
     deviation = np.log(prior.high / prior.median) / NORMAL_95
     log: Floats = -0.5 * (np.log(multiples / prior.median) / deviation) ** 2
@@ -125,7 +125,7 @@ def fit(
     """
     overhead, host = _on(_PATH)
     inside = (_PATH >= 0) & (_PATH <= 1)
-    density = np.where(inside, np.exp(_log_density(prior, overhead)), 0.0)
+    density = np.where(inside, np.exp(log_density(prior, overhead)), 0.0)
     density /= density.sum()
     if unprofiled_ns:
         other = np.where(inside, 0.0, np.exp(-4 * np.abs(_PATH - 0.5)))

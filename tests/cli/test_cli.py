@@ -213,6 +213,13 @@ def test_inspect_names_files_ranks_steps_and_health(run, samples):
     assert [s["excluded"] for s in document["steps"]] == ["compiling", *[""] * 6, "last"]
 
 
+def test_inspect_says_on_stderr_that_python_reads(run, samples, monkeypatch):
+    monkeypatch.setenv("HPUPROF_SCAN", "python")
+    code, out, err = run("inspect", samples / "cpu_1_rank")
+    assert (code, err) == (0, "traces are read with Python, more slowly than with the native scanner\n")
+    assert run("inspect", samples / "cpu_1_rank", "--quiet") == (0, out, "")
+
+
 def test_inspect_lists_rows_that_no_rule_knows(run, tmp_path):
     from builder import TraceBuilder
 

@@ -20,11 +20,22 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     bare(monkeypatch)
 
 
+def programs(*modules: str) -> Programs:
+    """Start a process that runs programs; no launcher's and vendor's variables reach it."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        bare(monkeypatch)
+        return Programs(*modules)
+
+
 @pytest.fixture(scope="session")
 def program() -> Iterator[Programs]:
     """`program(folder, text)` runs a Python program in a process of its own, in which torch and Lightning are loaded."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        bare(monkeypatch)
-        programs = Programs()
-    with programs as run:
+    with programs("recorder.fits", "hpuprof.viewers.tensorboard.convert_file") as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def torch_program() -> Iterator[Programs]:
+    """`program`, for those that import Lightning themselves, and hpuprof before or after it."""
+    with programs("torch") as run:
         yield run

@@ -11,6 +11,7 @@ needs.module("torch", "torch", "recording needs torch")
 needs.module("recorder", "lightning.pytorch", "recording with a Trainer needs lightning")
 
 from recorder.fits import files, read, script
+from recorder.forked import Programs
 
 WAYS = """
 import sys
@@ -48,8 +49,8 @@ assert hpuprof.lightning_plugin.install()  # a second time changes nothing
 @pytest.mark.parametrize(
     "first", ["lightning.pytorch", "pytorch_lightning", "hpuprof.lightning_plugin", "hpuprof.recorder.lightning"]
 )
-def test_profilers_by_class_and_by_name(tmp_path: Path, first: str) -> None:
-    script(tmp_path, WAYS, first)
+def test_profilers_by_class_and_by_name(tmp_path: Path, torch_program: Programs, first: str) -> None:
+    torch_program(tmp_path, WAYS, first)
     runs = [p.parent.name for p in files(tmp_path)]
     assert runs == ["hpuprof-fit-training_step-0-async", "hpuprof-fit-training_step-0-async-2"][: len(runs)]
     assert runs
@@ -92,10 +93,10 @@ else:
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
 @pytest.mark.parametrize("order", ["hpuprof first", "lightning first"])
-def test_lightning_cli(tmp_path: Path, order: str, package: str) -> None:
+def test_lightning_cli(tmp_path: Path, torch_program: Programs, order: str, package: str) -> None:
     needs.module("recorder", "jsonargparse", "LightningCLI needs jsonargparse[signatures]")
     pytest.importorskip(package, reason="not installed")
-    script(tmp_path, CLI, order, package)
+    torch_program(tmp_path, CLI, order, package)
     ours = {p.relative_to(tmp_path).parts[0]: read(p)["hpuprof"] for p in files(tmp_path)}
     assert set(ours) == {"from_yaml", "from_line"} | ({"by_name"} if order == "hpuprof first" else set())
     assert ours["from_yaml"]["steps"] == [1, 2]

@@ -203,6 +203,25 @@ def test_memory_has_no_noise_and_is_judged_by_the_limit_alone(samples):
     assert (result.outcome, result.text) == ("failed", "peak_device_memory got worse by 20 % (noise unknown)")
 
 
+def test_what_was_nothing_gets_worse_by_no_share():
+    report = report_of("hpu_g1_lazy")
+
+    def peaking(value):
+        metrics = [
+            msgspec.structs.replace(m, value=value) if m.name == "peak_device_memory" else m
+            for m in report.data.metrics
+        ]
+        return Report(msgspec.structs.replace(report.data, metrics=metrics))
+
+    def outcome(a, b):
+        gates = parse_gates(["peak_device_memory:10%"], changes=True)
+        (result,) = evaluate_comparison(gates, hpuprof.compare(peaking(a), peaking(b)), peaking(b))
+        return result.outcome, result.value, result.text
+
+    assert outcome(0, 0) == ("passed", 0.0, "peak_device_memory did not get worse")
+    assert outcome(0, 1) == ("failed", None, "peak_device_memory got worse, from zero (noise unknown)")
+
+
 @given(st.lists(st.tuples(st.text(), st.sampled_from(["passed", "failed", "unknown"]), st.text())))
 def test_junit_is_well_formed_whatever_the_texts_are(cases):
     results = [GateResult(gate=g, outcome=o, value=None, unit="ns", text=t) for g, o, t in cases]

@@ -62,6 +62,13 @@ def test_the_straggler_comes_first_and_explains_what_the_others_show(tmp_path):
     assert "rank 1's device" in first.advice
 
 
+def test_one_step_shows_who_comes_last_and_not_how_often(tmp_path):
+    ranks = [blocking(r, [800 if r == 1 else 300], [800]) for r in range(4)]
+    first = hpuprof.analyze(write(tmp_path, ranks), jobs=1).findings[0]
+    assert (first.code, first.ranks) == ("HP230", [1])
+    assert first.evidence.startswith("rank 1 holds the others back in the one step compared, because it is computing;")
+
+
 def test_what_only_the_straggler_does_is_told_under_it():
     """Rank 5 loads data for half of each step; the host launches slowly on every rank."""
     causes = {f.code: f.caused_by for f in report_of("hpu_g3_lazy_8_ranks").findings}

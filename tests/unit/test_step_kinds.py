@@ -57,6 +57,14 @@ def test_the_first_step_is_of_its_own_kind_if_it_launches_more_and_cut_if_less(t
     assert kinds_of(b.reduce(tmp_path)) == [("steps like ProfilerStep#2", 6, 4)]
 
 
+def test_a_step_that_the_recording_cut_is_not_typical_though_our_recorder_writes_whole_steps(tmp_path: Path):
+    b = decodes(*[1.0] * 6)
+    b.header["hpuprof"] = {"window_kind": "sync"}
+    assert [s.excluded for s in b.reduce(tmp_path).steps] == [""] * 6
+    b.events = [e for e in b.events if not 10 < e["ts"] < 50]
+    assert [s.excluded for s in b.reduce(tmp_path).steps] == ["first", *[""] * 5]
+
+
 def test_equal_work_is_one_kind_whatever_its_length_or_digits(tmp_path: Path):
     b = TraceBuilder()
     for i, wall in enumerate([100, 100, 400, 100, 100, 100]):

@@ -141,13 +141,13 @@ def test_reported_busy_time_is_the_union_of_what_was_launched(
         assert reported.wall_ns == pytest.approx(end - start, abs=2)
 
 
-@pytest.mark.parametrize(("run", "milliseconds"), [("device", 17.0), ("host", 4.5), ("plain", 17.0)])
+@pytest.mark.parametrize(("run", "milliseconds"), [("device", 51.0), ("host", 4.5), ("plain", 51.0)])
 def test_a_synchronous_step_holds_exactly_its_own_work(chain: Path, run: str, milliseconds: float) -> None:
     (folder,) = (chain / run).glob("*-0-sync")
     busy = hpuprof.analyze([folder], jobs=1).steps["device_busy_ns"]
     # A plain loop drains around regions and steps only, so that its upload hides under the first kernel.
-    expected = (milliseconds - 1) * 1e6 if run == "plain" else milliseconds * 1e6
-    assert list(busy) == pytest.approx([expected] * RUNS[run], abs=1e6 if run == "plain" else 6)
+    expected = (milliseconds - 3) * 1e6 if run == "plain" else milliseconds * 1e6
+    assert list(busy) == pytest.approx([expected] * RUNS[run], abs=3e6 if run == "plain" else 6)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -181,7 +181,7 @@ def test_the_users_own_action_is_drained_too(chain: Path, truth: list[list[Any]]
     assert len(mine) == RUNS["device"]
     for action in mine:
         assert [w[NAME] for w in launched_in(truth, action)] == ["gemm", "relu"]
-        assert action.end - action.start >= 6_000_000
+        assert action.end - action.start >= 18_000_000
 
 
 @pytest.mark.parametrize("run", ["device", "plain"])
@@ -236,7 +236,7 @@ def test_unprofiled_time_is_close_to_the_device_work_of_a_step(chain: Path, told
     timed = window(chain, "device", "async").recorded["unprofiled"]
     assert timed["steps_per_block"] == [3, 3, 3]
     for step_ns in [*timed["blocks_ns"], *told["unprofiled_ns"]]:
-        assert step_ns >= 15_900_000, "a block ends when the device is drained, not when the last launch returned"
+        assert step_ns >= 47_700_000, "a block ends when the device is drained, not when the last launch returned"
 
 
 def test_fit_ends_with_the_answer(chain: Path) -> None:

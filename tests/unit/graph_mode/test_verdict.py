@@ -147,9 +147,10 @@ def test_what_profiling_is_believed_to_cost_is_told(judge):
 
 
 def test_the_slowest_rank_sets_the_step(judge):
-    fast, slow = prediction(option(2.0, 2.0)), prediction(option(1.25, 1.25))
+    fast, slow = prediction(option(2.0, 2.0)), prediction(option(1.25, 1.25, uncorrected_ns=7e6), replay_error=0.02)
     graph = judge(fast, slow, fast)
     assert graph.speedup.median == pytest.approx(1.25)
+    assert (graph.uncorrected_step_ns, graph.replay_error) == (7e6, 0.02)
     assert graph.step_time_ns.median == pytest.approx(8e6)
     assert "all ranks use graph mode" in graph.assumptions
     assert judge(slow, fast, fast).speedup == graph.speedup

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.prediction import ProfilingPrior
 from hpuprof.what_if.constants import PROFILER_ROWS, constants_for
-from hpuprof.what_if.profiling_cost import OTHER_MACHINES, WINDOW, Cost, bounded, fit, prior_of, row_bound
+from hpuprof.what_if.profiling_cost import (
+    OTHER_MACHINES,
+    SOFT,
+    WINDOW,
+    Cost,
+    bounded,
+    fit,
+    log_density,
+    prior_of,
+    row_bound,
+)
 from hpuprof.what_if.uncertainty import Draws, interval
 
 U = Draws.make().uniform[0]
@@ -58,6 +68,13 @@ def test_what_is_known_narrows_and_does_not_shift_what_is_true(true: float):
     assert limited.high <= broad.high
     assert limited.low <= true <= limited.high
     assert np.median(without_step_time(bounded(OTHER_MACHINES, 100.0)).overhead) == pytest.approx(broad.median)
+
+
+def test_a_bound_leaves_what_lies_below_it_and_falls_off_softly():
+    below, beyond = np.array([0.5, 2.0, 3.0]), np.array([3.0 * np.exp(SOFT), 3.0 * np.exp(2 * SOFT)])
+    free, cut = OTHER_MACHINES, bounded(OTHER_MACHINES, 3.0)
+    np.testing.assert_allclose(log_density(cut, below), log_density(free, below))
+    np.testing.assert_allclose(log_density(cut, beyond), log_density(free, beyond) - [0.5, 2.0])
 
 
 @settings(max_examples=30, deadline=None)
