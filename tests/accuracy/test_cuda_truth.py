@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import needs
 import pytest
 
@@ -17,8 +18,9 @@ import torch
 
 import hpuprof
 from benchmarks.graph_mode import cuda_truth
-from benchmarks.graph_mode.cuda import constants, measure, modes
+from benchmarks.graph_mode.cuda import measure, modes
 from benchmarks.graph_mode.cuda.workloads import BY_NAME, WORKLOADS
+from hpuprof.model.prediction import MachineProfile
 
 MODELS = [(w.name, w.batches) for w in WORKLOADS]
 
@@ -156,13 +158,6 @@ def test_the_noise_of_a_mode_is_the_distance_of_its_quartiles():
     assert measure.spread([100]) == 0
 
 
-def test_lines_and_percentiles_of_the_constants():
-    assert constants.line([0, 1, 2], [5, 7, 9]) == (2, 5)
-    assert constants.percentile([4, 1, 3, 2], 0.5) == 2.5
-    made = constants.constant("g", [1.0, 2.0, 3.0], "ns", "chain")
-    assert (made["value"], made["low"], made["high"]) == (2.0, pytest.approx(1.1), pytest.approx(2.9))
-
-
 # --------------------------------------------------------------------------------------------------------------- the command
 
 
@@ -172,12 +167,13 @@ def command(out: Path, *more: str) -> int:
     )
 
 
-def test_the_command_writes_cases_an_index_and_says_why_there_are_no_constants(tmp_path, capsys):
+def test_the_command_writes_cases_an_index_and_the_machine_s_constants(tmp_path, capsys):
     assert command(tmp_path, "--models", "mlp-mnist,dlrm", "--max-configs", "2", "--no-stacks") == 0
     index = json.loads((tmp_path / "index.json").read_text())
     assert len(index["cases"]) == 2
     assert (index["failed"], index["not_run"], index["workers"]) == ([], [], 1)
-    assert "need a CUDA device" in json.loads((tmp_path / "constants.json").read_text())["reason"]
+    machine = msgspec.json.decode((tmp_path / "machine.json").read_bytes(), type=MachineProfile)
+    assert (machine.device, "profiler_op" in {c.name for c in machine.constants}) == ("cpu", True)
     for name in index["cases"]:
         case = json.loads((tmp_path / "cases" / f"{name}.json").read_text())
         assert json.loads(gzip.decompress((tmp_path / "cases" / case["trace"]).read_bytes()))["hpuprof"]["unprofiled"]
