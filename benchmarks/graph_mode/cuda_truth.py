@@ -250,11 +250,11 @@ def _work(args: argparse.Namespace) -> int:
         spent = time.monotonic() - began
         compiling += spent if compiles else 0
         slowest = slowest if compiles else max(slowest * 0.9, spent)
-        times = "  ".join(f"{m} {v['median'] / 1e6:.3f}" for m, v in case["step_ns"].items())
+        times = "  ".join(f"{m} {v.median / 1e6:.3f}" for m, v in case.step_time.items())
         _tell("done", name=setting.name, text=f"{setting.name}: {times} ms  ({spent:.1f} s)")
-        if case["hidden"]["tainted"]:
-            mode = case["hidden"]["tainted"]
-            if not case["hidden"]["skipped"][mode].startswith("OutOfMemory"):  # a smaller batch may fit
+        if case.hidden["tainted"]:
+            mode = case.hidden["tainted"]
+            if not case.hidden["skipped"][mode].startswith("OutOfMemory"):  # a smaller batch may fit
                 _tell("tainted", name=setting.name, mode=f"{model}={mode}")
             return ANOTHER_WORKER
     return 0

@@ -217,4 +217,4 @@ def test_all_modes_are_timed_in_turns_between_two_drains(stand_in, monkeypatch, 
     case = measure.measure(setting, tmp_path, steps=2, rounds=3)
     settle, timed = measure.SETTLE, ["eager"] * 3 + ["step"] * 3  # one step before each block of two
     assert order == ["eager"] * settle + ["step"] * settle + ["eager"] + timed * 3
-    assert [len(v["rounds"]) for v in case["step_ns"].values()] == [3, 3]
+    assert [len(v.rounds) for v in case.step_time.values()] == [3, 3]
