@@ -60,6 +60,17 @@ def rounds(step_ns: list[float]) -> Rounds:
     return Rounds(float(median(step_ns)), min(step_ns), max(step_ns), [round(ns, 1) for ns in step_ns])
 
 
+def unprofiled(rounds_ns: list[int], steps: int) -> dict[str, Any]:
+    """Return rounds of so many steps as the recorder's metadata holds them."""
+    return {
+        "step_ns": int(median(rounds_ns)),
+        "blocks_ns": rounds_ns,
+        "steps_per_block": [steps] * len(rounds_ns),
+        "spread_ns": max(rounds_ns) - min(rounds_ns),
+        "method": "wall clock over blocks of steps without the profiler, the device drained at both ends of each block only",
+    }
+
+
 def write_case(case: Case, folder: Path) -> Path:
     """Write a case beside its trace; the file appears whole or not at all."""
     target = folder / f"{case.name}.json"

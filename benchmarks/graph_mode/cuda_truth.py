@@ -66,9 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.graph_mode.cuda_truth", description=__doc__)
-    parser.add_argument(
-        "-o", "--out", type=Path, required=True, help="folder for cases/, constants.json and index.json"
-    )
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder for cases/, machine.json and index.json")
     parser.add_argument(
         "--minutes", type=float, default=9.0, help="time to spend; configurations that do not fit are dropped evenly"
     )
@@ -252,27 +250,26 @@ def _work(args: argparse.Namespace) -> int:
         spent = time.monotonic() - began
         compiling += spent if compiles else 0
         slowest = slowest if compiles else max(slowest * 0.9, spent)
-        times = "  ".join(f"{m} {v['median'] / 1e6:.3f}" for m, v in case["step_ns"].items())
+        times = "  ".join(f"{m} {v.median / 1e6:.3f}" for m, v in case.step_time.items())
         _tell("done", name=setting.name, text=f"{setting.name}: {times} ms  ({spent:.1f} s)")
-        if case["hidden"]["tainted"]:
-            mode = case["hidden"]["tainted"]
-            if not case["hidden"]["skipped"][mode].startswith("OutOfMemory"):  # a smaller batch may fit
+        if case.hidden["tainted"]:
+            mode = case.hidden["tainted"]
+            if not case.hidden["skipped"][mode].startswith("OutOfMemory"):  # a smaller batch may fit
                 _tell("tainted", name=setting.name, mode=f"{model}={mode}")
             return ANOTHER_WORKER
     return 0
 
 
 def _constants(args: argparse.Namespace) -> None:
-    """Write constants.json: the machine's constants, or why there are none."""
+    """Write machine.json, the machine's constants as `hpuprof analyze --constants` reads them."""
     try:
-        if args.device != "cuda":
-            raise RuntimeError("constants of launches and graphs need a CUDA device")
-        from .cuda.constants import measure_constants
+        import msgspec
 
-        document: dict[str, Any] = {"constants": measure_constants()}
+        from hpuprof.recorder.measure_constants import calibrate
+
+        (args.out / "machine.json").write_bytes(msgspec.json.encode(calibrate(args.device)))
     except Exception as error:  # noqa: BLE001 - cases are worth having without constants; the reason is kept
-        document = {"constants": [], "reason": f"{type(error).__name__}: {error}"}
-    (args.out / "constants.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        _tell("failed", name="constants", reason=f"{type(error).__name__}: {error}"[:300])
 
 
 def _recover(device: str) -> None:

@@ -51,21 +51,10 @@ class Case:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(gzip.compress(text.encode(), 6, mtime=0))
         modes = {mode: layout.rounds(times) for mode, times in self.step_ns.items()}
-        timed = unprofiled(self.step_ns[edits.EAGER])
+        timed = layout.unprofiled(self.step_ns[edits.EAGER], BLOCK_STEPS)
         told = layout.Unprofiled(timed["step_ns"], timed["spread_ns"])
         about = (self.noise, self.sync, self.model, self.hidden)
         return layout.write_case(layout.Case(self.name, "world", self.family, trace, modes, told, *about), folder)
-
-
-def unprofiled(rounds: list[int]) -> dict[str, Any]:
-    """Return blocks of unprofiled steps as the recorder's metadata holds them."""
-    return {
-        "step_ns": int(median(rounds)),
-        "blocks_ns": rounds,
-        "steps_per_block": [BLOCK_STEPS] * len(rounds),
-        "spread_ns": max(rounds) - min(rounds),
-        "method": "wall clock over blocks of steps without the profiler, the device drained at both ends of each block only",
-    }
 
 
 def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> Case:
@@ -127,7 +116,7 @@ def _played(
                 "recipes_per_step": runs[0][0].graphs // BLOCK_STEPS,
             }
     seen = run_ranks(programs[edits.EAGER], machine, seed=f"{seed} profiled", profile=True, **profile)
-    told = {"unprofiled": unprofiled(case.step_ns[edits.EAGER])}
+    told = {"unprofiled": layout.unprofiled(case.step_ns[edits.EAGER], BLOCK_STEPS)}
     case.traces = [
         write(run, machine, Source(r, len(seen), told=told), f"{seed} trace {r}") for r, run in enumerate(seen)
     ]
@@ -166,7 +155,7 @@ def _told(mixed: mixes.Mixed, numbers: range, rounds: list[int]) -> dict[str, An
     """Return what our recorder would tell of the steps of a mix: its blocks hold accumulating steps and updates alike."""
     kinds = {kind: [n for n in numbers if mixed.eager.kind(n) == kind] for kind in mixed.eager.kinds}
     if "update" in kinds:
-        return mixed.told | {"steps_with_update": kinds["update"], "unprofiled": unprofiled(rounds)}
+        return mixed.told | {"steps_with_update": kinds["update"], "unprofiled": layout.unprofiled(rounds, BLOCK_STEPS)}
     return {"steps_with_validation": kinds["validated"]} if "validated" in kinds else None
 
 

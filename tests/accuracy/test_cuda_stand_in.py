@@ -1,4 +1,4 @@
-"""The code around CUDA graphs against a stand-in for torch.cuda's API: order of calls, state at capture, arithmetic of the constants.
+"""The code around CUDA graphs against a stand-in for torch.cuda's API: order of calls, state at capture.
 
 The stand-in runs on a CPU and replays nothing. It checks what the documentation of each call demands, so that what is left for the first
 run on a GPU is the GPU.
@@ -6,8 +6,7 @@ run on a GPU is the GPU.
 
 from __future__ import annotations
 
-import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import needs
@@ -18,7 +17,7 @@ needs.module("torch", "torch")
 import torch
 from torch import nn
 
-from benchmarks.graph_mode.cuda import constants, measure, modes
+from benchmarks.graph_mode.cuda import measure, modes
 from benchmarks.graph_mode.cuda.workloads import BY_NAME, WORKLOADS
 
 TRAINS = [w.name for w in WORKLOADS if w.trains]
@@ -218,72 +217,4 @@ def test_all_modes_are_timed_in_turns_between_two_drains(stand_in, monkeypatch, 
     case = measure.measure(setting, tmp_path, steps=2, rounds=3)
     settle, timed = measure.SETTLE, ["eager"] * 3 + ["step"] * 3  # one step before each block of two
     assert order == ["eager"] * settle + ["step"] * settle + ["eager"] + timed * 3
-    assert [len(v["rounds"]) for v in case["step_ns"].values()] == [3, 3]
-
-
-# --------------------------------------------------------------------------------------------------------------- constants
-
-
-def test_replay_costs_come_out_of_a_clock_that_obeys_them(stand_in, monkeypatch):
-    clock = [0]
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
-    pending = [0]
-
-    class Graph:
-        def __init__(self, nodes: int) -> None:
-            self.nodes = nodes
-
-        def replay(self) -> None:
-            clock[0] += 9_000 + 10 * self.nodes
-            pending[0] = 2_000 * self.nodes
-
-    def synchronize() -> None:
-        clock[0] += pending[0]
-        pending[0] = 0
-
-    monkeypatch.setattr(constants, "_graph", Graph)
-    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
-    found = {c["name"]: c["value"] for c in constants._graphs("device")}
-    assert found["graph_launch_ns"] == pytest.approx(9_000)
-    assert found["graph_node_launch_ns"] == pytest.approx(10)
-    assert found["graph_node_ns"] == pytest.approx(2_010)
-
-
-def test_latency_and_gaps_come_out_of_rows_that_have_them(stand_in, monkeypatch):
-    def kernel(ts: float, correlation: int) -> dict[str, Any]:
-        return {"cat": "kernel", "name": "spin_kernel", "ts": ts, "dur": 1.5, "args": {"correlation": correlation}}
-
-    alone = [
-        {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 100.0 * i, "dur": 3, "args": {"correlation": i}}
-        for i in range(5)
-    ]
-    alone += [kernel(100.0 * i + 6.25, i) for i in range(5)]
-    queued = [kernel(2.75 * i, i) for i in range(5)]
-    captured = [kernel(2.25 * i, i) for i in range(5)]
-    runs = iter([alone, queued, captured])
-    monkeypatch.setattr(constants, "_rows", lambda *_, **__: next(runs))
-    monkeypatch.setattr(constants, "_graph", lambda _: torch.cuda.CUDAGraph())
-    found = {c["name"]: c["value"] for c in constants._from_profile("device")}
-    assert found == pytest.approx(
-        {"launch_latency_ns": 6_250, "empty_kernel_ns": 1_500, "kernel_gap_ns": 1_250, "graph_gap_ns": 750}
-    )
-
-
-def test_what_the_profiler_adds_is_the_difference(monkeypatch):
-    monkeypatch.setattr(constants, "_repeat", lambda *_: [5_000.0, 5_200.0])
-    monkeypatch.setattr(constants, "_rows", lambda work, *, cpu: work())
-    assert constants._profiled(lambda: None, [3_000.0, 3_000.0], cpu=True) == [2_000, 2_200]
-
-
-def test_without_kernels_in_the_profile_there_are_no_latencies(stand_in, monkeypatch):
-    monkeypatch.setattr(constants, "_rows", lambda *_, **__: [])
-    monkeypatch.setattr(constants, "_graph", lambda _: torch.cuda.CUDAGraph())
-    assert constants._from_profile("device") == []
-
-
-def test_a_chain_is_captured_launch_by_launch(stand_in, monkeypatch):
-    launched: list[int] = []
-    monkeypatch.setattr(constants, "_empty", lambda: launched.append(1))
-    monkeypatch.setattr(torch.cuda, "graph", lambda _: nullcontext())
-    constants._graph(7)
-    assert len(launched) == 7
+    assert [len(v.rounds) for v in case.step_time.values()] == [3, 3]

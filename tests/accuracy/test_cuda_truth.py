@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import needs
 import pytest
 
@@ -17,8 +18,10 @@ import torch
 
 import hpuprof
 from benchmarks.graph_mode import cuda_truth
-from benchmarks.graph_mode.cuda import constants, measure, modes
+from benchmarks.graph_mode.case import Case
+from benchmarks.graph_mode.cuda import measure, modes
 from benchmarks.graph_mode.cuda.workloads import BY_NAME, WORKLOADS
+from hpuprof.model.prediction import MachineProfile
 
 MODELS = [(w.name, w.batches) for w in WORKLOADS]
 
@@ -79,15 +82,16 @@ def setting(name: str = "mlp-mnist", **changes) -> modes.Setting:
 
 def test_a_case_on_the_cpu_has_eager_times_a_readable_trace_and_a_reason_for_each_graph_mode(tmp_path):
     case = measure.measure(setting(), tmp_path, steps=12, rounds=3)
-    assert json.loads((tmp_path / "cpu-mlp-mnist-b2-each-step-adamw-fused.json").read_text()) == case
-    assert list(case["step_ns"]) == ["eager"]
-    assert len(case["step_ns"]["eager"]["rounds"]) == 3
+    written = tmp_path / "cpu-mlp-mnist-b2-each-step-adamw-fused.json"
+    assert msgspec.json.decode(written.read_bytes(), type=Case) == case
+    assert list(case.step_time) == ["eager"]
+    assert len(case.step_time["eager"].rounds) == 3
     graphs = ["step", "forward+backward", "optimizer", "module:Mlp_0", "modules", "compile:reduce-overhead"]
-    assert case["hidden"]["skipped"] == dict.fromkeys(graphs, "needs a CUDA device")
-    report = hpuprof.analyze(tmp_path / case["trace"], jobs=1)
+    assert case.hidden["skipped"] == dict.fromkeys(graphs, "needs a CUDA device")
+    report = hpuprof.analyze(tmp_path / case.trace, jobs=1)
     read = report.files.iloc[0]
     assert read["steps_total"] == measure.PROFILED_STEPS
-    assert read["unprofiled_step_ns"] == case["unprofiled"]["step_ns"]
+    assert read["unprofiled_step_ns"] == case.unprofiled.step_ns
 
 
 def test_a_decoding_step_has_no_backward_modes():
@@ -123,13 +127,13 @@ def test_a_failed_capture_ends_the_building_of_modes_and_taints_the_case(tmp_pat
     monkeypatch.setattr(measure, "runner", runner)
     case = measure.measure(setting("lstm"), tmp_path, steps=10, rounds=1)
     assert asked == ["eager", "step", "forward+backward"]
-    assert list(case["step_ns"]) == ["eager", "step"]
-    assert case["hidden"]["tainted"] == "forward+backward"
+    assert list(case.step_time) == ["eager", "step"]
+    assert case.hidden["tainted"] == "forward+backward"
     assert (
-        case["hidden"]["skipped"]["forward+backward"]
+        case.hidden["skipped"]["forward+backward"]
         == "RuntimeError: CUDA error: operation not permitted when stream is capturing"
     )
-    assert case["hidden"]["skipped"]["optimizer"] == "not tried after forward+backward had failed"
+    assert case.hidden["skipped"]["optimizer"] == "not tried after forward+backward had failed"
 
 
 def test_a_lost_context_is_told_from_other_failures():
@@ -151,18 +155,6 @@ def test_compacting_keeps_what_an_analysis_reads():
     assert op["args"] == {"Input Dims": [[2]], "External id": 3}
 
 
-def test_the_noise_of_a_mode_is_the_distance_of_its_quartiles():
-    assert measure.spread([100, 104, 100]) == pytest.approx(0.02)  # quartiles 100 and 102
-    assert measure.spread([100]) == 0
-
-
-def test_lines_and_percentiles_of_the_constants():
-    assert constants.line([0, 1, 2], [5, 7, 9]) == (2, 5)
-    assert constants.percentile([4, 1, 3, 2], 0.5) == 2.5
-    made = constants.constant("g", [1.0, 2.0, 3.0], "ns", "chain")
-    assert (made["value"], made["low"], made["high"]) == (2.0, pytest.approx(1.1), pytest.approx(2.9))
-
-
 # --------------------------------------------------------------------------------------------------------------- the command
 
 
@@ -172,12 +164,13 @@ def command(out: Path, *more: str) -> int:
     )
 
 
-def test_the_command_writes_cases_an_index_and_says_why_there_are_no_constants(tmp_path, capsys):
+def test_the_command_writes_cases_an_index_and_the_machine_s_constants(tmp_path, capsys):
     assert command(tmp_path, "--models", "mlp-mnist,dlrm", "--max-configs", "2", "--no-stacks") == 0
     index = json.loads((tmp_path / "index.json").read_text())
     assert len(index["cases"]) == 2
     assert (index["failed"], index["not_run"], index["workers"]) == ([], [], 1)
-    assert "need a CUDA device" in json.loads((tmp_path / "constants.json").read_text())["reason"]
+    machine = msgspec.json.decode((tmp_path / "machine.json").read_bytes(), type=MachineProfile)
+    assert (machine.device, "profiler_op" in {c.name for c in machine.constants}) == ("cpu", True)
     for name in index["cases"]:
         case = json.loads((tmp_path / "cases" / f"{name}.json").read_text())
         assert json.loads(gzip.decompress((tmp_path / "cases" / case["trace"]).read_bytes()))["hpuprof"]["unprofiled"]

@@ -1,1 +1,1 @@
-"""What `cuda_truth.py` measures: models in plain torch, training steps, graph modes, machine constants."""
+"""What `cuda_truth.py` measures: models in plain torch, training steps, graph modes."""

@@ -8,10 +8,11 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
 
 import torch
+
+from benchmarks.graph_mode import case as layout
 
 from .modes import EAGER, Runner, Setting, UnsupportedError, modes_of, module_mode, runner
 
@@ -33,7 +34,7 @@ def measure(
     compiled: bool = True,
     stacks: bool = False,
     skip: frozenset[str] = frozenset(),
-) -> dict[str, Any]:
+) -> layout.Case:
     """Measure a setting and write `<name>.json` and its trace; return the case. Modes that fail are listed with the reason.
 
     Every mode runs `steps` steps per round without a profiler (fewer, but ten, where a block would last longer than `BLOCK_S`), in turns,
@@ -86,13 +87,7 @@ def measure(
             drain()
             rounds_ns[mode].append((time.perf_counter_ns() - began) // steps)
     eager = runners[EAGER]
-    unprofiled = {
-        "step_ns": int(median(rounds_ns[EAGER])),
-        "blocks_ns": rounds_ns[EAGER],
-        "steps_per_block": [steps] * rounds,
-        "spread_ns": max(rounds_ns[EAGER]) - min(rounds_ns[EAGER]),
-        "method": "wall clock over blocks of steps without the profiler, the device drained at both ends of each block only",
-    }
+    unprofiled = layout.unprofiled(rounds_ns[EAGER], steps)
     out.mkdir(parents=True, exist_ok=True)
     trace, profiled_ns = _profile(setting, eager, out, unprofiled, stacks=False)
     hidden: dict[str, Any] = {
@@ -101,7 +96,7 @@ def measure(
         "optimizer": setting.optimizer,
         "tiny": setting.tiny,
         "device": torch.cuda.get_device_name() if setting.device == "cuda" else "cpu",
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "profiled_step_ns": profiled_ns,
         "skipped": skipped,
@@ -110,23 +105,12 @@ def measure(
     }
     if stacks:
         hidden["trace_with_stacks"] = _profile(setting, eager, out, unprofiled, stacks=True)[0]
-    case = {
-        "name": setting.name,
-        "source": setting.device,
-        "family": setting.workload.name,
-        "trace": trace,
-        "step_ns": {
-            m: {"median": round(median(r)), "low": min(r), "high": max(r), "rounds": r} for m, r in rounds_ns.items()
-        },
-        "unprofiled": {k: unprofiled[k] for k in ("step_ns", "spread_ns")},
-        "noise": max(spread(r) for r in rounds_ns.values()),
-        "sync": setting.sync,
-        "model": setting.workload.name,
-        "hidden": hidden,
-    }
-    part = out / f".{setting.name}.part"
-    part.write_text(json.dumps(case, indent=1) + "\n", encoding="utf-8")
-    part.replace(out / f"{setting.name}.json")
+    truth = {mode: layout.rounds(times) for mode, times in rounds_ns.items()}
+    told = layout.Unprofiled(unprofiled["step_ns"], unprofiled["spread_ns"])
+    noise, model = max(times.spread for times in truth.values()), setting.workload.name
+    about = (setting.name, setting.device, model, trace, truth, told, noise, setting.sync, model, hidden)
+    case = layout.Case(*about)
+    layout.write_case(case, out)
     runners.clear()
     _free(setting)
     return case
@@ -160,14 +144,6 @@ def _profile(setting: Setting, run: Runner, out: Path, unprofiled: dict[str, Any
     compact(document)
     (out / name).write_bytes(gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 9, mtime=0))
     return name, sum(spent[2:]) // PROFILED_STEPS
-
-
-def spread(rounds: list[int]) -> float:
-    """Return how far rounds repeat: the distance of their quartiles over their median, 0 for a single round."""
-    if len(rounds) < 2:
-        return 0.0
-    low, middle, high = quantiles(rounds, n=4, method="inclusive")
-    return (high - low) / middle
 
 
 def compact(document: dict[str, Any]) -> None:
