@@ -86,9 +86,9 @@ _CHARTS = (
     Chart(
         "sensitivity",
         "Small multiples: predicted step time with 100, 75, 50, 25 and 0 % of the time of one operator, kernel or host "
-        "range each, with its 90 % interval.",
-        "A line that is flat on the right gains nothing at first, one that is flat everywhere is not worth optimising. "
-        "The 12 that could gain most.",
+        "range each, with the 90 % interval of the gain.",
+        "Where a line is flat on the left, still faster gains nothing; one that is flat everywhere is not worth "
+        "optimising. The 12 that could gain most.",
     ),
     Chart(
         "ranks_by_steps",

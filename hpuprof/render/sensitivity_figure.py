@@ -18,8 +18,8 @@ ACROSS = 4
 MAX_PANELS = 12
 _LEVELS = (0, 25, 50, 75, 100)
 _ROW_HEIGHT = 170
-_WIDTH, _HEIGHT = 0.84, 0.66
-"""Of a panel in its cell; the rest is for titles."""
+_WIDTH, _HEIGHT, _TITLE = 0.84, 0.66, 0.12
+"""Shares of a panel's cell: its width and height, and its title above it."""
 
 
 def sensitivity(report: Report) -> go.Figure | None:
@@ -33,7 +33,6 @@ def sensitivity(report: Report) -> go.Figure | None:
         return None
     down = -(-len(shown) // ACROSS)
     figure = blank(height=90 + _ROW_HEIGHT * down, showlegend=False)
-    figure.update_layout(margin={"t": 30})
     top = in_ms(max(r.step_100_ns for r in shown))
     floor = in_ms(min(min(r.step_100_ns - r.gain_0_high_ns, r.step_0_ns) for r in shown))
     for i, row in enumerate(shown):
@@ -80,7 +79,7 @@ def sensitivity(report: Report) -> go.Figure | None:
                     "zeroline": False,
                 },
                 f"yaxis{axis}": {
-                    "domain": [1 - (below + _HEIGHT) / down, 1 - below / down],
+                    "domain": [1 - (below + _TITLE + _HEIGHT) / down, 1 - (below + _TITLE) / down],
                     "anchor": f"x{axis}",
                     "range": [0.98 * floor, 1.02 * top],
                     "title": "ms" if not across else "",
