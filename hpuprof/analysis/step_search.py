@@ -113,17 +113,21 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork) 
     """Find the steps by the best evidence in the trace.
 
     In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#`
-    rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches; `ProfilerStep#`; an
-    annotation that repeats; the period of the operator sequence; the whole trace. Evidence counts if most of the device
-    work was launched inside; markers that were set on purpose count rather than the whole trace even if not.
+    rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches, if they themselves
+    launch most of the device work; `ProfilerStep#`; an annotation that repeats; the period of the operator sequence;
+    the whole trace. Evidence counts if most of the device work was launched inside; markers that were set on purpose
+    count rather than the whole trace even if not.
     """
     evaluating = np.array([bool(LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool)
     training = np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool)
+    rows = marker_rows(trace, evaluating)
+    # Start to start, batches of a validation within training would hold the training between two validations, too.
+    evaluates = work.mostly_in(trace.host.start[rows], trace.host.end[rows])
     marked = [
         # Our recorder's ProfilerStep# rows are whole batches, start to start, including the last.
         *([_profiler_steps(trace)] if trace.header.get("hpuprof") else []),
         _start_to_start(trace, training, "lightning"),
-        _start_to_start(trace, evaluating, "lightning"),
+        _start_to_start(trace, evaluating, "lightning") if evaluates else None,
         _profiler_steps(trace),
     ]
     # Shares of empty steps are undefined.

@@ -199,6 +199,19 @@ def test_borders_of_our_own_recordings(tmp_path: Path, kind: str, count: int, ex
     assert (part.file.step_source, [s.excluded for s in part.steps]) == ("profiler_step", excluded)
 
 
+def test_training_between_two_batches_of_a_validation_is_no_step_of_it(tmp_path: Path):
+    builder = TraceBuilder()
+    for step in range(8):
+        builder.step(step, 100 * step, 100)
+        builder.kernel("gemm", 100 * step + 20, 40, launch=100 * step + 10)
+        if step in (2, 6):
+            builder.annotation("[pl][profile][Strategy]SingleDeviceStrategy.validation_step", 100 * step + 70, 20)
+            builder.kernel("gemm", 100 * step + 80, 9, launch=100 * step + 72)
+    part = builder.reduce(tmp_path)
+    assert part.file.step_source == "profiler_step"
+    assert [s.excluded for s in part.steps].count("validation") == 2
+
+
 def test_a_step_that_holds_a_validation_is_no_typical_step(tmp_path: Path):
     told = with_steps(100, 100, 400, 100, 100)
     told.header["hpuprof"] = {"window_kind": "sync", "steps_with_validation": [2, "x"]}
