@@ -28,8 +28,8 @@ one column or one per sample. Arrays are C-contiguous, of float64 and int64.
 Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
 """`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.
 
-Returns slices and the places of other rows (bytes of int64), how many flows, whether all is ASCII, and lists of new
-words, tracks and inputs; see native/row_scanner.hpp.
+Returns slices and other rows (bytes of int64), how many flows, whether all is ASCII, whether samples of memory are as
+usual, and lists of new words, tracks and inputs; see native/row_scanner.hpp.
 """
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from multiprocessing import parent_process
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,10 +30,19 @@ def threaded() -> bool:
     return cores() > 1 and parent_process() is None
 
 
+class _Cut(NamedTuple):
+    """Whole rows, how many bytes they and their comma take, and what follows."""
+
+    text: bytes
+    used: int
+    rest: bytes
+
+
 class Ahead:
     """Iterate over the pieces of a file. `scanner`: reads rows, None for pieces alone.
 
-    `cut`: of a buffer, the text up to the last whole row, and what follows behind a comma; None without a whole row.
+    `cut`: of a buffer, the text up to the last whole row, and what follows behind a comma; None where there is no
+    whole row, or the text is to be mended first.
     """
 
     def __init__(
@@ -49,14 +58,13 @@ class Ahead:
         self._pieces_read: deque[bytes] = deque()
         self._taken: deque[bytes] = deque()  # pieces that were read to scan their rows
         self._cut_pieces = 0  # how many of them are being scanned, but for the rest
-        self._scanning: deque[tuple[bytes, Future[list[Found]], int]] = deque()
-        self._rest = b""  # what follows the last text that is being scanned
+        self._scanning: deque[tuple[_Cut, Future[list[Found]], int]] = deque()
+        self._rest: bytes | None = None  # what follows the last of them; None: not to be scanned yet
 
     def __iter__(self) -> Ahead:
         return self
 
     def __next__(self) -> bytes:
-        self._cut_pieces = max(0, self._cut_pieces - 1)
         piece = self._taken.popleft() if self._taken else self._next()
         if piece is None:
             raise StopIteration
@@ -78,32 +86,43 @@ class Ahead:
         """Return the rows of a text, None where one is not plain. `rest`: what follows it, if more is to be scanned."""
         if self._scanner is None:
             return None
-        if self._scanning and self._scanning[0][0] == text:
-            _, founds, i = self._scanning.popleft()
-            found = founds.result()[i]
-        else:
-            self._drop()
-            found = self._scanner.found(text)
-        rows = self._scanner.rows(found, text, decoder)
-        if rows is None:
-            self._drop()
-        elif self._pools and rest is not None:
-            if not self._scanning:
-                self._rest, self._cut_pieces = rest, 0
-            self._scan_ahead(self._scanner)
+        rows = self._scanner.scan(text, decoder)
+        if rows is not None and self._pools and rest is not None:
+            self._rest, self._cut_pieces = rest, 0
         return rows
 
-    def _scan_ahead(self, scanner: RowScanner) -> None:
+    def scanned(self, decoder: msgspec.json.Decoder[Any]) -> tuple[ScannedRows, int, bytes] | None:
+        """Return the rows of the next piece, the bytes they took, and what follows; None: it is not scanned yet."""
+        if self._rest is not None and self._scanner is not None:
+            self._scan_ahead(self._scanner, self._rest)
+        if not self._scanning or self._scanner is None:
+            return None
+        cut, found, i = self._scanning.popleft()
+        rows = self._scanner.rows(found.result()[i], cut.text, decoder)
+        if rows is None:  # forget what follows, but not the texts in it
+            for _, found, i in self._scanning:
+                self._scanner.learn(found.result()[i])
+            self._scanning.clear()
+            self._rest = None
+            return None
+        self._taken.popleft()
+        self._cut_pieces -= 1
+        return rows, cut.used, cut.rest
+
+    def _scan_ahead(self, scanner: RowScanner, rest: bytes) -> None:
         while len(self._scanning) <= BATCH:
-            texts: list[bytes] = []
-            while len(texts) < BATCH and (piece := self._following()) is not None:
-                parts = self._cut(self._rest + piece)
-                self._rest = self._rest + piece if parts is None else parts[1]
-                texts += parts[:1] if parts else ()
-            if not texts:
+            cuts: list[_Cut] = []
+            while len(cuts) < BATCH and self._rest is not None and (piece := self._following()) is not None:
+                buffer = rest + piece
+                parts = self._cut(buffer)
+                if parts is not None:
+                    text, rest = parts
+                    cuts.append(_Cut(text, len(buffer) - len(rest), rest))
+                self._rest = None if parts is None else rest
+            if not cuts:
                 break
-            found = self._pools[1].submit(list, map(scanner.found, texts))
-            self._scanning.extend((text, found, i) for i, text in enumerate(texts))
+            found = self._pools[1].submit(list, map(scanner.found, [cut.text for cut in cuts]))
+            self._scanning.extend((cut, found, i) for i, cut in enumerate(cuts))
 
     def _following(self) -> bytes | None:
         """Return the next piece to cut, None at the end or far enough ahead."""
@@ -113,13 +132,6 @@ class Ahead:
             return None
         self._cut_pieces += 1
         return self._taken[self._cut_pieces - 1]
-
-    def _drop(self) -> None:
-        """Forget what was scanned from here on, but not the texts in it."""
-        for _, found, i in self._scanning:
-            if self._scanner is not None:
-                self._scanner.learn(found.result()[i])
-        self._scanning.clear()
 
     def close(self) -> None:
         """End the threads."""

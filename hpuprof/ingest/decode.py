@@ -20,14 +20,13 @@ import msgspec
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import recover
 from hpuprof.ingest.ahead import Ahead
+from hpuprof.ingest.cuts import BOUNDARY, behind, last_boundary, whole_text
 from hpuprof.ingest.scan import RowScanner, ScannedRows
 from hpuprof.ingest.source import ByteSource
 from hpuprof.ingest.wire import Event, ExactEvent, WholeEvent
 
 Rows: TypeAlias = "list[Event] | ScannedRows"
 
-_KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|bp|s|func)"\s*:'
-_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb")")
 _ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\")")
 _BEHIND = rb'\](?=\s*(?:,\s*(?:"|\Z)|\}|\Z))'
 _ARRAY_END = re.compile(rb"\}\s*(?:,\s*)?" + _BEHIND)
@@ -74,7 +73,7 @@ class EventStream:
     ) -> None:
         self.source = source
         self.log = DecodeLog()
-        self._pieces = Ahead(source, scanner, _whole_text)
+        self._pieces = Ahead(source, scanner, whole_text)
         kinds: list[Any] = [list[WholeEvent]] * whole + [list[ExactEvent]] * exact
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder([*kinds, list[Event]][0])
         self._offset = 0  # of the first byte of the buffer
@@ -84,7 +83,7 @@ class EventStream:
         with closing(self._pieces) as pieces:
             yield from self._all_rows(pieces)
 
-    def _all_rows(self, pieces: Iterator[bytes]) -> Iterator[Rows]:
+    def _all_rows(self, pieces: Ahead) -> Iterator[Rows]:
         buffer = self._open(pieces)
         ended = False
         more = 0  # bytes to read before the next attempt
@@ -106,6 +105,11 @@ class EventStream:
             if ended:
                 self._tail(buffer, pieces)
             yield events
+            while not ended and (scanned := pieces.scanned(self._decoder)) is not None:
+                rows, used, buffer = scanned
+                held = [buffer]
+                self._skip(used)
+                yield rows
         if not ended:
             yield self._last(b"".join(held))
         self.log.bytes_read = self._offset
@@ -179,7 +183,7 @@ class EventStream:
         if phase and text[:1] == b"{":
             self.log.form = "bare"
             return blank
-        boundary = _BOUNDARY.search(buffer) if text else None
+        boundary = BOUNDARY.search(buffer) if text else None
         if boundary and text[:1] != b"{":
             self.log.form = "bare"
             self.log.note("HP102", self._offset, 1, "the file begins inside a row")
@@ -238,14 +242,14 @@ class EventStream:
         Returns them, the bytes they took (0: read more first), and whether the array ended after them.
         """
         full = len(buffer) >= _ROW_LIMIT
-        cut = _last_boundary(buffer)
+        cut = last_boundary(buffer)
         if cut is None and full:
             found = list(_ANY_BOUNDARY.finditer(buffer))
             cut = found[-1].start() + 1 if found else len(buffer)
         if cut is None:
             return [], 0, False
-        text, rest = _parts(buffer, cut)
-        events = self._read(text, rest)
+        text = recover.without_halves(buffer[:cut])
+        events = self._read(text, buffer[behind(buffer, cut) :])
         if events is None:
             truncated = self._truncated
             end = self._array_end(text)
@@ -255,7 +259,7 @@ class EventStream:
                 return [], 0, False
             if truncated:
                 # The boundary lies between objects inside a row's arguments.
-                for match in reversed(list(_BOUNDARY.finditer(text))[-8:]):
+                for match in reversed(list(BOUNDARY.finditer(text))[-8:]):
                     events = self._decode(text[: match.start() + 1])
                     if events is not None:
                         cut = match.start() + 1
@@ -267,7 +271,7 @@ class EventStream:
             self._note_all(notes)
             if cut_at > 0:
                 return events, cut_at, False
-        return events, _behind(buffer, cut), False
+        return events, behind(buffer, cut), False
 
     def _array_end(self, text: bytes) -> tuple[int, int] | None:
         """Return where the array's last row ends and where the text after the array begins, or None.
@@ -373,33 +377,3 @@ def _end_by_tail(text: bytes) -> tuple[int, int] | None:
         if end >= 0 and not body[end - 1 :].strip():
             return match.start() + 1, match.end()
     return None
-
-
-def _parts(buffer: bytes, cut: int) -> tuple[bytes, bytes]:
-    return recover.without_halves(buffer[:cut]), buffer[_behind(buffer, cut) :]
-
-
-def _behind(buffer: bytes, cut: int) -> int:
-    comma = buffer.find(b",", cut)
-    return comma + 1 if comma >= 0 else len(buffer)
-
-
-def _whole_text(buffer: bytes) -> tuple[bytes, bytes] | None:
-    """Return the whole rows at the front of the buffer, and what follows; None if the buffer has none."""
-    cut = _last_boundary(buffer)
-    return None if cut is None else _parts(buffer, cut)
-
-
-def _last_boundary(buffer: bytes) -> int | None:
-    """Return the index after the last `}` that ends a row and precedes another row, or None."""
-    window = 4 << 10  # a row or some
-    while True:
-        start = max(0, len(buffer) - window)
-        last = None
-        for match in _BOUNDARY.finditer(buffer, start):
-            last = match
-        if last is not None:
-            return last.start() + 1
-        if start == 0:
-            return None
-        window *= 8
