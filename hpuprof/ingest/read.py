@@ -14,6 +14,8 @@ from hpuprof.ingest.scan import RowScanner, ScannedRows
 from hpuprof.ingest.source import ByteSource, reading
 from hpuprof.model.trace import Trace
 
+_FIRST = 64
+
 
 def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
     """Read a JSON trace; restart with `exact` stamps as soon as one does not fit a double (see `stamps`)."""
@@ -24,9 +26,11 @@ def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
     for rows in stream:
         if mark_of(stream.log.header) is not None:
             rows = restore_events(rows.events() if isinstance(rows, ScannedRows) else rows)  # noqa: PLW2901
-        normaliser.feed(rows, exact=exact)
-        if normaliser.inexact:
-            return _read_json(path, exact=True)
+        # The first rows tell whether stamps fit: the rest of a piece that is read again need not be fed.
+        for part in (rows[:_FIRST], rows[_FIRST:]) if isinstance(rows, list) else (rows,):
+            normaliser.feed(part, exact=exact)
+            if normaliser.inexact:
+                return _read_json(path, exact=True)
     mark = mark_of(stream.log.header)
     if mark:
         restore_header(stream.log.header)
