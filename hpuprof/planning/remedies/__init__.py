@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from hpuprof.planning.remedies import data_loading, fused_optimizer, graphs, waits
+from hpuprof.planning.remedies import buckets, collectives, copies, data_loading, fused_optimizer, graphs, waits
 from hpuprof.planning.remedy import Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
     data_loading.REMEDY,
     *waits.REMEDIES,
+    copies.REMEDY,
+    collectives.REMEDY,
+    buckets.REMEDY,
     fused_optimizer.REMEDY,
     graphs.REMEDY,
 )

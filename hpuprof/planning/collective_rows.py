@@ -1,0 +1,103 @@
+"""The collectives of a program: operation, bytes, group, and which of them reduce gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hpuprof.analysis.collective_search import collective_calls, position_of_rows
+from hpuprof.analysis.modules import running_node
+from hpuprof.analysis.placement import Phase
+from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.collective_calls import CallKind
+from hpuprof.model.schema import DeviceKind
+from hpuprof.planning.situation import ProgramCalls
+from hpuprof.what_if.capture import ACCUMULATE
+
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+
+
+@dataclass(frozen=True, eq=False)
+class CollectiveRows:
+    """Rows of collectives whose operation is known, in order of launches; columns of shape `(collectives,)`."""
+
+    of: ProgramCalls
+    row: Ints  # of the program
+    kind: Ints  # into `kinds`: equal for equal operation, group, type and bytes
+    kinds: list[CallKind]
+
+    @classmethod
+    def find(cls, of: ProgramCalls) -> CollectiveRows | None:
+        """Find them; None if there are none."""
+        program = of.program
+        row = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
+        if not len(row):
+            return None
+        calls, _ = collective_calls(of.view)
+        position = position_of_rows(of.view.trace)[program.device_row[row]]
+        known = (position >= 0) & (calls.kind[np.maximum(position, 0)] >= 0)
+        kind = calls.kind[position[known]]
+        named = np.array([bool(calls.kinds[k].op) for k in kind.tolist()], dtype=bool)
+        return cls(of, row[known][named], kind[named], calls.kinds) if named.any() else None
+
+    @cached_property
+    def call(self) -> Ints:
+        """Call that launched each."""
+        return self.of.program.call[self.row]
+
+    @cached_property
+    def step(self) -> Ints:
+        """Step of each."""
+        return self.of.program.step[self.call]
+
+    @cached_property
+    def bytes(self) -> Ints:
+        """Bytes of each, -1: unknown."""
+        return np.array([self.kinds[k].bytes for k in self.kind.tolist()], dtype=np.int64)
+
+    @cached_property
+    def channel(self) -> Ints:
+        """Number of each one's operation, group and type."""
+        keys = [(self.kinds[k].op, self.kinds[k].group, self.kinds[k].dtype) for k in self.kind.tolist()]
+        number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        return np.array([number[key] for key in keys], dtype=np.int64)
+
+    @cached_property
+    def backward(self) -> tuple[Ints, Ints]:
+        """First and last call of each step inside autograd nodes; -1 for none."""
+        of, calls = self.of, np.flatnonzero(self.of.phase == Phase.BACKWARD)
+        first, last = np.full((2, of.program.steps), -1)
+        last[of.program.step[calls]] = calls
+        first[of.program.step[calls[::-1]]] = calls[::-1]
+        return first, last
+
+    @cached_property
+    def gradients(self) -> Mask:
+        """Mark those that reduce gradients: in backward where a gradient is stored, or after it.
+
+        One inside any other autograd node belongs to a layer (tensor parallelism, batch norm across ranks), and so
+        does one whose operation and group are seen in forward.
+        """
+        program, view = self.of.program, self.of.view
+        first = self.backward[0][self.step]
+        reducing = np.isin([self.kinds[k].op for k in self.kind.tolist()], REDUCING)
+        forward = np.isin(self.channel, self.channel[(first >= 0) & (self.call < first)])
+        host, nesting, nodes = view.trace.host, view.links.nesting, view.modules.nodes.position
+        launched = program.row[self.call]
+        node = running_node(view, nodes, view.placement.lane[host.track[launched]], host.start[launched])
+        names = [view.trace.names[int(host.name[nesting.rows[nodes[n]]])] if n >= 0 else "" for n in node.tolist()]
+        stored = np.array([not name or bool(ACCUMULATE.search(name)) for name in names], dtype=bool)
+        found: Mask = reducing & ~forward & stored & (first >= 0) & (self.call > first)
+        return found & (self.call < self._optimizer)
+
+    @cached_property
+    def _optimizer(self) -> Ints:
+        """First call of the optimizer after backward in each one's step; beyond all calls for none."""
+        program, last = self.of.program, self.backward[1]
+        calls = np.flatnonzero(self.of.phase == Phase.OPTIMIZER)
+        calls = calls[calls > last[program.step[calls]]][::-1]
+        first = np.full(program.steps, len(program.row))
+        first[program.step[calls]] = calls
+        return first[self.step]

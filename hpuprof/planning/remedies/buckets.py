@@ -1,0 +1,177 @@
+"""Merge small collectives that follow each other: each one costs a start-up time, whatever it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.schema import DeviceKind
+from hpuprof.planning.collective_rows import CollectiveRows
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.row_edits import lasting, with_waits, without_work
+from hpuprof.planning.situation import Situation
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.schedule import Wait
+from hpuprof.what_if.step_model import StepModel
+
+MERGED = ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast")
+"""Operations that a bucket can hold several of."""
+START_UP_LEFT = 0.1
+"""Share of a merged collective's time that its start-up may still take; what is left is small; by judgement."""
+LEAST_SIZES = 3
+"""Sizes below which a line through their times says nothing."""
+
+
+class _Line(NamedTuple):
+    """Time of a collective: alpha + beta times bytes [ns]."""
+
+    alpha_low: float
+    alpha_high: float
+    beta: float
+
+
+def find(situation: Situation) -> Iterator[Change]:
+    """Find runs of collectives whose start-up time is a large part of them."""
+    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
+    if found is None:
+        return
+    shortest = situation.model.collectives.shortest
+    program = found.of.program
+    least = np.array([shortest[row] for row in program.device_row[found.row].tolist()])
+    group = np.full(len(program.call), -1)
+    saved = np.zeros((2, len(program.call)))
+    for channel in np.unique(found.channel).tolist():
+        mine = np.flatnonzero((found.channel == channel) & (found.bytes > 0))
+        if not len(mine) or found.kinds[found.kind[mine[0]]].op not in MERGED:
+            continue
+        line = fitted(found.bytes[mine], least[mine])
+        if line is None:
+            continue
+        runs = _runs(program, found.row[mine], found.bytes[mine], _enough(line))
+        group[found.row[mine]] = np.where(runs >= 0, found.row[mine][np.maximum(runs, 0)], -1)
+        saved[:, found.row[mine]] = [[line.alpha_low], [line.alpha_high]]
+    rows = np.flatnonzero(group >= 0)
+    if not len(rows):
+        return
+    merge = _Merge(program, rows, group[rows], saved[:, rows])
+    per_step = len(rows) / program.steps
+    where = f"{per_step:,.0f} collectives in {len(np.unique(merge.last)) / program.steps:,.0f}"
+    yield Change(where, per_step, merge.edit, merge.ideal, uncertain=True)
+
+
+def fitted(sizes: Ints, times: Floats) -> _Line | None:
+    """Fit times [ns] to sizes [bytes] by the median of the slopes between them (Theil-Sen); None if they are too few.
+
+    The start-up time lies between the quartiles of what the slope leaves, and is no longer than the shortest one.
+    """
+    distinct, which = np.unique(sizes, return_inverse=True)
+    if len(distinct) < LEAST_SIZES:
+        return None
+    typical = np.array([np.median(times[which == i]) for i in range(len(distinct))])
+    low, high = np.triu_indices(len(distinct), 1)
+    beta = float(np.median((typical[high] - typical[low]) / (distinct[high] - distinct[low])))
+    left = np.clip(typical - max(beta, 0.0) * distinct, 0.0, typical.min())
+    alpha_low, alpha_high = (float(q) for q in np.percentile(left, [25, 75]))
+    return _Line(alpha_low, alpha_high, max(beta, 0.0)) if alpha_high > 0 else None
+
+
+def _enough(line: _Line) -> float:
+    """Return the bytes of a collective whose start-up time is `START_UP_LEFT` of its time."""
+    return (1.0 / START_UP_LEFT - 1.0) * line.alpha_high / line.beta if line.beta else np.inf
+
+
+def _runs(program: Program, rows: Ints, sizes: Ints, enough: float) -> Ints:
+    """Return the position of the last member of each one's run, -1 for those that stay alone.
+
+    A run holds neighbours in one step which nothing waits for before its last one is launched, until it is large.
+    """
+    cut = _needed_before(program, rows)
+    runs, opened, size = np.full(len(rows), -1), 0, 0
+    step, lane = program.step[program.call[rows]], program.lane[rows]
+    for i in range(len(rows)):
+        if i > opened and (cut[i] or step[i] != step[opened] or lane[i] != lane[opened] or size >= enough):
+            opened, size = i, 0
+        size += int(sizes[i])
+        if i > opened:
+            runs[opened : i + 1] = i
+    return runs
+
+
+def _needed_before(program: Program, rows: Ints) -> Mask:
+    """Mark the rows before whose launch something waits for the row before them, or runs behind it on its lane."""
+    waits, call = program.lane_waits, program.call
+    until = np.full(len(call), len(program.row))
+    np.minimum.at(until, waits.source, call[waits.row])
+    for waiting, targets in program.targets.items():
+        until[targets] = np.minimum(until[targets], waiting)
+    computing = np.flatnonzero(program.kind != DeviceKind.COMMUNICATION)
+    between = np.zeros(len(rows), dtype=bool)
+    for lane in np.unique(program.lane[rows]).tolist():
+        others = computing[program.lane[computing] == lane]
+        between[1:] |= (program.lane[rows[1:]] == lane) & (
+            np.searchsorted(others, rows[:-1]) < np.searchsorted(others, rows[1:])
+        )
+    cut: Mask = between
+    cut[1:] |= until[rows[:-1]] <= call[rows[1:]]
+    return cut
+
+
+@dataclass(frozen=True, eq=False)
+class _Merge:
+    program: Program
+    rows: Ints  # rows in runs of two or more
+    last: Ints  # last row of each one's run
+    saved: Floats  # start-up time at worst and at best, shape (2, rows)
+
+    def edit(self, model: StepModel, level: float) -> LaunchModel:
+        """Start all members of a run when the last one is ready; only one of them pays the start-up time."""
+        assert isinstance(model, LaunchModel)
+        schedule, program = model.schedule, self.program
+        behind = self.rows != self.last
+        dur, call = np.array(schedule.rows.dur), np.array(schedule.rows.call)
+        members, saved = self.rows[behind], self.saved[1] + (self.saved[0] - self.saved[1]) * level
+        share = np.clip(1.0 - saved[behind] / np.maximum(program.dur[members], 1e-9), 0.0, 1.0)
+        dur[members] *= share
+        call[members] = schedule.rows.call[self.last[behind]]
+        gone = np.zeros(len(program.row), dtype=bool)
+        gone[program.call[members]] = True
+        gone[program.call[self.last]] = False
+        costs = replace(
+            schedule.calls,
+            cost=np.where(gone, 0.0, schedule.calls.cost),
+            cost_rows=np.where(gone[:, None], 0.0, schedule.calls.cost_rows),
+        )
+        edited = replace(schedule, calls=costs, rows=replace(schedule.rows, dur=dur, call=call))
+        return replace(model, schedule=with_waits(edited, edited.waits))
+
+    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+        """Take the collectives away."""
+        assert isinstance(model, LaunchModel)
+        gone = np.zeros(len(model.schedule.rows), dtype=bool)
+        gone[self.rows] = True
+        schedule = model.schedule
+        waits = schedule.waits
+        of_device = (waits.kind == Wait.DEVICE) | (waits.kind == Wait.LANE)
+        free = waits.only(~(of_device & gone[np.where(of_device, waits.source, 0)]))
+        calls = np.zeros(len(schedule.calls), dtype=bool)
+        calls[self.program.call[self.rows]] = True
+        without = without_work(replace(model, schedule=with_waits(schedule, free)), calls)
+        return lasting(without, np.where(gone, 0.0, without.schedule.rows.dur))
+
+
+REMEDY = Remedy(
+    name="buckets",
+    title="Merge small collectives",
+    advice="Reduce more gradients at a time: larger buckets, or one flat tensor for many small ones.",
+    code={"": "DistributedDataParallel(model, bucket_cap_mb=100)  # 25 by default"},
+    costs="Memory for the buckets; the first reduction starts later.",
+    unknown="The start-up time of a collective: between the quartiles of what a line through this recording's sizes "
+    "and shortest times leaves.",
+    needs="A recording in which device rows are linked to their launches and collectives tell their bytes.",
+    find=find,
+)

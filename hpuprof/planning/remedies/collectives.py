@@ -1,0 +1,159 @@
+"""Reduce gradients while backward still computes others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.schema import DeviceKind
+from hpuprof.planning.collective_rows import CollectiveRows
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.row_edits import first_after, lane_waits, lasting, of_lanes, on_new_lane, per_step, scaled, with_waits
+from hpuprof.planning.situation import Situation
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.step_model import StepModel
+
+SLOWER_BESIDE = 0.35
+"""How much longer a collective and what runs beside it may take: Daydream (ATC'20) saw 34 % for NCCL."""
+LATER = 0.5
+"""Share of the way to the end of backward by which gradients may be ready later than in proportion to their
+collectives' time; by judgement."""
+
+
+def find(situation: Situation) -> Iterator[Change]:
+    """Find reductions of gradients that begin after backward, or for which backward waits."""
+    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
+    if found is None or not found.gradients.any():
+        return
+    program, last = found.of.program, found.backward[1]
+    computing = program.kind == DeviceKind.COMPUTE
+    backward = computing & _between(program, found.backward)
+    mine = found.gradients & np.isin(found.step, program.step[program.call[backward]])
+    rows = found.row[mine]
+    after = found.call[mine] > last[found.step[mine]]
+    in_line = np.isin(program.lane[rows], np.unique(program.lane[computing]))
+    waits = program.lane_waits
+    inside = program.call[waits.row] <= last[program.step[program.call[waits.row]]]
+    awaited = ~after & np.isin(rows, waits.source[inside])
+    # What is alone at the end of backward cannot begin before its gradients are there.
+    several = per_step(np.ones(len(rows)), found.step[mine], program.steps)[found.step[mine]] > 1
+    exposed = (after & several) | (~after & (in_line | awaited))
+    if not exposed.any():
+        return
+    chosen = np.zeros(len(program.call), dtype=bool)
+    chosen[rows] = True
+    moved = np.zeros(len(program.call), dtype=bool)
+    moved[rows[exposed]] = True
+    per = float(exposed.sum()) / program.steps
+    change = _Overlap(program, chosen, moved, backward, found.backward[1], rows[after], rows[in_line])
+    yield Change(f"{per:,.0f} reductions of gradients", per, change.edit, change.ideal, uncertain=True)
+
+
+def _between(program: Program, backward: tuple[Ints, Ints]) -> Mask:
+    """Mark the rows launched in backward."""
+    first, last = (column[program.step[program.call]] for column in backward)
+    rows: Mask = (first >= 0) & (program.call >= first) & (program.call <= last)
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Overlap:
+    program: Program
+    chosen: Mask  # rows that reduce gradients
+    moved: Mask  # those of them that do not overlap with backward now
+    backward: Mask  # rows that backward computes
+    last: Ints  # last call of backward by step
+    after: Ints  # chosen rows launched after it
+    in_line: Ints  # chosen rows on a lane that computes
+
+    def edit(self, model: StepModel, level: float) -> LaunchModel:
+        """Start reductions when their gradients are there; only what follows backward waits for them."""
+        assert isinstance(model, LaunchModel)
+        program, step = self.program, self.program.step[self.program.call]
+        beside = per_step(np.where(self.moved, program.dur, 0.0), step, program.steps)
+        computed = per_step(np.where(self.backward, program.dur, 0.0), step, program.steps)
+        slower = SLOWER_BESIDE * level * np.minimum(1.0, beside / np.maximum(computed, 1.0))
+        apart = self._apart(model, level)
+        apart = scaled(apart, self.backward, 1.0 + slower[step])
+        return scaled(apart, self.moved, 1.0 + SLOWER_BESIDE * level)
+
+    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+        """Take the reductions away."""
+        assert isinstance(model, LaunchModel)
+        apart = self._apart(model, 0.0)
+        waits, dur = apart.schedule.waits, apart.schedule.rows.dur
+        touching = of_lanes(waits, self.chosen, waiting=True) | of_lanes(waits, self.chosen, waiting=False)
+        free = replace(apart, schedule=with_waits(apart.schedule, waits.only(~touching)))
+        return lasting(free, np.where(self.chosen, 0.0, dur))
+
+    def _apart(self, model: LaunchModel, level: float) -> LaunchModel:
+        program, schedule, waits = self.program, model.schedule, model.schedule.waits
+        step = program.step[program.call]
+        waiting = np.where(of_lanes(waits, self.chosen, waiting=False), waits.waiting, 0)
+        early = of_lanes(waits, self.chosen, waiting=False) & (program.call[waiting] <= self.last[step[waiting]])
+        late = np.zeros(len(program.call), dtype=bool)
+        late[self.after] = True
+        kept = waits.only(~(early | of_lanes(waits, late, waiting=True)))
+        ready = self._ready(level)
+        rows = np.flatnonzero(self.chosen)
+        computing = np.flatnonzero(program.kind == DeviceKind.COMPUTE)
+        using = first_after(computing, np.maximum(program.call[rows], self.last[step[rows]]), program.call)
+        used = (using >= 0) & (step[np.maximum(using, 0)] == step[rows])
+        before, held = self._producers()
+        calls = np.array(schedule.rows.call)
+        calls[self.after] = program.call[ready]
+        gap = program.typical_gap
+        added = lane_waits(using[used], rows[used], gap).also(lane_waits(self.after, ready, gap))
+        added = added.also(lane_waits(held, before, gap))
+        edited = replace(schedule, rows=replace(schedule.rows, call=calls), waits=kept.also(added))
+        if not len(self.in_line):
+            return replace(model, schedule=with_waits(edited, edited.waits))
+        return replace(model, schedule=on_new_lane(edited, np.isin(np.arange(len(calls)), self.in_line)))
+
+    def _producers(self) -> tuple[Ints, Ints]:
+        """Return for the reductions in line within backward the row before each, which made its gradients; and them."""
+        computing = np.flatnonzero(self.program.kind == DeviceKind.COMPUTE)
+        held = self.in_line[~np.isin(self.in_line, self.after)]
+        at = np.searchsorted(computing, held) - 1
+        return computing[at[at >= 0]], held[at >= 0]
+
+    def _ready(self, level: float) -> Ints:
+        """Return the row of backward that completes what each reduction after it reduces.
+
+        The gradients of a step are ready one after the other, in proportion to the time of their reductions.
+        """
+        program, after = self.program, self.after
+        step = program.step[program.call]
+        ready = np.array(after)
+        for number in np.unique(step[after]).tolist():
+            mine = np.flatnonzero(step[after] == number)
+            rows = np.flatnonzero(self.backward & (step == number))
+            share = _running(program.dur[after[mine]])
+            share = share + (1.0 - share) * LATER * level
+            at = np.searchsorted(_running(program.dur[rows]), share - 1e-9)
+            ready[mine] = rows[np.minimum(at, len(rows) - 1)]
+        return ready
+
+
+def _running(dur: Floats) -> Floats:
+    """Return the running sum over the whole, which is 1 at the end."""
+    sums: Floats = np.cumsum(dur)
+    return sums / max(float(sums[-1]), 1e-9)
+
+
+REMEDY = Remedy(
+    name="collectives",
+    title="Reduce gradients during backward",
+    advice="Let hooks start each reduction as soon as its gradients are there, as DistributedDataParallel and FSDP do, "
+    "and wait for them only before the optimizer.",
+    code={"": "model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)"},
+    costs="None but the change; collectives and computation share the device.",
+    unknown="Collectives and what runs beside them take up to 1.35 times as long (Daydream, ATC'20); gradients are "
+    "ready in proportion to their reductions' time, or half the rest of backward later.",
+    needs="A recording in which device rows are linked to their launches, with autograd's rows.",
+    find=find,
+)

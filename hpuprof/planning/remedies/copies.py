@@ -1,0 +1,140 @@
+"""Copy between host and device beside the computation: on a stream of its own, batches one step ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpuprof.analysis.host_calls import HostCallKind
+from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.schema import DeviceKind
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, on_new_lane, scaled, with_waits
+from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.step_model import StepModel
+
+SLOWER_BESIDE = 0.1
+"""By how much of a copy's time the computation beside it may take longer. PCIe 5.0 x16 moves 63 GB/s, 7 % of the 0.9
+TB/s of the slowest memory in `peaks.json`; by judgement rounded up."""
+
+
+def find(situation: Situation) -> Iterator[Change]:
+    """Find copies in line with computation, or that computation waits for."""
+    of = situation.calls
+    if of is None:
+        return
+    program = of.program
+    ahead, late = _uploads_ahead(of), _reads(of)
+    rows = np.flatnonzero(ahead | late)
+    computing = np.unique(program.lane[program.kind == DeviceKind.COMPUTE])
+    waits = program.lane_waits
+    awaited = np.isin(rows, waits.source[program.kind[waits.row] == DeviceKind.COMPUTE])
+    if not (awaited | np.isin(program.lane[rows], computing)).any():
+        return
+    chosen = _Copies(program, ahead, late, _uploading(of, ahead))
+    counts = [len(np.unique(program.call[mask])) / program.steps for mask in (ahead, late)]
+    parts = [f"{n:,.0f} {word}" for n, word in zip(counts, ("uploads", "copies to the host"), strict=True) if n]
+    yield Change(
+        f"{' and '.join(parts)} in line with the computation", sum(counts), chosen.edit, chosen.ideal, uncertain=True
+    )
+
+
+def _uploads_ahead(of: ProgramCalls) -> Mask:
+    """Mark the rows of uploads that need nothing of their own step: none that follow a read of the same step."""
+    program = of.program
+    first_read = np.full(program.steps, len(program.row))
+    reads = np.flatnonzero(program.read)
+    np.minimum.at(first_read, program.step[reads], reads)
+    early = program.upload & (np.arange(len(program.row)) < first_read[program.step])
+    rows: Mask = (program.kind == DeviceKind.COPY) & early[program.call]
+    return rows
+
+
+def _reads(of: ProgramCalls) -> Mask:
+    """Mark the rows of copies to the host that the host does not wait for at once."""
+    program = of.program
+    waiting = np.array(program.waits)
+    for call in np.flatnonzero(of.completes == HostCallKind.READ).tolist():
+        waiting[program.call[program.targets.get(call, [])]] = True
+    read = program.read & ~waiting
+    rows: Mask = (program.kind == DeviceKind.COPY) & read[program.call]
+    return rows
+
+
+def _uploading(of: ProgramCalls, rows: Mask) -> Mask:
+    """Mark the calls in which the host waits for some of the uploads."""
+    program = of.program
+    calls = np.zeros(len(program.row), dtype=bool)
+    calls[program.call[rows]] = True
+    for call in np.flatnonzero(of.completes == HostCallKind.UPLOAD).tolist():
+        targets = program.targets.get(call, [])
+        calls[call] = bool(targets) and bool(rows[targets].all())
+    waiting: Mask = calls & of.waiting
+    return waiting
+
+
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    program: Program
+    ahead: Mask  # rows copied a step ahead
+    late: Mask  # rows that only leave their lane
+    waiting: Mask  # calls that no longer wait
+
+    def edit(self, model: StepModel, level: float) -> LaunchModel:
+        """Move copies to their own lane; what runs beside takes up to `SLOWER_BESIDE` of their time longer."""
+        assert isinstance(model, LaunchModel)
+        computing = self.program.kind == DeviceKind.COMPUTE
+        dur = self.program.dur
+        copied, total = float(dur[self.ahead | self.late].sum()), float(dur[computing].sum())
+        slower = SLOWER_BESIDE * level * min(1.0, copied / max(total, 1.0))
+        return scaled(self._apart(model), computing, 1.0 + slower)
+
+    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+        """Take the copies' time away, too."""
+        assert isinstance(model, LaunchModel)
+        apart = self._apart(model)
+        return lasting(apart, np.where(self.ahead | self.late, 0.0, apart.schedule.rows.dur))
+
+    def _apart(self, model: LaunchModel) -> LaunchModel:
+        freed = model.without_waits(self.waiting, free=False)
+        waits = freed.schedule.waits
+        # The batch of a step was copied a step before.
+        kept = waits.only(~(of_lanes(waits, self.ahead, waiting=False) | of_lanes(waits, self.ahead, waiting=True)))
+        late = np.flatnonzero(self.late)
+        source = _before(self.program)[late]
+        added = lane_waits(late[source >= 0], source[source >= 0], 0.0)
+        schedule = with_waits(on_new_lane(freed.schedule, self.ahead | self.late), kept.also(added))
+        return replace(freed, schedule=schedule)
+
+
+def _before(program: Program) -> Ints:
+    """Return the row before each row on its lane, in order of launches, -1 for none."""
+    order = np.argsort(program.lane, kind="stable")
+    found = np.full(len(order), -1)
+    same = program.lane[order][1:] == program.lane[order][:-1]
+    found[order[1:][same]] = order[:-1][same]
+    return found
+
+
+_CODE = """copying = torch.cuda.Stream()
+with torch.cuda.stream(copying):  # before this batch is computed
+    following = next(batches).to(device, non_blocking=True)
+...
+torch.cuda.current_stream().wait_stream(copying)  # before the next one is
+following.record_stream(torch.cuda.current_stream())"""
+
+REMEDY = Remedy(
+    name="copies",
+    title="Copy beside the computation",
+    advice="Copy the next batch on a stream of its own, from pinned memory, while this one is computed; copy results "
+    "to the host on such a stream, too.",
+    code={"cuda": _CODE, "rocm": _CODE, "xpu": _CODE.replace("cuda", "xpu")},
+    costs="Device memory for one more batch, pinned host memory.",
+    unknown="By how much copies slow what runs beside them: up to a tenth of their time.",
+    needs="A recording in which device rows are linked to their launches.",
+    find=find,
+)

@@ -1,0 +1,78 @@
+"""Edits of calls and device rows that several remedies share. The numbers of calls and rows stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.intervals import Intervals, union
+from hpuprof.what_if.graph import NEVER
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.schedule import THREADS, Schedule, Wait, Waits
+
+
+def on_new_lane(schedule: Schedule, rows: Mask) -> Schedule:
+    """Move rows to a lane of their own, on which nothing ran before."""
+    lane = np.where(rows, len(schedule.backlog) - THREADS, schedule.rows.lane)
+    moved = replace(schedule.rows, lane=lane)
+    return Schedule.of(schedule.calls, moved, schedule.waits, np.append(schedule.backlog, NEVER), schedule.steps)
+
+
+def with_waits(schedule: Schedule, waits: Waits) -> Schedule:
+    """Replace all waits."""
+    return Schedule.of(schedule.calls, schedule.rows, waits, schedule.backlog, schedule.steps)
+
+
+def lane_waits(row: Ints, source: Ints, tail: float) -> Waits:
+    """Return waits of rows for rows on other lanes."""
+    return Waits(np.full(len(row), int(Wait.LANE)), row, source, np.full(len(row), tail))
+
+
+def of_lanes(waits: Waits, rows: Mask, *, waiting: bool) -> Mask:
+    """Mark the waits between lanes of some rows (`waiting`), or for them."""
+    lane = waits.kind == Wait.LANE
+    found: Mask = lane & rows[np.where(lane, waits.waiting if waiting else waits.source, 0)]
+    return found
+
+
+def lasting(model: LaunchModel, dur: Floats) -> LaunchModel:
+    """Give rows other durations [ns]."""
+    return replace(model, schedule=model.schedule.reweighted(dur=dur))
+
+
+def scaled(model: LaunchModel, rows: Mask, factor: float | Floats) -> LaunchModel:
+    """Let rows take `factor` times as long."""
+    dur = model.schedule.rows.dur
+    return lasting(model, np.where(rows, dur * factor, dur))
+
+
+def without_work(model: LaunchModel, calls: Mask) -> LaunchModel:
+    """Let calls and their rows take no time; the host work before them stays."""
+    schedule = model.schedule
+    of, rows = schedule.calls, schedule.rows
+    kept = replace(of, cost=np.where(calls, 0.0, of.cost), cost_rows=np.where(calls[:, None], 0.0, of.cost_rows))
+    gone = calls[rows.call]
+    nothing = {name: np.where(gone, 0.0, getattr(rows, name)) for name in ("dur", "latency", "gap")}
+    return replace(model, schedule=replace(schedule, calls=kept).reweighted(**nothing))
+
+
+def before(program: Program, calls: Mask) -> Intervals:
+    """Return the host work before calls."""
+    return union(program.before[calls], program.begin[calls])
+
+
+def first_after(rows: Ints, calls: Ints, of: Ints) -> Ints:
+    """Return for each call the first of some rows launched after it, -1 for none.
+
+    `rows`: candidates in order of their calls; `of`: call of each row of the program.
+    """
+    at = np.searchsorted(of[rows], calls, side="right")
+    return np.where(at < len(rows), np.append(rows, -1)[at], -1)
+
+
+def per_step(values: Floats, step: Ints, steps: int) -> Floats:
+    """Sum values by step."""
+    return np.bincount(step, weights=values, minlength=steps).astype(np.float64)

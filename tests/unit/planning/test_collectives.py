@@ -1,0 +1,64 @@
+"""Gradients reduced during backward, by hand.
+
+A step: backward launches two kernels of 30, then two reductions of 20 follow it on a lane of their own, each waiting
+for what was launched before it; the optimizer's kernel of 10 waits for both, the host for that one.
+"""
+
+from __future__ import annotations
+
+import pytest
+from builder import AUTOGRAD, TraceBuilder
+from remedy_bench import Bench
+
+from hpuprof.planning.remedies import collectives
+
+NODE = "autograd::engine::evaluate_function: {}"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+PERIOD = 130
+
+
+def loop(*, reductions: int = 2, node: str = "", forward: bool = False) -> TraceBuilder:
+    """`node`: autograd's, in which the reductions are launched; else after backward. `forward`: one more before it."""
+    out = TraceBuilder().steps(4, PERIOD)
+    for at in range(0, 4 * PERIOD, PERIOD):
+        if forward:
+            out.kernel(NCCL, at + 5, 1, launch=at, stream=20)
+        for begin, start in ((5, 10), (9, 41)):
+            out.host(NODE.format("MmBackward0"), at + begin - 1, 4, thread=AUTOGRAD)
+            out.kernel("gemm", at + start, 30, launch=at + begin, thread=AUTOGRAD)
+        for i in range(reductions):
+            begin, thread = 20 + 4 * i, AUTOGRAD if node else (100, 100)
+            if node:
+                out.host(NODE.format(node), at + begin - 1, 4, thread=AUTOGRAD)
+            out.kernel(NCCL, at + 72 + 21 * i, 20, launch=at + begin, stream=20, thread=thread)
+        if node:
+            out.host(NODE.format("MmBackward0"), at + 39, 4, thread=AUTOGRAD)
+        thread = AUTOGRAD if node else (100, 100)
+        out.kernel("adam", at + 51 + 21 * (reductions + 1), 10, launch=at + 40, thread=thread)
+        out.host("cudaStreamSynchronize", at + 45, PERIOD - 47, cat="cuda_runtime", stream=7)
+    return out
+
+
+def test_reductions_begin_when_their_gradients_are_there(tmp_path):
+    bench = Bench.of(loop(), collectives.REMEDY, tmp_path)
+    assert bench.now == PERIOD
+    assert bench.changes[0].where == "2 reductions of gradients"
+    # The second one is ready at 71 as before, and now its lane is free by then: one reduction and a gap less.
+    assert bench.with_it() == pytest.approx(PERIOD - 21, abs=1)
+    assert bench.with_it(1.0) > bench.with_it(0.5) > bench.with_it(0.0)
+
+
+def test_backward_does_not_wait_for_gradients_that_it_stored(tmp_path):
+    stored = Bench.of(loop(node="torch::autograd::AccumulateGrad"), collectives.REMEDY, tmp_path)
+    assert stored.now == PERIOD
+    # The last kernel of backward follows the second one at once.
+    assert stored.with_it() < PERIOD - 10
+
+
+def test_a_single_reduction_after_backward_cannot_begin_earlier(tmp_path):
+    assert not Bench.of(loop(reductions=1), collectives.REMEDY, tmp_path).changes
+
+
+def test_what_layers_reduce_is_no_gradient(tmp_path):
+    assert not Bench.of(loop(forward=True), collectives.REMEDY, tmp_path).changes
+    assert not Bench.of(loop(node="_CopyToModelParallelRegionBackward"), collectives.REMEDY, tmp_path).changes
