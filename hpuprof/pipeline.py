@@ -127,8 +127,7 @@ def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Tr
 
 def _file_row(view: RankView, file: TraceFile) -> FileRow:
     trace, steps = view.trace, view.steps
-    properties = trace.header.get("deviceProperties")
-    first = properties[0] if isinstance(properties, list) and properties and isinstance(properties[0], dict) else {}
+    first = trace.first_device
     memory = first.get("totalGlobalMem")
     inside = identity_inside(trace.header)
     busy = view.device.busy

@@ -19,6 +19,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     match: str  # pattern of the names under which traces know it
     dense_tflops: dict[str, float]  # by type: 10^12 operations per second, without sparsity
+    without_tf32_tflops: float | None = None  # of fp32 where it need not take the path through TF32; None: no such path
     memory_tb_per_s: float  # 10^12 bytes per second
     source: str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -195,6 +195,12 @@ class Trace:
     health: Health
     details: list[Detail] = field(default_factory=list)
     comms: list[CommNote] = field(default_factory=list)
+
+    @property
+    def first_device(self) -> dict[str, Any]:
+        """What the header tells of the first device: its name, its memory; empty where nothing."""
+        devices = self.header.get("deviceProperties")
+        return devices[0] if isinstance(devices, list) and devices and isinstance(devices[0], dict) else {}
 
     @property
     def end_ns(self) -> int:

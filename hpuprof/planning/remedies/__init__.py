@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from hpuprof.planning.remedies import buckets, collectives, copies, data_loading, fused_optimizer, graphs, waits
+from hpuprof.planning.remedies import (
+    buckets,
+    collectives,
+    copies,
+    data_loading,
+    fused_optimizer,
+    graphs,
+    lower_precision,
+    waits,
+)
 from hpuprof.planning.remedy import Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -11,6 +20,7 @@ REMEDIES: tuple[Remedy, ...] = (
     copies.REMEDY,
     collectives.REMEDY,
     buckets.REMEDY,
+    *lower_precision.REMEDIES,
     fused_optimizer.REMEDY,
     graphs.REMEDY,
 )

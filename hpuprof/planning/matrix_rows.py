@@ -1,0 +1,112 @@
+"""Device rows of matrix operators that compute in fp32, and what they would take at least in fewer bits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hpuprof.efficiency.formulas import Work
+from hpuprof.efficiency.peaks import Peak
+from hpuprof.efficiency.utilisation import Utilisation
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.schema import DeviceKind
+from hpuprof.planning.situation import ProgramCalls
+
+_OPERATOR = re.compile(r"^aten::(?:.*conv(?:olution|\d|_)|(?:add|badd)?b?mm$|linear$|matmul$)")
+_SINGLE = re.compile(r"sgemm|scudnn|tf32|s1688gemm|f32f32|<float\b|_SB_")
+"""Names of kernels for fp32: cuBLAS and cuDNN (`volta_sgemm_64x64_nt`, `cudnn_volta_scudnn_128x64_...`), CUTLASS
+(`cutlass_80_tensorop_s1688gemm_...`, through TF32), templates over float, Tensile (`Cijk_..._SB_...`)."""
+_SIMPLE = re.compile(r"sgemm|scudnn|_SB_|<float\b")
+"""Those of them that do not go through TF32."""
+_THROUGH_TF32 = re.compile(r"tf32|tensorop|1688")
+_HALF = re.compile(r"half|bf16|bfloat|fp16|f16|hgemm|hcudnn|h884|h1688|_HB|_BB", re.IGNORECASE)
+_POINTWISE = re.compile(r"elementwise_kernel")
+UNKNOWN_RATIO = 0.5
+"""Least time in half as many bits where the peaks are unknown: half the bytes, twice the operations; by judgement."""
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixRows:
+    """Rows of fp32 matrix operators; columns of shape `(found,)`."""
+
+    row: Ints  # of the program
+    work: list[Work | None]  # of the operator; None: unknown
+    names: list[str]  # of the kernels
+    peak: Peak | None
+
+    @classmethod
+    def find(cls, of: ProgramCalls) -> MatrixRows:
+        """Find them by the types of operators where those were recorded, else by names of kernels."""
+        view, program = of.view, of.program
+        trace, nesting = view.trace, view.links.nesting
+        device_name = trace.first_device.get("name")
+        known = Utilisation.of(view, str(device_name) if device_name else None)
+        operator = view.links.operator[program.device_row]
+        names = [trace.names[int(n)] for n in trace.device.name[program.device_row].tolist()]
+        around = _around(known, nesting.stop, operator)
+        matrix = np.array([bool(_OPERATOR.search(name)) for name in trace.names] or [False], dtype=bool)
+        named = nesting.around(matrix[trace.host.name[nesting.rows]]) if len(nesting.rows) else np.zeros(0, dtype=int)
+        inside = np.zeros(len(operator), dtype=bool)
+        has = operator >= 0
+        own = matrix[trace.host.name[nesting.rows[operator[has]]]] if has.any() else inside[has]
+        inside[has] = (named[operator[has]] > 0) | own
+        rows, work = [], []
+        for i in np.flatnonzero((program.kind == DeviceKind.COMPUTE) & (inside | (around >= 0))).tolist():
+            told = known.work[int(known.kind[around[i]])] if around[i] >= 0 else None
+            name = names[i]
+            single = told.dtype == "fp32" if told is not None else bool(_SINGLE.search(name))
+            if single and not _HALF.search(name) and not _POINTWISE.search(name):
+                rows.append(i)
+                work.append(told)
+        return cls(np.array(rows, dtype=np.int64), work, [names[i] for i in rows], known.peak)
+
+    @cached_property
+    def simple(self) -> Mask:
+        """Mark those whose kernel's name says that they do not go through TF32."""
+        found = [bool(_SIMPLE.search(name)) and not _THROUGH_TF32.search(name) for name in self.names]
+        return np.array(found, dtype=bool)
+
+    def least_in_half(self) -> Floats:
+        """Return the least share of each one's time in 16 bits, by the roofline where work and peaks are known."""
+        if self.peak is None:
+            return np.full(len(self.row), UNKNOWN_RATIO)
+        tflops, memory = self.peak.dense_tflops, self.peak.memory_tb_per_s
+        half = tflops.get("bf16", tflops.get("fp16"))
+        single = tflops.get("fp32")
+        if half is None or single is None:
+            return np.full(len(self.row), UNKNOWN_RATIO)
+        slow = self.peak.without_tf32_tflops or single
+        return np.array(
+            [
+                _ratio(work, slow if simple else single, half, memory, 0.5)
+                for work, simple in zip(self.work, self.simple.tolist(), strict=True)
+            ]
+        )
+
+    def least_through_tf32(self) -> Floats | None:
+        """Return the least share of each simple one's time through TF32; None where the device has no such path."""
+        peak = self.peak
+        if peak is None or peak.without_tf32_tflops is None:
+            return None
+        slow, fast, memory = peak.without_tf32_tflops, peak.dense_tflops["fp32"], peak.memory_tb_per_s
+        return np.array([_ratio(work, slow, fast, memory, 1.0) for work in self.work])
+
+
+def _around(known: Utilisation, stop: Ints, operator: Ints) -> Ints:
+    """Return which of the operators with known work each operator lies in, -1 for none."""
+    if not len(known.position):
+        return np.full(len(operator), -1)
+    at = np.searchsorted(known.position, operator, side="right") - 1
+    inside = (operator >= 0) & (at >= 0) & (operator < stop[known.position[np.maximum(at, 0)]])
+    return np.where(inside, at, -1)
+
+
+def _ratio(work: Work | None, slow: float, fast: float, memory: float, bytes_left: float) -> float:
+    """Return the least time in the faster path over that in the slower one; peaks in 10^12 per second."""
+    if work is None or work.bytes is None or not work.flops:
+        return slow / fast
+    now = max(work.flops / slow, work.bytes / memory)
+    return min(1.0, max(work.flops / fast, bytes_left * work.bytes / memory) / now)

@@ -1,0 +1,112 @@
+"""Multiply matrices in fewer bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.planning.matrix_rows import MatrixRows
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.row_edits import scaled
+from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.step_model import StepModel
+
+
+def find_half(situation: Situation) -> Iterator[Change]:
+    """Find matrix operators on fp32."""
+    of = situation.calls
+    if of is not None and len((found := MatrixRows.find(of)).row):
+        yield _change(of, found.row, found.least_in_half(), casts=True)
+
+
+def find_tf32(situation: Situation) -> Iterator[Change]:
+    """Find fp32 kernels that do not go through TF32, on devices that have it."""
+    of = situation.calls
+    found = None if of is None or situation.view.trace.family != "cuda" else MatrixRows.find(of)
+    if of is None or found is None:
+        return
+    least = found.least_through_tf32()
+    if least is not None and found.simple.any():
+        yield _change(of, found.row[found.simple], least[found.simple], casts=False)
+
+
+def _change(of: ProgramCalls, rows: Ints, least: Floats, *, casts: bool) -> Change:
+    program = of.program
+    chosen = np.zeros(len(program.call), dtype=bool)
+    chosen[rows] = True
+    share = np.ones(len(chosen))
+    share[rows] = least
+    calls = np.zeros(len(program.row), dtype=bool)
+    calls[program.call[rows]] = True
+    change = _Precision(chosen, share, calls & of.launches, of.launches, casts)
+    per_step = float(len(rows)) / program.steps
+    of_device = program.dur[rows].sum() / program.dur.sum()
+    where = f"{per_step:,.0f} kernels of matrix operators on fp32, {of_device:.0%} of the device's time"
+    return Change(where, per_step, change.edit, change.ideal, uncertain=True, touches=calls)
+
+
+@dataclass(frozen=True, eq=False)
+class _Precision:
+    chosen: Mask  # rows
+    least: Floats  # share of each row's time that is left at least; 1 for others
+    calls: Mask  # launches of chosen rows
+    launches: Mask
+    casts: bool  # whether operands may have to be cast
+
+    def edit(self, model: StepModel, level: float) -> LaunchModel:
+        """Scale rows between what the peaks allow and what they take now; casts cost up to one more launch each."""
+        assert isinstance(model, LaunchModel)
+        faster = scaled(model, self.chosen, self.least + (1.0 - self.least) * level)
+        if not self.casts or not self.calls.any():
+            return faster
+        program = model.program
+        work = (program.begin - program.before) + program.useful
+        calls = faster.schedule.calls
+        more = level * float(np.median(work[self.launches]))
+        dearer = replace(calls, cost=calls.cost + np.where(self.calls, more, 0.0))
+        return replace(faster, schedule=replace(faster.schedule, calls=dearer))
+
+    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+        """Take the matrix operators' time away."""
+        assert isinstance(model, LaunchModel)
+        return scaled(model, self.chosen, 0.0)
+
+
+_NEEDS = (
+    "A recording in which device rows are linked to their launches, with record_shapes=True or kernels whose names "
+    "tell their type."
+)
+HALF = Remedy(
+    name="lower_precision",
+    title="Multiply matrices in bfloat16",
+    advice="Run forward under autocast to bfloat16, parameters stay in fp32; float16 with a GradScaler where the "
+    "device has no bfloat16 (V100).",
+    code={
+        "cuda": 'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(batch), target)',
+        "rocm": 'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(batch), target)',
+        "xpu": 'with torch.autocast("xpu", dtype=torch.bfloat16):\n    loss = criterion(model(batch), target)',
+        "hpu": 'with torch.autocast("hpu", dtype=torch.bfloat16):\n    loss = criterion(model(batch), target)',
+    },
+    costs="Results change in the third digit; check that training still converges.",
+    unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known; half where "
+    "peaks are not) and all of their time; casts cost up to one more launch each. What other operators gain by half "
+    "the bytes is left out.",
+    needs=_NEEDS,
+    find=find_half,
+)
+TF32 = Remedy(
+    name="tf32",
+    title="Multiply fp32 matrices through TF32",
+    advice="Allow TF32: fp32 stays the type of all tensors, products are rounded to 10 bits.",
+    code={"cuda": 'torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True'},
+    costs="Results change in the fourth digit.",
+    unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known) and all of "
+    "their time.",
+    needs=_NEEDS,
+    find=find_tf32,
+)
+REMEDIES = (HALF, TF32)

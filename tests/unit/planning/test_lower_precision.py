@@ -1,0 +1,71 @@
+"""Matrix operators in fewer bits, by hand.
+
+A step of 100 µs: a matrix kernel of 80 launched at 2, 5 later on its lane; the host waits for it, sees it 2 after its
+end and works on to the step's end.
+"""
+
+from __future__ import annotations
+
+import pytest
+from builder import TraceBuilder
+from remedy_bench import Bench
+
+from hpuprof.planning.remedies import lower_precision
+
+A100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]}
+LARGE, THIN = 1024, 1
+
+
+def loop(
+    kernel: str, *, kind: str | None = None, inner: int = LARGE, header: dict | None = None, dur: float = 80
+) -> TraceBuilder:
+    out = TraceBuilder(**(A100 if header is None else header)).steps(4, 100)
+    shapes = {"Input Dims": [[1024, inner], [inner, 1024]], "Input type": [kind, kind]} if kind else {}
+    for at in range(0, 400, 100):
+        out.host("aten::mm", at + 1, 6, **shapes)
+        out.kernel(kernel, at + 7, dur, launch=at + 2)
+        out.host("cudaStreamSynchronize", at + 10, dur - 1, cat="cuda_runtime", stream=7)
+    return out
+
+
+def test_half_the_bits_take_at_least_the_ratio_of_the_peaks(tmp_path):
+    bench = Bench.of(loop("cutlass_80_tensorop_s1688gemm_256x128"), lower_precision.HALF, tmp_path)
+    assert bench.now == 100
+    assert bench.with_it(0.0) == 100 - 80 * (1 - 156 / 312)
+    assert bench.with_it(1.0) == 100
+    assert bench.changes[0].where == "1 kernels of matrix operators on fp32, 100% of the device's time"
+
+
+def test_a_cast_costs_the_host_one_more_launch(tmp_path):
+    bench = Bench.of(loop("sgemm", dur=5), lower_precision.HALF, tmp_path)
+    assert bench.with_it(1.0) == pytest.approx(100 + 4 - 2)  # 2 before it and 2 in it, of which 2 hid behind the kernel
+
+
+def test_kernels_without_tf32_gain_more_and_have_a_remedy_of_their_own(tmp_path):
+    trace = loop("ampere_sgemm_128x64_nn")
+    assert Bench.of(trace, lower_precision.HALF, tmp_path).with_it() == pytest.approx(100 - 80 * (1 - 19.5 / 312))
+    tf32 = Bench.of(trace, lower_precision.TF32, tmp_path)
+    assert tf32.with_it() == pytest.approx(100 - 80 * (1 - 19.5 / 156))
+    assert tf32.with_it(1.0) == 100
+    assert not Bench.of(loop("cutlass_80_tensorop_s1688gemm"), lower_precision.TF32, tmp_path).changes
+
+
+def test_where_memory_is_the_limit_bytes_count(tmp_path):
+    thin = loop("ampere_sgemm_128x64_nn", kind="float", inner=THIN)
+    assert Bench.of(thin, lower_precision.HALF, tmp_path).with_it() == pytest.approx(100 - 40)
+    assert Bench.of(thin, lower_precision.TF32, tmp_path).with_it() == 100
+    large = loop("ampere_sgemm_128x64_nn", kind="float")
+    assert Bench.of(large, lower_precision.HALF, tmp_path).with_it() < 100 - 60
+
+
+def test_unknown_peaks_allow_half(tmp_path):
+    assert Bench.of(loop("sgemm", header={}), lower_precision.HALF, tmp_path).with_it() == 60
+    assert not Bench.of(loop("sgemm", header={}), lower_precision.TF32, tmp_path).changes
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [("ampere_fp16_s16816gemm_fp16_128x64", None), ("ampere_bf16_s16816gemm", None), ("gemm", "c10::BFloat16")],
+)
+def test_what_is_in_fewer_bits_already_stays(tmp_path, kernel, kind):
+    assert not Bench.of(loop(kernel, kind=kind), lower_precision.HALF, tmp_path).changes
