@@ -7,10 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.model.intervals import Intervals, union
 from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import THREADS, Schedule, Wait, Waits
 
 
@@ -57,11 +55,6 @@ def without_work(model: LaunchModel, calls: Mask) -> LaunchModel:
     gone = calls[rows.call]
     nothing = {name: np.where(gone, 0.0, getattr(rows, name)) for name in ("dur", "latency", "gap")}
     return replace(model, schedule=replace(schedule, calls=kept).reweighted(**nothing))
-
-
-def before(program: Program, calls: Mask) -> Intervals:
-    """Return the host work before calls."""
-    return union(program.before[calls], program.begin[calls])
 
 
 def first_after(rows: Ints, calls: Ints, of: Ints) -> Ints:

@@ -14,7 +14,7 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.user_frames import UserFrames
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, union
 from hpuprof.model.prediction import GraphMode
 from hpuprof.what_if.capture import Region
@@ -119,6 +119,16 @@ class ProgramCalls:
             where = f"{operator} in {PHASES[Phase(phase)]}" + (f", {line}" if line else "")
             yield Group(where, operator, chosen, len(members) / self.program.steps)
 
+    def work_before(self, calls: Mask) -> Intervals:
+        """Return the host work of operators before calls in them, since the call before."""
+        nesting, program = self.view.links.nesting, self.program
+        chosen = np.flatnonzero(calls & (self.known >= 0))
+        at = self.view.calls.operator[self.known[chosen]]
+        chosen, at = chosen[at >= 0], at[at >= 0]
+        while (outer := nesting.parent[at]).max(initial=-1) >= 0:
+            at = np.where(outer >= 0, outer, at)
+        return union(np.maximum(program.before[chosen], nesting.start[at]), program.begin[chosen])
+
     def _operator(self, call: int) -> tuple[int, int]:
         """Return the position in the nesting of the operator around a call, -1 for none, and the call's host row."""
         known = int(self.known[call])
@@ -131,11 +141,11 @@ def shortened(windows: Intervals, share: float) -> Intervals:
     return union(windows.start, windows.start + length)
 
 
-def folded(model: LaunchModel, groups: Ints, device: float) -> LaunchModel:
+def folded(model: LaunchModel, groups: Ints, device: float | Floats) -> LaunchModel:
     """Fold launches: each group becomes its first launch, whose first row does the work of all.
 
     Rows and calls keep their places; those folded cost nothing. `groups`: of each call, -1 for none; `device`: share
-    of the rows' time that is left.
+    of the rows' time that is left, of all or of each group in ascending order.
     """
     schedule = model.schedule
     calls, rows = schedule.calls, schedule.rows

@@ -70,7 +70,7 @@ class LaunchModel(StepModel):
             schedule=pack_steps(self.view, program, self.recorded),
         )
 
-    def without_host(self, windows: Intervals) -> StepModel:
+    def without_host(self, windows: Intervals) -> LaunchModel:
         """Return the steps without the host time in some windows; calls in them stay."""
         calls = self.schedule.calls
         (left, left_rows), (whole, whole_rows) = self.program.host_work(windows), self.program.host_work()

@@ -10,6 +10,7 @@ from hpuprof.planning.remedies import (
     fused_optimizer,
     graphs,
     lower_precision,
+    pointwise_fusion,
     waits,
 )
 from hpuprof.planning.remedy import Remedy
@@ -21,6 +22,7 @@ REMEDIES: tuple[Remedy, ...] = (
     collectives.REMEDY,
     buckets.REMEDY,
     *lower_precision.REMEDIES,
+    pointwise_fusion.REMEDY,
     fused_optimizer.REMEDY,
     graphs.REMEDY,
 )
