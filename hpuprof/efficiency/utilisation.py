@@ -68,7 +68,7 @@ class Utilisation:
             which[innermost],
             key[innermost],
             bool(len(position)) and not alone.any() and not (host.activity == Activity.GRAPH_LAUNCH).any(),
-            _recomputed(view, position),
+            recomputed(view, position),
         )
 
     @cached_property
@@ -220,7 +220,7 @@ def _work(view: RankView, name: int, shape: int, detail: int) -> Work | None:
     return matrix_work(trace.names[name], trace.shapes[shape], recorded.types, recorded.values)
 
 
-def _recomputed(view: RankView, position: Ints) -> Mask:
+def recomputed(view: RankView, position: Ints) -> Mask:
     """Mark operators that belong to a forward pass run again inside backward (activation checkpointing).
 
     Inside a backward row, autograd is on only while a forward pass is repeated; then operators carry a sequence number

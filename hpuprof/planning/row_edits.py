@@ -47,14 +47,14 @@ def scaled(model: LaunchModel, rows: Mask, factor: float | Floats) -> LaunchMode
     return lasting(model, np.where(rows, dur * factor, dur))
 
 
-def without_work(model: LaunchModel, calls: Mask) -> LaunchModel:
-    """Let calls and their rows take no time; the host work before them stays."""
+def without_work(model: LaunchModel, calls: Mask, *, left: float = 0.0) -> LaunchModel:
+    """Let calls and their rows take a share of their time; the host work before them stays."""
     schedule = model.schedule
     of, rows = schedule.calls, schedule.rows
-    kept = replace(of, cost=np.where(calls, 0.0, of.cost), cost_rows=np.where(calls[:, None], 0.0, of.cost_rows))
-    gone = calls[rows.call]
-    nothing = {name: np.where(gone, 0.0, getattr(rows, name)) for name in ("dur", "latency", "gap")}
-    return replace(model, schedule=replace(schedule, calls=kept).reweighted(**nothing))
+    kept = np.where(calls, left, 1.0)
+    cheaper = replace(of, cost=of.cost * kept, cost_rows=of.cost_rows * kept[:, None])
+    shorter = {name: getattr(rows, name) * kept[rows.call] for name in ("dur", "latency", "gap")}
+    return replace(model, schedule=replace(schedule, calls=cheaper).reweighted(**shorter))
 
 
 def first_after(rows: Ints, calls: Ints, of: Ints) -> Ints:

@@ -11,6 +11,7 @@ from hpuprof.planning.remedies import (
     graphs,
     lower_precision,
     pointwise_fusion,
+    recomputation,
     waits,
 )
 from hpuprof.planning.remedy import Remedy
@@ -23,6 +24,7 @@ REMEDIES: tuple[Remedy, ...] = (
     buckets.REMEDY,
     *lower_precision.REMEDIES,
     pointwise_fusion.REMEDY,
+    recomputation.REMEDY,
     fused_optimizer.REMEDY,
     graphs.REMEDY,
 )

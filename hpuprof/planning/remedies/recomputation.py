@@ -1,0 +1,116 @@
+"""Keep activations instead of computing them again in backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.threads import backward_names
+from hpuprof.efficiency.utilisation import recomputed
+from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.intervals import EMPTY, Intervals, contains, union
+from hpuprof.model.schema import DeviceKind
+from hpuprof.model.trace import Trace
+from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.row_edits import without_work
+from hpuprof.planning.situation import Situation, shortened
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.step_model import StepModel
+
+CHECKPOINT = "CheckpointFunctionBackward"
+LEAST_OPERATORS = 8
+"""Operators that record gradients in one autograd node above which it repeats a forward pass; a node of a gradient of a
+gradient computes one formula, which takes fewer. By judgement."""
+FULL = 0.9
+"""Share of the device's memory in use at the peak above which no activations fit in; by judgement."""
+
+
+def find(situation: Situation) -> Iterator[Change]:
+    """Find forward passes that run again inside backward."""
+    of = situation.calls
+    if of is None:
+        return
+    program, view = of.program, situation.view
+    windows = _again(view)
+    calls = contains(windows, program.begin) & ~program.marker & ~of.waiting
+    calls[program.call[program.kind == DeviceKind.COMMUNICATION]] = False  # parameters that backward needs, too
+    launches = calls & of.launches
+    used, total = _memory(view.trace)
+    if not launches.any() or (used is not None and total is not None and used > FULL * total):
+        return
+    per_step = float(launches.sum()) / program.steps
+    change = _Kept(calls, windows)
+    where = f"{per_step:,.0f} launches of forward run again in backward; {_told(used, total)}"
+    yield Change(where, per_step, change.edit, change.ideal, uncertain=True, touches=launches)
+
+
+def _again(view: RankView) -> Intervals:
+    """Return when operators of a forward pass ran inside backward's nodes, one window for each such node."""
+    host, nesting = view.trace.host, view.links.nesting
+    if not len(nesting.rows):
+        return EMPTY
+    backward = backward_names(view.trace)[host.name[nesting.rows]]
+    again = np.flatnonzero(recomputed(view, np.arange(len(nesting.rows))) & ~backward)
+    node = _around(nesting.parent, again, backward)
+    nodes, which, count = np.unique(node, return_inverse=True, return_counts=True)
+    names = [view.trace.names[int(host.name[nesting.rows[n]])] for n in nodes.tolist()]
+    fits = (count >= LEAST_OPERATORS) | np.array([CHECKPOINT in name for name in names], dtype=bool)
+    low, high = np.full(len(nodes), np.iinfo(np.int64).max), np.zeros(len(nodes), dtype=np.int64)
+    np.minimum.at(low, which, nesting.start[again])
+    np.maximum.at(high, which, nesting.end[again])
+    return union(low[fits], high[fits])
+
+
+def _around(parent: Ints, rows: Ints, chosen: Mask) -> Ints:
+    """Return the innermost of the chosen rows around each row, which has one."""
+    at = parent[rows]
+    while not (done := chosen[at]).all():
+        at = np.where(done, at, parent[at])
+    return at
+
+
+def _memory(trace: Trace) -> tuple[int | None, int | None]:
+    """Return the most device memory allocated, and how much there is; None: unknown."""
+    memory, there = trace.memory, trace.first_device.get("totalGlobalMem")
+    allocated = memory.allocated[memory.device & (memory.allocated >= 0)]
+    total = int(there) if isinstance(there, (int, float)) and there > 0 else None
+    return (int(allocated.max()) if len(allocated) else None), total
+
+
+def _told(used: int | None, total: int | None) -> str:
+    """Say what is known of the room for activations."""
+    if used is None:
+        return "memory not recorded"
+    return f"at most {used / 2**30:.1f} GiB" + (f" of {total / 2**30:.1f}" if total else "") + " in use"
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    calls: Mask  # calls in windows
+    windows: Intervals
+
+    def edit(self, model: StepModel, level: float) -> LaunchModel:
+        """Drop what runs again, down to nothing of it where memory does not allow more."""
+        assert isinstance(model, LaunchModel)
+        kept = without_work(model, self.calls, left=level)
+        return kept.without_host(shortened(self.windows, 1.0 - level))
+
+    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+        """Drop all of it."""
+        return self.edit(model, 0.0)
+
+
+REMEDY = Remedy(
+    name="recomputation",
+    title="Keep activations instead of computing them again",
+    advice="Turn activation checkpointing off, or off for as many layers as memory allows.",
+    code={"": "model.gradient_checkpointing_disable()  # transformers; else call the layer without checkpoint(...)"},
+    costs="Device memory for the activations that are kept.",
+    unknown="How many activations fit into memory: none to all.",
+    needs="A recording in which device rows are linked to their launches, with autograd's sequence numbers; "
+    "profile_memory=True tells how much memory is in use.",
+    find=find,
+)
