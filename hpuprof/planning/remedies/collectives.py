@@ -11,7 +11,16 @@ from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import CollectiveRows
 from hpuprof.planning.remedy import Change, Remedy
-from hpuprof.planning.row_edits import first_after, lane_waits, lasting, of_lanes, on_new_lane, per_step, scaled, with_waits
+from hpuprof.planning.row_edits import (
+    first_after,
+    lane_waits,
+    lasting,
+    of_lanes,
+    on_new_lane,
+    per_step,
+    scaled,
+    with_waits,
+)
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
