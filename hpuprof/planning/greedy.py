@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
@@ -66,20 +66,34 @@ def plan_rows(
 def _priced(pricing: Pricing, now: Floats, situation: Situation) -> list[Priced]:
     """Price all changes that the recording shows a place for, alone."""
     few, few_now = pricing.few(FEW), now[::FEW]
-    candidates: list[tuple[float, Remedy, Change]] = []
+    found: list[tuple[float, Remedy, Change]] = []
     for remedy in REMEDIES:
         for change in remedy.find(situation):
             try:
-                ceiling = 1.0 - float(np.median(few.least_share([change], few_now)))
+                found.append((1.0 - float(np.median(few.least_share([change], few_now))), remedy, change))
             except CrosswiseError:
                 continue
-            if ceiling > SHOWN:
-                candidates.append((ceiling, remedy, change))
-    candidates.sort(key=lambda found: -found[0])
+    found.sort(key=lambda candidate: -candidate[0])
+    open_ones = [
+        (remedy, change)
+        for ceiling, remedy, change in found
+        if ceiling > SHOWN or _ceiling_after(found[0][2], change, few, few_now) > WORTH
+    ]
     return [
         Priced(remedy, change, share := pricing.share([change], now), _least(pricing, change, share, now))
-        for _, remedy, change in candidates[:MOST_PRICED]
+        for remedy, change in open_ones[:MOST_PRICED]
     ]
+
+
+def _ceiling_after(first: Change, change: Change, pricing: Pricing, now: Floats) -> float:
+    """Return the most that a change can save after another: what hides behind that one may set the step then."""
+    if first is change or _together(first, change):
+        return 0.0
+    gone = replace(change, edit=change.ideal or change.edit, uncertain=False)
+    try:
+        return float(np.median(pricing.share([first], now) - pricing.share([first, gone], now)))
+    except CrosswiseError:
+        return 0.0
 
 
 def _least(pricing: Pricing, change: Change, share: Floats, now: Floats) -> Floats:

@@ -119,15 +119,22 @@ class ProgramCalls:
             where = f"{operator} in {PHASES[Phase(phase)]}" + (f", {line}" if line else "")
             yield Group(where, operator, chosen, len(members) / self.program.steps)
 
-    def work_before(self, calls: Mask) -> Intervals:
-        """Return the host work of operators before calls in them, since the call before."""
+    @cached_property
+    def since(self) -> Ints:
+        """When the work for each call began: its outermost operator, or the end of the call before in it [ns]."""
         nesting, program = self.view.links.nesting, self.program
-        chosen = np.flatnonzero(calls & (self.known >= 0))
-        at = self.view.calls.operator[self.known[chosen]]
-        chosen, at = chosen[at >= 0], at[at >= 0]
+        at = np.where(self.known >= 0, self.view.calls.operator[self.known], -1)
+        inside = np.flatnonzero(at >= 0)
+        at = at[inside]
         while (outer := nesting.parent[at]).max(initial=-1) >= 0:
             at = np.where(outer >= 0, outer, at)
-        return union(np.maximum(program.before[chosen], nesting.start[at]), program.begin[chosen])
+        begin = np.array(program.begin)
+        begin[inside] = np.minimum(begin[inside], np.maximum(program.before[inside], nesting.start[at]))
+        return begin
+
+    def work_before(self, calls: Mask) -> Intervals:
+        """Return the host work of operators before calls in them."""
+        return union(self.since[calls], self.program.begin[calls])
 
     def _operator(self, call: int) -> tuple[int, int]:
         """Return the position in the nesting of the operator around a call, -1 for none, and the call's host row."""

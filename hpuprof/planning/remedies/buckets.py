@@ -25,6 +25,8 @@ START_UP_LEFT = 0.1
 """Share of a merged collective's time that its start-up may still take; what is left is small; by judgement."""
 LEAST_SIZES = 3
 """Sizes below which a line through their times says nothing."""
+OFF = 0.25
+"""Share of a size's time by which the line may miss it; what misses by more waited for other ranks. By judgement."""
 
 
 class _Line(NamedTuple):
@@ -65,7 +67,7 @@ def find(situation: Situation) -> Iterator[Change]:
 
 
 def fitted(sizes: Ints, times: Floats) -> _Line | None:
-    """Fit times [ns] to sizes [bytes] by the median of the slopes between them (Theil-Sen); None if they are too few.
+    """Fit times [ns] to sizes [bytes] by the median of the slopes between them (Theil-Sen); None if no line fits.
 
     The start-up time lies between the quartiles of what the slope leaves, and is no longer than the shortest one.
     """
@@ -75,14 +77,16 @@ def fitted(sizes: Ints, times: Floats) -> _Line | None:
     typical = np.array([np.median(times[which == i]) for i in range(len(distinct))])
     low, high = np.triu_indices(len(distinct), 1)
     beta = float(np.median((typical[high] - typical[low]) / (distinct[high] - distinct[low])))
-    left = np.clip(typical - max(beta, 0.0) * distinct, 0.0, typical.min())
-    alpha_low, alpha_high = (float(q) for q in np.percentile(left, [25, 75]))
-    return _Line(alpha_low, alpha_high, max(beta, 0.0)) if alpha_high > 0 else None
+    left = typical - beta * distinct
+    if beta <= 0 or (np.abs(left - np.median(left)) > OFF * typical).any():
+        return None
+    alpha_low, alpha_high = (float(q) for q in np.clip(np.percentile(left, [25, 75]), 0.0, typical.min()))
+    return _Line(alpha_low, alpha_high, beta) if alpha_high > 0 else None
 
 
 def _enough(line: _Line) -> float:
     """Return the bytes of a collective whose start-up time is `START_UP_LEFT` of its time."""
-    return (1.0 / START_UP_LEFT - 1.0) * line.alpha_high / line.beta if line.beta else np.inf
+    return (1.0 / START_UP_LEFT - 1.0) * line.alpha_high / line.beta
 
 
 def _runs(program: Program, rows: Ints, sizes: Ints, enough: float) -> Ints:

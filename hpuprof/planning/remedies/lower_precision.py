@@ -42,7 +42,9 @@ def _change(of: ProgramCalls, rows: Ints, least: Floats, *, casts: bool) -> Chan
     share[rows] = least
     calls = np.zeros(len(program.row), dtype=bool)
     calls[program.call[rows]] = True
-    change = _Precision(chosen, share, calls & of.launches, of.launches, casts)
+    work = (program.begin - of.since) + program.useful
+    cast = float(np.median(work[of.launches])) if casts and of.launches.any() else 0.0
+    change = _Precision(chosen, share, calls & of.launches, cast)
     per_step = float(len(rows)) / program.steps
     of_device = program.dur[rows].sum() / program.dur.sum()
     where = f"{per_step:,.0f} kernels of matrix operators on fp32, {of_device:.0%} of the device's time"
@@ -54,20 +56,14 @@ class _Precision:
     chosen: Mask  # rows
     least: Floats  # share of each row's time that is left at least; 1 for others
     calls: Mask  # launches of chosen rows
-    launches: Mask
-    casts: bool  # whether operands may have to be cast
+    cast: float  # host's work for one more launch [ns]
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
         """Scale rows between what the peaks allow and what they take now; casts cost up to one more launch each."""
         assert isinstance(model, LaunchModel)
         faster = scaled(model, self.chosen, self.least + (1.0 - self.least) * level)
-        if not self.casts or not self.calls.any():
-            return faster
-        program = model.program
-        work = (program.begin - program.before) + program.useful
         calls = faster.schedule.calls
-        more = level * float(np.median(work[self.launches]))
-        dearer = replace(calls, cost=calls.cost + np.where(self.calls, more, 0.0))
+        dearer = replace(calls, cost=calls.cost + np.where(self.calls, level * self.cast, 0.0))
         return replace(faster, schedule=replace(faster.schedule, calls=dearer))
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:

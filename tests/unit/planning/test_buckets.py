@@ -54,7 +54,9 @@ def test_the_start_up_time_is_what_a_line_through_the_times_leaves():
     assert line.alpha_low == pytest.approx(10)
     assert line.alpha_high == pytest.approx(10)
     assert line.beta == pytest.approx(0.001)
-    assert buckets.fitted(sizes[:3], np.array([11.0, 11.0, 12.0])) is None
+    assert buckets.fitted(sizes[:3], np.array([11.0, 11.0, 12.0])) is None, "two sizes"
+    assert buckets.fitted(sizes, np.array([11.0, 11.0, 30.0, 14.0])) is None, "one waited for other ranks"
+    assert buckets.fitted(sizes, np.array([14.0, 14.0, 13.0, 12.0])) is None, "the largest is the fastest"
 
 
 def test_nothing_is_found_where_each_is_used_at_once_or_nothing_is_known(tmp_path):

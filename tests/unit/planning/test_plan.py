@@ -239,3 +239,18 @@ def test_graphs_that_do_not_pay_on_all_ranks_are_no_part_of_the_plan():
     left = _of_all_ranks(rows, graph)
     assert [(row.remedy, row.order) for row in left] == [("data_loading", 1), ("uploads", None)]
     assert isinstance(graph, GraphMode)
+
+
+def test_what_hides_behind_the_first_change_is_priced_after_it(tmp_path):
+    out = TraceBuilder()
+    for step in range(8):
+        begin = 20_000.0 * step
+        out.step(step, begin, 20_000)
+        out.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 1, 15_000)
+        out.host("aten::mm", begin + 15_010, 20)
+        out.kernel("ampere_sgemm_128x64_nn", begin + 15_020, 9_000, launch=begin + 15_015, call_dur=4)
+    rows = rows_of(out, tmp_path, step_time="20ms")
+    assert rows["data_loading"].order == 1
+    # Fetching sets the pace, and matrix operators gain nothing; without it they do.
+    assert rows["lower_precision"].alone_high_ns < 0.1e6
+    assert rows["lower_precision"].order == 2
