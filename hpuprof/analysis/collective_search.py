@@ -8,6 +8,7 @@ collectives are kept without times, so that ranks can still be compared by seque
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -288,16 +289,20 @@ def _merge(notes: list[CommNote]) -> CommNote:
     return merged
 
 
+_TOLD = attrgetter("op", "in_bytes", "out_bytes", "dtype", "group", "group_text", "group_size", "source", "target")
+"""What a note says of the kind of a call, but for the group's ranks."""
+
+
 def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[CallKind], Ints]:
     configured = _configured(trace.header)
     groups: dict[CallGroup, int] = {}
     kinds: dict[CallKind, int] = {}
-    by_note: dict[CommNote, int] = {}
+    by_note: dict[tuple[object, ...], int] = {}
     # Thousands of notes share one list of ranks, which may be long: compare it by identity.
     lists: dict[int, tuple[int, ...]] = {}
     codes = []
     for note in notes:
-        key = replace(note, sequence=-1, ranks=(id(note.ranks),))
+        key = (*_TOLD(note), id(note.ranks))
         if key not in by_note:
             told = configured.get(note.group) or (
                 next(iter(configured.values())) if len(configured) == 1 else ("", "", ())
@@ -346,7 +351,9 @@ def _configured(header: dict[str, object]) -> dict[str, tuple[str, str, tuple[in
         if not isinstance(entry, dict):
             continue
         ranks = entry.get("ranks")
-        members = tuple(r for r in ranks if isinstance(r, int) and 0 <= r < 2**31) if isinstance(ranks, list) else ()
+        members = tuple(ranks) if isinstance(ranks, list) else ()
+        if not ({int} >= set(map(type, members)) and -1 < min(members, default=0) <= max(members, default=0) < 2**31):
+            members = tuple(r for r in members if isinstance(r, int) and 0 <= r < 2**31)
         name, text = str(entry.get("pg_name", "")), str(entry.get("pg_desc", ""))
         out[name] = (name, text, members)
     return out

@@ -118,22 +118,28 @@ def nest_rows(trace: Trace, rows: NestIndex) -> Nesting:
 
 def forest(rows: NestIndex, track: Codes, start: Ints, end: Ints) -> Nesting:
     """Nest any slices, sorted by track, start and falling end; `rows` are the caller's indices of them."""
-    parent = _nest_levels(track, start, end)
+    parent, left = _nest_levels(track, start, end)
     clipped = 0
-    if parent is None:
-        parent, end, clipped = _nest_stack(track, start, end)
+    if len(left):
+        end = end.copy()
+        above, end[left], clipped = _nest_stack(track[left], start[left], end[left])
+        parent[left] = np.where(above >= 0, left[above], -1)
     return Nesting(rows, track, start, end, parent, clipped)
 
 
-def _nest_levels(track: Codes, start: Ints, end: Ints) -> NestIndex | None:
-    """Find parents level by level, all threads at once; None if rows overlap without nesting.
+def _nest_levels(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, NestIndex]:
+    """Find parents level by level, all threads at once; also return the rows whose parents are not found so.
+
+    Those are the whole trees in which rows overlap without nesting: a tree begins where all earlier rows of its thread
+    have ended, so the others stay right.
 
     Rows come sorted by track, start and falling end. A row's depth is the number of earlier rows still open; its parent
     is the last earlier row one level up.
     """
     count = len(start)
+    parent = np.full(count, -1, dtype=np.int64)
     if not count:
-        return np.empty(0, dtype=np.int64)
+        return parent, parent
     span = int(end.max()) + 2
     _, dense = np.unique(track, return_inverse=True)
     base = dense * span
@@ -141,17 +147,22 @@ def _nest_levels(track: Codes, start: Ints, end: Ints) -> NestIndex | None:
     closes = np.sort(base + np.maximum(end, start + 1), kind="stable")
     depth = np.arange(count) - np.searchsorted(closes, base + start, side="right")
     if depth.max() > np.iinfo(np.int16).max:
-        return None
+        return parent, np.arange(count)
     order = np.argsort(depth.astype(np.int16), kind="stable")
     border = np.concatenate([[0], np.cumsum(np.bincount(depth))])
-    parent = np.full(count, -1, dtype=np.int64)
     for level in range(1, len(border) - 1):
         above, here = order[border[level - 1] : border[level]], order[border[level] : border[level + 1]]
         parent[here] = above[np.searchsorted(above, here) - 1]
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
     nested = (track[above] == track[child]) & (start[child] < end[above]) & (end[child] <= end[above])
-    return parent if nested.all() else None
+    if nested.all():
+        return parent, child[:0]
+    reach = np.maximum.accumulate(base + end)
+    tree = np.cumsum(np.append([False], (base + start)[1:] >= reach[:-1]))
+    crossing = np.zeros(count, dtype=bool)
+    crossing[tree[child[~nested]]] = True
+    return parent, np.flatnonzero(crossing[tree])
 
 
 def _nest_stack(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, Ints, int]:

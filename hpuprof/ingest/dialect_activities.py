@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
-from hpuprof.ingest.dialect_engines import LONGEST
+from hpuprof.ingest.dialect_engines import LONGEST, REMEMBERED
 from hpuprof.model.schema import Activity, HostKind
 
 
@@ -269,7 +270,11 @@ def activity(kind: HostKind, name: str) -> Activity:
 
 def activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
     """Return the first activity rule that fits, or None."""
-    name = name[:LONGEST]
+    return _activity_rule(kind, name[:LONGEST])
+
+
+@lru_cache(REMEMBERED)
+def _activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
     for rule in ACTIVITY_RULES:
         if kind in rule.kinds and rule.name.search(name):
             return rule

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
-from hpuprof.ingest.dialect_engines import LONGEST
+from hpuprof.ingest.dialect_engines import LONGEST, REMEMBERED
 
 _IN_FUNCTION = r"^(?:[^<(]|\(anonymous namespace\))*?"
 """Whatever comes before in the function's own name: template arguments and parameters say nothing about it."""
@@ -196,7 +197,11 @@ _WORDS = (
 
 def kernel_rule(name: str) -> CollectiveKernel | None:
     """Return the first rule that fits a kernel's name, or None."""
-    name = name[:LONGEST]
+    return _kernel_rule(name[:LONGEST])
+
+
+@lru_cache(REMEMBERED)
+def _kernel_rule(name: str) -> CollectiveKernel | None:
     lower = name.lower()
     if not any(word in lower for word in _WORDS):
         return None

@@ -10,6 +10,8 @@ from hpuprof.model.schema import DeviceKind
 LONGEST = 8192
 """Characters of a name that rules search. The longest names in traces are kernel templates of some 5,000; a name of 100
 MB, which compresses to 100 kB, would take minutes in some thirty patterns."""
+REMEMBERED = 4096
+"""Names of which a process remembers what the rules say: the ranks of a job have the same ones."""
 
 MME, TPC, DMA, NIC, OTHER = "MME", "TPC", "DMA", "NIC", "other"
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from hpuprof.ingest.dialect_collective_kernels import COLLECTIVE_KERNELS
-from hpuprof.ingest.dialect_engines import DMA, ENGINES, LONGEST
+from hpuprof.ingest.dialect_engines import DMA, ENGINES, LONGEST, REMEMBERED
 from hpuprof.model.schema import DeviceKind, HostKind, SyncKind
 
 Target = Literal["host", "device", "sync", "memory", "ignore"]
@@ -207,9 +208,13 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
 
 def device_rule(*, engine: str, category: str, name: str, hw_event: str = "") -> DeviceRule:
     """Return the first device rule that fits; the last one fits every row."""
-    name, hw_event = name[:LONGEST], hw_event[:LONGEST]
+    return _device_rule(engine[:LONGEST], category[:LONGEST].lower(), name[:LONGEST], hw_event[:LONGEST])
+
+
+@lru_cache(REMEMBERED)
+def _device_rule(engine: str, category: str, name: str, hw_event: str) -> DeviceRule:
     for rule in DEVICE_RULES:
-        if rule.matches(engine=engine, category=category.lower(), name=name, hw_event=hw_event):
+        if rule.matches(engine=engine, category=category, name=name, hw_event=hw_event):
             return rule
     raise AssertionError("the last device rule matches everything")
 

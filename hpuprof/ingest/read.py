@@ -14,6 +14,8 @@ from hpuprof.ingest.scan import RowScanner, ScannedRows
 from hpuprof.ingest.source import ByteSource, reading
 from hpuprof.model.trace import Trace
 
+_FIRST = 64
+
 
 def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
     """Read a JSON trace; restart with `exact` stamps as soon as one does not fit a double (see `stamps`)."""
@@ -24,7 +26,13 @@ def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
     for rows in stream:
         if mark_of(stream.log.header) is not None:
             rows = restore_events(rows.events() if isinstance(rows, ScannedRows) else rows)  # noqa: PLW2901
-        normaliser.feed(rows, exact=exact)
+        if not (exact or normaliser.rows) and isinstance(rows, list):
+            # A few rows tell whether stamps fit, before all rows of a piece are fed that is then read again.
+            first = Normaliser()
+            first.feed(rows[:_FIRST], exact=False)
+            normaliser.inexact = first.inexact
+        if not normaliser.inexact:
+            normaliser.feed(rows, exact=exact)
         if normaliser.inexact:
             return _read_json(path, exact=True)
     mark = mark_of(stream.log.header)

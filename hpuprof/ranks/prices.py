@@ -124,10 +124,10 @@ def _cures(lines: Sequence[Line], suspect: Suspect, totals: Floats) -> list[dict
     out: list[dict[int, Floats]] = [{} for _ in DONORS]
     for r in suspect.ranks:
         pool = _pool(lines, r, suspect, totals)
-        turn = suspect.ranks.index(r)
+        usual, turn = _usual(lines, r, pool), suspect.ranks.index(r)
         for variant, at in enumerate(DONORS):
             donor = pool[(int(at * len(pool)) + turn) % len(pool)]
-            out[variant][r] = _like(lines, r, donor, pool, variant)
+            out[variant][r] = _like(lines[r], lines[donor], usual, variant)
     return out
 
 
@@ -139,8 +139,15 @@ def _pool(lines: Sequence[Line], r: int, suspect: Suspect, totals: Floats) -> li
     return sorted(pool, key=lambda q: (totals[q], q))
 
 
-def _like(lines: Sequence[Line], r: int, donor: int, pool: Sequence[int], variant: int) -> Floats:
+def _usual(lines: Sequence[Line], r: int, pool: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Return what the ranks of a pool work in the steps of another one, the median [ns], by side and step."""
     steps = sorted({step for _, step in lines[r].totals if step >= 0})
+    totals = [lines[q].totals for q in pool]
+    return {side: {n: float(np.median([t.get((side, n), 0.0) for t in totals])) for n in steps} for side in SIDES}
+
+
+def _like(own: Line, donor: Line, by_side: dict[str, dict[int, float]], variant: int) -> Floats:
+    steps = list(by_side["host"])
     shift = 1 + variant % (len(steps) - 1) if len(steps) >= MIN_STEPS else 0
     place = {step: i for i, step in enumerate(steps)}
 
@@ -148,12 +155,11 @@ def _like(lines: Sequence[Line], r: int, donor: int, pool: Sequence[int], varian
         return steps[(place[step] + shift) % len(steps)] if step in place else step
 
     scale = {}
-    for side in SIDES:
-        usual = {step: float(np.median([lines[q].totals.get((side, step), 0.0) for q in pool])) for step in steps}
+    for side, usual in by_side.items():
         for step in steps:
             if usual[other(step)] > 0 and usual[step] > 0:
                 scale[side, step] = usual[step] / usual[other(step)]
-    return like(lines[r], lines[donor], other, scale)
+    return like(own, donor, other, scale)
 
 
 def _price(suspect: Suspect, times: Floats, recorded: Floats, used: Mask, noticed: float) -> Price:

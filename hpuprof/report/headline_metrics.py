@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
@@ -86,9 +87,9 @@ def _value(spec: MetricSpec, used: UsedSteps) -> Value:
 
 def share(steps: Sequence[StepRow], column: str) -> float | None:
     """Return the sum of a column over the sum of step times; None when any step lacks it."""
-    values = [getattr(s, column) for s in steps]
-    wall = sum(s.wall_ns for s in steps)
-    return float(sum(values) / wall) if values and all(v is not None for v in values) and wall else None
+    values = list(map(attrgetter(column), steps))
+    wall = sum(map(attrgetter("wall_ns"), steps))
+    return float(sum(values) / wall) if values and None not in values and wall else None
 
 
 def overlap_degree(steps: Sequence[StepRow]) -> float | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ class Graph:
     """By place: its chain, `HUB` for none."""
     last: Ints
     """By chain: its last event, -1 if it has none."""
-    _pieces: list[_Piece]
+    _runs: list[_Stretch]
 
     @classmethod
     def of(cls, chain: Ints, source: Ints, target: Ints) -> Graph:
@@ -94,8 +95,7 @@ class Graph:
         behind = by_line[1:][position[by_line[1:]] > 0]
         before[behind] = place[by_line[:-1][position[by_line[1:]] > 0]]
         by_target = np.argsort(place[target], kind="stable")
-        counts = np.bincount(place[target], minlength=len(chain))
-        first = np.append([0], np.cumsum(counts))
+        first = np.append([0], np.cumsum(np.bincount(place[target], minlength=len(chain))))
         return cls(
             order=order,
             place=place,
@@ -106,7 +106,7 @@ class Graph:
             target=place[target[by_target]],
             chain=chain[order],
             last=ends,
-            _pieces=_cut(runs, counts, first),
+            _runs=runs,
         )
 
     def __len__(self) -> int:
@@ -159,6 +159,10 @@ class Graph:
             np.maximum.accumulate(come, axis=0, out=come)
             np.add(come, total, out=t[at])
         return t
+
+    @cached_property
+    def _pieces(self) -> list[_Piece]:
+        return _cut(self._runs, np.diff(self.first), self.first)
 
     def _coming(self, t: Floats, delay: Floats, piece: _Piece, size: int, count: int) -> Floats | None:
         """Return the latest of what the edges of a piece bring, shape `(events, samples)`; None without edges."""
@@ -270,12 +274,13 @@ def _needs(line: Ints, position: Ints, source: Ints, target: Ints) -> dict[int, 
     order = np.lexsort((position[target], line[source], line[target]))
     waiting, other = line[target][order], line[source][order]
     cuts = np.flatnonzero(np.append([True], (waiting[1:] != waiting[:-1]) | (other[1:] != other[:-1])))[: len(order)]
-    out: dict[int, list[tuple[int, list[int], list[int]]]] = {}
-    for mine in np.split(order, cuts[1:]) if len(order) else []:
-        needed = np.maximum.accumulate(position[source[mine]])
-        out.setdefault(int(line[target[mine[0]]]), []).append(
-            (int(line[source[mine[0]]]), position[target[mine]].tolist(), needed.tolist())
-        )
+    # Each cut gets its own range of positions, so that one running maximum serves all.
+    base = np.repeat(np.arange(len(cuts)), np.diff(cuts, append=len(order))) * (len(position) + 1)
+    needed = (np.maximum.accumulate(base + position[source[order]]) - base).tolist()
+    targets, stops = position[target[order]].tolist(), [*cuts[1:].tolist(), len(order)]
+    out: dict[int, list[tuple[int, list[int], list[int]]]] = defaultdict(list)
+    for low, high, mine, on in zip(cuts.tolist(), stops, waiting[cuts].tolist(), other[cuts].tolist(), strict=False):
+        out[mine].append((on, targets[low:high], needed[low:high]))
     return out
 
 

@@ -56,8 +56,9 @@ def launched_rows(
     launched = np.where(launch >= 0, host.start[np.maximum(launch, 0)], -1)
     at = np.searchsorted(begin, launched, side="right") - 1
     # Clipping may move a call's begin past its own start; the call itself is then the next one.
-    calls_row = {int(r): i for i, r in enumerate(row.tolist()) if r >= 0}
-    exact = np.array([calls_row.get(int(x), -1) for x in launch.tolist()], dtype=np.int64)
+    call_of = np.full(len(host) + 1, -1, dtype=np.int64)  # the last place is that of rows without a launch
+    call_of[row[row >= 0]] = np.flatnonzero(row >= 0)
+    exact = call_of[launch]
     at = np.where(exact >= 0, exact, at)
     inside = (launch >= 0) & (at >= 0)
     safe = np.maximum(at, 0)

@@ -141,3 +141,18 @@ def test_what_lies_around_and_inside_agrees_with_the_parents(rows: list[tuple[in
         ]
         deepest = max(open_rows, key=lambda i: len(chains[i]), default=-1)
         assert tree.innermost(np.array([1], dtype=np.int32), np.array([when])).tolist() == [deepest]
+
+
+@given(spans)
+def test_parents_are_those_of_a_walk_with_a_stack(rows: list[tuple[int, int, int]]):
+    track, start, end = (np.array(c, dtype=np.int64) for c in zip(*rows, strict=True))
+    tree = forest(np.arange(len(rows)), track.astype(np.int32), start, end)
+    ends, parents, stack = end.tolist(), [], []
+    for i, (t, s, _) in enumerate(rows):
+        while stack and (rows[stack[-1]][0] != t or ends[stack[-1]] <= s):
+            stack.pop()
+        parents.append(stack[-1] if stack else -1)
+        ends[i] = min(ends[i], ends[stack[-1]]) if stack else ends[i]
+        stack.append(i)
+    assert (tree.parent.tolist(), tree.end.tolist()) == (parents, ends)
+    assert tree.clipped == int((end != np.array(ends)).sum())
