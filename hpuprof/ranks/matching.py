@@ -173,10 +173,10 @@ def _assemble(
     ambiguous: int,
 ) -> Matching:
     parts: list[tuple[Ints, Ints, Ints]] = []  # collective, rank, call
-    kind: list[int] = []
-    slot_of: list[int] = []
-    expected: list[int] = []
-    mismatched = []
+    kind, slot_of, expected = ([np.empty(0, dtype=np.int64)] for _ in range(3))
+    base, mismatched = 0, []
+    told: dict[tuple[str, int, str], int] = {}
+    said = np.array([told.setdefault((k.op, k.bytes, k.dtype), len(told)) for k in kinds], dtype=np.int64)
     order = sorted(by_group, key=lambda g: (groups[g].ranks, groups[g].name, groups[g].text, groups[g].peers))
     for group in order:
         sequences = by_group[group]
@@ -184,20 +184,15 @@ def _assemble(
         slots = _by_sequence(ranks, sequences)
         if slots is None:
             slots, wrong = _by_steps(ranks, sequences, kind_of)
-        base = len(kind)
-        taken: dict[int, list[int]] = defaultdict(list)
         for (position, calls), at in zip(sequences, slots, strict=True):
             parts.append((base + at, np.full(len(at), position, dtype=np.int64), calls))
-            for slot, code in zip(at.tolist(), kind_of[position][calls].tolist(), strict=True):
-                taken[slot].append(code)
-        here = len(present & set(groups[group].ranks))
-        for slot in range(len(taken)):
-            codes = Counter(taken[slot])
-            common = max(codes.items(), key=lambda item: (item[1], -item[0]))[0]
-            wrong += len({(kinds[c].op, kinds[c].bytes, kinds[c].dtype) for c in codes}) > 1
-            kind.append(common)
-            slot_of.append(slot)
-            expected.append(here)
+        codes = np.concatenate([kind_of[position][calls] for position, calls in sequences])
+        common, differ = _commonest(np.concatenate(slots), codes, said)
+        wrong += differ
+        kind.append(common)
+        slot_of.append(np.arange(len(common)))
+        expected.append(np.full(len(common), len(present & set(groups[group].ranks)), dtype=np.int64))
+        base += len(common)
         if wrong:
             mismatched.append((group, wrong))
     if parts:
@@ -206,10 +201,23 @@ def _assemble(
         which, rank, call = which[sort], rank[sort], call[sort]
     else:
         which = rank = call = np.empty(0, dtype=np.int64)
-    first = np.searchsorted(which, np.arange(len(kind) + 1)).astype(np.int64)
-    ints = (np.array(column, dtype=np.int64) for column in (kind, slot_of, expected))
-    kind_column, slot_column, expected_column = ints
+    first = np.searchsorted(which, np.arange(base + 1)).astype(np.int64)
+    kind_column, slot_column, expected_column = map(np.concatenate, (kind, slot_of, expected))
     return Matching(groups, kinds, kind_column, slot_column, first, rank, call, expected_column, mismatched, ambiguous)
+
+
+def _commonest(slot: Ints, code: Ints, said: Ints) -> tuple[Ints, int]:
+    """Return the kind that most calls of each slot have, the first of several, and how many slots' calls contradict.
+
+    `said`: of each kind, equal where kinds differ in their group alone.
+    """
+    many = len(said)
+    found, often = np.unique(slot * many + code, return_counts=True)
+    slots, codes = found // many, found % many
+    order = np.lexsort((codes, -often, slots))
+    common = codes[order][np.append([True], slots[1:] != slots[:-1])]  # slots ascend either way
+    contradict = np.bincount(np.unique(slot * many + said[code]) // many) > 1
+    return common, int(contradict.sum())
 
 
 def _by_sequence(ranks: Sequence[RankCalls], sequences: list[tuple[int, Ints]]) -> list[Ints] | None:
