@@ -26,11 +26,15 @@ def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
     for rows in stream:
         if mark_of(stream.log.header) is not None:
             rows = restore_events(rows.events() if isinstance(rows, ScannedRows) else rows)  # noqa: PLW2901
-        # The first rows tell whether stamps fit: the rest of a piece that is read again need not be fed.
-        for part in (rows[:_FIRST], rows[_FIRST:]) if isinstance(rows, list) else (rows,):
-            normaliser.feed(part, exact=exact)
-            if normaliser.inexact:
-                return _read_json(path, exact=True)
+        if not (exact or normaliser.rows) and isinstance(rows, list):
+            # A few rows tell whether stamps fit, before all rows of a piece are fed that is then read again.
+            first = Normaliser()
+            first.feed(rows[:_FIRST], exact=False)
+            normaliser.inexact = first.inexact
+        if not normaliser.inexact:
+            normaliser.feed(rows, exact=exact)
+        if normaliser.inexact:
+            return _read_json(path, exact=True)
     mark = mark_of(stream.log.header)
     if mark:
         restore_header(stream.log.header)
