@@ -43,7 +43,7 @@ class ReduceOptions:
     """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
-    `predict`: whether to predict graph mode, and to keep steps launch by launch.
+    `predict`: whether to predict graph mode.
     """
 
     step_time_ns: float | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from hpuprof.model.collective_calls import PackedCalls
+from hpuprof.model.launch_schedule import PackedSchedule
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables
 
@@ -16,7 +17,8 @@ from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables
 class RankPartial(FileTables, frozen=True, kw_only=True):
     """One file's tables. `sound`: its device rows allow conclusions; `inside`: the identity that the file gives.
 
-    `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name.
+    `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name. `schedule`: the
+    recorded steps of a file without a prediction.
     """
 
     file: FileRow
@@ -26,6 +28,7 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
     prediction: Prediction | None = None
     kind_predictions: dict[str, Prediction] = msgspec.field(default_factory=dict)
     calls: PackedCalls = PackedCalls()
+    schedule: PackedSchedule | None = None
 
 
 class FailedFile(msgspec.Struct, frozen=True, kw_only=True):
