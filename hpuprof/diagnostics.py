@@ -285,7 +285,7 @@ _ALL = (
         severity="info",
         title="Graph mode is predicted for a sample of the ranks",
         cause="Of more than 64 ranks, 64 spread over the job are predicted: the others do the same work, and "
-        "predicting takes about half of the time of a rank. Ranks are replayed by their main paths.",
+        "predicting takes about half of the time of a rank. To find who holds the others back, all are replayed.",
         remedy="Analyse fewer ranks at once to predict each of them.",
     ),
     Diagnostic(

@@ -43,8 +43,8 @@ class ReduceOptions:
     """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
-    `predict`: whether to predict graph mode, and to keep steps launch by launch; `plan`: whether to price remedies and
-    to find what sets the step time, too; `apply`: remedies to price in this order, empty: the plan finds its order.
+    `predict`: whether to predict graph mode; `plan`: whether to price remedies and to find what sets the step time,
+    too; `apply`: remedies to price in this order, empty: the plan finds its order.
     """
 
     step_time_ns: float | None = None

@@ -19,7 +19,7 @@ from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.modules import MAX_DEPTH, backward_windows
 from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.analysis.step_kinds import steps_per_update
+from hpuprof.analysis.step_kinds import CAPTURE, steps_per_update
 from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.analysis.workload import workload
 from hpuprof.diagnostics import DIAGNOSTICS
@@ -41,6 +41,7 @@ from hpuprof.what_if.constants import read_profile
 from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, CriticalTables, critical_tables, with_criticality
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
+from hpuprof.what_if.launch_model import recorded_steps
 
 DEFAULTS = ReduceOptions()
 
@@ -100,6 +101,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         prediction=predictions[0] if predictions else None,
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
         calls=calls.pack(),
+        schedule=None if predictions or view.steps.kinds[0].name == CAPTURE else recorded_steps(view),
     )
     if not (settings.predict and settings.plan):
         return partial

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from hpuprof.model.collective_calls import PackedCalls
+from hpuprof.model.launch_schedule import PackedSchedule
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables, PlanRow
 
@@ -16,8 +17,9 @@ from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables, PlanRow
 class RankPartial(FileTables, frozen=True, kw_only=True):
     """One file's tables. `sound`: its device rows allow conclusions; `inside`: the identity that the file gives.
 
-    `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name; `plan`: what to change
-    first, for this recording alone; None where it was not asked for.
+    `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name; `schedule`: the recorded
+    steps of a file without a prediction; `plan`: what to change first, for this recording alone; None where it was not
+    asked for.
     """
 
     file: FileRow
@@ -28,6 +30,7 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
     kind_predictions: dict[str, Prediction] = msgspec.field(default_factory=dict)
     plan: list[PlanRow] | None = None
     calls: PackedCalls = PackedCalls()
+    schedule: PackedSchedule | None = None
 
 
 class FailedFile(msgspec.Struct, frozen=True, kw_only=True):

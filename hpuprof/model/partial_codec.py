@@ -20,7 +20,7 @@ import msgspec
 
 from hpuprof.model.partial import RankPartial
 
-CODEC_VERSION = 4
+CODEC_VERSION = 5
 MAGIC = b"hpupart"
 _LEVEL = 6  # of zlib: 9 takes twice as long for 1 % less
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -142,7 +142,7 @@ class PackedPartial:
             raise CodecError(f"a packed partial of more than {most_rows:,} rows")
         left = most_bytes - _inflated_bytes(self._rest, most_bytes)
         predictions = [*([self.prediction] if self.prediction else []), *self.kind_predictions.values()]
-        schedules = [p.schedule for p in predictions if p.schedule]
+        schedules = [p.schedule for p in (self, *predictions) if p.schedule]
         columns = [*self.calls.columns.values(), *(text for s in schedules for text in s.columns.values())]
         for text in (*(text for _, text in self._tables.values()), *columns):
             left -= _inflated_bytes(text, left)

@@ -142,7 +142,7 @@ def _rank_calls(row: RankRow, part: RankPartial) -> RankCalls:
         labels=labels if comparable else (),
         world_size=part.file.world_size,
         steps=_windows([(s.start_ns, s.wall_ns, s.used) for s in part.steps], calls),
-        schedule=part.prediction.schedule if part.prediction else None,
+        schedule=part.prediction.schedule if part.prediction else part.schedule,
     )
 
 

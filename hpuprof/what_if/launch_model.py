@@ -10,14 +10,28 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Mask
 from hpuprof.model.intervals import Intervals
+from hpuprof.model.launch_schedule import PackedSchedule
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import CommNote
 from hpuprof.what_if.capture import Around, Captured, Region, capture
+from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.edit import without_waits
 from hpuprof.what_if.launch_columns import pack_steps
 from hpuprof.what_if.launch_program import Program, build_program, unchanged
 from hpuprof.what_if.step_model import StepModel
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT
+
+
+def recorded_steps(view: RankView) -> PackedSchedule | None:
+    """Return the used steps launch by launch, as a prediction holds them; None if they do not replay."""
+    used = view.steps.used_timed()
+    if not view.device_traced or not (used.end > used.start).any():
+        return None
+    model = LaunchModel.of(view, constants_for(view.trace.family, view.trace.mode, None))
+    if model is None or model.error > REPLAY_LIMIT:
+        return None
+    return pack_steps(view, model.program, model.recorded)
 
 
 @dataclass(frozen=True, eq=False)

@@ -272,6 +272,7 @@ FORGERIES = {
         head(rest, prediction={"method": "none", "schedule": {"columns": {"steps": BOMB}}}),
         tables,
     ),
+    "a bomb of steps": lambda rest, tables: (head(rest, schedule={"columns": {"steps": BOMB}}), tables),
     "many rows": lambda rest, tables: (rest, {n: (10**9, t) for n, (_, t) in tables.items()}),
     "fewer than no rows": lambda rest, tables: (rest, {**tables, "steps": (-5, b"")}),
     "other rows than said": lambda rest, tables: (rest, {**tables, "steps": (5, packed([]))}),

@@ -9,6 +9,7 @@ from sample_reports import report_of
 import hpuprof
 from hpuprof.errors import ConfigError
 from hpuprof.model.collective_calls import PackedCalls, unpack
+from hpuprof.ranks import prices
 from hpuprof.ranks.matching import Group, Kind, Matching, RankCalls
 from hpuprof.ranks.parallelism import uses
 from hpuprof.ranks.rank_tables import ranges
@@ -243,8 +244,18 @@ def test_waiting_lies_inside_steps_though_the_host_runs_ahead(tmp_path):
 
 
 def test_many_ranks_are_predicted_in_part(tmp_path, monkeypatch):
+    whole = hpuprof.analyze(four_ranks(tmp_path), jobs=1)
     monkeypatch.setattr("hpuprof.run.MOST_PREDICTED", 2)
-    report = hpuprof.analyze(four_ranks(tmp_path), jobs=1)
+    replayed: list[bool] = []
+
+    def price(model, *more):
+        replayed.append(model.hosts)
+        return prices.price(model, *more)
+
+    monkeypatch.setattr("hpuprof.ranks.stragglers.price", price)
+    report = hpuprof.analyze(tmp_path, jobs=1)
+    assert replayed == [True]  # launch by launch, as if all were predicted
+    assert report.data.suspects == whole.data.suspects
     (told,) = [d for d in report.data.diagnostics if d.code == "HP163"]
     assert told.count == 2
     assert [s.name for s in report.data.suspects if s.named] == ["3"]
