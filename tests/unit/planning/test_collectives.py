@@ -17,7 +17,7 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>
 PERIOD = 130
 
 
-def loop(*, reductions: int = 2, node: str = "", forward: bool = False) -> TraceBuilder:
+def loop(*, reductions: int = 2, node: str = "", forward: bool = False, stream: int = 20) -> TraceBuilder:
     """`node`: autograd's, in which the reductions are launched; else after backward. `forward`: one more before it."""
     out = TraceBuilder().steps(4, PERIOD)
     for at in range(0, 4 * PERIOD, PERIOD):
@@ -30,7 +30,7 @@ def loop(*, reductions: int = 2, node: str = "", forward: bool = False) -> Trace
             begin, thread = 20 + 4 * i, AUTOGRAD if node else (100, 100)
             if node:
                 out.host(NODE.format(node), at + begin - 1, 4, thread=AUTOGRAD)
-            out.kernel(NCCL, at + 72 + 21 * i, 20, launch=at + begin, stream=20, thread=thread)
+            out.kernel(NCCL, at + 72 + 21 * i, 20, launch=at + begin, stream=stream, thread=thread)
         if node:
             out.host(NODE.format("MmBackward0"), at + 39, 4, thread=AUTOGRAD)
         thread = AUTOGRAD if node else (100, 100)
@@ -51,8 +51,11 @@ def test_reductions_begin_when_their_gradients_are_there(tmp_path):
 def test_backward_does_not_wait_for_gradients_that_it_stored(tmp_path):
     stored = Bench.of(loop(node="torch::autograd::AccumulateGrad"), collectives.REMEDY, tmp_path)
     assert stored.now == PERIOD
-    # The last kernel of backward follows the second one at once.
-    assert stored.with_it() < PERIOD - 10
+    # The last kernel of backward, of 10 and a gap, follows the second one at once; the host still waits for the reductions.
+    assert stored.with_it() == PERIOD - 11
+    in_line = Bench.of(loop(node="torch::autograd::AccumulateGrad", stream=7), collectives.REMEDY, tmp_path)
+    assert in_line.now == PERIOD
+    assert in_line.with_it() == PERIOD - 2 * 21  # it waited for the last kernel of their lane
 
 
 def test_a_single_reduction_after_backward_cannot_begin_earlier(tmp_path):
