@@ -17,8 +17,11 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>
 PERIOD = 130
 
 
-def loop(*, reductions: int = 2, node: str = "", forward: bool = False) -> TraceBuilder:
-    """`node`: autograd's, in which the reductions are launched; else after backward. `forward`: one more before it."""
+def loop(
+    *, reductions: int = 2, node: str = "", forward: bool = False, stream: int = 20, late: int = 0
+) -> TraceBuilder:
+    """`node`: autograd's, in which the reductions are launched; else after backward. `forward`: one more before it.
+    `late`: by how much they and what follows are launched later, as the host does other work."""
     out = TraceBuilder().steps(4, PERIOD)
     for at in range(0, 4 * PERIOD, PERIOD):
         if forward:
@@ -27,15 +30,15 @@ def loop(*, reductions: int = 2, node: str = "", forward: bool = False) -> Trace
             out.host(NODE.format("MmBackward0"), at + begin - 1, 4, thread=AUTOGRAD)
             out.kernel("gemm", at + start, 30, launch=at + begin, thread=AUTOGRAD)
         for i in range(reductions):
-            begin, thread = 20 + 4 * i, AUTOGRAD if node else (100, 100)
+            begin, thread = 20 + late + 4 * i, AUTOGRAD if node else (100, 100)
             if node:
                 out.host(NODE.format(node), at + begin - 1, 4, thread=AUTOGRAD)
-            out.kernel(NCCL, at + 72 + 21 * i, 20, launch=at + begin, stream=20, thread=thread)
+            out.kernel(NCCL, at + 72 + 21 * i, 20, launch=at + begin, stream=stream, thread=thread)
         if node:
             out.host(NODE.format("MmBackward0"), at + 39, 4, thread=AUTOGRAD)
         thread = AUTOGRAD if node else (100, 100)
-        out.kernel("adam", at + 51 + 21 * (reductions + 1), 10, launch=at + 40, thread=thread)
-        out.host("cudaStreamSynchronize", at + 45, PERIOD - 47, cat="cuda_runtime", stream=7)
+        out.kernel("adam", at + 51 + 21 * (reductions + 1), 10, launch=at + 40 + late, thread=thread)
+        out.host("cudaStreamSynchronize", at + 45 + late, PERIOD - 47 - late, cat="cuda_runtime", stream=7)
     return out
 
 
@@ -48,11 +51,25 @@ def test_reductions_begin_when_their_gradients_are_there(tmp_path):
     assert bench.with_it(1.0) > bench.with_it(0.5) > bench.with_it(0.0)
 
 
+def test_what_follows_reductions_in_line_with_it_still_waits_for_them(tmp_path):
+    assert Bench.of(loop(stream=7), collectives.REMEDY, tmp_path).with_it() == pytest.approx(PERIOD - 21, abs=1)
+
+
+def test_hooks_launch_reductions_during_backward(tmp_path):
+    bench = Bench.of(loop(late=45), collectives.REMEDY, tmp_path)
+    assert bench.now == PERIOD
+    # The optimizer's kernel, launched at 85, waits for nothing but the second reduction, done at 92.
+    assert bench.with_it() == pytest.approx(PERIOD - 21, abs=1)
+
+
 def test_backward_does_not_wait_for_gradients_that_it_stored(tmp_path):
     stored = Bench.of(loop(node="torch::autograd::AccumulateGrad"), collectives.REMEDY, tmp_path)
     assert stored.now == PERIOD
-    # The last kernel of backward follows the second one at once.
-    assert stored.with_it() < PERIOD - 10
+    # The last kernel of backward, of 10 and a gap, follows the second one at once; the host still waits for the reductions.
+    assert stored.with_it() == PERIOD - 11
+    in_line = Bench.of(loop(node="torch::autograd::AccumulateGrad", stream=7), collectives.REMEDY, tmp_path)
+    assert in_line.now == PERIOD
+    assert in_line.with_it() == PERIOD - 2 * 21  # it waited for the last kernel of their lane
 
 
 def test_a_single_reduction_after_backward_cannot_begin_earlier(tmp_path):

@@ -15,13 +15,16 @@ from hpuprof.planning.remedies import copies
 MEMCPY = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"}
 
 
-def loop(*, name: str = "Memcpy HtoD (Pinned -> Device)", stream: int = 7, read_first: bool = False) -> TraceBuilder:
+def loop(
+    *, name: str = "Memcpy HtoD (Pinned -> Device)", stream: int = 7, read_first: bool = False, waits: bool = True
+) -> TraceBuilder:
+    """`waits`: the kernel for the copy."""
     out = TraceBuilder().steps(4, 100)
     for at in range(0, 400, 100):
         if read_first:
             out.kernel("Memcpy DtoH (Device -> Pinned)", at + 1, 1, launch=at, call_dur=1, stream=9, **MEMCPY)
         out.kernel(name, at + 7, 48, launch=at + 2, stream=stream, **MEMCPY)
-        out.kernel("gemm", at + (56 if stream == 7 else 17), 40 if stream == 7 else 79, launch=at + 10)
+        out.kernel("gemm", at + (56 if waits else 15), 40 if waits else 81, launch=at + 10)
         out.host("cudaStreamSynchronize", at + 20, 78, cat="cuda_runtime", stream=7)
     return out
 
@@ -36,13 +39,17 @@ def test_a_copy_ahead_is_not_waited_for(tmp_path):
     assert bench.changes[0].where == "1 uploads in line with the computation"
 
 
+def test_a_copy_on_a_stream_of_its_own_may_be_waited_for(tmp_path):
+    assert Bench.of(loop(stream=9), copies.REMEDY, tmp_path).with_it() == 59
+
+
 def test_a_copy_to_the_host_leaves_the_lane_and_waits_for_what_it_copies(tmp_path):
     bench = Bench.of(loop(name="Memcpy DtoH (Device -> Pinned)"), copies.REMEDY, tmp_path)
     assert bench.with_it() == 59
 
 
 def test_nothing_is_found_where_copies_are_beside(tmp_path):
-    assert not Bench.of(loop(stream=9), copies.REMEDY, tmp_path).changes
+    assert not Bench.of(loop(stream=9, waits=False), copies.REMEDY, tmp_path).changes
 
 
 def test_what_follows_a_read_of_its_step_may_need_it(tmp_path):
