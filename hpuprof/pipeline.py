@@ -40,8 +40,8 @@ from hpuprof.planning.greedy import plan_rows
 from hpuprof.what_if.constants import read_profile
 from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, CriticalTables, critical_tables, with_criticality
 from hpuprof.what_if.criticality import Base
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 from hpuprof.what_if.launch_model import recorded_steps
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 DEFAULTS = ReduceOptions()
 

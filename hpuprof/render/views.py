@@ -88,7 +88,7 @@ _VIEWS = (
     View(
         "sensitivity",
         "Step time if a part were faster",
-        "what kind total_ns step_100_ns step_50_ns step_0_ns no_gain_below",
+        "what kind step_100_ns step_50_ns step_0_ns no_gain_below",
         page="what kind total_ns fraction step_100_ns step_75_ns step_50_ns step_25_ns step_0_ns gain_0_low_ns "
         "gain_0_high_ns no_gain_below",
         id="sensitivity-table",

@@ -74,7 +74,7 @@ def test_graph_options_carry_their_interval(samples):
 
 def test_without_a_device_there_is_nothing_to_draw_of_it(samples):
     report = report_of("cpu_1_rank")
-    assert set(plots.all_figures(report)) == {"timeline", "step_times"}
+    assert set(plots.all_figures(report)) == {"timeline", "step_times", "sensitivity"}
     assert plots.engines(report) is plots.gap_causes(report) is plots.graph_options(report) is None
     assert {y for t in plots.timeline(report).data for y in t.y} == {"host, summed"}
 
