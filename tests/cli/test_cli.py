@@ -218,7 +218,9 @@ def test_inspect_says_on_stderr_that_python_reads(run, samples, monkeypatch):
     monkeypatch.setenv("HPUPROF_SCAN", "python")
     code, out, err = run("inspect", samples / "cpu_1_rank")
     assert code == 0
-    assert re.fullmatch("traces are read with Python, more slowly than with the native scanner, gzip with [a-z]+\n", err)
+    assert re.fullmatch(
+        "traces are read with Python, more slowly than with the native scanner, gzip with [a-z]+\n", err
+    )
     assert run("inspect", samples / "cpu_1_rank", "--quiet") == (0, out, "")
 
 
