@@ -19,7 +19,7 @@ from .host import Program, Run, run_ranks
 from .machine import Machine
 from .program import ENCODER, NET, Instr, Op, Step
 from .trace import Source, cuda_trace, lazy_trace
-from .training import BLOCKS, build
+from .training import BLOCKS, Shape, build
 
 ROUNDS, WARM_STEPS = 5, 20
 REGIONS = (edits.EAGER, edits.STEP, edits.FORWARD_BACKWARD, edits.OPTIMIZER)
@@ -64,9 +64,7 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
         return _lazy_case(seed, clean=clean)
     if family not in (*FAMILIES, JOBS):
         raise ValueError(f"no such family: {family}; there are {', '.join((*FAMILIES, JOBS))}")
-    rng = random.Random(f"case {seed}")
-    machine, shape = draw_machine(rng, family), draw_shape(rng, family)
-    block = rng.choice(BLOCKS)
+    rng, machine, shape, block = drawn(seed, family)
     every = int(shape.sync.split("-")[1]) if shape.sync.startswith("every") else 0
     profile = {
         "steps": 2 * every or rng.choice((6, 8, 8, 10)),
@@ -87,6 +85,13 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
         profile |= {"lead": WARM_STEPS, "drained": False}
         machine = _even(machine)
     return assemble(case, steps, machine.clean() if clean else machine, profile)
+
+
+def drawn(seed: int, family: str) -> tuple[random.Random, Machine, Shape, str]:
+    """Return what a seed draws first, and the random numbers that follow."""
+    rng = random.Random(f"case {seed}")
+    machine, shape = draw_machine(rng, family), draw_shape(rng, family)
+    return rng, machine, shape, rng.choice(BLOCKS)
 
 
 def assemble(case: Case, steps: Sequence[Step], machine: Machine, profile: dict[str, Any]) -> Case:

@@ -117,7 +117,9 @@ class ProgramCalls:
             chosen = np.zeros(len(calls), dtype=bool)
             chosen[members] = True
             where = f"{operator} in {PHASES[Phase(phase)]}" + (f", {line}" if line else "")
-            yield Group(where, operator, chosen, len(members) / self.program.steps)
+            # A copy and the wait that completes it are one.
+            times = int((self.completes[members] == 0).sum()) or len(members)
+            yield Group(where, operator, chosen, times / self.program.steps)
 
     @cached_property
     def since(self) -> Ints:

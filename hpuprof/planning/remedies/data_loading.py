@@ -63,7 +63,7 @@ def _waiting(step: float, waited: float, level: float) -> float:
 def _fetched(step: float, fetching: float, level: float) -> float:
     """Return the share of the fetching that is left: waiting for `WORKERS` workers, and taking their batches."""
     every = fetching * (1.0 + (SLOWER - 1.0) * level) / WORKERS
-    hand_over = HAND_OVER[0] + (HAND_OVER[1] - HAND_OVER[0]) * level
+    hand_over = HAND_OVER[0] * (HAND_OVER[1] / HAND_OVER[0]) ** level
     return float(np.clip((max(0.0, every - (step - fetching)) + hand_over) / fetching, 0.0, 1.0))
 
 

@@ -26,6 +26,8 @@ def _gone(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
 def _changes(of: ProgramCalls, calls: Mask, *, free: bool) -> Iterator[Change]:
     """Yield a change for each place, and one for all of them where there are several."""
     groups = [g for g in of.groups(calls) if not g.operator.startswith(DECIDES_SHAPES)]
+    if free:  # copies that nobody waits for cost the host little, and may be wanted
+        groups = [g for g in groups if (g.calls & (of.waiting | of.of(HostCallKind.ALLOCATION))).any()]
     if len(groups) > 1:
         every = np.logical_or.reduce([g.calls for g in groups])
         per_step = sum(g.per_step for g in groups)
@@ -41,10 +43,10 @@ def _changes(of: ProgramCalls, calls: Mask, *, free: bool) -> Iterator[Change]:
 
 
 def find_reads(situation: Situation) -> Iterator[Change]:
-    """Find reads of values for which the host waits."""
+    """Find reads of values for which the host waits, in the copy or in the wait that completes it."""
     of = situation.calls
     if of is not None:
-        yield from _changes(of, of.waiting & of.of(HostCallKind.READ), free=True)
+        yield from _changes(of, of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ), free=True)
 
 
 def _never(model: StepModel, _: float) -> StepModel:

@@ -101,6 +101,25 @@ def test_a_read_is_found_with_its_operator_and_costs_what_the_host_waits(tmp_pat
     assert row.alone_high_ns <= row.ceiling_ns
 
 
+def test_a_read_that_a_wait_completes_goes_with_the_wait(tmp_path):
+    out = TraceBuilder()
+    for step in range(8):
+        begin = 400.0 * step
+        out.step(step, begin, 400)
+        for i in range(8):
+            at = begin + 2 + 20 * i
+            out.host("aten::mm", at, 20)
+            out.kernel("gemm", begin + 16 + 31 * i, 30, launch=at + 10, call_dur=4)
+        out.host("aten::item", begin + 170, 220)
+        copy = {"call": "cudaMemcpyAsync", "call_dur": 4, "cat": "gpu_memcpy"}
+        out.kernel("Memcpy DtoH (Device -> Pageable)", begin + 266, 2, launch=begin + 172, **copy)
+        out.host("cudaStreamSynchronize", begin + 178, 95, cat="cuda_runtime")
+    row = rows_of(out, tmp_path, step_time="400us")["read_backs"]
+    assert row.per_step == pytest.approx(1.0), "copy and wait are one"
+    # The host waits for 95 µs; the device's 250 µs bound the step from below.
+    assert 0.8 * 95_000 < row.alone_ns < 150_000
+
+
 def test_a_copy_from_pageable_memory_no_longer_holds_the_host(tmp_path):
     rows = rows_of(loop(upload=True, wall=400), tmp_path, step_time="400us")
     assert "aten::copy_" in rows["uploads"].where
