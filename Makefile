@@ -4,8 +4,7 @@ VENV ?= .venv
 TEST_VENV ?= .venv-test
 EXTRAS ?= all,record,dev
 
-# What runs in one process, without other people's programs: what coverage is measured with. `.ci/run` holds these to
-# `fail_under`, where they run without torch anyway.
+# What runs in one process, without other people's programs: what coverage is measured with, and held to `fail_under`.
 CORE_TESTS = tests/unit tests/cli tests/golden tests/cases tests/robustness tests/property
 LOOSE_MYPY = $(TEST_VENV)/bin/mypy --config-file= --python-version=3.10 --ignore-missing-imports --follow-imports=silent --explicit-package-bases
 

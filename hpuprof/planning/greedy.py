@@ -31,6 +31,7 @@ MOST = 6
 """Lines of the plan; what comes after so many changes rests on too many guesses."""
 MOST_PRICED = 24
 """Changes that are priced, those with the highest ceilings."""
+TINY = 1e-9  # share of a step that is as good as none
 FEW = 4
 """Every so many-th sample serves to choose; all of them price what was chosen."""
 
@@ -119,7 +120,7 @@ class Plan:
         for order, priced in enumerate(taken, 1):
             done.append(priced.change)
             with_it = np.minimum(pricing.share(done, self.now), share)
-            gain = before * self._gained(priced, 1.0 - with_it / share, first=order == 1)
+            gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
             after = before - gain
             yield msgspec.structs.replace(
                 self._row(priced),

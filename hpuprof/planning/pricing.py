@@ -72,11 +72,11 @@ class Pricing:
 
     def share(self, changes: Sequence[Change], now: Floats) -> Floats:
         """Return the step time with some changes over that without, as samples."""
-        return self._played(changes, ideal=False) / now
+        return self._played(changes, ideal=False) / np.maximum(now, 1.0)
 
     def least_share(self, changes: Sequence[Change], now: Floats) -> Floats:
         """Return it with what the changes are about taken away."""
-        return self._played(changes, ideal=True) / now
+        return self._played(changes, ideal=True) / np.maximum(now, 1.0)
 
     def _played(self, changes: Sequence[Change], *, ideal: bool) -> Floats:
         levels = LEVELS if not ideal and any(change.uncertain for change in changes) else (0.0,)
