@@ -31,6 +31,10 @@ PHASES = {
 }
 
 
+MOST_PLACES = 8
+"""Places of one remedy that are priced one by one; what takes less time is not worth a line."""
+
+
 @dataclass(frozen=True, eq=False)
 class Situation:
     """One recording's steps, the candidates for graphs in them, and what graph mode would give them."""
@@ -102,7 +106,10 @@ class ProgramCalls:
         return launching
 
     def groups(self, calls: Mask) -> Iterator[Group]:
-        """Group calls by operator and phase; the line of the user's code is that of the first."""
+        """Group calls by operator and phase: the `MOST_PLACES` groups that take longest.
+
+        The line of the user's code is that of a group's first call.
+        """
         view = self.view
         nesting, host = view.links.nesting, view.trace.host
         frames = UserFrames(view.trace, view.links)
@@ -111,7 +118,9 @@ class ProgramCalls:
             position, row = self._operator(call)
             row = int(nesting.rows[position]) if position >= 0 else row
             found.setdefault((view.trace.names[int(host.name[row])], int(self.phase[call])), []).append(call)
-        for (operator, phase), members in found.items():
+        took = self.program.end - self.program.begin
+        longest = sorted(found.items(), key=lambda item: -int(took[item[1]].sum()))
+        for (operator, phase), members in longest[:MOST_PLACES]:
             position, row = self._operator(members[0])
             line = frames.at(int(host.track[row]), int(host.start[row]), position)
             chosen = np.zeros(len(calls), dtype=bool)
