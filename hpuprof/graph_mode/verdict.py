@@ -40,6 +40,8 @@ from hpuprof.model.prediction import (
 from hpuprof.model.tables import FileRow
 from hpuprof.what_if.uncertainty import Draws, interval
 
+WORTH_TRYING: tuple[Verdict, ...] = ("yes", "likely", "marginal")
+"""Verdicts with an option to try."""
 SURE = 0.9  # yes from this probability of a gain, no from this probability of none
 KEEP_OPTIONS = 24  # more rows than this are not read
 AROUND, UP_TO = 0.02, 0.10
@@ -266,7 +268,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -
         basis=job.basis,
         bounds=Bounds(low=max(1.0, speedup.low), high=max(1.0, job.reach, ceiling)) if job.busy_ns > 0 else None,
         reason=lacking.reason if lacking else "",
-        code=_code(job, best, statuses) if verdict in ("yes", "likely", "marginal") else "",
+        code=_code(job, best, statuses) if verdict in WORTH_TRYING else "",
         constants=list(job.constants.values()),
     )
 

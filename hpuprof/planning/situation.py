@@ -29,8 +29,6 @@ PHASES = {
     Phase.OPTIMIZER: "the optimizer",
     Phase.LOADER: "data loading",
 }
-
-
 MOST_PLACES = 8
 """Places of one remedy that are priced one by one; what takes less time is not worth a line."""
 
@@ -177,13 +175,6 @@ def folded(model: LaunchModel, groups: Ints, device: float | Floats) -> LaunchMo
     dur, behind = np.array(rows.dur), np.zeros(len(rows), dtype=bool)
     dur[at], behind[at] = 0.0, True
     dur[at[opening]], behind[at[opening]] = device * np.bincount(which, weights=rows.dur[at]), False
-    edited = replace(
-        schedule,
-        calls=replace(
-            calls,
-            cost=np.where(gone, 0.0, calls.cost),
-            cost_rows=np.where(gone[:, None], 0.0, calls.cost_rows),
-        ),
-    )
+    edited = replace(schedule, calls=calls.free(gone))
     nothing = {name: np.where(behind, 0.0, getattr(rows, name)) for name in ("latency", "gap")}
     return replace(model, schedule=edited.reweighted(dur=dur, **nothing))

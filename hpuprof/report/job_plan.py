@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import GraphMode
@@ -14,7 +15,6 @@ from hpuprof.ranks.rank_tables import Main
 from hpuprof.report.rank_findings import name_of
 
 KEEP_PACE = "keep_pace"
-WORTH = ("yes", "likely", "marginal")
 LEAST = 0.01
 """Share of the step that an even job must save for a line of the plan."""
 
@@ -65,7 +65,7 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     if at is None:
         return rows
     then, now = graph.step_time_ns, graph.base_step_ns
-    if graph.verdict not in WORTH or then is None or now is None:
+    if graph.verdict not in WORTH_TRYING or then is None or now is None:
         return [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
     low, median, high = now - then.high, now - then.median, now - then.low
     joint = msgspec.structs.replace(

@@ -168,11 +168,9 @@ def _without_host_work(schedule: Schedule, program: Program, removed: Intervals,
     left, rows = program.host_work(removed)
     whole, whole_rows = program.host_work()
     calls = replace(
-        schedule.calls,
+        schedule.calls.free(inside),
         segment=_scaled(schedule.calls.segment, left, whole),
         segment_rows=_scaled(schedule.calls.segment_rows, rows, whole_rows),
-        cost=np.where(inside, 0.0, schedule.calls.cost),
-        cost_rows=np.where(inside[:, None], 0.0, schedule.calls.cost_rows),
     )
     return replace(schedule, calls=calls)
 

@@ -26,11 +26,7 @@ def without_waits(schedule: Schedule, calls: Mask, *, free: bool = True) -> Sche
     kept = waits.only(~(returns & calls[np.where(returns, waits.waiting, 0)]))
     if not free:
         return _sorted(schedule, waits=kept)
-    of = replace(
-        schedule.calls,
-        cost=np.where(calls, 0.0, schedule.calls.cost),
-        cost_rows=np.where(calls[:, None], 0.0, schedule.calls.cost_rows),
-    )
+    of = schedule.calls.free(calls)
     rows = replace(schedule.rows, dur=np.where(calls[schedule.rows.call], 0.0, schedule.rows.dur))
     return Schedule.of(of, rows, kept, schedule.backlog, schedule.steps)
 
@@ -142,12 +138,7 @@ def as_graphs(schedule: Schedule, piece: Ints, *, each: bool, inputs: float) -> 
     inside = captured[rows.call]
     return replace(
         schedule,
-        calls=replace(
-            calls,
-            cost=np.where(captured, 0.0, calls.cost),
-            cost_rows=np.where(captured[:, None], 0.0, calls.cost_rows),
-            graph_costs=calls.graph_costs + costs,
-        ),
+        calls=replace(calls.free(captured), graph_costs=calls.graph_costs + costs),
         rows=replace(
             rows,
             captured=rows.captured | inside,

@@ -66,6 +66,14 @@ class Calls:
     def __len__(self) -> int:
         return len(self.thread)
 
+    def free(self, which: Mask) -> Calls:
+        """Return the calls, some of which cost nothing."""
+        return replace(
+            self,
+            cost=np.where(which, 0.0, self.cost),
+            cost_rows=np.where(which[:, None], 0.0, self.cost_rows),
+        )
+
     def in_order(self, order: Ints) -> Calls:
         """Return the calls in another order; `order`: calls as they follow each other."""
         place = np.empty(len(order), dtype=np.int64)

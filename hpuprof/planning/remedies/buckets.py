@@ -145,12 +145,7 @@ class _Merge:
         gone = np.zeros(len(program.row), dtype=bool)
         gone[program.call[members]] = True
         gone[program.call[self.last]] = False
-        costs = replace(
-            schedule.calls,
-            cost=np.where(gone, 0.0, schedule.calls.cost),
-            cost_rows=np.where(gone[:, None], 0.0, schedule.calls.cost_rows),
-        )
-        edited = replace(schedule, calls=costs, rows=replace(schedule.rows, dur=dur, call=call))
+        edited = replace(schedule, calls=schedule.calls.free(gone), rows=replace(schedule.rows, dur=dur, call=call))
         return replace(model, schedule=with_waits(edited, edited.waits))
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.step_model import StepModel
-
-WORTH = ("yes", "likely", "marginal")
-"""Verdicts with an option to try."""
 
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find the region that graph mode's verdict recommends."""
     answer = situation.answer
     region = next((r for r in situation.regions if r.name == answer.region), None)
-    if region is None or answer.verdict not in WORTH:
+    if region is None or answer.verdict not in WORTH_TRYING:
         return
     option = next(o for o in answer.options if o.region == region.name)  # the recommended one stands first
     collectives = situation.model.collectives
