@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hpuprof.planning.remedies import (
     buckets,
-    collectives,
     copies,
     data_loading,
     fused_optimizer,
+    gradient_overlap,
     graphs,
     lower_precision,
     pointwise_fusion,
@@ -20,7 +20,7 @@ REMEDIES: tuple[Remedy, ...] = (
     data_loading.REMEDY,
     *waits.REMEDIES,
     copies.REMEDY,
-    collectives.REMEDY,
+    gradient_overlap.REMEDY,
     buckets.REMEDY,
     *lower_precision.REMEDIES,
     pointwise_fusion.REMEDY,

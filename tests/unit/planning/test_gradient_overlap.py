@@ -10,7 +10,7 @@ import pytest
 from builder import AUTOGRAD, TraceBuilder
 from remedy_bench import Bench
 
-from hpuprof.planning.remedies import collectives
+from hpuprof.planning.remedies import gradient_overlap
 
 NODE = "autograd::engine::evaluate_function: {}"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -43,7 +43,7 @@ def loop(
 
 
 def test_reductions_begin_when_their_gradients_are_there(tmp_path):
-    bench = Bench.of(loop(), collectives.REMEDY, tmp_path)
+    bench = Bench.of(loop(), gradient_overlap.REMEDY, tmp_path)
     assert bench.now == PERIOD
     assert bench.changes[0].where == "2 reductions of gradients"
     # The second one is ready at 71 as before, and now its lane is free by then: one reduction and a gap less.
@@ -52,30 +52,30 @@ def test_reductions_begin_when_their_gradients_are_there(tmp_path):
 
 
 def test_what_follows_reductions_in_line_with_it_still_waits_for_them(tmp_path):
-    assert Bench.of(loop(stream=7), collectives.REMEDY, tmp_path).with_it() == pytest.approx(PERIOD - 21, abs=1)
+    assert Bench.of(loop(stream=7), gradient_overlap.REMEDY, tmp_path).with_it() == pytest.approx(PERIOD - 21, abs=1)
 
 
 def test_hooks_launch_reductions_during_backward(tmp_path):
-    bench = Bench.of(loop(late=45), collectives.REMEDY, tmp_path)
+    bench = Bench.of(loop(late=45), gradient_overlap.REMEDY, tmp_path)
     assert bench.now == PERIOD
     # The optimizer's kernel, launched at 85, waits for nothing but the second reduction, done at 92.
     assert bench.with_it() == pytest.approx(PERIOD - 21, abs=1)
 
 
 def test_backward_does_not_wait_for_gradients_that_it_stored(tmp_path):
-    stored = Bench.of(loop(node="torch::autograd::AccumulateGrad"), collectives.REMEDY, tmp_path)
+    stored = Bench.of(loop(node="torch::autograd::AccumulateGrad"), gradient_overlap.REMEDY, tmp_path)
     assert stored.now == PERIOD
     # The last kernel of backward, of 10 and a gap, follows the second one at once; the host still waits for the reductions.
     assert stored.with_it() == PERIOD - 11
-    in_line = Bench.of(loop(node="torch::autograd::AccumulateGrad", stream=7), collectives.REMEDY, tmp_path)
+    in_line = Bench.of(loop(node="torch::autograd::AccumulateGrad", stream=7), gradient_overlap.REMEDY, tmp_path)
     assert in_line.now == PERIOD
     assert in_line.with_it() == PERIOD - 2 * 21  # it waited for the last kernel of their lane
 
 
 def test_a_single_reduction_after_backward_cannot_begin_earlier(tmp_path):
-    assert not Bench.of(loop(reductions=1), collectives.REMEDY, tmp_path).changes
+    assert not Bench.of(loop(reductions=1), gradient_overlap.REMEDY, tmp_path).changes
 
 
 def test_what_layers_reduce_is_no_gradient(tmp_path):
-    assert not Bench.of(loop(forward=True), collectives.REMEDY, tmp_path).changes
-    assert not Bench.of(loop(node="_CopyToModelParallelRegionBackward"), collectives.REMEDY, tmp_path).changes
+    assert not Bench.of(loop(forward=True), gradient_overlap.REMEDY, tmp_path).changes
+    assert not Bench.of(loop(node="_CopyToModelParallelRegionBackward"), gradient_overlap.REMEDY, tmp_path).changes
