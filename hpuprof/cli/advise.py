@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import (
+    analyzed,
     graph_options,
     out_color,
     out_width,
-    progress_bar,
-    scale_arguments,
     scale_options,
     source_options,
 )
@@ -34,14 +33,7 @@ def command(
 
     PATH is a trace file or a directory of traces. --json prints the `graph_mode` part of the report.
     """
-    from hpuprof import api
-
-    scale = scale_arguments()
-    run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
-    with progress_bar(len(run), quiet=quiet) as progress:
-        report = api.analyze(
-            run, rank_from=rank_from, jobs=jobs, step_time=step_time, constants=constants, progress=progress, **scale
-        )
+    report = analyzed(paths, rank_from=rank_from, quiet=quiet, jobs=jobs, step_time=step_time, constants=constants)
     if as_json:
         import msgspec
 

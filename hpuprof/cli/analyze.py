@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import (
+    analyzed,
     graph_options,
     out_color,
     out_width,
-    progress_bar,
     say,
-    scale_arguments,
     scale_options,
     source_options,
 )
@@ -59,28 +58,22 @@ def command(
     PATH is a trace file, a directory, a pattern, or a URL of one (s3, gs, hdfs, http …); directories are searched for
     .json, .json.gz and hardware-profiler .csv files.
     """
-    from hpuprof import api
-
     gates = chosen_gates(fail_on, junit, changes=False)
     if output is not None:
         from hpuprof.files import check_target
         from hpuprof.render import SUFFIXES
 
         check_target(output, force=force, suffixes=SUFFIXES)
-    scale = scale_arguments()
-    run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
-    with progress_bar(len(run), quiet=quiet) as progress:
-        report = api.analyze(
-            run,
-            rank_from=rank_from,
-            jobs=jobs,
-            strict=strict,
-            step_time=step_time,
-            constants=constants,
-            clock=clock,
-            progress=progress,
-            **scale,
-        )
+    report = analyzed(
+        paths,
+        rank_from=rank_from,
+        quiet=quiet,
+        jobs=jobs,
+        strict=strict,
+        step_time=step_time,
+        constants=constants,
+        clock=clock,
+    )
     from hpuprof.gate import evaluate, with_gates
     from hpuprof.render import render, write
 

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hpuprof.messages import visible
 from hpuprof.options import RANK_SOURCES
+
+if TYPE_CHECKING:
+    from hpuprof.report.model import Report
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -150,3 +153,13 @@ def progress_bar(total: int, *, quiet: bool) -> Iterator[Callable[[str], None] |
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading traces", total=total)
         yield lambda _: bar.advance(task)
+
+
+def analyzed(paths: tuple[str, ...], *, rank_from: str | None, quiet: bool, **options: Any) -> Report:
+    """Return the report of the paths of a command, with progress on stderr; `options`: as for `api.analyze`."""
+    from hpuprof import api
+
+    scale = scale_arguments()
+    run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
+    with progress_bar(len(run), quiet=quiet) as progress:
+        return api.analyze(run, rank_from=rank_from, progress=progress, **options, **scale)

@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import (
+    analyzed,
     graph_options,
     out_color,
     out_width,
-    progress_bar,
-    scale_arguments,
     scale_options,
     source_options,
 )
@@ -42,21 +41,15 @@ def command(
     PATH is a trace file or a directory of traces. Each remedy is played on the recorded steps, alone and after those
     before it. --json prints the `plan` table of the report.
     """
-    from hpuprof import api
-
-    scale = scale_arguments()
-    run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
-    with progress_bar(len(run), quiet=quiet) as progress:
-        report = api.analyze(
-            run,
-            rank_from=rank_from,
-            jobs=jobs,
-            step_time=step_time,
-            constants=constants,
-            apply=[name.strip() for name in chosen.split(",") if name.strip()] if chosen else None,
-            progress=progress,
-            **scale,
-        )
+    report = analyzed(
+        paths,
+        rank_from=rank_from,
+        quiet=quiet,
+        jobs=jobs,
+        step_time=step_time,
+        constants=constants,
+        apply=[name.strip() for name in chosen.split(",") if name.strip()] if chosen else None,
+    )
     if as_json:
         import msgspec
 
