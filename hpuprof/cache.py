@@ -18,12 +18,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
+
+import numpy as np
 
 from hpuprof._version import __version__
 from hpuprof.files import open_regular, put_in_place
@@ -54,8 +57,12 @@ _ROOMS = (
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Return a digest of the sources that turn a trace into a partial: another version, another digest."""
-    digest = blake2b(f"{__version__} {CODEC_VERSION}".encode(), digest_size=16)
+    """Return a digest of what turns a trace into a partial, our sources, Python and NumPy: another version, another digest.
+
+    Versions of NumPy add in different orders, as do those of Python, so that sums differ in their last digits.
+    """
+    added_by = f"{sys.version_info[:2]} {np.__version__}"
+    digest = blake2b(f"{__version__} {CODEC_VERSION} {added_by}".encode(), digest_size=16)
     root = Path(__file__).parent
     for room in _ROOMS:
         path = root / room

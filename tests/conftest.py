@@ -112,12 +112,14 @@ def _browser_ends() -> Iterator[None]:
     stop()
 
 
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Settings of the machine must not reach a test."""
-    for name in list(os.environ):
-        if name.startswith("HPUPROF_") and name not in ("HPUPROF_REAL_TRACES", "HPUPROF_UPDATE_GOLDEN_FILES"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HPUPROF_CACHE", "off")  # what one test reduced must not answer another
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
+@pytest.fixture(scope="session", autouse=True)
+def _plain_environment() -> Iterator[None]:
+    """Settings of the machine must not reach a test, nor what tests of a module share: that is made before a test's own fixtures."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("HPUPROF_") and name not in ("HPUPROF_REAL_TRACES", "HPUPROF_UPDATE_GOLDEN_FILES"):
+                patch.delenv(name)
+        patch.setenv("HPUPROF_CACHE", "off")  # what one test reduced must not answer another
+        for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+            patch.delenv(name, raising=False)
+        yield
