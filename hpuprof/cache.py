@@ -57,9 +57,9 @@ _ROOMS = (
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Return a digest of what turns a trace into a partial, our sources, Python and NumPy: another version, another digest.
+    """Return a digest of our sources that turn a trace into a partial, and of what adds for them.
 
-    Versions of NumPy add in different orders, as do those of Python, so that sums differ in their last digits.
+    Versions of NumPy and of Python add in different orders, so that sums differ in their last digits.
     """
     added_by = f"{sys.version_info[:2]} {np.__version__}"
     digest = blake2b(f"{__version__} {CODEC_VERSION} {added_by}".encode(), digest_size=16)
