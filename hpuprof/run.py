@@ -113,13 +113,14 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
 
 
 def _known_remedies(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names of remedies. Raises ConfigError for an unknown one."""
+    """Return names of remedies, or parts that take less time. Raises ConfigError for anything else."""
     if names:
         from hpuprof.planning.remedies import BY_NAME
+        from hpuprof.planning.remedies.faster import wished
 
         for name in names:
-            if name not in BY_NAME:
-                raise ConfigError(f"no remedy {name!r}", hint=f"one of {', '.join(BY_NAME)}")
+            if name not in BY_NAME and wished(name) is None:
+                raise ConfigError(f"no remedy {name!r}", hint=f"NAME=30% for a part, or one of {', '.join(BY_NAME)}")
     return tuple(names)
 
 

@@ -25,6 +25,12 @@ from hpuprof.cli.common import (
     metavar="NAME,...",
     help="Price these remedies in this order instead of finding the best; `--json` shows their names.",
 )
+@click.option(
+    "--faster",
+    metavar="NAME=PERCENT%",
+    multiple=True,
+    help="Price a kernel, operator, host range, collective or module that takes PERCENT % less time; can be repeated.",
+)
 @scale_options
 def command(
     paths: tuple[str, ...],
@@ -35,11 +41,12 @@ def command(
     step_time: str | None,
     constants: Path | None,
     chosen: str | None,
+    faster: tuple[str, ...],
 ) -> None:
     """Say what to change first, what it gives in milliseconds, and what after that.
 
     PATH is a trace file or a directory of traces. Each remedy is played on the recorded steps, alone and after those
-    before it. --json prints the `plan` table of the report.
+    before it. --apply and --faster price your own choice, in that order. --json prints the `plan` table of the report.
     """
     report = analyzed(
         paths,
@@ -48,7 +55,7 @@ def command(
         jobs=jobs,
         step_time=step_time,
         constants=constants,
-        apply=[name.strip() for name in chosen.split(",") if name.strip()] if chosen else None,
+        apply=[*(name.strip() for name in (chosen or "").split(",") if name.strip()), *faster] or None,
     )
     if as_json:
         import msgspec

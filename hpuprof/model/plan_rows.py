@@ -17,7 +17,10 @@ class PlanRow(Row, frozen=True, kw_only=True):
     """
 
     order: Annotated[int | None, Meta(description="Place in the plan, from 1. None: not part of it; see reason.")]
-    remedy: Annotated[str, Meta(description="Name of the remedy, for `hpuprof plan --apply`.")]
+    remedy: Annotated[
+        str,
+        Meta(description="Name of the remedy, for `hpuprof plan --apply`; `NAME=30%` of a part that takes less time."),
+    ]
     title: Annotated[str, Meta(title="what to do", description="What to do, in a few words.")]
     where: Annotated[str, Meta(description="Place in the program.")]
     per_step: Annotated[float | None, Meta(description="How often per step.")] = None
@@ -53,8 +56,9 @@ class PlanRow(Row, frozen=True, kw_only=True):
         str,
         Meta(
             description="Why it is not part of the plan: adds_nothing (under 1 % of the step after the rows above), "
-            "excluded (by one above), record_again (what it gives after the rows "
-            "above shows only in a new recording), or why it cannot be said: not_replayed, or the prediction's reason."
+            "excluded (by one above), not_chosen (others were), record_again (what it gives after the rows above shows "
+            "only in a new recording), not_found (nothing in the steps has that name), or why it cannot be said: "
+            "not_replayed, or the prediction's reason."
         ),
     ] = ""
     needs: Annotated[str, Meta(description="What would have to be recorded to say it; empty where it is said.")] = ""

@@ -16,6 +16,7 @@ from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedies.faster import shortened_parts
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.graph import CrosswiseError
@@ -50,7 +51,8 @@ def plan_rows(
 ) -> list[PlanRow]:
     """Return the plan of a recording.
 
-    `decision`: graph mode's for this recording alone; `chosen`: remedies to price in this order, empty: find the order.
+    `decision`: graph mode's for this recording alone; `chosen`: remedies to price in this order, and `NAME=30%` for
+    parts that take less time; empty: find the order.
     """
     if replay is None or replay.model.error > REPLAY_LIMIT:
         refusal = (prediction.reason if prediction and replay is None else "") or "not_replayed"
@@ -60,8 +62,10 @@ def plan_rows(
         ]
     pricing = Pricing.of(replay)
     now = pricing.now()
-    found = _priced(pricing, now, Situation(replay.model, replay.regions, decision.answer))
-    return list(Plan(pricing, now, found, decision, family).rows(chosen))
+    situation = Situation(replay.model, replay.regions, decision.answer)
+    wished, unknown = shortened_parts(situation, chosen)
+    found = [*_priced(pricing, now, situation), *(_priced_alone(pricing, now, *change) for change in wished)]
+    return [*Plan(pricing, now, found, decision, family).rows(chosen), *unknown]
 
 
 def _priced(pricing: Pricing, now: Floats, situation: Situation) -> list[Priced]:
@@ -80,10 +84,12 @@ def _priced(pricing: Pricing, now: Floats, situation: Situation) -> list[Priced]
         for ceiling, remedy, change in found
         if ceiling > SHOWN or _ceiling_after(found[0][2], change, few, few_now) > WORTH
     ]
-    return [
-        Priced(remedy, change, share := pricing.share([change], now), _least(pricing, change, share, now))
-        for remedy, change in open_ones[:MOST_PRICED]
-    ]
+    return [_priced_alone(pricing, now, remedy, change) for remedy, change in open_ones[:MOST_PRICED]]
+
+
+def _priced_alone(pricing: Pricing, now: Floats, remedy: Remedy, change: Change) -> Priced:
+    share = pricing.share([change], now)
+    return Priced(remedy, change, share, share if change.ideal is None else pricing.least_share([change], now))
 
 
 def _ceiling_after(first: Change, change: Change, pricing: Pricing, now: Floats) -> float:
@@ -95,10 +101,6 @@ def _ceiling_after(first: Change, change: Change, pricing: Pricing, now: Floats)
         return float(np.median(pricing.share([first], now) - pricing.share([first, gone], now)))
     except CrosswiseError:
         return 0.0
-
-
-def _least(pricing: Pricing, change: Change, share: Floats, now: Floats) -> Floats:
-    return share if change.ideal is None else pricing.least_share([change], now)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +136,7 @@ class Plan:
         rest = [p for p in self.priced if p not in taken]
         for priced in sorted(rest, key=lambda p: float(np.median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
-            yield self._row(priced, "excluded" if excluded else "adds_nothing")
+            yield self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
 
     def _given(self, names: Sequence[str]) -> list[Priced]:
         """Return the chosen remedies in the order given, each in the place where it gains most."""

@@ -54,6 +54,7 @@ def _print(report: Report, console: Console) -> None:
         console.print(Text(_BOUND[taken[-1].then]))
     for title, chosen in (
         ("Looked at, and worth less than 1 % after these", ("adds_nothing", "excluded")),
+        ("Not chosen", ("not_chosen",)),
         ("Worth a new recording once these are done", ("record_again",)),
     ):
         left = [row for row in rows if row.order is None and row.reason in chosen]
@@ -63,6 +64,10 @@ def _print(report: Report, console: Console) -> None:
             for row in left:
                 alone = f"alone {_between(row.alone_ns, row.alone_low_ns, row.alone_high_ns)}"
                 console.print(Padding(Text(clean(f"{row.title} ({row.where}): {alone}")), (0, 0, 0, 3)))
+    for row in rows:
+        if row.reason == "not_found":
+            console.print()
+            console.print(Text(clean(f"Nothing in the steps is called {row.where}. {row.advice}")))
 
 
 def _nothing(rows: list[PlanRow]) -> str:
