@@ -15,13 +15,15 @@ from hpuprof.model.arrays import Floats, Mask
 from hpuprof.ranks.joined import step_times
 from hpuprof.ranks.lines import Line, levels, like
 from hpuprof.ranks.scenarios import Model
-from hpuprof.ranks.suspects import Suspect
+from hpuprof.ranks.suspects import Division, Suspect
 from hpuprof.what_if.graph import CrosswiseError
 
 DONORS = (1 / 6, 1 / 2, 5 / 6)
 """Where donors stand among the other ranks, by how long they work: the middle of each third."""
 ALIKE = 0.9
 """A donor does at least this share of what the best one shares with the rank, by judgement."""
+SPREAD = (0.5, 0.75, 1.0)
+"""Shares of the differences that dividing work anew takes away, by judgement: layers and experts move whole."""
 MIN_STEPS = 3
 """With fewer steps a donor's own step is taken, and a single step decides who is late in most."""
 
@@ -37,6 +39,22 @@ class Price:
     steps: float  # share of the replayed steps that would be noticeably shorter
 
 
+@dataclass(frozen=True)
+class DivisionPrice:
+    """What the mean step would save if work were divided evenly, as a share of it: an interval.
+
+    `longest`: the part, of the first team, that works longest on the device; `over`: by how much longer the longest one
+    works than the mean of its team, as a share of it; of experts in the mean step.
+    """
+
+    division: Division
+    low: float
+    mid: float
+    high: float
+    longest: int
+    over: float
+
+
 @dataclass(frozen=True, eq=False)
 class Priced:
     """The job replayed. Times in ns; `launch`: share of an even step that hosts without any work of their own save."""
@@ -48,6 +66,7 @@ class Priced:
     launch: float | None
     prices: list[Price]
     steps: int
+    divided: Sequence[DivisionPrice] = ()
     lossy: bool = False  # rows were lost, so that prices rank suspects but are no costs
 
     @property
@@ -71,8 +90,10 @@ def work(model: Model) -> Floats:
 SIDES = ("host", "device")
 
 
-def price(model: Model, suspects: Sequence[Suspect], typical_ns: int, noticed: float) -> Priced | None:
-    """Replay unchanged, with even ranks, with even ranks and idle hosts, and with each suspect cured.
+def price(
+    model: Model, suspects: Sequence[Suspect], divided: Sequence[Division], typical_ns: int, noticed: float
+) -> Priced | None:
+    """Replay unchanged, with even ranks, also with idle hosts, with each suspect cured, and with work divided evenly.
 
     None without used steps, and where ranks wait for each other crosswise. `noticed`: share of a step from which on
     saving it counts.
@@ -84,6 +105,7 @@ def price(model: Model, suspects: Sequence[Suspect], typical_ns: int, noticed: f
     both = zip(model.lines, level, strict=True)
     columns: list[list[Floats]] = [[np.ones(len(by)), by, _idle_host(line, by)] for line, by in both]
     variants = [_cures(model.lines, suspect, totals) for suspect in suspects]
+    variants += [[_spread(model.lines, division, share) for share in SPREAD] for division in divided]
     for cure in (one for found in variants for one in found):
         for r, column in enumerate(columns):
             column.append(cure.get(r, column[0]))
@@ -93,13 +115,21 @@ def price(model: Model, suspects: Sequence[Suspect], typical_ns: int, noticed: f
         return None
     replayed, even, idle = times[used][:, :3].mean(axis=0).tolist()
     prices, at = [], 3
-    for suspect, found in zip(suspects, variants, strict=True):
+    for suspect, found in zip(suspects, variants, strict=False):
         if found:
             prices.append(_price(suspect, times[..., at : at + len(found)], times[..., 0], used, noticed))
         at += len(found)
+    even_parts = []
+    for division in divided:
+        saved = _price(Suspect("", "", ()), times[..., at : at + len(SPREAD)], times[..., 0], used, noticed)
+        longest, over = _longest(model.lines, division)
+        even_parts.append(DivisionPrice(division, saved.low, saved.mid, saved.high, longest, over))
+        at += len(SPREAD)
     launch = 1 - idle / even if model.hosts and even > 0 else None
     prices.sort(key=lambda p: (-p.mid, len(p.suspect.ranks), p.suspect.ranks))
-    return Priced(typical_ns, float(model.measured[used].mean()), replayed, even, launch, prices, times.shape[1])
+    return Priced(
+        typical_ns, float(model.measured[used].mean()), replayed, even, launch, prices, times.shape[1], even_parts
+    )
 
 
 def _idle_host(line: Line, by: Floats) -> Floats:
@@ -129,6 +159,44 @@ def _cures(lines: Sequence[Line], suspect: Suspect, totals: Floats) -> list[dict
         for variant, at in enumerate(DONORS):
             donor = pool[(int(at * len(pool)) + turn) % len(pool)]
             out[variant][r] = _like(lines[r], lines[donor], usual, variant)
+    return out
+
+
+def _device_work(lines: Sequence[Line], team: Sequence[Sequence[int]], *, steady: bool) -> tuple[list[int], Floats]:
+    """Return the steps, and each part's device work in them, the mean of its ranks; shape `(parts, steps)`, ns.
+
+    `steady`: the mean of all steps in each.
+    """
+    totals = [[lines[r].totals for r in part] for part in team]
+    steps = sorted({step for part in totals for of in part for _, step in of if step >= 0})
+    work = np.array([[np.mean([of.get(("device", n), 0.0) for of in part]) for n in steps] for part in totals])
+    work = work.reshape(len(totals), len(steps))
+    return steps, np.broadcast_to(work.mean(axis=1, keepdims=True), work.shape) if steady and steps else work
+
+
+def _longest(lines: Sequence[Line], division: Division) -> tuple[int, float]:
+    found = [_device_work(lines, team, steady=division.kind == "stages")[1] for team in division.teams]
+    over = [work.max(axis=0) / np.maximum(work.mean(axis=0), 1.0) - 1 for work in found]
+    return int(np.argmax(found[0].sum(axis=1))), max(float(of.mean()) for of in over)
+
+
+def _spread(lines: Sequence[Line], division: Division, share: float) -> dict[int, Floats]:
+    """Return the factors with which the parts of each team work alike: a share of what they differ by goes.
+
+    Hosts launch as much more or less as their devices work. Stages hold the same layers in each step; what experts get
+    changes with the tokens, so that they are evened step by step.
+    """
+    out = {}
+    for team in division.teams:
+        steps, work = _device_work(lines, team, steady=division.kind == "stages")
+        by = 1 + share * (np.divide(work.mean(axis=0), work, out=np.ones(work.shape), where=work > 0) - 1)
+        for part, of_step in zip(team, by, strict=True):
+            factor = dict(zip(steps, of_step.tolist(), strict=True))
+            for r in part:
+                factors = np.ones(len(lines[r].length))
+                for key, pieces in lines[r].pieces.items():
+                    factors[pieces] = factor.get(key.step, 1.0)
+                out[r] = np.where(lines[r].moved >= 0, 1.0, factors)
     return out
 
 

@@ -28,7 +28,7 @@ from hpuprof.model.tables import (
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
-from hpuprof.ranks.prices import Price, Priced
+from hpuprof.ranks.prices import DivisionPrice, Price, Priced
 from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, Verdict, Waits, judge, measure_waits, what_if
 
 _COMPARABLE = ("lightning", "profiler_step", "annotation")
@@ -58,6 +58,7 @@ class AcrossRanks:
     step_waits: list[StepWaitRow] = field(default_factory=list)
     verdict: Verdict = field(default_factory=lambda: Verdict("unknown", None, None))
     named: SuspectRow | None = None
+    divided: DivisionPrice | None = None  # the division of work of which evening it would save most
     causes: dict[str, int] = field(default_factory=dict)  # blame of the named ranks by what they did [ns]
     slower: float | None = None  # by how much the named link's transfers take longer than its siblings', median
     steps: int = 0  # compared
@@ -105,6 +106,7 @@ def across_ranks(
         verdict=verdict,
         suspects=suspects,
         named=next((row for row in suspects if row.named), None),
+        divided=_divided(trusted, verdict),
         causes={a: int(by[list(named.ranks)].sum()) for a, by in waits.blame_by.items()} if named else {},
         slower=float(np.median([by for _, by in named.slower])) if named and named.slower else None,
         steps=trusted.steps if trusted else waits.steps,
@@ -378,6 +380,13 @@ def _wait_rows(
             )
         )
     return rows
+
+
+def _divided(replay: Priced | None, verdict: Verdict) -> DivisionPrice | None:
+    """Return the division of work of which evening it would save most; None where costs are not said."""
+    if replay is None or replay.lossy or verdict.kind == "launch":
+        return None
+    return max(replay.divided, key=lambda found: found.mid, default=None)
 
 
 def _suspect_rows(

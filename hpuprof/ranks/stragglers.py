@@ -21,7 +21,7 @@ from hpuprof.ranks.matching import Matching, RankCalls
 from hpuprof.ranks.parallelism import Use
 from hpuprof.ranks.prices import MIN_STEPS, Priced, price, work
 from hpuprof.ranks.scenarios import models
-from hpuprof.ranks.suspects import Suspect, excess, families, links, sets_of_ranks
+from hpuprof.ranks.suspects import Suspect, divisions, excess, families, links, sets_of_ranks
 
 PERSISTENT_SHARE = 0.6
 """A rank that causes the most waiting in a larger share of steps is a persistent straggler: clearly more than half, by
@@ -285,6 +285,7 @@ def what_if(
     walls = np.array([wall for who in ranks for _, wall, good in who.steps if good], dtype=np.int64)
     family = families(matching, use)
     sets, slow = sets_of_ranks(ranks, matching, family), links(ranks, matching, timed, family)
+    divided = divisions(ranks, matching, use)
     transfer, found = transfer_ns(matching, timed).astype(np.float64), None
     for model in models(ranks, matching, timed, family):
         total = work(model)
@@ -292,7 +293,7 @@ def what_if(
         likely = [suspect for some in (alone, sets, slow) for suspect in _likeliest(some, transfer, total)]
         blamed = [alone[i] for i in np.argsort(-waits.blame, kind="stable")[:CANDIDATES] if waits.blame[i] > 0]
         both = list(dict.fromkeys([*blamed, *likely]))
-        found = price(model, both, percentile(walls, 0.5) or 0, STEP_WAIT_SHARE) or found
+        found = price(model, both, divided, percentile(walls, 0.5) or 0, STEP_WAIT_SHARE) or found
         if found is not None and found.error <= MAX_REPLAY_ERROR:
             break
     lost = float(np.mean(~matching.complete[matching.expected > 1])) if (matching.expected > 1).any() else 0.0

@@ -23,6 +23,18 @@ MIN_COMPARED = 3
 
 
 @dataclass(frozen=True)
+class Division:
+    """Work that is divided among parts of the job and could be divided otherwise. Ranks are positions.
+
+    `kind`: stages (of a pipeline: the same in every step) or experts (on a group of ranks: step by step); `teams`: what
+    divides its work among its parts.
+    """
+
+    kind: str
+    teams: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+@dataclass(frozen=True)
 class Suspect:
     """Ranks, as positions, that may be slow together. `kind`: rank, host, stage, group, coordinate or link.
 
@@ -79,6 +91,27 @@ def _stages(matching: Matching) -> Iterator[tuple[str, str, list[int]]]:
     if len({len(mine) for mine in pipelines}) == 1:
         for stage, mine in enumerate(zip(*pipelines, strict=True)):
             yield "stage", f"{stage}", list(mine)
+
+
+def divisions(ranks: Sequence[RankCalls], matching: Matching, use: Sequence[Use]) -> list[Division]:
+    """Return the stages of a pipeline, and the groups of ranks with experts; those of which all ranks are traced."""
+    position = {who.rank: r for r, who in enumerate(ranks)}
+    experts = {
+        group.ranks
+        for group, what in zip(matching.groups, use, strict=True)
+        if what.role == "expert" and group.known and not group.peers and len(group.ranks) > 1
+    }
+    teams = {
+        "stages": [[sorted(mine) for _, _, mine in _stages(matching)]],
+        "experts": [[[rank] for rank in mine] for mine in sorted(experts)],
+    }
+    found = []
+    for kind, of_kind in teams.items():
+        whole = [team for team in of_kind if len(team) > 1 and all(r in position for part in team for r in part)]
+        if whole:
+            placed = [tuple(tuple(position[r] for r in part) for part in team) for team in whole]
+            found.append(Division(kind, tuple(placed)))
+    return found
 
 
 def _groups(matching: Matching, family: Ints) -> Iterator[tuple[str, str, list[int]]]:

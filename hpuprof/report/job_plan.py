@@ -11,21 +11,27 @@ from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import PlanRow, SuspectRow
+from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import Main
 from hpuprof.report.rank_findings import name_of
 
 KEEP_PACE = "keep_pace"
+BALANCE = "balance"
+NOTHING = (0.0, 0.0, 0.0)
 LEAST = 0.01
 """Share of the step that an even job must save for a line of the plan."""
 
 
-def plan_of(main: Main, graph: GraphMode, suspect: SuspectRow | None) -> list[PlanRow]:
+def plan_of(
+    main: Main, graph: GraphMode, suspect: SuspectRow | None, divided: DivisionPrice | None = None
+) -> list[PlanRow]:
     """Return the plan of the chosen recordings; steps of ranks that wait for another are replayed with that waiting.
 
     Args:
         main: the chosen recordings, first the one that leads.
         graph: graph mode's answer for all of them.
         suspect: who holds the others up; None where nobody is named.
+        divided: stages or experts whose work could be divided evenly; None where nothing is known of such.
     """
     if not main or main[0][1].plan is None:
         return []
@@ -33,12 +39,27 @@ def plan_of(main: Main, graph: GraphMode, suspect: SuspectRow | None) -> list[Pl
     rows = list(part.plan or ())
     if len(main) > 1:
         rows = _of_all_ranks(rows, graph)
-    if suspect is not None and (suspect.saved_fraction or 0.0) >= LEAST:
-        rows = _with_even_ranks(rows, _now_ns(part, graph), suspect)
+    now = _now_ns(part, graph)
+    held = _saved(suspect)
+    even = (divided.low, divided.mid, divided.high) if divided is not None else NOTHING
+    # What a stage works longer must be done by others: keeping pace with them is not to be had.
+    staged = (
+        suspect is not None and divided is not None and (suspect.kind, divided.division.kind) == ("stage", "stages")
+    )
+    if now is not None and divided is not None and even[0] > 0 and even[1] >= LEAST and (staged or even[1] > held[1]):
+        rows = _with_even_ranks(rows, now, _balanced(divided), even)
+    elif now is not None and suspect is not None and held[1] >= LEAST:
+        rows = _with_even_ranks(rows, now, _keeping_pace(suspect), held)
     return [
         msgspec.structs.replace(row, rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window)
         for row in rows
     ]
+
+
+def _saved(suspect: SuspectRow | None) -> tuple[float, float, float]:
+    if suspect is None:
+        return NOTHING
+    return suspect.low_fraction or 0.0, suspect.saved_fraction or 0.0, suspect.high_fraction or 0.0
 
 
 def first_line(rows: Sequence[PlanRow]) -> str:
@@ -99,27 +120,63 @@ def _open(row: PlanRow) -> PlanRow:
     return msgspec.structs.replace(row, order=None, then="", reason="record_again", **unknown)
 
 
-def _with_even_ranks(rows: list[PlanRow], now: float | None, suspect: SuspectRow) -> list[PlanRow]:
-    """Add the line that lets a suspect keep pace: the first where it gains most, else what it would gain alone."""
-    if now is None:
-        return rows
-    low, median, high = (
-        now * (x or 0.0) for x in (suspect.low_fraction, suspect.saved_fraction, suspect.high_fraction)
-    )
-    row = PlanRow(
+def _keeping_pace(suspect: SuspectRow) -> PlanRow:
+    return PlanRow(
         order=None,
         remedy=KEEP_PACE,
         title="Let all ranks keep pace",
         where=name_of(suspect),
-        per_step=None,
-        alone_low_ns=low,
-        alone_ns=median,
-        alone_high_ns=high,
-        ceiling_ns=max(high, median),
         advice="See the finding about it: what it does while the others wait, and where.",
-        costs="",
         unknown="Its work is replaced by that of three ranks that do the same.",
         proof="injected",
+    )
+
+
+_BALANCED = {
+    "stages": (
+        "Divide the layers evenly among the stages",
+        "{parts} pipeline stages; stage {longest} works {over:.0%} longer than the mean",
+        (
+            "Move layers from the longest stage to the others by their time: embedding and head count. If it "
+            "runs no more kernels than its like, look at its hardware instead."
+        ),
+        "Layers move whole: from half of the differences to all of them go.",
+    ),
+    "experts": (
+        "Give all experts as many tokens",
+        "{teams} group{s} of {parts} ranks with experts; the busiest works {over:.0%} longer than the mean",
+        (
+            "Balance the router (auxiliary loss, bias, capacity), or place experts that are often used together on "
+            "different ranks."
+        ),
+        "How evenly tokens can be routed: from half of the differences to all of them go.",
+    ),
+}
+
+
+def _balanced(found: DivisionPrice) -> PlanRow:
+    title, where, advice, unknown = _BALANCED[found.division.kind]
+    teams = found.division.teams
+    told = {"teams": len(teams), "s": "s"[: len(teams) > 1], "parts": len(teams[0])}
+    where = where.format(**told, longest=found.longest, over=found.over)
+    return PlanRow(
+        order=None,
+        remedy=BALANCE,
+        title=title,
+        where=where,
+        advice=advice,
+        unknown=unknown,
+        proof="simulated",
+    )
+
+
+def _with_even_ranks(
+    rows: list[PlanRow], now: float, line: PlanRow, saved: tuple[float, float, float]
+) -> list[PlanRow]:
+    """Add a line about all ranks: the first where it gains most, else what it would gain alone. `saved`: of a step."""
+    low, median, high = (now * share for share in saved)
+    row = msgspec.structs.replace(
+        line, alone_low_ns=low, alone_ns=median, alone_high_ns=high, ceiling_ns=max(high, median)
     )
     first = next((r for r in rows if r.order == 1), None)
     if first is not None and (first.gain_ns or 0.0) >= median:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from hpuprof.model.collective_calls import PackedCalls, unpack
+from hpuprof.ranks.lines import Key
 from hpuprof.ranks.matching import Group, Kind, Matching, RankCalls
 from hpuprof.ranks.parallelism import Use
-from hpuprof.ranks.prices import Price, Priced, _cures, _pool, _price
-from hpuprof.ranks.suspects import Suspect, excess, families, links, sets_of_ranks
+from hpuprof.ranks.prices import Price, Priced, _cures, _longest, _pool, _price, _spread
+from hpuprof.ranks.suspects import Division, Suspect, divisions, excess, families, links, sets_of_ranks
 
 CALLS = unpack(PackedCalls())
 
@@ -136,3 +137,46 @@ def test_a_price_is_the_mean_of_its_variants_between_the_least_and_the_most():
     spread = 0.1 / 2  # of savings of 10 % and 20 % by step: 0.1 / sqrt(2), over the root of two steps
     assert (price.low, price.mid, price.high) == pytest.approx((0.1 - spread, 0.15, 0.2 + spread))
     assert price.steps == 0.5
+
+
+def test_stages_and_ranks_with_experts_divide_work():
+    channels = [group(0, 2, peers=True), group(1, 3, peers=True), group(0, 1), group(2, 3), group(0, 1, 2, 3)]
+    matching, _ = matched(channels, {g: [1] for g in range(5)})
+    use = [Use(role, "", None, {}, {}) for role in ("", "", "expert", "expert", "data")]
+    found = divisions(ranks(4), matching, use)
+    assert found == [
+        Division("stages", (((0, 1), (2, 3)),)),
+        Division("experts", (((0,), (1,)), ((2,), (3,)))),
+    ]
+    assert divisions(ranks(3), matching, use) == [Division("experts", (((0,), (1,)),))], "rank 3 is not traced"
+
+
+def dividing(*of_step: float) -> SimpleNamespace:
+    """A rank that works so long on the device in each step, 10 on the host, and takes part in a transfer."""
+    steps = range(len(of_step))
+    keys = {}
+    for n in steps:
+        keys[Key("device", n, "", "")] = np.array([2 * n])
+        keys[Key("host", n, "", "")] = np.array([2 * n + 1])
+    totals = {("device", n): of_step[n] for n in steps} | {("host", n): 10.0 for n in steps}
+    moved = np.array([-1] * (2 * len(of_step)) + [0])
+    return SimpleNamespace(length=np.ones(len(moved)), pieces=keys, totals=totals, moved=moved)
+
+
+def test_work_divided_evenly_takes_each_part_to_the_mean_of_its_team():
+    """Parts of 60 and 20 in each step: half of the difference to 40 leaves 50 and 30."""
+    lines = [dividing(60.0, 60.0), dividing(20.0, 20.0)]
+    stages = Division("stages", (((0,), (1,)),))
+    by = _spread(lines, stages, 0.5)
+    assert by[0].tolist() == pytest.approx([50 / 60] * 4 + [1.0]), "hosts launch as much less, transfers stay"
+    assert by[1].tolist() == pytest.approx([30 / 20] * 4 + [1.0])
+    assert _longest(lines, stages) == (0, pytest.approx(0.5))
+
+
+def test_experts_are_evened_step_by_step_and_stages_in_all_steps_alike():
+    lines = [dividing(60.0, 20.0), dividing(20.0, 60.0)]
+    assert _longest(lines, Division("stages", (((0,), (1,)),)))[1] == 0.0
+    experts = Division("experts", (((0,), (1,)),))
+    assert _longest(lines, experts)[1] == pytest.approx(0.5)
+    assert _spread(lines, experts, 1.0)[0].tolist() == pytest.approx([40 / 60] * 2 + [2.0] * 2 + [1.0])
+    assert _spread(lines, Division("stages", (((0,), (1,)),)), 1.0)[0].tolist() == [1.0] * 5

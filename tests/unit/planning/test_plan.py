@@ -13,7 +13,7 @@ from hpuprof.errors import ConfigError
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
-from hpuprof.report.job_plan import _of_all_ranks, _with_even_ranks, first_line
+from hpuprof.report.job_plan import _keeping_pace, _of_all_ranks, _saved, _with_even_ranks, first_line
 
 
 def rows_of(builder: TraceBuilder, folder, **options) -> dict[str, PlanRow]:
@@ -237,11 +237,11 @@ def suspect(saved: float) -> SuspectRow:
 
 def test_a_rank_that_holds_up_the_others_comes_first_where_it_gains_most():
     rows = [line(1, "data_loading", 200.0), line(2, "uploads", 50.0)]
-    first, *others = _with_even_ranks(rows, 1000.0, suspect(0.4))
+    first, *others = _with_even_ranks(rows, 1000.0, _keeping_pace(suspect(0.4)), _saved(suspect(0.4)))
     assert (first.order, first.after_ns, first.where) == (1, pytest.approx(600.0), "rank 3")
     assert [(row.order, row.after_ns, row.reason) for row in others] == [(None, None, "record_again")] * 2
     assert [row.alone_ns for row in others] == [200.0, 50.0]
-    *kept, last = _with_even_ranks(rows, 1000.0, suspect(0.1))
+    *kept, last = _with_even_ranks(rows, 1000.0, _keeping_pace(suspect(0.1)), _saved(suspect(0.1)))
     assert kept == rows
     assert (last.remedy, last.order, last.reason, last.alone_ns) == (
         "keep_pace",
