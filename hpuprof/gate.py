@@ -5,11 +5,13 @@ Grammar (blanks between the parts are optional)::
     gate   = metric op number [unit]      fails when the metric's value meets the condition
            | metric ":" number "%"        fails when B is worse than A by more than this, beyond noise (compare only)
            | "finding" ":" code           fails when the report has this finding or diagnostic
+           | "graph_mode" ":" verdict     fails when this is the answer to whether graph mode would help
     op     = ">" | ">=" | "<" | "<=" | "=="
     unit   = ns us µs ms s min | % | B kB MB GB TB KiB MiB GiB TiB
 
 Times and sizes other than 0 need a unit; a fraction without % is at most 1. Values are compared exactly, not as
-printed. A gate on an unknown value cannot be evaluated: it neither passes nor fails.
+printed. A gate on an unknown value, or on a verdict where hpuprof cannot say, cannot be evaluated: it neither passes
+nor fails.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 
@@ -27,12 +29,15 @@ from hpuprof.comparison.result import Change, Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError, did_you_mean
 from hpuprof.model.metrics import BY_NAME, Metric, MetricSpec
+from hpuprof.model.prediction import Verdict
 from hpuprof.report.findings import BY_CODE
 from hpuprof.report.model import GateResult, Report
 
 M = TypeVar("M", Metric, MetricSpec)
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
+
+_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -72,16 +77,20 @@ _VALUE = re.compile(
 )
 _CHANGE = re.compile(rf"\s*(?P<metric>[A-Za-z_]\w*)\s*:\s*(?P<number>{_NUMBER})\s*%\s*")
 _FINDING = re.compile(r"\s*finding\s*:\s*(?P<code>\w+)\s*")
-_FORMS = "write METRIC OP VALUE, such as 'device_idle_fraction > 30%', or finding:HP201, or in compare METRIC:5%"
+_VERDICT = re.compile(r"\s*graph_mode\s*:\s*(?P<verdict>[A-Za-z]+(?:[ _][A-Za-z]+)*)\s*")
+_FORMS = (
+    "write METRIC OP VALUE, such as 'device_idle_fraction > 30%', or finding:HP201, or graph_mode:yes, "
+    "or in compare METRIC:5%"
+)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One parsed gate. `kind`: value, change or finding; `limit` is in the metric's own unit once `unit` is applied."""
+    """One parsed gate. `kind`: value, change, finding or verdict."""
 
     text: str
     kind: str
-    subject: str  # metric's name or finding's code
+    subject: str  # metric's name, finding's code or verdict
     op: str = ""
     number: float = 0.0
     unit: str = ""
@@ -99,6 +108,11 @@ def parse_gate(text: str) -> Gate:
                 hint=did_you_mean(code, known, "`hpuprof explain` lists all codes"),
             )
         return Gate(shown, "finding", code)
+    if match := _VERDICT.fullmatch(text):
+        verdict = match["verdict"].lower().replace("_", " ")
+        if verdict not in _VERDICTS:
+            raise UsageError(f"gate {shown!r}: no verdict {match['verdict']!r}", hint=f"one of {', '.join(_VERDICTS)}")
+        return Gate(shown, "verdict", verdict)
     if match := _CHANGE.fullmatch(text):
         number = float(match["number"])
         if not 0 <= number < math.inf:
@@ -130,7 +144,7 @@ def parse_gates(texts: Iterable[str], *, changes: bool) -> list[Gate]:
                 f"gate {gate.text!r} needs two runs to compare",
                 hint="use it in `hpuprof compare`, or give a condition on the value, such as 'step_time_p50 > 12ms'",
             )
-        if gate.kind != "finding":
+        if gate.kind in ("value", "change"):
             _check(gate, BY_NAME)
     return gates
 
@@ -177,9 +191,15 @@ def _check_plain(gate: Gate, unit: str) -> None:
 def evaluate(gates: Sequence[Gate], report: Report) -> list[GateResult]:
     """Evaluate gates on one report."""
     codes = {f.code: f.evidence for f in report.data.findings} | {d.code: d.text for d in report.data.diagnostics}
-    return [
-        _found(gate, codes) if gate.kind == "finding" else _limit(gate, _check(gate, report.metrics)) for gate in gates
-    ]
+    results = []
+    for gate in gates:
+        if gate.kind == "finding":
+            results.append(_found(gate, codes))
+        elif gate.kind == "verdict":
+            results.append(_answered(gate, report))
+        else:
+            results.append(_limit(gate, _check(gate, report.metrics)))
+    return results
 
 
 def evaluate_comparison(gates: Sequence[Gate], comparison: Comparison, b: Report) -> list[GateResult]:
@@ -214,6 +234,15 @@ def _found(gate: Gate, codes: Mapping[str, str]) -> GateResult:
         unit="count",
         text=f"{gate.subject} was found: {codes[gate.subject]}" if hit else f"{gate.subject} was not found",
     )
+
+
+def _answered(gate: Gate, report: Report) -> GateResult:
+    """Hold the graph-mode verdict against that of the gate; without one, no other verdict can be ruled out."""
+    answer = report.graph_mode
+    hit = answer.verdict == gate.subject
+    outcome = FAILED if hit else UNKNOWN if answer.verdict == "cannot say" else PASSED
+    value = None if outcome == UNKNOWN else int(hit)
+    return GateResult(gate=gate.text, outcome=outcome, value=value, unit="count", text=answer.sentence)
 
 
 def _limit(gate: Gate, metric: Metric) -> GateResult:

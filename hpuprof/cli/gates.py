@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., object])
 def _complete_gate(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
     from hpuprof.model.metrics import BY_NAME
 
-    return [name for name in BY_NAME if name.startswith(incomplete)]
+    return [name for name in (*BY_NAME, "graph_mode:") if name.startswith(incomplete)]
 
 
 def gate_options(function: F) -> F:
@@ -34,7 +34,7 @@ def gate_options(function: F) -> F:
                 metavar="GATE",
                 shell_complete=_complete_gate,
                 help="Exit 1 when this holds, such as 'device_idle_fraction > 30%', finding:HP201, "
-                "or in compare step_time_p50:5%. Repeatable.",
+                "graph_mode:yes, or in compare step_time_p50:5%. Repeatable.",
             ),
             click.option(
                 "--junit",

@@ -79,7 +79,9 @@ def test_change_gates(metric, percent, blank):
 
 @given(st.text(max_size=40))
 def test_any_other_text_is_refused_with_a_hint(text):
-    if re.fullmatch(r"\s*\w+\s*(?:[<>]=?|==|:)\s*[-+]?[\d.].*", text, re.DOTALL) or "finding" in text:
+    if re.fullmatch(r"\s*\w+\s*(?:[<>]=?|==|:)\s*[-+]?[\d.].*", text, re.DOTALL) or re.match(
+        r"\s*(?:finding|graph_mode)\b", text
+    ):
         return
     with pytest.raises(hpuprof.UsageError) as caught:
         parse_gate(text)
@@ -99,6 +101,7 @@ def test_any_other_text_is_refused_with_a_hint(text):
         ("device_idle_fraction > 3ms", "not measured in ms", "use %"),
         ("launches_per_step > 3ms", "not measured in ms", "give a plain number"),
         ("finding:HP999", "no finding 'HP999'", "did you mean"),
+        ("graph_mode:maybe", "no verdict 'maybe'", "one of yes, likely, marginal, unlikely, no, cannot say"),
         ("step_time_p50:-5%", "is not a limit", "0 or more"),
         ("step_time_p50 => 3ms", "cannot parse gate", "METRIC OP VALUE"),
         ("step_time_p50 > 1e999 ms", "out of range", "METRIC OP VALUE"),
@@ -151,6 +154,24 @@ def test_findings_and_diagnostics():
         for r in evaluate([parse_gate(t) for t in ("finding:hp201", "finding: HP203", "finding:HP111")], report)
     }
     assert outcomes == {"finding:hp201": "failed", "finding: HP203": "passed", "finding:HP111": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcomes"),
+    [
+        (
+            "yes",
+            {"graph_mode:yes": ("failed", 1), "graph_mode: No": ("passed", 0), "graph_mode:cannot_say": ("passed", 0)},
+        ),
+        ("cannot say", {"graph_mode:yes": ("unknown", None), "graph_mode:cannot say": ("failed", 1)}),
+    ],
+)
+def test_verdicts_of_graph_mode(verdict, outcomes):
+    data = report_of("hpu_g1_lazy").data
+    report = Report(msgspec.structs.replace(data, graph_mode=msgspec.structs.replace(data.graph_mode, verdict=verdict)))
+    results = evaluate(parse_gates(outcomes, changes=False), report)
+    assert {r.gate: (r.outcome, r.value) for r in results} == outcomes
+    assert all(r.text == data.graph_mode.sentence for r in results)
 
 
 def _result(outcome: str) -> GateResult:
