@@ -17,7 +17,7 @@ from hpuprof.model.arrays import Floats
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, Option, Prediction, ProfilingPrior
 from hpuprof.what_if.joint_points import AS_RECORDED, JointTimes
 from hpuprof.what_if.profiling_cost import Cost, fit
-from hpuprof.what_if.uncertainty import Drawn, Draws, model_error
+from hpuprof.what_if.uncertainty import Drawn, Draws, Errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +54,12 @@ class Joint:
         played = _played(self.predictions, self.constants, [o.skeleton for o in options])
         if played is None:
             return None
-        noise = self._draws.noise(
-            self.predictions[0].base_spread,
-            model_error(self.constants, error, max(p.unexplained for p in self.predictions)),
-        )
-        speedup = self.base_samples / played.at(self._drawn) * noise
+        unexplained = max(p.unexplained for p in self.predictions)
+        errors = Errors.of(self.constants, self.predictions[0].base_spread, error, unexplained)
+        speedup = self.base_samples / played.at(self._drawn)
         if any(p.loader_bound for p in self.predictions):
-            speedup = np.minimum(speedup, noise)
-        return speedup, float(played.times[AS_RECORDED])
+            speedup = np.minimum(speedup, 1.0)
+        return self._draws.with_errors(speedup, errors), float(played.times[AS_RECORDED])
 
     @cached_property
     def _draws(self) -> Draws:

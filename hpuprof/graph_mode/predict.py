@@ -36,9 +36,9 @@ from hpuprof.what_if.uncertainty import (
     SAMPLES,
     Drawn,
     Draws,
+    Errors,
     base_noise,
     interval,
-    model_error,
     pack,
     resample_weights,
 )
@@ -123,9 +123,9 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     timed = model.timed
     waited = measure(view.hosts.blocked_by["loader"], timed.start, timed.end).sum()
     loader_bound = bool(waited > LOADER_SHARE * timed.total_ns)
-    error = model_error(constants, seen.replay_error or 0.0, seen.unexplained)
+    errors = Errors.of(constants, noise, seen.replay_error or 0.0, seen.unexplained)
     weights = resample_weights(seen.steps, SAMPLES)
-    compared = _Eager((eager * weights).mean(axis=1), weights, draws.noise(noise, error), loader_bound)
+    compared = _Eager((eager * weights).mean(axis=1), weights, draws, errors, loader_bound)
     options, refused = _options(model, regions, drawn, compared)
     prediction = msgspec.structs.replace(
         seen,
@@ -159,13 +159,14 @@ class _Eager:
 
     times: Floats  # means of resampled steps [ns]
     weights: Floats  # of the steps, shape (samples, steps)
-    noise: Floats  # factor on each ratio, from the measured step time and the model
+    draws: Draws
+    errors: Errors
     loader_bound: bool  # data loading bounds the step whatever is captured
 
     def over(self, times: Floats) -> Floats:
         """Return samples of the speed-up over captured steps, shape `(samples, steps)`."""
-        ratio: Floats = self.times / np.maximum((times * self.weights).mean(axis=1), 1.0) * self.noise
-        return np.minimum(ratio, self.noise) if self.loader_bound else ratio
+        ratio = self.times / np.maximum((times * self.weights).mean(axis=1), 1.0)
+        return self.draws.with_errors(np.minimum(ratio, 1.0) if self.loader_bound else ratio, self.errors)
 
 
 def _options(model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eager) -> tuple[list[Option], list[str]]:

@@ -21,12 +21,29 @@ UNKNOWNS = 11
 """Rows of uniform numbers: profiling cost, six of the machine, its division among four kinds of rows."""
 SEED = 20_260
 NOISE_FLOOR = 0.01  # minimum relative standard deviation of an unprofiled step time
+OTHER_RUN = 0.03
+"""Relative standard deviation of the step time of other runs around that of the recorded one, where only that is known.
+By judgement: a few percent on a machine to itself."""
 NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
 FLOOR = 0.15
 """Share of host work that always remains, however many profiler rows it held."""
 REPLAY_LIMIT = 0.08
 """Replay error above which the next coarser model is used, or no prediction is made."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Relative standard deviations of a speed-up."""
+
+    base: float  # of the step time now
+    replay: float  # of the recorded steps as replayed
+    change: float  # of the logarithm of the speed-up: what does not change is not modelled either
+
+    @classmethod
+    def of(cls, constants: Mapping[str, Constant], base: float, replay: float, unexplained: float) -> Errors:
+        """Gather them. `base`: of the step time without the profiler, 0 if unknown; `unexplained`: delay of rows."""
+        return cls(base or OTHER_RUN, float(np.hypot(replay, 0.5 * unexplained)), constants["model_error"].value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +67,12 @@ class Draws:
         outside = self.normal[2] * constants["outside_error"].value
         return Drawn(constants, self.uniform, overhead, host_scale, outside)
 
-    def noise(self, base: float, error: float) -> Floats:
-        """Return factors on a speed-up from the noise of the base step time and the error of the model."""
-        factors: Floats = np.exp(self.normal[0] * base + self.normal[1] * error)
-        return factors
+    def with_errors(self, speedup: Floats, errors: Errors) -> Floats:
+        """Return samples of a speed-up with errors that no other unknown covers."""
+        log = np.log(speedup)
+        model = np.hypot(errors.replay, errors.change * log)
+        found: Floats = np.exp(log + self.normal[0] * errors.base + self.normal[1] * model)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +104,6 @@ def interval(samples: Floats) -> Interval:
     """Return the median with the 90 % interval."""
     low, middle, high = (float(x) for x in np.percentile(samples, [5, 50, 95]))
     return Interval(low=low, median=middle, high=high)
-
-
-def model_error(constants: Mapping[str, Constant], replay: float, unexplained: float) -> float:
-    """Return the relative standard deviation of a speed-up; `unexplained`: delay of device rows, over the step."""
-    return float(np.sqrt(constants["model_error"].value ** 2 + replay**2 + (0.5 * unexplained) ** 2))
 
 
 def base_noise(unprofiled_ns: float | None, spread_ns: float | None) -> float:
