@@ -80,8 +80,8 @@ _ALL = (
         code="HP108",
         severity="warning",
         title="Graph replays are under-recorded",
-        cause="More than half of the graph launches show none of their kernels, or few of those that launches at their "
-        "place in other steps show; the missing kernels would read as idle time.",
+        cause="More than half of the graph launches show none of their kernels, or few of those that other launches of "
+        "the same graph show; the missing kernels would read as idle time.",
         remedy="Record without graphs, or with a newer driver; conclusions about the device are withheld.",
     ),
     Diagnostic(

@@ -174,7 +174,7 @@ def _queues(trace: Trace, wanted: Mask) -> tuple[Mask, Mask, Mask]:
     """Split device rows into launched work, copies outside recipes, and collectives."""
     device = trace.device
     collectives = wanted & (device.kind == DeviceKind.COMMUNICATION)
-    copies = wanted & (device.kind == DeviceKind.COPY) & (device.recipe <= 0)
+    copies = wanted & (device.kind == DeviceKind.COPY) & (device.recipe < 0)
     return wanted & ~collectives & ~copies, copies, collectives
 
 

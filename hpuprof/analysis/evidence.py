@@ -23,7 +23,7 @@ STEP_SHARE = 0.5
 REPLAY_SHARE = 0.5
 """Graph launches that must show their device rows; by judgement, as for steps."""
 FEW_ROWS = 0.5
-"""A graph launch shows few rows with less than this share of those at its place in other steps (90th percentile)."""
+"""A graph launch shows few rows with less than this share of what others of its graph show (90th percentile)."""
 MIN_ROWS = 4
 """With fewer device rows, one may well hold most of the time."""
 MIN_REPLAYS = 2
@@ -89,9 +89,13 @@ def _incomplete_replays(view: RankView) -> list[Trouble]:
     replays = np.flatnonzero((host.activity == Activity.GRAPH_LAUNCH) & (host.correlation >= 0))
     if len(replays) < MIN_REPLAYS:
         return []
-    rows = np.bincount(launch[launch >= 0], minlength=len(host))[replays]
+    linked = launch >= 0
+    rows = np.bincount(launch[linked], minlength=len(host))[replays]
     lacking = rows == 0
-    for _, same in members(_places(view.steps, host.start[replays])):
+    graph = np.full(len(host), -1)
+    graph[launch[linked]] = view.trace.device.recipe[linked]
+    known = (graph[replays] >= 0) | lacking
+    for _, same in members(graph[replays] if known.all() else _places(view.steps, host.start[replays])):
         lacking[same] |= rows[same] < FEW_ROWS * np.percentile(rows[same], 90)
     missing = int(lacking.sum())
     if missing <= REPLAY_SHARE * len(replays):
@@ -103,7 +107,8 @@ def _incomplete_replays(view: RankView) -> list[Trouble]:
 def _places(steps: Steps, when: Ints) -> Ints:
     """Return a number for each launch, equal for launches at the same place of steps with as many launches.
 
-    Graphs differ in size, so a launch is compared with what launched the same graph. `when`: of launches, ascending.
+    Graphs differ in size, so a launch is compared with what launched the same graph, where rows do not name it most
+    likely one at the same place. `when`: of launches, ascending.
     """
     step = np.searchsorted(steps.start, when, side="right")
     first = np.searchsorted(step, step, side="left")

@@ -133,7 +133,7 @@ def _device_rows(
         external=columns["external"][order].astype(np.int64),
         bytes=columns["bytes"][order].astype(np.int64),
         dtype=np.where(dtype == collected.no_dtype, -1, dtype).astype(np.int32),
-        recipe=columns["recipe"][order].astype(np.int64),
+        recipe=np.where(columns["recipe"] > 0, columns["recipe"], -1)[order].astype(np.int64),
         comm=columns["comm"][order].astype(np.int32),
     )
     return rows, list(engines)

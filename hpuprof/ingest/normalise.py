@@ -156,7 +156,7 @@ class Normaliser:
             external=small(_external(slices)),
             bytes=small(slices.numbers("bytes")),
             dtype=slices.words("data_type", self.dtypes),
-            recipe=small(slices.numbers("recipe_id")),
+            recipe=small(slices.numbers("recipe")),
             hw=slices.words("hw_event", self.hw_events),
             comm=self.comms.codes(self.names, rows["name"], slices),
         )

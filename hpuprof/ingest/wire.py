@@ -36,6 +36,7 @@ class Args(msgspec.Struct, gc=False):
     external_id_old: Any = msgspec.field(default=-1, name="external id")
     data_type: Any = msgspec.field(default="", name="dataType")
     recipe_id: Any = msgspec.field(default=-1, name="recipeId")
+    graph_id: Any = msgspec.field(default=-1, name="graph id")
     hw_event: Any = msgspec.field(default="", name="HW event name")
     # rows of collectives, as torch/csrc/profiler/util.h names them
     collective: Any = msgspec.field(default="", name="Collective name")
@@ -69,6 +70,11 @@ class Args(msgspec.Struct, gc=False):
     resident: Any = None
     # rows changed or added by `convert` (see `restore`)
     mark: Any = msgspec.field(default=None, name="hpuprof")
+
+    @property
+    def recipe(self) -> Any:
+        """Return the recipe (HPU) or graph (CUDA, by Kineto) that a row is of."""
+        return self.graph_id if self.recipe_id == -1 else self.recipe_id
 
 
 NO_ARGS = Args()

@@ -50,7 +50,10 @@ class KernelRow(Row, frozen=True, kw_only=True):
     p50_ns: Annotated[int, Meta(description="Median length [ns].")]
     p90_ns: Annotated[int, Meta(description="90th percentile of lengths [ns].")]
     max_ns: Annotated[int, Meta(title="longest", description="Longest [ns].")]
-    recipes: Annotated[int | None, Meta(description="Distinct recipe ids (HPU); ids have 16 bits and may collide.")]
+    recipes: Annotated[
+        int | None,
+        Meta(description="Distinct recipe ids (HPU), which have 16 bits and may collide, or graph ids (CUDA)."),
+    ]
     total_deviation_ns: Annotated[
         float | None, Meta(description="Standard deviation over used steps of total_ns per step [ns].")
     ] = None

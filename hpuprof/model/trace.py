@@ -71,7 +71,7 @@ class DeviceRows:
     external: Ints
     bytes: Ints  # -1: unknown
     dtype: Codes  # into Trace.dtypes, -1: unknown
-    recipe: Ints  # -1: none
+    recipe: Ints  # or graph, as Kineto numbers those of CUDA; -1: none
     comm: Codes  # into Trace.comms, -1: no row of a collective
 
     def __len__(self) -> int:

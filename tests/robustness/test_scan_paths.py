@@ -116,7 +116,7 @@ def test_columns_by_hand():
         % (
             1.5,
             2,
-            '{"correlation": "12", "External id": -3, "bytes": null, "Input Dims": [[2, 3], []], "x": {"y": [1e-5]}}',
+            '{"correlation": "12", "graph id": 3, "External id": -3, "bytes": null, "Input Dims": [[2, 3], []], "x": {"y": [1e-5]}}',
         ),
         '{"ph": "s", "id": 1, "ts": 1}',
         ' {"name": "M\\u00e9", "ph": "X", "args": {"recipeId": 5}, "dur": null}\n',
@@ -124,11 +124,11 @@ def test_columns_by_hand():
     )
     slices = rows.slices
     assert (len(rows), len(slices), rows.flows, rows.others.kinds()[0][0].args.name) == (4, 2, 1, "µ")
-    assert [slices.numbers(n).tolist() for n in ("correlation", "external_id", "bytes", "recipe_id")] == [
+    assert [slices.numbers(n).tolist() for n in ("correlation", "external_id", "bytes", "recipe")] == [
         [12, -1],
         [-3, -1],
         [-1, -1],
-        [-1, 5],
+        [3, 5],
     ]
     assert [mask.tolist() for _, mask, *_ in (slices.stamps(), slices.durations())] == [[True, False], [True, False]]
     names, inputs, tracks = {}, {}, {}

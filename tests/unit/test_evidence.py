@@ -91,6 +91,19 @@ def test_hp108_graphs_of_many_sizes_are_compared_with_their_own_place(tmp_path: 
     assert problems(b.reduce(tmp_path)) == codes
 
 
+@pytest.mark.parametrize(("named", "codes"), [(True, []), (False, ["HP108"])])
+def test_hp108_graphs_that_rows_name_are_compared_wherever_they_stand(tmp_path: Path, named: bool, codes: list[str]):
+    b, sizes = TraceBuilder().steps(3, 1000), (20, 2, 3)
+    for launch in range(9):
+        graph = (launch + launch // 3) % 3  # in another order in each step
+        at = 1000 * (launch // 3) + 100 * (launch % 3) + 5
+        b.host("cudaGraphLaunch", at, 2, cat="cuda_runtime", correlation=launch + 1)
+        for j in range(sizes[graph]):
+            ids = {"graph id": graph + 1 if named else 0, "graph node id": j + 1}
+            b.device("k", at + 3 + 2 * j, 1.5, correlation=launch + 1, **ids)
+    assert problems(b.reduce(tmp_path)) == codes
+
+
 def test_hp108_graph_launches_with_no_rows_at_all(tmp_path: Path):
     b = TraceBuilder().steps(4, 100)
     for i in range(4):
