@@ -56,11 +56,13 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     known = np.flatnonzero(links.launch >= 0)
     queued = union(host.end[links.launch[known]], trace.device.start[known])
     unseen = np.array([unrecorded_until(trace, view.launched), host.start[0] if len(host) else 0])
+    first_use = when(launching & view.hosts.first_use)
     return {
-        Cause.UNRECORDED: union(np.zeros(2, dtype=np.int64), unseen),
+        # A device that is being set up has no earlier work.
+        Cause.UNRECORDED: subtract(union(np.zeros(2, dtype=np.int64), unseen), first_use),
         Cause.DEVICE_LATENCY: queued,
         Cause.COMPILATION: when((activity == Activity.COMPILE) & (role != Role.DATA_LOADER)),
-        Cause.FIRST_USE: when(launching & view.hosts.first_use),
+        Cause.FIRST_USE: first_use,
         Cause.BLOCKING_READ: union_of(when(reads), _around(trace, reads, path & (activity == Activity.COPY_D2H))),
         Cause.COLLECTIVE: when(calling(HostCallKind.COLLECTIVE)),
         Cause.ALLOCATION: when(calling(HostCallKind.ALLOCATION, on=launching)),

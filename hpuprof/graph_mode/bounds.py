@@ -38,6 +38,7 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
     """
     device = view.trace.device
     real = device.kind != DeviceKind.MARKER
+    one_off_fraction = _idle(view, Intervals(low, high), _ONE_OFF) / max(1, int((high - low).sum()))
     if view.steps.source == "whole_trace" and real.any():
         first = np.flatnonzero(real)[np.argmin(device.start[real])]
         begin, launch = int(device.start[first]), int(view.launched[first])
@@ -49,19 +50,22 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
     if not len(rows):
         return None
 
-    def idle(causes: Sequence[Cause]) -> int:
-        held = (view.gaps.by_cause.get(cause) for cause in causes)
-        return sum(int(measure(h, low, high).sum()) for h in held if h is not None)
-
-    wall = int((high - low).sum()) - idle(_ONE_OFF)
+    wall = int((high - low).sum()) - _idle(view, windows, _ONE_OFF)
     busy = int(measure(view.device.busy, low, high).sum())
     return DeviceSpan(
         wall_ns=max(wall, busy),
         busy_ns=busy,
         least_ns=_least(view, rows[device.kind[rows] != DeviceKind.COMMUNICATION], windows),
-        launching_ns=idle(_LAUNCHING) if len(view.states[Cause.OPERATOR_LAUNCH]) else None,
+        launching_ns=_idle(view, windows, _LAUNCHING) if len(view.states[Cause.OPERATOR_LAUNCH]) else None,
+        untraced_ns=_idle(view, windows, (Cause.UNKNOWN,)),
+        one_off_fraction=one_off_fraction,
         rows=len(rows),
     )
+
+
+def _idle(view: RankView, windows: Intervals, causes: Sequence[Cause]) -> int:
+    held = (view.gaps.by_cause.get(cause) for cause in causes)
+    return sum(int(measure(h, windows.start, windows.end).sum()) for h in held if h is not None)
 
 
 def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
@@ -87,6 +91,8 @@ class Evidence:
     high: float  # bound of the speed-up
     busy: float
     launching: float | None  # device idle while the host launched
+    untraced: float  # device idle while nothing was traced on the host: Python between operators, or waiting
+    one_off: float  # of the recording: compiling and first use
 
     @classmethod
     def of(cls, predictions: Sequence[Prediction]) -> Evidence | None:
@@ -101,6 +107,8 @@ class Evidence:
             high=max(1.0, 1.0 / max(*shares, 1e-9)),
             busy=sum(s.busy_ns for s in spans) / wall,
             launching=sum(known) / wall if len(known) == len(spans) else None,
+            untraced=sum(s.untraced_ns for s in spans) / wall,
+            one_off=sum(s.one_off_fraction for s in spans) / len(spans),
         )
 
     @property
@@ -111,7 +119,16 @@ class Evidence:
     @property
     def without_launching(self) -> float | None:
         """The speed-up if exactly the launch idle time went away."""
-        return None if self.launching is None else min(self.high, 1.0 / max(1.0 - self.launching, 1e-9))
+        return None if self.launching is None else self._without(self.launching)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether idle time of which the host shows nothing would make a gain likely, were it launching."""
+        launching = self.launching or 0.0
+        return self._without(launching) < LIKELY <= self._without(launching + self.untraced)
+
+    def _without(self, idle: float) -> float:
+        return min(self.high, 1.0 / max(1.0 - idle, 1e-9))
 
     @property
     def verdict(self) -> Verdict:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpuprof.analysis.bound import ALLOCATOR_FIRST
+from hpuprof.graph_mode.bounds import Evidence
 from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction, Reason
@@ -41,6 +42,8 @@ STEP_TIME = Refusal(
     "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it",
 )
 ONE_STEP = Refusal("one_step", "a single step was recorded", "a recording of three steps or more", _LONGER)
+COLD = 0.5
+"""Share of the recording that compiling and first use may take: with more, by judgement, the rest are first calls."""
 FEW_ROWS = Refusal("few_rows", "the trace holds too few device rows to judge", "a trace of whole steps", _LONGER)
 NOTHING_IN_COMMON = Refusal(
     "nothing_in_common", "no part of the step is the same on every rank", "traces of one job", ""
@@ -97,6 +100,26 @@ def find_refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction])
             "torch.profiler with enable_cuda_sync_events",
         )
     return next((_PREDICTS_NOTHING[p.reason] for p in predictions if not p.options and p.reason), None)
+
+
+def points_nowhere(found: Evidence) -> Refusal | None:
+    """Return why the idle time of a recording does not show that a gain is unlikely; None where it does."""
+    if found.one_off >= COLD:
+        share = f"{100 * found.one_off:.0f} % of the recording"
+        return Refusal(
+            "first_use",
+            f"compiling and setting the device up take {share}, so that its other calls are first ones, too",
+            "a trace of later steps",
+            _LONGER,
+        )
+    if found.hidden:
+        return Refusal(
+            "untraced_host",
+            f"the device is {100 * found.untraced:.0f} % of the time idle while nothing is traced on the host",
+            "a trace with stacks: they show Python between operators",
+            "HPUProfiler(with_stack=True)",
+        )
+    return None
 
 
 def allocator_first(main: Sequence[RankPartial]) -> Refusal | None:

@@ -24,6 +24,7 @@ from hpuprof.graph_mode.refusals import (
     Refusal,
     allocator_first,
     find_refusal,
+    points_nowhere,
     unlike_given,
     unsound,
 )
@@ -91,7 +92,8 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
     unlike = None if refusal else unlike_given(predictions)
     if unlike:
         return _unanswered("cannot say", words.cannot_say(unlike), first, predictions, lacking=unlike)
-    sound = refusal is None
+    # Work that was launched before the recording leaves what the rows of graphs carry as it is.
+    sound = refusal is None or refusal.reason == "unrecorded_work"
     refusal = refusal or find_refusal(main, predictions)
     if refusal and sound and predictions and all((p.covered or 0.0) >= words.NEARLY_ALL for p in predictions):
         return _done_already(first, predictions, words.nearly_all_replayed(predictions[0]))
@@ -108,6 +110,8 @@ def _from_device_rows(refusal: Refusal, first: FileRow, predictions: Sequence[Pr
     verdict: Verdict = found.verdict
     if verdict != "no" and refusal.reason in ("lost_rows", "unrecorded_work"):
         verdict = "cannot say"  # the device may have worked while it seems idle
+    elif verdict in ("unlikely", "marginal") and (nowhere := points_nowhere(found)):
+        verdict, refusal = "cannot say", nowhere
     answer = _unanswered(verdict, words.from_bounds(verdict, found, refusal, lead), first, predictions, lacking=refusal)
     return msgspec.structs.replace(answer, basis="device_rows", bounds=found.bounds)
 

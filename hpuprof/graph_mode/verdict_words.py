@@ -32,11 +32,13 @@ def from_bounds(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Predi
     if verdict == "cannot say" or found.launching is None:
         return cannot_say(refusal, found, lead)
     idle = f"{100 * found.launching:.1f} % of the time idle while the host launches work"
+    there = replayed_already(lead)
     if verdict == "unlikely":
-        return f"Unlikely: the device is {idle}, so graph mode would change little ({most}); {refusal.why}."
+        what = "more graphs" if there else "graph mode"
+        return f"Unlikely: the device is {idle}, so {what} would change little ({most}); {refusal.why}{there}."
     word = "Likely" if verdict == "likely" else "Marginal"
     without = f"without that, the step would run {_times(found.without_launching or 1.0)} as fast"
-    return f"{word}: the device is {idle}; {without} ({most}); {refusal.why}."
+    return f"{word}: the device is {idle}; {without} ({most}); {refusal.why}{there}."
 
 
 def out_of_reach(best: Candidate, ranked: list[Candidate]) -> list[str]:
@@ -107,9 +109,9 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
         return f"No: {changes}; {runs}."
     if verdict == "marginal":
         if best.blocked_by:
-            return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first{why}."
-        return f"Marginal: {with_graphs}; too close to call{why}."
-    return f"{verdict.capitalize()}: {with_graphs}{why}."
+            return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first{why}{there}."
+        return f"Marginal: {with_graphs}; too close to call{why}{there}."
+    return f"{verdict.capitalize()}: {with_graphs}{why}{there}."
 
 
 def together(kind: str, mix: Interval, fraction: float) -> str:

@@ -18,6 +18,7 @@ Reason = Literal[
     "",
     "allocator_first",
     "few_rows",
+    "first_use",
     "given_step_time",
     "graph_capture",
     "late_rows",
@@ -34,6 +35,7 @@ Reason = Literal[
     "rank_without_prediction",
     "step_time",
     "unrecorded_work",
+    "untraced_host",
 ]
 
 
@@ -149,6 +151,11 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Meta(description="Device idle in it while the host launched operators or ran Python [ns]."),
     ]
+    untraced_ns: Annotated[int, Meta(description="Device idle in it while nothing was traced on the host [ns].")] = 0
+    one_off_fraction: Annotated[
+        float,
+        Meta(description="Share of the used steps, or of the recording, that is idle time of compiling and first use."),
+    ] = 0.0
     rows: Annotated[int, Meta(description="Device rows in it.")]
 
 

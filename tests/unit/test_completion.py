@@ -130,6 +130,13 @@ def test_a_device_at_unrecorded_work_is_not_idle_between_queued_kernels(tmp_path
     assert report.graph_mode.verdict == "cannot say"
 
 
+def test_a_device_that_is_being_set_up_has_no_earlier_work(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 20_200).device(GEMM, 19_500, 10).kernel(GEMM, 20_000, 100, launch=19_990)
+    b.host("aten::empty", 990, 18_020).host("cudaGetDeviceProperties", 1_000, 18_000, cat="cuda_runtime")
+    causes = {g.cause: g.idle_ns for g in b.reduce(tmp_path).gap_causes}
+    assert (causes["first_use"], causes["unrecorded"]) == (18_000_000, 1_500_000)
+
+
 def test_rows_without_a_launch_ahead_of_all_others_were_launched_before_the_recording(tmp_path: Path):
     b = TraceBuilder().steps(3, 1000)
     for start in (10, 130):

@@ -37,13 +37,36 @@ def test_launches_that_keep_the_device_waiting_make_a_gain_likely(tmp_path):
     assert graph.bounds.high == pytest.approx(1_115 / (12 * 10 * 0.90), rel=0.01)
 
 
-def test_idle_time_that_no_launch_explains_makes_a_gain_unlikely(tmp_path):
+@pytest.mark.parametrize(
+    ("row", "verdict", "reason"),
+    [("cudaStreamSynchronize", "unlikely", "no_steps"), (None, "cannot say", "untraced_host")],
+)
+def test_idle_time_makes_a_gain_unlikely_where_the_host_shows_another_cause(tmp_path, row, verdict, reason):
+    """Between launches the host waits, or shows nothing: that may be Python, of which a graph needs none."""
     trace = TraceBuilder()
     for k in range(12):
         launched(trace, k, 1_000 * k, 300)
+        if row:
+            trace.host(row, 1_000 * k + 9, 990, cat="cuda_runtime")
     graph = decide_graph_mode([trace.reduce(tmp_path)])
-    assert graph.verdict == "unlikely"
+    assert (graph.verdict, graph.reason) == (verdict, reason)
     assert graph.bounds.high > 3
+
+
+def test_a_cold_recording_shows_first_calls_only(tmp_path):
+    """Setting up takes most of it; what is left is spent in allocations, which the cache will save later."""
+    trace = TraceBuilder()
+    launched(trace, 0, 0, 100)
+    trace.host("aten::to", 200, 50_000).host("cudaGetDeviceProperties", 210, 49_000, cat="cuda_runtime")
+    for k in range(1, 12):
+        at = 60_000 + 1_000 * k
+        launched(trace, k, at, 100)
+        trace.host("cudaMalloc", at + 9, 980, cat="cuda_runtime")
+    part = trace.reduce(tmp_path)
+    assert part.prediction.span.one_off_fraction == pytest.approx(49 / 71.1, rel=0.02)
+    graph = decide_graph_mode([part])
+    assert (graph.verdict, graph.reason) == ("cannot say", "first_use")
+    assert "setting the device up" in graph.sentence
 
 
 def test_the_busiest_stream_bounds_and_communication_does_not(tmp_path):

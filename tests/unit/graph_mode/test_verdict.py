@@ -123,7 +123,7 @@ def test_no_gain_says_that_the_step_stays_as_it_is(judge):
     assert judge(prediction(option(0.93, 1.2))).verdict == "marginal"
 
 
-@pytest.mark.parametrize(("low", "high", "verdict"), [(0.97, 1.02, "no"), (1.2, 1.5, "yes")])
+@pytest.mark.parametrize(("low", "high", "verdict"), [(0.97, 1.02, "no"), (1.2, 1.5, "yes"), (1.0, 1.15, "marginal")])
 def test_graphs_that_are_there_are_told_with_what_they_carry(judge, low, high, verdict):
     graph = judge(prediction(option(low, high), replays=14.0, covered=0.934))
     assert graph.verdict == verdict
@@ -135,6 +135,13 @@ def test_where_graphs_carry_nearly_all_work_a_step_that_cannot_be_replayed_is_st
     graph = judge(prediction(option(1.2, 1.5), replay_error=0.5, replays=1.0, covered=covered, steps=1))
     assert graph.verdict == verdict
     assert f"replayed already: 1 graph launch carries {100 * covered:.0f} % of the device's work" in graph.sentence
+
+
+@pytest.mark.parametrize(("code", "verdict"), [("HP151", "no"), ("HP108", "cannot say")])
+def test_earlier_work_leaves_what_graphs_carry_as_it_is_and_lost_rows_do_not(part, code, verdict):
+    found = [msgspec.structs.replace(SIMPLE_DIAGNOSTIC, code=code)]
+    seen = prediction(span=SPAN, replays=1.0, covered=0.97, steps=1)
+    assert decide_graph_mode([msgspec.structs.replace(part, prediction=seen, diagnostics=found)]).verdict == verdict
 
 
 def test_what_profiling_is_believed_to_cost_is_told(judge):
@@ -300,6 +307,8 @@ SPAN = DeviceSpan(wall_ns=1000, busy_ns=400, least_ns=390.0, launching_ns=500, r
         ({}, "likely", 1 / 0.39),
         ({"launching_ns": 100}, "marginal", 1 / 0.39),
         ({"launching_ns": 40}, "unlikely", 1 / 0.39),
+        ({"launching_ns": 40, "untraced_ns": 150}, "unlikely", 1 / 0.39),
+        ({"launching_ns": 300, "untraced_ns": 200, "one_off_fraction": 0.9}, "likely", 1 / 0.39),
         ({"launching_ns": None}, "cannot say", 1 / 0.39),
         ({"least_ns": 960.0, "launching_ns": 30}, "no", 1 / 0.96),
     ],
@@ -312,6 +321,25 @@ def test_without_steps_device_rows_bound_the_gain_and_say_where_it_points(judge,
     assert graph.speedup is None
     assert graph.command
     assert f"at most {high:.2f}×" in graph.sentence
+
+
+@pytest.mark.parametrize(
+    ("span", "reason", "why"),
+    [
+        ({"launching_ns": 40, "untraced_ns": 170}, "untraced_host", "17 % of the time idle while nothing is traced"),
+        (
+            {"launching_ns": 40, "one_off_fraction": 0.6},
+            "first_use",
+            "setting the device up take 60 % of the recording",
+        ),
+    ],
+)
+def test_idle_time_that_may_be_launching_does_not_make_a_gain_unlikely(judge, span, reason, why):
+    seen = prediction(option(2, 2), span=msgspec.structs.replace(SPAN, **span))
+    graph = judge(seen, step_source="whole_trace")
+    assert (graph.verdict, graph.basis, graph.reason) == ("cannot say", "device_rows", reason)
+    assert why in graph.sentence
+    assert graph.command
 
 
 def test_the_rank_with_the_most_device_work_bounds_all(judge):
