@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.harness import cases, tools
 from benchmarks.harness.measure import Run, machine, median, run
+from hpuprof import native
 
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 COMBINE = str(tools.HERE / "combine_partials.py")
@@ -143,13 +144,19 @@ def combine_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def put_into(document: Path, text: str) -> None:
+def machine_line(about: dict[str, object], repeats: int) -> str:
+    """Return what a measurement was taken on."""
+    how = f"Python {about['python']}, medians of {repeats} runs; {native.in_use()}"
+    return f"{about['cpu']}, {about['cores']} cores, {how}."
+
+
+def put_into(document: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     """Replace the marked part of a document."""
-    before, _, rest = document.read_text(encoding="utf-8").partition(BEGIN)
-    _, found, after = rest.partition(END)
+    before, _, rest = document.read_text(encoding="utf-8").partition(begin)
+    _, found, after = rest.partition(end)
     if not found:
-        raise SystemExit(f"{document}: no part between {BEGIN} and {END}")
-    document.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        raise SystemExit(f"{document}: no part between {begin} and {end}")
+    document.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -159,9 +166,7 @@ def main() -> None:
         work = (options.work or Path(temporary)).absolute()
         work.mkdir(parents=True, exist_ok=True)
         about = machine()
-        parts = [
-            f"{about['cpu']}, {about['cores']} cores, Python {about['python']}; medians of {options.repeats} runs."
-        ]
+        parts = [machine_line(about, options.repeats)]
         grown = growth(options, work) if options.ranks else []
         combined = combining(options, work) if options.combine else []
         options.json.write_text(json.dumps({"machine": about, "growth": grown, "combine": combined}, default=asdict))

@@ -20,7 +20,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -55,8 +55,8 @@ _ROOMS = (
 )
 
 
-@lru_cache(maxsize=1)
-def code_digest() -> str:
+@lru_cache
+def code_digest(rooms: tuple[str, ...] = _ROOMS) -> str:
     """Return a digest of our sources that turn a trace into a partial, and of what adds for them.
 
     Versions of NumPy and of Python add in different orders, so that sums differ in their last digits.
@@ -64,7 +64,7 @@ def code_digest() -> str:
     added_by = f"{sys.version_info[:2]} {np.__version__}"
     digest = blake2b(f"{__version__} {CODEC_VERSION} {added_by}".encode(), digest_size=16)
     root = Path(__file__).parent
-    for room in _ROOMS:
+    for room in rooms:
         path = root / room
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             with contextlib.suppress(OSError):  # inside an archive the version has to do
@@ -145,12 +145,12 @@ class Cache:
                 shelves.insert(0, _Shelf(path.parent / FOLDER, trusted=(os.geteuid(), path.stat().st_uid)))
         return shelves
 
-    def key(self, place: str, seen: State) -> str:
-        """Return the key of a file, empty if it is not to be cached."""
+    def key(self, place: str, seen: State | None = None) -> str:
+        """Return the key of a file, of which a state was `seen`; empty if it is not to be cached."""
         if not self._shelves(place):
             return ""
         try:
-            return fingerprint(place, seen, self.settings)
+            return fingerprint(place, seen or state(place), self.settings)
         except OSError:
             return ""
 
@@ -160,16 +160,26 @@ class Cache:
         Decoding is bounded by `INFLATED_BYTES` and `MOST_ROWS`. A table that does not decode raises CodecError on
         access.
         """
-        for shelf in self._shelves(place) if key else []:
-            text = shelf.read(key)
-            body = text[_CHECKSUM_BYTES:]
-            if _checksum(key, body) != text[:_CHECKSUM_BYTES]:
-                continue
+        for body in _sound(self._shelves(place), key, ENTRY_BYTES):
             with contextlib.suppress(CodecError):
                 found = PackedPartial.from_bytes(body, foreign=True)
                 found.refuse_larger(most_bytes=INFLATED_BYTES, most_rows=MOST_ROWS)
                 return found
         return None
+
+    def get_own(self, place: str, key: str, *, most_bytes: int) -> bytes:
+        """Return what `put_own` stored; empty if there is no sound entry of at most that size."""
+        return next(_sound(self._own(place), key, most_bytes), b"")
+
+    def put_own(self, places: Sequence[str], key: str, body: bytes) -> None:
+        """Store what is derived from files, in the user's folder or the named one; never beside traces."""
+        mode = 0o666
+        for place in places:
+            mode &= _readers(place)
+        any(shelf.write(key, _checksum(key, body) + body, mode) for shelf in self._own(places[0]))
+
+    def _own(self, place: str) -> list[_Shelf]:
+        return [shelf for shelf in self._shelves(place) if shelf.trusted is None]
 
     def put(self, place: str, key: str, partial: PackedPartial) -> bool:
         """Store a partial; return whether it could be written anywhere. Full or read-only disks do not raise."""
@@ -182,18 +192,21 @@ class Cache:
 
     def look_up(self, place: str) -> PackedPartial | None:
         """Return the cached partial of the file at a place; None without one, or if its state is unknown."""
-        if self.where == "off":
-            return None
-        try:
-            seen = state(place)
-        except OSError:
-            return None
-        return self.get(place, self.key(place, seen))
+        return self.get(place, self.key(place))
 
 
 def _checksum(key: str, body: bytes) -> bytes:
     """Return the checksum before an entry; it includes the key, so no entry can replace another."""
     return blake2b(body, digest_size=_CHECKSUM_BYTES, key=key.encode()[:64]).digest()
+
+
+def _sound(shelves: Iterable[_Shelf], key: str, most_bytes: int) -> Iterator[bytes]:
+    """Yield the entries of a key that match their checksums."""
+    for shelf in shelves if key else ():
+        text = shelf.read(key, most_bytes)
+        body = text[_CHECKSUM_BYTES:]
+        if _checksum(key, body) == text[:_CHECKSUM_BYTES]:
+            yield body
 
 
 def _readers(place: str) -> int:
@@ -242,8 +255,8 @@ class _Shelf:
         if self.trusted is not None and found.st_uid not in self.trusted:
             raise PermissionError("it belongs to neither this user nor the owner of the trace")
 
-    def read(self, key: str) -> bytes:
-        """Return an entry; empty if there is no usable one."""
+    def read(self, key: str, most_bytes: int = ENTRY_BYTES) -> bytes:
+        """Return an entry; empty if there is none of at most that size."""
         try:
             with self._open(key) as folder:
                 # Not blocking: what has the entry's name may be a pipe.
@@ -251,9 +264,9 @@ class _Shelf:
                 with os.fdopen(os.open(key[2:], flags, dir_fd=folder), "rb") as handle:
                     found = os.fstat(handle.fileno())
                     self._refuse_strangers(found)
-                    if not stat.S_ISREG(found.st_mode) or found.st_size > ENTRY_BYTES:
+                    if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
                         return b""
-                    text = handle.read(ENTRY_BYTES)
+                    text = handle.read(most_bytes)
                     with contextlib.suppress(OSError):
                         os.utime(handle.fileno())  # the least recently used entries go first
                     return text

@@ -23,8 +23,9 @@ from hpuprof.model.losses import all_failed, refuse_losses
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration
-from hpuprof.report.model import Report
+from hpuprof.report.model import Report, ReportData
 from hpuprof.report.recordings import kind_of, recording_kinds
+from hpuprof.report.remembered import remember, remembered, report_key
 from hpuprof.tasks import DeepTask, ReduceTask, Result, relabelled
 
 Source = str | Path
@@ -138,87 +139,134 @@ def read_clocks(path: str) -> dict[str, GivenClock]:
 
 def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Callable[[str], None]) -> Report:
     """Return the report of a run. Raises InputError when no file could be analysed, or under `strict`."""
-    journal = Journal()
-    results = _reduce(run, plan, executor, progress, journal)
-    failed = [r for r in results if isinstance(r, FailedFile)]
-    if len(failed) == len(results):
-        raise all_failed(failed)
-    from hpuprof.report.combine import combine
-
-    def combined() -> Report:
-        data = combine(
-            _identify_again(run, results),
-            results,
-            run.skipped,
-            version=__version__,
-            table_rows=plan.options.table_rows,
-            again=journal.notes,
-            clock=plan.options.clock.partition(":")[0] if plan.clocks is None else plan.clocks,
-        )
-        return Report(data)
-
-    try:
-        report = combined()
-    except HpuprofError:
-        raise
-    except Exception:  # entries that others wrote can hold anything
-        if not any(isinstance(r, PackedPartial) and r.foreign for r in results):
-            raise
-        # No entry may break a run: ignore them all. Errors with another cause recur.
-        results = _reduce(run, plan, executor, lambda _: None, journal, look=False)
-        report = combined()
+    work = _Work.of(run, plan, executor)
+    keys = work.keys()
+    names = [file.name for file in run.files]
+    key = report_key(keys, names, run.identities, run.skipped, __version__, plan.options.table_rows, work.clock)
+    data = remembered(work.caches[0], next(iter(keys)), key) if key else None
+    if data is None:
+        journal = Journal()
+        data = work.report(keys, progress, journal)
+        whole = len(data.files) == len(run.files) and not journal.notes
+        if key and whole and work.keys() == keys:
+            remember(work.caches[0], list(keys), key, data)
+    else:
+        for name in names:
+            progress(name)
     if plan.options.strict:
-        refuse_losses(report.data.diagnostics, "analyse")
-    return report
+        refuse_losses(data.diagnostics, "analyse")
+    return Report(data)
 
 
-def _reduce(
-    run: Run,
-    plan: Plan,
-    executor: Executor | None,
-    progress: Callable[[str], None],
-    journal: Journal,
-    *,
-    look: bool = True,
-) -> list[Result]:
-    """Reduce every file, or find it in the cache (`look`); results in the order of the run's files."""
-    spared, led = _spared(run), _led(run)
-    settings = [
-        replace(plan.settings, predict=False, plan=False),
-        replace(plan.settings, plan=False),
-        plan.settings,
-    ]
-    caches = [Cache.at(plan.options.cache, mine) for mine in settings]
-    results: dict[str, Result] = {}
-    missing: list[TraceFile] = []
+@dataclass(frozen=True)
+class _Work:
+    """What to do with the files of a run.
 
-    def depth(file: TraceFile) -> int:
-        """How deep to look: 1 to predict its steps, 2 to price remedies, too; the plan is the lead's."""
-        return 0 if file.path in spared else 2 if file.path in led else 1
+    `depths`: how deep to look at each file, by path: 0 to measure, 1 to predict its steps, 2 to price remedies, too;
+    the plan is the lead's. `caches`: one for each depth.
+    """
 
-    def remembered(file: TraceFile) -> PackedPartial | None:
-        return _remembered(caches[depth(file)], file, look=look)
+    run: Run
+    plan: Plan
+    executor: Executor | None
+    depths: dict[str, int]
+    caches: tuple[Cache, ...]
 
-    with ThreadPoolExecutor(LOOK_UPS) as pool:
-        for file, known in zip(run.files, pool.map(remembered, run.files), strict=True):
-            if known is None:
-                missing.append(file)
-            else:
-                results[file.path] = known
-                progress(file.name)
-    jobs = plan.options.jobs
-    small = sum(f.bytes for f in missing) < SMALL_RUN_BYTES
-    if (not jobs and small) or any(here_only(f.path) for f in missing):
-        jobs = 1
-    # The largest first: a large file started last would run alone.
-    missing.sort(key=lambda f: (-f.bytes, f.path))
-    if missing:
-        with _workers(executor, plan.options) as workers:
+    @classmethod
+    def of(cls, run: Run, plan: Plan, executor: Executor | None) -> _Work:
+        """Decide how deep to look at each file."""
+        spared, led = _spared(run), _led(run)
+        depths = {f.path: 0 if f.path in spared else 2 if f.path in led else 1 for f in run.files}
+        settings = (
+            replace(plan.settings, predict=False, plan=False),
+            replace(plan.settings, plan=False),
+            plan.settings,
+        )
+        return cls(run, plan, executor, depths, tuple(Cache.at(plan.options.cache, mine) for mine in settings))
+
+    @property
+    def clock(self) -> str | dict[str, GivenClock]:
+        """How host clocks are aligned, as `combine` takes it."""
+        return self.plan.options.clock.partition(":")[0] if self.plan.clocks is None else self.plan.clocks
+
+    def keys(self) -> dict[str, str]:
+        """Return the key of each file's partial by the file's path; empty for a file that is not cached."""
+        with ThreadPoolExecutor(LOOK_UPS) as pool:
+            found = pool.map(lambda path: self.caches[self.depths[path]].key(path), self.depths)
+            return dict(zip(self.depths, found, strict=True))
+
+    def report(self, keys: dict[str, str], progress: Callable[[str], None], journal: Journal) -> ReportData:
+        """Reduce and combine. `keys`: of what may be in the cache. Raises InputError when no file could be analysed."""
+        results = self._reduce(keys, progress, journal)
+        failed = [r for r in results if isinstance(r, FailedFile)]
+        if len(failed) == len(results):
+            raise all_failed(failed)
+        try:
+            return self._combine(results, journal)
+        except HpuprofError:
+            raise
+        except Exception:  # entries that others wrote can hold anything
+            if not any(isinstance(r, PackedPartial) and r.foreign for r in results):
+                raise
+            # No entry may break a run: ignore them all. Errors with another cause recur.
+            return self._combine(self._reduce({}, lambda _: None, journal), journal)
+
+    def _combine(self, results: Sequence[Result], journal: Journal) -> ReportData:
+        from hpuprof.report.combine import combine
+
+        return combine(
+            _identify_again(self.run, results),
+            results,
+            self.run.skipped,
+            version=__version__,
+            table_rows=self.plan.options.table_rows,
+            again=journal.notes,
+            clock=self.clock,
+        )
+
+    def _reduce(self, keys: dict[str, str], progress: Callable[[str], None], journal: Journal) -> list[Result]:
+        """Reduce every file, or find it in the cache by its key; results in the order of the run's files."""
+        results: dict[str, Result] = {}
+        missing: list[TraceFile] = []
+        files = self.run.files
+        with ThreadPoolExecutor(LOOK_UPS) as pool:
+            for file, known in zip(
+                files, pool.map(lambda f: self._cached(f, keys.get(f.path, "")), files), strict=True
+            ):
+                if known is None:
+                    missing.append(file)
+                else:
+                    results[file.path] = known
+                    progress(file.name)
+        # The largest first: a large file started last would run alone.
+        missing.sort(key=lambda f: (-f.bytes, f.path))
+        for file, result in self._read(missing, journal, look=bool(keys)):
+            results[file.path] = result
+            progress(file.name)
+        if missing and self.plan.options.cache in ("auto", "beside"):
+            prune()
+        return [results[file.path] for file in files]
+
+    def _cached(self, file: TraceFile, key: str) -> PackedPartial | None:
+        known = self.caches[self.depths[file.path]].get(file.path, key)
+        with suppress(CodecError):
+            return relabelled(known, file) if known is not None else None
+        return None
+
+    def _read(self, files: Sequence[TraceFile], journal: Journal, *, look: bool) -> Iterator[tuple[TraceFile, Result]]:
+        """Reduce files in workers, and yield results as they come. `look`: whether workers look into the cache, too."""
+        if not files:
+            return
+        jobs = self.plan.options.jobs
+        small = sum(f.bytes for f in files) < SMALL_RUN_BYTES
+        if (not jobs and small) or any(here_only(f.path) for f in files):
+            jobs = 1
+        with _workers(self.executor, self.plan.options) as workers:
             look, code = look and workers is not None, code_digest()
-            tasks = (ReduceTask(c, s, look=look, code=code) for c, s in zip(caches, settings, strict=True))
+            tasks = (ReduceTask(cache, cache.settings, look=look, code=code) for cache in self.caches)
             done = run_all(
                 DeepTask(tuple(tasks)),
-                [(file if workers is None else _anywhere(file), depth(file)) for file in missing],
+                [(file if workers is None else _anywhere(file), self.depths[file.path]) for file in files],
                 jobs=jobs,
                 executor=workers,
                 reachable=lambda item: _reachable(item[0]),
@@ -227,12 +275,7 @@ def _reduce(
             )
             with closing(done):
                 for i, result in done:
-                    file = missing[i]
-                    results[file.path] = _failed(file, result) if isinstance(result, Lost) else result
-                    progress(file.name)
-    if missing and plan.options.cache in ("auto", "beside"):
-        prune()
-    return [results[file.path] for file in run.files]
+                    yield files[i], _failed(files[i], result) if isinstance(result, Lost) else result
 
 
 @contextmanager
@@ -270,13 +313,6 @@ def _led(run: Run) -> set[str]:
         for file, who in zip(run.files, run.identities, strict=True)
         if kind_of(who) == kind and who.rank == min(mine)
     }
-
-
-def _remembered(cache: Cache, file: TraceFile, *, look: bool) -> PackedPartial | None:
-    known = cache.look_up(file.path) if look else None
-    with suppress(CodecError):
-        return relabelled(known, file) if known is not None else None
-    return None
 
 
 def _anywhere(file: TraceFile) -> TraceFile:

@@ -48,7 +48,8 @@ def hpuprof_tool() -> Tool:
 def hta_tool() -> Tool:
     """Return HTA, which lives under the name `traceinsight`."""
     script = str(HERE / "peers" / "hta_run.py")
-    return Tool("HTA", (("traceinsight==0.6.1",),), (script, "{trace}"), "traceinsight", reports_device_rows=True)
+    needs = ("traceinsight==0.6.1", "pandas<3")  # pandas 3 refuses what it stores
+    return Tool("HTA", (needs,), (script, "{trace}"), "traceinsight", reports_device_rows=True)
 
 
 def tb_tool() -> Tool:
@@ -67,8 +68,9 @@ def tracelens_tool(checkout: Path) -> Tool:
 
 
 def quiet_environment() -> dict[str, str]:
-    """Return this environment without the paths that would mix the tools' packages."""
-    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    """Return this environment without paths that would mix the tools' packages, and where Python keeps what it compiles."""
+    mixed = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
+    return {key: value for key, value in os.environ.items() if key not in mixed}
 
 
 def _pip(python: Path, arguments: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Mask
+from hpuprof.model.arrays import Mask, any_of
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -46,7 +46,7 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
         """Mark the host rows of calls of some kinds; waits count with the copy that they complete."""
         chosen = np.where(calls.completes >= 0, calls.kind[calls.completes], calls.kind)
         rows = np.zeros(len(host), dtype=bool)
-        rows[calls.row[np.isin(chosen, kinds)]] = True
+        rows[calls.row[any_of(chosen, kinds)]] = True
         return rows & on
 
     reads = calling(HostCallKind.READ)

@@ -19,7 +19,7 @@ from hpuprof.analysis.placement import Placement
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_activities import copies_to_device, copies_to_host
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, any_of
 from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8
@@ -76,8 +76,7 @@ class HostCalls:
 
     def of(self, *kinds: HostCallKind) -> Mask:
         """Mark the calls of some kinds."""
-        chosen: Mask = np.isin(self.kind, kinds)
-        return chosen
+        return any_of(self.kind, kinds)
 
     @property
     def launches(self) -> Ints:
@@ -199,7 +198,7 @@ def _runtime_calls(view: RankRows, threads: Ints) -> tuple[Bytes8, Mask]:
     inside[rows] = ~_outer(view, threads, rows)
     launches = np.zeros(len(host), dtype=bool)
     launches[launch_calls(trace)] = True
-    named = np.isin(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
+    named = any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
     kind[np.where(named, ~launches, inside)] = 0
     collectives = np.flatnonzero((host.activity == Activity.COLLECTIVE) & (host.kind != HostKind.PYTHON))
     kind[collectives[_outer(view, threads, collectives)]] = HostCallKind.COLLECTIVE
@@ -214,9 +213,7 @@ def _without_calls(view: RankRows, threads: Ints, kind: Bytes8) -> None:
     """
     host, hosts = view.trace.host, view.hosts
     keys = threads * (view.trace.end_ns + 2)
-    calls = np.flatnonzero(
-        np.isin(kind, (HostCallKind.READ, HostCallKind.UPLOAD, HostCallKind.COPY, HostCallKind.WAIT))
-    )
+    calls = np.flatnonzero(any_of(kind, (HostCallKind.READ, HostCallKind.UPLOAD, HostCallKind.COPY, HostCallKind.WAIT)))
     called = np.sort(keys[calls] + host.start[calls])
     blocking = np.flatnonzero(hosts.for_device)
     blocked = np.sort(keys[blocking] + host.start[blocking])
@@ -248,7 +245,7 @@ def _name_reads(view: RankRows, row: Ints, kind: Bytes8, operator: Ints) -> None
 def _completed(kind: Bytes8, operator: Ints) -> Ints:
     """Return the last read or upload before each wait in its operator, -1 for none."""
     order = np.argsort(operator, kind="stable")
-    copies = np.isin(kind[order], (HostCallKind.READ, HostCallKind.UPLOAD))
+    copies = any_of(kind[order], (HostCallKind.READ, HostCallKind.UPLOAD))
     last = np.maximum.accumulate(np.where(copies, np.arange(len(order)), -1))
     found = np.full(len(kind), -1, dtype=np.int64)
     mine = (kind[order] == HostCallKind.WAIT) & (last >= 0) & (operator[order] >= 0)

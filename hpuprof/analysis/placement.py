@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.modules import OPTIMIZING, ModuleCalls, annotated, loading, running_node
 from hpuprof.analysis.rank_rows import RankRows
-from hpuprof.model.arrays import Codes, Ints
+from hpuprof.model.arrays import Codes, Ints, any_of
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
 
@@ -43,7 +43,7 @@ class Placement:
         main = view.host_roles == Role.MAIN
 
         def when(*activities: Activity) -> Intervals:
-            rows = main & np.isin(host.activity, activities) & (host.kind != HostKind.RUNTIME)
+            rows = main & any_of(host.activity, activities) & (host.kind != HostKind.RUNTIME)
             return union(host.start[rows], host.end[rows])
 
         named = annotated(view, OPTIMIZING)

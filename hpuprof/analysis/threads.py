@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.arrays import Mask
+from hpuprof.model.arrays import Mask, any_of
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
@@ -103,4 +103,4 @@ def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Co
 
 def on_host_path(role: npt.NDArray[np.int8]) -> Mask:
     """Return the mask of the main and autograd threads, which run the program; takes roles of tracks or of rows."""
-    return np.isin(role, (Role.MAIN, Role.AUTOGRAD))
+    return any_of(role, (Role.MAIN, Role.AUTOGRAD))

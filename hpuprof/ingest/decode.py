@@ -252,9 +252,9 @@ class EventStream:
         events = self._read(text, buffer[behind(buffer, cut) :])
         if events is None:
             truncated = self._truncated
-            end = self._array_end(text)
-            if end:
-                return self._rows(text[: end[0]]), end[1], True
+            last = self._last_rows(text)
+            if last:
+                return *last, True
             if not full and self._may_end(text):
                 return [], 0, False
             if truncated:
@@ -272,6 +272,14 @@ class EventStream:
             if cut_at > 0:
                 return events, cut_at, False
         return events, behind(buffer, cut), False
+
+    def _last_rows(self, text: bytes) -> tuple[Rows, int] | None:
+        """Return the array's last rows and where the text behind the array begins, None where it does not end here."""
+        match = _ARRAY_END.search(text)
+        if match and (rows := self._read(text[: match.start() + 1])) is not None:
+            return rows, match.end()
+        end = self._array_end(text)
+        return None if end is None else (self._rows(text[: end[0]]), end[1])
 
     def _array_end(self, text: bytes) -> tuple[int, int] | None:
         """Return where the array's last row ends and where the text after the array begins, or None.
@@ -340,8 +348,8 @@ class EventStream:
     def _last(self, buffer: bytes) -> Rows:
         """Decode the rest of the file."""
         whole, buffer = buffer, recover.without_halves(buffer)
-        end = self._array_end(buffer)
-        if end is None:
+        last = self._last_rows(buffer)
+        if last is None:
             events = self._read(buffer.rstrip(b", \t\r\n\0"))
             if events is not None:
                 self._note_halves(whole)
@@ -361,10 +369,11 @@ class EventStream:
                     self.log.note("HP101", self._offset + len(buffer), 1, "the event array is not closed")
                 self._skip(len(buffer))
                 return rescued
-        rows = self._rows(buffer[: end[0]])
-        self._note_halves(whole[: end[1]])
-        self._skip(end[1])
-        self._tail(whole[end[1] :], iter(()))
+            last = self._rows(buffer[: end[0]]), end[1]
+        rows, behind_array = last
+        self._note_halves(whole[:behind_array])
+        self._skip(behind_array)
+        self._tail(whole[behind_array:], iter(()))
         return rows
 
 

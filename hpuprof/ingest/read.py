@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from hpuprof import native
 from hpuprof.ingest.decode import EventStream
-from hpuprof.ingest.hw_csv import is_hw_csv, read_hw_csv
+from hpuprof.ingest.hw_csv import looks_like_hw_csv, read_hw_csv
 from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
 from hpuprof.ingest.restore import mark_of, restore_events, restore_header
 from hpuprof.ingest.scan import RowScanner, ScannedRows
-from hpuprof.ingest.source import ByteSource, reading
+from hpuprof.ingest.source import ByteSource, read_head, reading
 from hpuprof.model.trace import Trace
 
 _FIRST = 64
+_HEAD_BYTES = 64 << 10  # to know the kind of a file by; by judgement: behind most headers
+_LINE_BYTES = 4 << 10
+_LONG_STAMP = re.compile(rb'"ts"\s*:\s*[0-9]{14,}\.[0-9]')
 
 
 def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
@@ -49,4 +53,7 @@ def read_trace(path: str | Path) -> Trace:
     `Trace.health`.
     """
     with reading(path):
-        return read_hw_csv(path) if is_hw_csv(path) else _read_json(path)
+        head = read_head(path, _HEAD_BYTES)
+        if looks_like_hw_csv(head[:_LINE_BYTES]):
+            return read_hw_csv(path)
+        return _read_json(path, exact=_LONG_STAMP.search(head) is not None)

@@ -86,9 +86,9 @@ def without_halves(text: bytes) -> bytes:
 def loose_json(text: bytes) -> Any:
     """Parse JSON despite control characters, NaN, bad escapes, bad UTF-8 or unpaired surrogates; else None."""
     text = without_halves(text)
-    for candidate in (text, _clean(text)[0]):
+    for mend in (False, True):
         try:
-            return json.loads(candidate.decode("utf-8", "replace"), strict=False)
+            return json.loads((_clean(text)[0] if mend else text).decode("utf-8", "replace"), strict=False)
         except (ValueError, RecursionError):
             continue
     return None

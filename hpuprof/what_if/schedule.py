@@ -16,7 +16,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, any_of
 from hpuprof.what_if.graph import NEVER, Graph
 
 MAIN, LAUNCHER, BESIDE = 0, 1, 2
@@ -141,8 +141,7 @@ class Waits:
 
     def by(self, *kinds: Wait) -> Mask:
         """Mark the waits of some kinds."""
-        found: Mask = np.isin(self.kind, kinds)
-        return found
+        return any_of(self.kind, kinds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,6 +62,14 @@ def test_a_rank_that_is_no_number_is_none(rank: object):
     assert identity_inside({"hpuprof": json.dumps([rank]), "distributedInfo": "nonsense"}) == {}
 
 
+def test_the_first_value_of_a_key_counts_and_a_mention_does_not(tmp_path: Path):
+    text = (
+        '{"note": "distributedInfo", "distributedInfo" : {"rank": 3}, "distributedInfo": {"rank": 4}, "traceEvents": ['
+    )
+    (tmp_path / "t.json").write_text(text + '{"ph": "X"}]}')
+    assert discover([tmp_path])[0][0].inside == {"rank": 3}
+
+
 def test_stage_action_and_window_inside_the_file(tmp_path: Path):
     put(tmp_path, "a.json", hpuprof={"rank": 2, "stage": "fit", "action": "training_step", "window": 3, "host": "h"})
     files, _ = discover([tmp_path])
