@@ -69,6 +69,8 @@ def programs(family: str = "cuda") -> list[Program]:
         drawn = replace(drawn, constants=replace(drawn.constants, stall_chance=0.0))
         bound = "device" if ratio > 1 else "host"
         found += [_slow(f"{model}, {bound}", drawn), _injected(f"{model}, {bound}, injected", drawn)]
+        if bound == "host":
+            found.append(_starved(f"{model}, loader", drawn))
     return found
 
 
@@ -100,6 +102,13 @@ def _slow(name: str, drawn: Drawn) -> Program:
             ),
         ),
     )
+
+
+def _starved(name: str, drawn: Drawn) -> Program:
+    """The loader takes twice as long as all else, so that the number of workers counts."""
+    base = Setup(replace(drawn, sync="none", optimizer="adamw foreach"), batch=2.0, sleeps=True)
+    edits = (Edit(f"num_workers 0 to {n}", replace(base, workers=n), "data_loading") for n in (1, 2, 4))
+    return Program(name, base, tuple(edits))
 
 
 def _injected(name: str, drawn: Drawn) -> Program:

@@ -23,7 +23,7 @@ import torch
 from benchmarks.graph_mode.case import Case, Rounds, write_case
 from benchmarks.plan_truth import score
 from benchmarks.plan_truth.programs import RANGE, Edit, Program, programs
-from benchmarks.plan_truth.run import CudaDevice, Running
+from benchmarks.plan_truth.run import CudaDevice, Running, run
 from hpuprof.model.tables import PlanRow
 
 
@@ -57,6 +57,15 @@ def test_a_program_runs_with_what_is_added_to_it() -> None:
     ranges = [e for e in profiler.events() if e.name == RANGE]
     assert len(ranges) == layers
     assert sum(e.cpu_time_total for e in ranges) >= 0.1e6 / 1000 * 0.99
+
+
+@pytest.mark.filterwarnings("ignore:.*no accelerator is available")
+def test_a_device_that_is_no_clock_runs_the_edits_that_it_can(tmp_path: Path) -> None:
+    program = first("cnn, host")
+    case = run(replace(program, edits=program.edits[2:]), Stub(), tmp_path, how_often=1)
+    tried = {e.name for e in program.edits[2:] if not e.name.startswith(("graphs", "kernels"))}
+    assert set(case.step_time) == {"eager", *tried}
+    assert (tmp_path / case.trace).is_file()
 
 
 def test_spins_on_a_gpu_are_told_in_its_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
