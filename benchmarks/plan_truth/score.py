@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from hpuprof.graph_mode.predict import Settings, predict_and_keep
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import SensitivityRow
+from hpuprof.planning.greedy import SHOWN
 from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedy import Change
 from hpuprof.planning.row_edits import scaled
@@ -49,6 +48,13 @@ class Row:
     order: int | None  # of the remedy in the plan
 
     @property
+    def inside(self) -> str:
+        """Whether the measured step lies in the interval: by its median, or only as far as the rounds can tell."""
+        if self.low_ns <= self.true_ns <= self.high_ns:
+            return "yes"
+        return "rounds" if self.low_ns <= self.true_high_ns and self.true_low_ns <= self.high_ns else "no"
+
+    @property
     def gain(self) -> float:
         """What was gained [ns]."""
         return self.now_ns - self.true_ns
@@ -70,85 +76,78 @@ def report(programs: list[Program], folder: Path) -> Iterator[str]:
 
 
 def score(program: Program, case: Case, folder: Path) -> Iterator[Row]:
-    """Yield the rows of a program: each round ran it and an edit one after the other, and their ratio counts."""
+    """Yield the rows of a program.
+
+    Each round ran it and an edit one after the other: their ratio counts. Gains are shares of what it takes now, which
+    the recorder timed before it recorded.
+    """
     now = case.step_time[EAGER].median
     trace = folder / case.trace
-    said = hpuprof.analyze(_untold(trace), cache="off", step_time=f"{now:.0f}ns")
+    said = hpuprof.analyze(trace, cache="off")
     for edit in program.edits:
         if edit.name not in case.step_time:
             continue
         whole = edit.priced_by == KERNELS
-        gain, low, high, remedy, order = _all_faster(trace, edit.left or 0.0, now) if whole else _price(said, edit, now)
+        gain, low, high, remedy, order = _all_faster(trace, said, edit) if whole else _price(said, edit)
         if gain is None and remedy == "graphs":
             continue  # the plan is about another region
         ratio = np.array(case.step_time[edit.name].rounds) / np.array(case.hidden["beside"][edit.name])
         below, true, above = (float(now * q) for q in np.percentile(ratio, [25, 50, 75]))
-        times = [None if g is None else now - g for g in (gain, high, low)]
+        times = [None if share is None else now * (1.0 - share) for share in (gain, high, low)]
         yield Row(program.name, edit.name, now, true, below, above, *times, remedy, order)
-
-
-def _untold(trace: Path) -> Path:
-    """Write the trace without the step time that the recorder timed before: the rounds' own is told instead."""
-    if trace.is_dir():
-        return trace
-    document = json.loads(gzip.decompress(trace.read_bytes()))
-    document.get("hpuprof", {}).pop("unprofiled", None)
-    written = trace.parent / "untold" / trace.name
-    written.parent.mkdir(exist_ok=True)
-    written.write_bytes(gzip.compress(json.dumps(document).encode(), 1))
-    return written
 
 
 Price = tuple[float | None, float | None, float | None, str, int | None]
 
 
-def _price(said: Report, edit: Edit, now: float) -> Price:
-    """Return what an edit is said to gain with its interval [ns], the remedy, and its place in the plan."""
+def _price(said: Report, edit: Edit) -> Price:
+    """Return the share of the step that an edit is said to gain, its interval, the remedy, and its place in the plan."""
     if edit.left is not None:
         rows = [r for r in said.data.sensitivity if edit.priced_by in r.what]
-        return _faster(rows[0], edit.left, now) if rows else (None, None, None, "", None)
+        return _faster(rows[0], edit.left) if rows else (None, None, None, "", None)
     remedy, _, region = edit.priced_by.partition(" ")
     rows = [r for r in said.data.plan if r.remedy == remedy and r.alone_ns is not None]
     if region:
         rows = [r for r in rows if r.where.split(",")[0] == region]
+    if not rows and not region and any(r.alone_ns is not None for r in said.data.plan):
+        return 0.0, 0.0, SHOWN, remedy, None
     if not rows:
         return None, None, None, remedy, None
     best = max(rows, key=lambda r: r.alone_ns)
     order = min((r.order for r in rows if r.order is not None), default=None)
-    return best.alone_ns, best.alone_low_ns, best.alone_high_ns, remedy, order
+    now = said.data.graph_mode.base_step_ns
+    return best.alone_ns / now, best.alone_low_ns / now, best.alone_high_ns / now, remedy, order
 
 
-def _faster(row: SensitivityRow, left: float, now: float) -> Price:
+def _faster(row: SensitivityRow, left: float) -> Price:
     """Return what a part that takes less gains; the table's steps are at quarters."""
-    level, scale = round(100 * left), now / row.step_100_ns
-    gain = row.step_100_ns - getattr(row, f"step_{level}_ns")
-    low, high = (getattr(row, f"gain_{level}_{end}_ns") for end in ("low", "high"))
-    return gain * scale, low * scale, high * scale, "", None
+    level, now = round(100 * left), row.step_100_ns
+    low, high = (getattr(row, f"gain_{level}_{end}_ns") / now for end in ("low", "high"))
+    return 1.0 - getattr(row, f"step_{level}_ns") / now, low, high, "", None
 
 
-def _all_faster(trace: Path, left: float, now: float) -> Price:
+def _all_faster(trace: Path, said: Report, edit: Edit) -> Price:
     """Return what all kernels together gain if they take less: no table tells it, the engine does."""
     view = RankView.of(read_trace(trace))
     windows = backward_windows(view, view.modules)
-    _, replay = predict_and_keep(view, view.modules, windows, Settings(unprofiled_ns=now, given=True))
+    _, replay = predict_and_keep(view, view.modules, windows, Settings(unprofiled_ns=said.data.graph_mode.base_step_ns))
     if replay is None or not isinstance(replay.model, LaunchModel):
         return None, None, None, "", None
     kernels = replay.model.program.kind == DeviceKind.COMPUTE
     pricing = Pricing.of(replay)
-    share = pricing.share([Change("", None, lambda model, _: scaled(model, kernels, left))], pricing.now())
-    low, median_gain, high = (float(q) for q in np.percentile(now * (1.0 - share) * pricing.error, [5, 50, 95]))
-    return median_gain, low, high, "", None
+    share = pricing.share([Change("", None, lambda model, _: scaled(model, kernels, edit.left))], pricing.now())
+    low, middle, high = (float(q) for q in np.percentile((1.0 - share) * pricing.error, [5, 50, 95]))
+    return middle, low, high, "", None
 
 
 def _line(row: Row) -> str:
     measured = f"{_ms(row.true_ns)} ({_ms(row.true_low_ns)}–{_ms(row.true_high_ns)})"
     if row.said_ns is None:
         return f"| {row.program} | {row.edit} | {_ms(row.now_ns)} | no price | {measured} | | / {_ms(row.gain)} | | |"
-    inside = "yes" if row.low_ns <= row.true_ns <= row.high_ns else "no"
     return (
         f"| {row.program} | {row.edit} | {_ms(row.now_ns)} | {_ms(row.said_ns)} ({_ms(row.low_ns)}–{_ms(row.high_ns)}) "
         f"| {measured} | {row.said_ns / row.true_ns - 1:+.0%} | {_ms(row.now_ns - row.said_ns)} / {_ms(row.gain)} "
-        f"| {inside} | {row.order or ''} |"
+        f"| {row.inside} | {row.order or ''} |"
     )
 
 
@@ -158,14 +157,14 @@ def _ms(ns: float) -> str:
 
 def _scores(rows: list[Row]) -> Iterator[str]:
     """Yield errors by kind of price."""
-    yield "| price | rows | step time, mean error | gain, median error | in interval |"
-    yield "|---|---|---|---|---|"
+    yield "| price | rows | step time, mean error | gain, median error | in interval | + rounds |"
+    yield "|---|---|---|---|---|---|"
     for name in ["all", *dict.fromkeys(row.remedy or "a part faster" for row in rows)]:
         mine = [row for row in rows if name in ("all", row.remedy or "a part faster")]
         steps = mean(abs(r.said_ns - r.true_ns) / r.true_ns for r in mine)
         gains = [abs(r.true_ns - r.said_ns) / abs(r.gain) for r in mine if abs(r.gain) > LEAST * r.now_ns]
-        inside = mean(r.low_ns <= r.true_ns <= r.high_ns for r in mine)
-        yield f"| {name} | {len(mine)} | {steps:.1%} | {f'{median(gains):.0%}' if gains else '-'} | {inside:.0%} |"
+        inside, near = (mean(r.inside in which for r in mine) for which in (("yes",), ("yes", "rounds")))
+        yield f"| {name} | {len(mine)} | {steps:.1%} | {f'{median(gains):.0%}' if gains else '-'} | {inside:.0%} | {near:.0%} |"
 
 
 def _choices(rows: list[Row]) -> Iterator[str]:

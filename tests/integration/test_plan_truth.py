@@ -89,7 +89,10 @@ def test_rows_hold_prices_against_ratios_of_neighbouring_runs(tmp_path: Path, mo
         PlanRow(order=1, remedy="read_backs", alone_low_ns=30, alone_ns=40, alone_high_ns=45, **known),
         PlanRow(order=None, remedy="uploads", alone_low_ns=0, alone_ns=0, alone_high_ns=1, **known),
     ]
-    told: Any = type("Report", (), {"data": type("Data", (), {"plan": plan, "sensitivity": []})()})
+    answer = type("Answer", (), {"base_step_ns": 100.0})
+    told: Any = type(
+        "Report", (), {"data": type("Data", (), {"plan": plan, "sensitivity": [], "graph_mode": answer})()}
+    )
     monkeypatch.setattr(score.hpuprof, "analyze", lambda *_, **__: told)
     (tmp_path / "t").mkdir()
     edits = (Edit("dropped", None, "read_backs"), Edit("pinned", None, "uploads"), Edit("larger", None, "buckets"))
@@ -100,7 +103,7 @@ def test_rows_hold_prices_against_ratios_of_neighbouring_runs(tmp_path: Path, mo
     text = list(score.report([Program("p", None, edits)], tmp_path))
     assert text[2].split(" | ")[1:] == ["dropped", "0.00", "0.00 (0.00–0.00)", "0.00 (0.00–0.00)", "+0%", "0.00 / 0.00", "yes", "1 |"]  # fmt: skip
     assert "no price" in text[4]
-    assert "| all | 2 | 0.0% | 0% | 100% |" in text
+    assert "| all | 2 | 0.0% | 0% | 100% | 100% |" in text
     assert text[-1] == "| p | read_backs | 2 of 3 | 10.0% |"
 
 
