@@ -107,7 +107,7 @@ def _slow(name: str, drawn: Drawn) -> Program:
 def _starved(name: str, drawn: Drawn) -> Program:
     """The loader takes twice as long as all else, so that the number of workers counts."""
     base = Setup(replace(drawn, sync="none", optimizer="adamw foreach"), batch=2.0, sleeps=True)
-    edits = (Edit(f"num_workers 0 to {n}", replace(base, workers=n), "data_loading") for n in (1, 2, 4))
+    edits = (Edit(f"num_workers 0 to {n}", replace(base, workers=n), "data_loading") for n in (2, 4))
     return Program(name, base, tuple(edits))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import needs
 import pytest
 
@@ -115,10 +115,12 @@ def test_one_program_from_run_to_table(name: str, tmp_path: Path) -> None:
         needs.absent("compiler", done.stderr)
     assert done.returncode == 0, done.stderr
     (program,) = [p for p in programs() if p.name == name]
-    case = json.loads((tmp_path / f"{program.file}.json").read_text(encoding="utf-8"))
-    assert set(case["step_ns"]) == {"eager", *(e.name for e in program.edits)}
-    took = case["step_ns"]
-    assert took["device spin gone"]["median"] < took["eager"]["median"]
+    case = msgspec.json.decode((tmp_path / f"{program.file}.json").read_bytes(), type=Case)
+    assert set(case.step_time) == {"eager", *(e.name for e in program.edits)}
+    rows = {row.edit: row for row in score.score(program, case, tmp_path)}
+    spins = [rows[f"host spin {left}"] for left in ("gone", "halved")]
+    gone, halved = (1 - row.said_ns / row.now_ns for row in spins)
+    assert gone > halved > 0.02, "the range is found in the recording, and has a price"
     lines = [line for line in done.stdout.splitlines() if line.startswith(f"| {name} |")]
     assert [line.split(" | ")[1] for line in lines] == [e.name for e in program.edits]
     assert "no price" not in done.stdout
