@@ -112,13 +112,14 @@ def _starved(name: str, drawn: Drawn) -> Program:
 
 
 def _injected(name: str, drawn: Drawn) -> Program:
-    base = Setup(replace(drawn, sync="none", optimizer="adamw foreach"), batch=0.4, kernel=0.8, host=0.4)
+    spin = 0.8 if drawn.ratio < 1 else 3.0
+    base = Setup(replace(drawn, sync="none", optimizer="adamw foreach"), batch=0.4, kernel=spin, host=0.4)
     return Program(
         name,
         base,
         (
             Edit("device spin gone", replace(base, kernel=0.0), SPIN_KERNEL, 0.0),
-            Edit("device spin halved", replace(base, kernel=0.4), SPIN_KERNEL, 0.5),
+            Edit("device spin halved", replace(base, kernel=spin / 2), SPIN_KERNEL, 0.5),
             Edit("host spin gone", replace(base, host=0.0), RANGE, 0.0),
             Edit("host spin halved", replace(base, host=0.2), RANGE, 0.5),
             Edit("loader spin gone", replace(base, batch=0.0), LOADER, 0.0),

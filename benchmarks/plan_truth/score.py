@@ -17,7 +17,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.predict import Settings, predict_and_keep
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.schema import DeviceKind
-from hpuprof.model.tables import SensitivityRow
+from hpuprof.model.tables import PlanRow
 from hpuprof.planning.greedy import SHOWN
 from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedy import Change
@@ -84,11 +84,18 @@ def score(program: Program, case: Case, folder: Path) -> Iterator[Row]:
     now = case.step_time[EAGER].median
     trace = folder / case.trace
     said = hpuprof.analyze(trace, cache="off")
+    wishes = {edit.name: wish for edit in program.edits if (wish := _wish(said, edit))}
+    told = list(said.data.plan)
+    if wishes:
+        told += hpuprof.analyze(trace, cache="off", apply=list(dict.fromkeys(wishes.values()))).data.plan
     for edit in program.edits:
         if edit.name not in case.step_time:
             continue
-        whole = edit.priced_by == KERNELS
-        gain, low, high, remedy, order = _all_faster(trace, said, edit) if whole else _price(said, edit)
+        if edit.priced_by == KERNELS:
+            gain, low, high, remedy, order = _all_faster(trace, said, edit)
+        else:
+            name = wishes.get(edit.name, "" if edit.left is not None else edit.priced_by)
+            gain, low, high, remedy, order = _price(told, name, said.data.graph_mode.base_step_ns)
         if gain is None and remedy == "graphs":
             continue  # the plan is about another region
         ratio = np.array(case.step_time[edit.name].rounds) / np.array(case.hidden["beside"][edit.name])
@@ -100,30 +107,26 @@ def score(program: Program, case: Case, folder: Path) -> Iterator[Row]:
 Price = tuple[float | None, float | None, float | None, str, int | None]
 
 
-def _price(said: Report, edit: Edit) -> Price:
+def _wish(said: Report, edit: Edit) -> str:
+    """Return how the plan is asked for a part that takes less; empty for a remedy, and where nothing has the name."""
+    found = [r.what for r in said.data.sensitivity if edit.left is not None and edit.priced_by in r.what]
+    return f"{found[0]}={100 * (1 - edit.left):.0f}%" if found else ""
+
+
+def _price(told: list[PlanRow], name: str, now: float) -> Price:
     """Return the share of the step that an edit is said to gain, its interval, the remedy, and its place in the plan."""
-    if edit.left is not None:
-        rows = [r for r in said.data.sensitivity if edit.priced_by in r.what]
-        return _faster(rows[0], edit.left) if rows else (None, None, None, "", None)
-    remedy, _, region = edit.priced_by.partition(" ")
-    rows = [r for r in said.data.plan if r.remedy == remedy and r.alone_ns is not None]
+    remedy, _, region = name.partition(" ") if "=" not in name else (name, "", "")
+    rows = [r for r in told if r.remedy == remedy and r.alone_ns is not None]
     if region:
         rows = [r for r in rows if r.where.split(",")[0] == region]
-    if not rows and not region and any(r.alone_ns is not None for r in said.data.plan):
+    elif remedy and not rows and any(r.alone_ns is not None for r in told):
         return 0.0, 0.0, SHOWN, remedy, None
     if not rows:
         return None, None, None, remedy, None
     best = max(rows, key=lambda r: r.alone_ns)
     order = min((r.order for r in rows if r.order is not None), default=None)
-    now = said.data.graph_mode.base_step_ns
-    return best.alone_ns / now, best.alone_low_ns / now, best.alone_high_ns / now, remedy, order
-
-
-def _faster(row: SensitivityRow, left: float) -> Price:
-    """Return what a part that takes less gains; the table's steps are at quarters."""
-    level, now = round(100 * left), row.step_100_ns
-    low, high = (getattr(row, f"gain_{level}_{end}_ns") / now for end in ("low", "high"))
-    return 1.0 - getattr(row, f"step_{level}_ns") / now, low, high, "", None
+    low, high = best.alone_low_ns / now, best.alone_high_ns / now
+    return best.alone_ns / now, low, high, "" if "=" in name else remedy, None if "=" in name else order
 
 
 def _all_faster(trace: Path, said: Report, edit: Edit) -> Price:
