@@ -39,6 +39,7 @@ MARKS = {
     "recorder": ("recorder",),
     "benchmark": (
         "accuracy",
+        "integration/test_plan_truth.py",
         "integration/test_virtual_device.py",
         "unit/test_graph_mode_draw.py",
         "unit/test_graph_mode_score.py",

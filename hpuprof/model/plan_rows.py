@@ -69,7 +69,7 @@ class PlanRow(Row, frozen=True, kw_only=True):
     proof: Annotated[
         str,
         Meta(
-            description="How its price was tried: edited (the program was changed and run), injected (a known delay "
-            "was added and found), simulated (on generated traces only)."
+            description="How its price was tried: edited (the program was changed and run, on a virtual device), "
+            "injected (a known delay was added and found), simulated (on generated traces only)."
         ),
     ] = ""

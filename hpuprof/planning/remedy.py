@@ -36,8 +36,8 @@ class Remedy:
     """One kind of change. The words are what users read; the registry holds them all.
 
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
-    its price was tried: `edited` (the program was changed and run), `injected` (a known delay was added and found) or
-    `simulated` (on generated traces only).
+    its price was tried: `edited` (the program was changed and run, on a virtual device), `injected` (a known delay was
+    added and found) or `simulated` (on generated traces only).
     """
 
     name: str

@@ -23,7 +23,7 @@ _CANNOT = {
 _OTHERWISE = "the recorded steps cannot be replayed"
 _BOUND = {"host": "Then the host sets the step time.", "device": "Then the device sets the step time."}
 _PROOF = {
-    "edited": "tried on programs that were changed and run",
+    "edited": "tried on programs that were changed and run, on a virtual device",
     "injected": "tried by adding a known delay and finding it",
     "simulated": "tried on generated traces only",
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hpuprof.analysis.host_calls import program_tracks
-from hpuprof.analysis.links import nest_rows
+from hpuprof.analysis.links import Nesting, nest_rows
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Codes, Floats, Ints
@@ -106,12 +106,15 @@ def parts_of(model: StepModel) -> Parts:
     main, lanes = _main_track(view), np.flatnonzero(program_tracks(view))
     nesting = view.links.nesting
     near = np.isin(nesting.track, lanes)
-    within, when, length = _cut(np.unique(np.concatenate([nesting.start[near], nesting.end[near]])), low, high)
+    ranges = _ranges(view)
+    seen = np.isin(ranges.track, [main, *lanes.tolist()])
+    edges = [nesting.start[near], nesting.end[near], ranges.start[seen], ranges.end[seen]]
+    within, when, length = _cut(np.unique(np.concatenate(edges)), low, high)
     # Main and autograd take turns: whichever runs an operator is at work.
     track = np.full(len(when), main)
     for lane in lanes[lanes != main].tolist():
         track[nesting.innermost(np.full(len(when), lane, dtype=np.int32), when) >= 0] = lane
-    owner = _host_labels(view, labels, track, when, main)
+    owner = _host_labels(view, labels, ranges, track, when, main)
     whole = np.bincount(call[within], weights=length, minlength=len(calls))
     rest = np.flatnonzero(whole == 0)
     piece_call = np.concatenate([call[within], rest])
@@ -166,8 +169,9 @@ def _launched(view: RankView, program: Program) -> Parts:
     names, host = trace.names, trace.host
     main = _main_track(view)
     track = np.where(program.row >= 0, host.track[np.maximum(program.row, 0)], main)
-    call, when, length = _pieces(view, program, track)
-    piece_part = _host_labels(view, labels, track[call], when, main)
+    ranges = _ranges(view)
+    call, when, length = _pieces(view, program, ranges, track, main)
+    piece_part = _host_labels(view, labels, ranges, track[call], when, main)
     cost_part = np.full(len(program.row), labels.of("(step end)", "call"))
     known = np.flatnonzero(program.row >= 0)
     operator = view.links.nesting.innermost(view.placement.lane[track[known]], program.begin[known])
@@ -211,13 +215,19 @@ def _main_track(view: RankView) -> int:
     return int(np.bincount(mine).argmax()) if len(mine) else 0
 
 
-def _pieces(view: RankView, program: Program, track: Ints) -> tuple[Ints, Ints, Ints]:
-    """Cut the host work before each call where operators of its thread begin or end: call, begin, length."""
+def _pieces(view: RankView, program: Program, ranges: Nesting, track: Ints, main: int) -> tuple[Ints, Ints, Ints]:
+    """Cut the host work before each call where operators or ranges begin or end: call, begin, length.
+
+    Operators are those of its thread, ranges those of its thread and of the main one.
+    """
     nesting, span = view.links.nesting, view.trace.end_ns + 2
     lane = view.placement.lane[track].astype(np.int64) * span
     base = nesting.track.astype(np.int64) * span
+    edges, of_main = np.concatenate([ranges.start, ranges.end]), np.tile(ranges.track == main, 2)
+    own = np.tile(view.placement.lane[ranges.track].astype(np.int64) * span, 2) + edges
+    shared = np.add.outer(np.unique(lane), edges[of_main]).ravel()
     near = (nesting.end > program.step_low[0]) & (nesting.start < program.step_high[-1])
-    cuts = np.unique(np.concatenate([(base + nesting.start)[near], (base + nesting.end)[near]]))
+    cuts = np.unique(np.concatenate([(base + nesting.start)[near], (base + nesting.end)[near], own, shared]))
     call, begin, length = _cut(cuts, lane + program.before, lane + program.begin)
     return call, begin - lane[call], length
 
@@ -235,16 +245,19 @@ def _cut(cuts: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
     return window, starts, ends - starts
 
 
-def _host_labels(view: RankView, labels: _Labels, track: Ints, when: Ints, main: int) -> Ints:
+def _ranges(view: RankView) -> Nesting:
+    """Return the annotations that are no steps, nested."""
+    host = view.trace.host
+    return nest_rows(view.trace, np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP)))
+
+
+def _host_labels(view: RankView, labels: _Labels, ranges: Nesting, track: Ints, when: Ints, main: int) -> Ints:
     """Return the part of host work at each instant: the innermost operator, else annotation."""
     host, names = view.trace.host, view.trace.names
     operator = view.links.nesting.innermost(view.placement.lane[track], when)
     out = np.full(len(when), labels.of(BETWEEN, "host range"))
     inside = operator >= 0
     out[inside] = _operators(view, labels, operator[inside])
-    ranges = nest_rows(
-        view.trace, np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP))
-    )
     bare = np.flatnonzero(~inside)
     # Work of autograd's thread outside its operators belongs to what the main thread does meanwhile.
     found = ranges.innermost(track[bare].astype(np.int32), when[bare])

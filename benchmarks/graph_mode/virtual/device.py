@@ -58,7 +58,7 @@ _INT, _LONG = ctypes.c_int, ctypes.c_int64
 _TAKES: dict[str, tuple[Any, ...]] = {
     "configure": (ctypes.POINTER(_Struct), ctypes.c_uint64), "next_upload": (_LONG, _INT), "input_copy": (_LONG,), "on_thread": (_CALL,),
     "graph": (ctypes.POINTER(_INT), _INT), "totals": (ctypes.POINTER(ctypes.c_double),), "enqueue": (ctypes.c_char_p, _INT, _LONG),
-    "wait": (_LONG,), "host_begin": (), "host_end": (), "next_read": (), "synchronize": (), "sessions": (),
+    "wait": (_LONG,), "spin": (_LONG,), "host_begin": (), "host_end": (), "next_read": (), "synchronize": (), "sessions": (),
     **dict.fromkeys(("enable", "part", "capture", "segment", "replay", "set_stream", "record_event", "wait_event", "graph_kernels"), (_INT,)),
 }  # fmt: skip
 _RETURNS = {"enqueue": _LONG, "graph": _INT, "sessions": _INT, "graph_kernels": _INT}
@@ -67,6 +67,8 @@ _WRAPPED = ("configure", "graph", "totals", "enqueue", "on_thread", "synchronize
 
 class VirtualDevice:
     """The loaded library. One in a process."""
+
+    target = "cpu"  # the torch device that stands for it
 
     def __init__(self, library: Path) -> None:
         lib = self._lib = ctypes.CDLL(str(library))

@@ -135,7 +135,7 @@ def record_case(drawn: Drawn, device: VirtualDevice, folder: Path, how_often: in
         gc.collect()
         gc.freeze()
         try:
-            told, trace, busy_ns = profiled(drawn, step, device, folder)
+            told, trace, busy_ns = profiled(drawn.name, drawn, step, device, folder)
             step_ns = truth(step, device, drawn, how_often)
         finally:
             gc.unfreeze()
@@ -213,10 +213,12 @@ def truth(step: Step, device: VirtualDevice, drawn: Drawn, how_often: int) -> di
     return {name: rounds(values) for name, values in found.items()}
 
 
-def profiled(drawn: Drawn, step: Step, device: VirtualDevice, folder: Path) -> tuple[dict[str, float], str, float]:
+def profiled(
+    name: str, drawn: Drawn, step: Step, device: VirtualDevice, folder: Path
+) -> tuple[dict[str, float], str, float]:
     """Record the eager step with hpuprof's recorder; return what it timed, the trace's name, and kernel time per step [ns]."""
     step.begin("eager")
-    name = f"{drawn.name}.pt.trace.json.gz"
+    name = f"{name}.pt.trace.json.gz"
     with tempfile.TemporaryDirectory(prefix="hpuprof-virtual-") as scratch, warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # the recorder warns where it gives up
         recording = hpuprof.record(

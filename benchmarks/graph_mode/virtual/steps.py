@@ -93,7 +93,7 @@ class Step:
     def _upload(self, tensor: Tensor) -> Tensor:
         blocking = self.sync == "upload"
         self.device.next_upload(self.input_bytes, int(blocking))
-        return tensor.to("cpu", non_blocking=not blocking, copy=True)  # the CPU stands for the device
+        return tensor.to(self.device.target, non_blocking=not blocking, copy=True)
 
     def _copy_inputs(self, tensors: int) -> None:
         for _ in range(tensors):

@@ -45,6 +45,7 @@ REMEDY = Remedy(
     costs="",
     unknown="Nothing: a share of its own time goes, wherever it is, and that of what it calls stays.",
     needs="",
+    proof="injected",
     find=lambda _: iter(()),
 )
 

@@ -91,6 +91,7 @@ READS = Remedy(
     costs="The value comes later.",
     unknown="Nothing: the wait goes, and so does the copy.",
     needs=_NEEDS,
+    proof="edited",
     find=find_reads,
 )
 SYNCHRONISATION = Remedy(
@@ -112,6 +113,7 @@ UPLOADS = Remedy(
     costs="Pinned memory; the tensor must not be changed before the copy is done.",
     unknown="Nothing: the copy stays, the wait goes.",
     needs=_NEEDS,
+    proof="edited",
     find=find_uploads,
 )
 ALLOCATIONS = Remedy(

@@ -196,6 +196,12 @@ void vd_next_read() {
   read_armed = true;
 }
 
+// Launch a kernel of a known length, with what any launch costs.
+void vd_spin(int64_t duration) {
+  static const int name = number_of("spin_kernel", kTpc);
+  launch(ActivityType::CONCURRENT_KERNEL, kLaunchCall, name, double(duration));
+}
+
 void vd_set_stream(int stream) {
   current = stream;
 }

@@ -1,0 +1,126 @@
+"""The benchmark that holds the plan against programs that were changed: its parts, and one program from run to table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import needs
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+needs.module("torch", "torch")
+if not (ROOT / "benchmarks").is_dir():
+    pytest.skip("no benchmarks beside the tests", allow_module_level=True)
+
+import torch
+
+from benchmarks.graph_mode.case import Case, Rounds, write_case
+from benchmarks.plan_truth import score
+from benchmarks.plan_truth.programs import RANGE, Edit, Program, programs
+from benchmarks.plan_truth.run import CudaDevice, Running, run
+from hpuprof.model.tables import PlanRow
+
+
+class Stub(CudaDevice):
+    """What a step asks a GPU, without one."""
+
+    target = "cpu"
+
+    def __init__(self) -> None:
+        self.spun: list[int] = []
+
+    def spin(self, ns: int) -> None:
+        self.spun.append(ns)
+
+    def synchronize(self) -> None:
+        pass
+
+
+def first(name: str) -> Program:
+    return next(p for p in programs() if name in p.name)
+
+
+def test_a_program_runs_with_what_is_added_to_it() -> None:
+    setup, device = first("injected").setup, Stub()
+    assert setup is not None
+    step = Running(replace(setup, kernel=0.5, host=0.1, batch=0.0), device, unit_ns=1_000_000)
+    with torch.profiler.profile() as profiler:
+        step.eager()
+    layers = len(step.layers)
+    assert device.spun == [round(0.5e6 / layers)] * layers
+    ranges = [e for e in profiler.events() if e.name == RANGE]
+    assert len(ranges) == layers
+    assert sum(e.cpu_time_total for e in ranges) >= 0.1e6 / 1000 * 0.99
+
+
+@pytest.mark.filterwarnings("ignore:.*no accelerator is available")
+def test_a_device_that_is_no_clock_runs_the_edits_that_it_can(tmp_path: Path) -> None:
+    program = first("cnn, host")
+    case = run(replace(program, edits=program.edits[2:]), Stub(), tmp_path, how_often=1)
+    tried = {e.name for e in program.edits[2:] if not e.name.startswith(("graphs", "kernels"))}
+    assert set(case.step_time) == {"eager", *tried}
+    assert (tmp_path / case.trace).is_file()
+
+
+def test_spins_on_a_gpu_are_told_in_its_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Event:
+        def __init__(self, **_: bool) -> None: ...
+        def record(self) -> None: ...
+        def elapsed_time(self, _: Event) -> float:
+            return 5.0  # ms for 10,000,000 cycles: 2 cycles a ns
+
+    slept: list[int] = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", slept.append, raising=False)
+    CudaDevice().spin(700)
+    assert slept[-1] == 1400
+
+
+def test_rows_hold_prices_against_ratios_of_neighbouring_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"title": "", "where": "", "before_ns": 100.0}
+    plan = [
+        PlanRow(order=1, remedy="read_backs", alone_low_ns=30, alone_ns=40, alone_high_ns=45, **known),
+        PlanRow(order=None, remedy="uploads", alone_low_ns=0, alone_ns=0, alone_high_ns=1, **known),
+    ]
+    answer = type("Answer", (), {"base_step_ns": 100.0})
+    told: Any = type(
+        "Report", (), {"data": type("Data", (), {"plan": plan, "sensitivity": [], "graph_mode": answer})()}
+    )
+    monkeypatch.setattr(score.hpuprof, "analyze", lambda *_, **__: told)
+    (tmp_path / "t").mkdir()
+    edits = (Edit("dropped", None, "read_backs"), Edit("pinned", None, "uploads"), Edit("larger", None, "buckets"))
+    times = {"dropped": [60.0, 130.0, 45.0], "pinned": [100.0, 200.0, 90.0], "larger": [50.0, 100.0, 45.0]}
+    beside = {name: [100.0, 200.0, 90.0] for name in times}
+    rounds = {name: Rounds(0, 0, 0, took) for name, took in times.items()} | {"eager": Rounds(100, 90, 200)}
+    write_case(Case("p", "plan_truth", "cpu", "t", rounds, hidden={"beside": beside}), tmp_path)
+    text = list(score.report([Program("p", None, edits)], tmp_path))
+    assert text[2].split(" | ")[1:] == ["dropped", "0.00", "0.00 (0.00–0.00)", "0.00 (0.00–0.00)", "+0%", "0.00 / 0.00", "yes", "1 |"]  # fmt: skip
+    assert "no price" in text[4]
+    assert "| all | 2 | 0.0% | 0% | 100% | 100% |" in text
+    assert text[-1] == "| p | read_backs | 2 of 3 | 10.0% |"
+
+
+@pytest.mark.parametrize("name", ["cnn, device, injected"])
+def test_one_program_from_run_to_table(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.plan_truth", "-o", str(tmp_path), "--only", name, "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    if "cannot be built" in done.stderr:
+        needs.absent("compiler", done.stderr)
+    assert done.returncode == 0, done.stderr
+    (program,) = [p for p in programs() if p.name == name]
+    case = msgspec.json.decode((tmp_path / f"{program.file}.json").read_bytes(), type=Case)
+    assert set(case.step_time) == {"eager", *(e.name for e in program.edits)}
+    rows = {row.edit: row for row in score.score(program, case, tmp_path)}
+    spins = [rows[f"host spin {left}"] for left in ("gone", "halved")]
+    gone, halved = (1 - row.said_ns / row.now_ns for row in spins)
+    assert gone > halved > 0.02, "the range is found in the recording, and has a price"
+    lines = [line for line in done.stdout.splitlines() if line.startswith(f"| {name} |")]
+    assert [line.split(" | ")[1] for line in lines] == [e.name for e in program.edits]
+    assert "no price" not in done.stdout
