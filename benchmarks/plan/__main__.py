@@ -98,23 +98,18 @@ class Judge:
     shares: dict[str, dict[str, float]]  # of the baselines
     done: dict[frozenset[str], tuple[float, float]] = field(default_factory=dict)
 
-    def row(self, names: Sequence[str], kind: str, said: Sequence[float], before: float) -> Row:
-        """Return the row of remedies done together; `said`: low, median and high step time, from `before` [ns].
-
-        What the step takes now is believed, too, where it is not told: gains are scored as shares of it.
-        """
-        now, scale = self.world.now, self.world.now / before
-        low, middle, high = (scale * value for value in said)
+    def row(self, names: Sequence[str], kind: str, before: float, said: float, interval: tuple[float, float]) -> Row:
+        """Return the row of remedies done together; `before`, `said`: step time now and afterwards [ns]."""
+        now, together = self.world.now, frozenset(names)
         others = {
             e: now * max(0.0, 1.0 - sum(shares[name] for name in names))
             for e, shares in self.shares.items()
             if all(name in shares for name in names)
         }
-        together = frozenset(names)
         if together not in self.done:
             self.done[together] = self.world.with_it([edit for name, edit in self.edits.items() if name in names])
-        label = ", then ".join(names)
-        return Row(f"{self.world.seed}", label, kind, now, *self.done[together], middle, low, high, others)
+        case, label = str(self.world.seed), ", then ".join(names)
+        return Row(case, label, kind, now, *self.done[together], before, said, *interval, others)
 
     def alone(self, rows: Sequence[PlanRow], before: float) -> Iterator[Row]:
         """Yield each remedy in the place where it gains most."""
@@ -125,8 +120,8 @@ class Judge:
                 if there is None or there.alone_ns is None or row.alone_ns > there.alone_ns:
                     best[row.remedy] = row
         for name, row in best.items():
-            gains = (row.alone_high_ns or 0.0, row.alone_ns or 0.0, row.alone_low_ns or 0.0)
-            yield self.row([name], name, [before - gain for gain in gains], before)
+            interval = row.alone_low_ns or 0.0, row.alone_high_ns or 0.0
+            yield self.row([name], name, before, before - (row.alone_ns or 0.0), interval)
 
     def lines(self, rows: Sequence[PlanRow], before: float, kind: str) -> Iterator[Row]:
         """Yield the first two and three lines of a plan done together, while the world can do them."""
@@ -136,8 +131,9 @@ class Judge:
                 return
             names.append(row.remedy)
             if len(names) > 1:
-                said = (row.after_low_ns or 0.0, row.after_ns or 0.0, row.after_high_ns or 0.0)
-                yield self.row(names, kind, said, before)
+                yield self.row(
+                    names, kind, before, row.after_ns or 0.0, (row.after_low_ns or 0.0, row.after_high_ns or 0.0)
+                )
 
 
 def score_case(seed: int, *, told: bool) -> Iterator[Row]:
@@ -152,11 +148,12 @@ def score_case(seed: int, *, told: bool) -> Iterator[Row]:
         luck = Luck.draw(random.Random(f"luck {seed}"))
         edits = dict(remedies(world.step, luck, world.machine, world.now, _captured(report)))
         judge = Judge(world, edits, saved_shares(path))
-        before = next((row.before_ns for row in rows if row.order == 1), None) or world.now
+        first = next((row.before_ns for row in rows if row.order == 1), None)
+        before = first or report.graph_mode.base_step_ns or world.now
         yield from judge.alone(rows, before)
         yield from judge.lines(rows, before, LINES)
         priced = [name for name in edits if name != "graphs" and any(r.remedy == name and r.alone_ns for r in rows)]
-        for pair in itertools.permutations(priced, 2):
+        for pair in itertools.combinations(priced, 2):
             both = hpuprof.analyze(path, cache="off", step_time=step_time, apply=list(pair)).data.plan
             yield from judge.lines(both, before, PAIRS)
 
@@ -181,7 +178,7 @@ def main() -> None:
     for seed in range(args.seed, args.seed + args.cases):
         rows += score_case(seed, told=args.told)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
-    print(f"{len({r.case for r in rows})} of {args.cases} cases have a plan.\n")
+    print(f"{len({r.case for r in rows})} of {args.cases} cases have something to change.\n")
     print("\n".join(table(rows, ESTIMATORS)))
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
