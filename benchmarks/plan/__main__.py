@@ -35,7 +35,7 @@ from hpuprof.report.model import Report
 
 from .baselines import ESTIMATORS, saved_shares
 from .edits import Edit, Luck, remedies
-from .score import LINES, PAIRS, Row, table
+from .score import LINES, PAIRS, Row, shares, table
 
 SINGLE = tuple(f for f in FAMILIES if f != "hpu-lazy" and f not in MIXED)
 SLOW_LOADER_NS = (5.7, 7.0)
@@ -172,13 +172,14 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
     parser.add_argument("--told", action="store_true", help="the plan is told the step time without the profiler")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="keep the rows")
+    parser.add_argument("--read", type=Path, help="only score rows that were kept")
     args = parser.parse_args()
-    rows: list[Row] = []
-    for seed in range(args.seed, args.seed + args.cases):
+    rows = [Row(**row) for row in json.loads(args.read.read_text())] if args.read else []
+    for seed in range(args.seed, args.seed + args.cases) if not args.read else ():
         rows += score_case(seed, told=args.told)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
-    print(f"{len({r.case for r in rows})} of {args.cases} cases have something to change.\n")
+    print(f"{len({r.case for r in rows})} cases have something to change. {shares(rows)}\n")
     print("\n".join(table(rows, ESTIMATORS)))
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import mean, median
 
 LEAST = 0.03
@@ -79,6 +79,19 @@ def table(rows: Sequence[Row], baselines: Sequence[str]) -> Iterator[str]:
     yield _line("**the plan, several together**", together, _plan)
     for name in baselines:
         yield _line(f"{name}, several together", [r for r in together if name in r.others], _by(name))
+
+
+def shares(rows: Sequence[Row]) -> str:
+    """Return what is left of the errors of each remedy alone if the step time now were known: those of shares of it."""
+    alone = [r for r in rows if r.alone]
+    now = median({r.case: abs(r.before_ns / r.now_ns - 1.0) for r in alone}.values())
+    scaled = [replace(r, before_ns=r.now_ns, said_ns=r.said_ns * r.now_ns / r.before_ns) for r in alone]
+    gains = median(abs(_gain(_plan, r) - r.gain) / abs(r.gain) for r in scaled if r.large)
+    times = mean(abs(r.said_ns - r.true_ns) / r.true_ns for r in scaled)
+    return (
+        f"The step time now is off by {_percent(now)} at the median. As shares of it, gains are off by {_percent(gains)} "
+        f"at the median, step times by {_percent(times)} on average."
+    )
 
 
 def _plan(row: Row) -> tuple[float, float]:
