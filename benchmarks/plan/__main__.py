@@ -1,8 +1,8 @@
 """Scores plans: `python -m benchmarks.plan --seed S --cases N [--told] [--json out.json]`.
 
 Each case is a drawn step of the simulated world. Its trace is recorded once, with the profiler; every remedy is done in the
-world, one alone and in pairs, and simulated without the profiler: that is the truth. The plan sees the trace only (`--told`:
-the step time without the profiler, too).
+world, one alone and several together, and simulated without the profiler: that is the truth. The plan sees the trace only
+(`--told`: the step time without the profiler, too).
 """
 
 from __future__ import annotations
@@ -14,132 +14,156 @@ import json
 import random
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, stdev
 
 import hpuprof
-from benchmarks.world.cases import BLOCK_STEPS, ROUNDS, drawn, make_case
+from benchmarks.world.cases import BLOCK_STEPS, drawn, profiled_steps
 from benchmarks.world.draw import FAMILIES
-from benchmarks.world.host import run_ranks
+from benchmarks.world.edits import DROP_SYNC
+from benchmarks.world.host import run
 from benchmarks.world.machine import Machine
 from benchmarks.world.mixes import MIXED
-from benchmarks.world.program import Step
+from benchmarks.world.program import NET, Step
+from benchmarks.world.trace import Source, cuda_trace
 from benchmarks.world.training import build
+from hpuprof.model.tables import PlanRow
+from hpuprof.report.model import Report
 
-from .edits import Luck, remedies
+from .baselines import ESTIMATORS, saved_shares
+from .edits import Edit, Luck, remedies
+from .score import LINES, PAIRS, Row, shares, table
 
-LEAST = 0.03
-"""Share of the step below which a true gain is not scored by its relative error; its sign and its interval are."""
 SINGLE = tuple(f for f in FAMILIES if f != "hpu-lazy" and f not in MIXED)
+SLOW_LOADER_NS = (5.7, 7.0)
+"""Powers of ten between which every other case's loader takes its time, from the slowest that the world draws itself on:
+taking a batch from a worker takes longer than those."""
+MOST_TOGETHER = 3
+ROUNDS = 9
 
 
-@dataclass(frozen=True)
-class Row:
-    """A remedy or a pair of one case. Times in ns."""
+@dataclass(frozen=True, eq=False)
+class World:
+    """A step and its machine: what it takes without the profiler, whatever is done to it."""
 
-    case: str
-    remedy: str
-    now_ns: float
-    true_ns: float
-    said_ns: float
-    low_ns: float
-    high_ns: float
+    seed: int
+    step: Step
+    machine: Machine
+    trace: str  # of a run with the profiler
+
+    @classmethod
+    def of(cls, seed: int) -> World:
+        """Draw it."""
+        family = SINGLE[seed % len(SINGLE)]
+        rng, machine, shape, block = drawn(seed, family)
+        how, own = profiled_steps(rng, shape, family), random.Random(f"loader {seed}")
+        if own.random() < 0.5:
+            shape = replace(shape, loader_ns=round(10 ** own.uniform(*SLOW_LOADER_NS)))
+        step = build(shape, block, f"step {seed}")
+        seen = run(step, machine, seed=f"{seed} profiled", profile=True, **how)
+        return cls(seed, step, machine, cuda_trace(seen, machine, Source(), f"{seed} trace 0"))
+
+    @cached_property
+    def rounds(self) -> list[int]:
+        """The step time as it is, round by round [ns]."""
+        return self._played(self.step)
 
     @property
-    def gain(self) -> float:
-        return self.now_ns - self.true_ns
+    def now(self) -> float:
+        """The step time as it is [ns]."""
+        return mean(self.rounds)
+
+    def with_it(self, edits: Sequence[Edit]) -> tuple[float, float]:
+        """Return the step time with edits, and the standard error of what they save [ns]; rounds have the luck of `rounds`."""
+        step = self.step
+        for edit in edits:
+            step = edit(step)
+        saved = [before - after for before, after in zip(self.rounds, self._played(step), strict=True)]
+        return self.now - mean(saved), stdev(saved) / len(saved) ** 0.5
+
+    def _played(self, step: Step) -> list[int]:
+        how = {"steps": BLOCK_STEPS, "lead": 0, "drained": False}
+        return [run(step, self.machine, seed=f"plan {self.seed} {r}", **how).step_ns() for r in range(ROUNDS)]
 
 
-def truth(step: Step, machine: Machine, seed: str) -> float:
-    """Return the step time without the profiler: the median of several rounds, whose luck is that of other edits [ns]."""
-    how = {"steps": BLOCK_STEPS, "lead": 0, "drained": False}
-    return median(run_ranks([step], machine, seed=f"{seed} {r}", **how)[0].step_ns() for r in range(ROUNDS))
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """Holds what was said of a case against its world."""
+
+    world: World
+    edits: dict[str, Edit]  # in the order in which they are done
+    shares: dict[str, dict[str, float]]  # of the baselines
+    done: dict[frozenset[str], tuple[float, float]] = field(default_factory=dict)
+
+    def row(self, names: Sequence[str], kind: str, before: float, said: float, interval: tuple[float, float]) -> Row:
+        """Return the row of remedies done together; `before`, `said`: step time now and afterwards [ns]."""
+        now, together = self.world.now, frozenset(names)
+        others = {
+            e: now * max(0.0, 1.0 - sum(shares[name] for name in names))
+            for e, shares in self.shares.items()
+            if all(name in shares for name in names)
+        }
+        if together not in self.done:
+            self.done[together] = self.world.with_it([edit for name, edit in self.edits.items() if name in names])
+        case, label = str(self.world.seed), ", then ".join(names)
+        return Row(case, label, kind, now, *self.done[together], before, said, *interval, others)
+
+    def alone(self, rows: Sequence[PlanRow], before: float) -> Iterator[Row]:
+        """Yield each remedy in the place where it gains most."""
+        best: dict[str, PlanRow] = {}
+        for row in rows:
+            if row.alone_ns is not None and row.remedy in self.edits:
+                there = best.get(row.remedy)
+                if there is None or there.alone_ns is None or row.alone_ns > there.alone_ns:
+                    best[row.remedy] = row
+        for name, row in best.items():
+            interval = row.alone_low_ns or 0.0, row.alone_high_ns or 0.0
+            yield self.row([name], name, before, before - (row.alone_ns or 0.0), interval)
+
+    def lines(self, rows: Sequence[PlanRow], before: float, kind: str) -> Iterator[Row]:
+        """Yield the first two and three lines of a plan done together, while the world can do them."""
+        names: list[str] = []
+        for row in sorted((r for r in rows if r.order), key=lambda r: r.order or 0)[:MOST_TOGETHER]:
+            if row.remedy not in self.edits or row.remedy in names:
+                return
+            names.append(row.remedy)
+            if len(names) > 1:
+                yield self.row(
+                    names, kind, before, row.after_ns or 0.0, (row.after_low_ns or 0.0, row.after_high_ns or 0.0)
+                )
 
 
 def score_case(seed: int, *, told: bool) -> Iterator[Row]:
-    """Yield the rows of a seed."""
-    family = SINGLE[seed % len(SINGLE)]
-    _, machine, shape, block = drawn(seed, family)
-    step, luck = build(shape, block, f"step {seed}"), Luck.draw(random.Random(f"luck {seed}"))
-    now = truth(step, machine, f"plan {seed}")
-    known = dict(remedies(step, luck, machine, now))
-    case = make_case(seed, family=family)
+    """Yield the rows of a seed; none where the plan refuses to say anything."""
+    world = World.of(seed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job_0.pt.trace.json.gz"
-        path.write_bytes(gzip.compress(_untold(case.traces[0]).encode(), 1))
-        step_time = f"{now:.0f}ns" if told else None
-        rows = hpuprof.analyze(path, cache="off", step_time=step_time).data.plan
-        alone = {}
-        for row in rows:
-            if row.alone_ns is not None and row.alone_ns > alone.get(row.remedy, row).alone_ns - 1:
-                alone[row.remedy] = row
-        priced = [name for name in known if name in alone]
-        # What the step takes now is believed, too, where it is not told: gains are scored as shares of it.
-        scale = now / next((row.before_ns for row in rows if row.order == 1), now)
-        for name in priced:
-            row = alone[name]
-            yield Row(
-                case.name, name, now, truth(known[name](step), machine, f"plan {seed}"), now - scale * row.alone_ns,
-                now - scale * row.alone_high_ns, now - scale * row.alone_low_ns,
-            )  # fmt: skip
-        for one, other in itertools.permutations([n for n in priced if n != "graphs"], 2):
-            both = {
-                r.order: r
-                for r in hpuprof.analyze(path, cache="off", step_time=step_time, apply=[one, other]).data.plan
-            }
-            if {1, 2} <= both.keys() and both[2].remedy == other:
-                edited = known[other](known[one](step))
-                scale = now / both[1].before_ns
-                yield Row(
-                    case.name, f"{one}, then {other}", now, truth(edited, machine, f"plan {seed}"),
-                    both[2].after_ns * scale, both[2].after_low_ns * scale, both[2].after_high_ns * scale,
-                )  # fmt: skip
+        path.write_bytes(gzip.compress(world.trace.encode(), 1))
+        step_time = f"{world.now:.0f}ns" if told else None
+        report = hpuprof.analyze(path, cache="off", step_time=step_time)
+        rows = report.data.plan
+        luck = Luck.draw(random.Random(f"luck {seed}"))
+        edits = dict(remedies(world.step, luck, world.machine, world.now, _captured(report)))
+        judge = Judge(world, edits, saved_shares(path))
+        first = next((row.before_ns for row in rows if row.order == 1), None)
+        before = first or report.graph_mode.base_step_ns or world.now
+        yield from judge.alone(rows, before)
+        yield from judge.lines(rows, before, LINES)
+        priced = [name for name in edits if name != "graphs" and any(r.remedy == name and r.alone_ns for r in rows)]
+        for pair in itertools.combinations(priced, 2):
+            both = hpuprof.analyze(path, cache="off", step_time=step_time, apply=list(pair)).data.plan
+            yield from judge.lines(both, before, PAIRS)
 
 
-def _untold(trace: str) -> str:
-    """Return the trace without the step time that a recorder would tell."""
-    document = json.loads(trace)
-    document.get("hpuprof", {}).pop("unprofiled", None)
-    return json.dumps(document)
-
-
-def table(rows: list[Row]) -> Iterator[str]:
-    """Yield the scores by remedy, and of all."""
-    yield f"{'remedy':34} {'rows':>5} {'step time':>10} {'gain':>8} {'covered':>8} {'sign':>6}"
-    groups = defaultdict(list)
-    for row in rows:
-        groups["pairs" if "," in row.remedy else row.remedy].append(row)
-        groups["all"].append(row)
-    for name, mine in groups.items():
-        times = mean(abs(r.said_ns - r.true_ns) / r.true_ns for r in mine)
-        large = [r for r in mine if abs(r.gain) > LEAST * r.now_ns]
-        gains = median(abs((r.now_ns - r.said_ns) - r.gain) / abs(r.gain) for r in large) if large else float("nan")
-        covered = mean(r.low_ns <= r.true_ns <= r.high_ns for r in mine)
-        sign = mean((r.now_ns > r.said_ns) == (r.gain > 0) for r in large) if large else float("nan")
-        yield f"{name:34} {len(mine):5} {times:10.1%} {gains:8.1%} {covered:8.1%} {sign:6.0%}"
-    tau, regret = ranking(rows)
-    yield f"ranking: Kendall's tau {tau:.2f}; the first choice costs {regret:.1%} of the step more than the best"
-
-
-def ranking(rows: list[Row]) -> tuple[float, float]:
-    """Return Kendall's tau over pairs of remedies of a case that differ by `LEAST`, and the mean regret of the first choice."""
-    agree, regrets = [], []
-    by_case = defaultdict(list)
-    for row in rows:
-        if "," not in row.remedy:
-            by_case[row.case].append(row)
-    for mine in by_case.values():
-        for a, b in itertools.combinations(mine, 2):
-            if abs(a.true_ns - b.true_ns) > LEAST * a.now_ns:
-                agree.append(1 if (a.true_ns < b.true_ns) == (a.said_ns < b.said_ns) else -1)
-        first = min(mine, key=lambda r: r.said_ns)
-        taken = first.true_ns if first.said_ns < first.now_ns else first.now_ns
-        best = min([r.true_ns for r in mine] + [first.now_ns])
-        regrets.append((taken - best) / first.now_ns)
-    return (mean(agree) if agree else float("nan")), (mean(regrets) if regrets else float("nan"))
+def _captured(report: Report) -> str:
+    """Return what the world captures where graph mode's verdict is followed."""
+    graph = report.graph_mode
+    if graph.options and graph.options[0].drops_sync:  # the recommended one stands first
+        return DROP_SYNC
+    return f"module:{NET}" if graph.region in ("model", "modules") else graph.region or "step"
 
 
 def main() -> None:
@@ -148,13 +172,15 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
     parser.add_argument("--told", action="store_true", help="the plan is told the step time without the profiler")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="keep the rows")
+    parser.add_argument("--read", type=Path, help="only score rows that were kept")
     args = parser.parse_args()
-    rows: list[Row] = []
-    for seed in range(args.seed, args.seed + args.cases):
+    rows = [Row(**row) for row in json.loads(args.read.read_text())] if args.read else []
+    for seed in range(args.seed, args.seed + args.cases) if not args.read else ():
         rows += score_case(seed, told=args.told)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
-    print("\n".join(table(rows)))
+    print(f"{len({r.case for r in rows})} cases have something to change. {shares(rows)}\n")
+    print("\n".join(table(rows, ESTIMATORS)))
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 

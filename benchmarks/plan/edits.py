@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.world.edits import STEP, SYNC_PHASE, capture, without_waits
+from benchmarks.world.edits import SYNC_PHASE, in_mode, without_waits
 from benchmarks.world.machine import Machine
 from benchmarks.world.program import Instr, Op, Step
 
@@ -29,8 +29,11 @@ class Luck:
         return cls(rng.uniform(1.0, 2.0), 10 ** rng.uniform(5.0, 6.08), rng.uniform(0.37, 1.0), rng.uniform(0.05, 0.25))
 
 
-def remedies(step: Step, luck: Luck, machine: Machine, step_ns: float) -> Iterator[tuple[str, Edit]]:
-    """Yield the remedies that the step has a place for, by the plan's names; `step_ns`: what the step takes now."""
+def remedies(step: Step, luck: Luck, machine: Machine, step_ns: float, mode: str) -> Iterator[tuple[str, Edit]]:
+    """Yield the remedies that the step has a place for, by the plan's names; graphs last, as they capture what others left.
+
+    `step_ns`: what the step takes now; `mode`: what graphs capture.
+    """
     loading = sum(i.ns for i in step.instrs if i.phase == "data" and i.op is Op.HOST)
     if loading:
         yield "data_loading", lambda s: _by_workers(s, luck, loading, step_ns)
@@ -38,7 +41,7 @@ def remedies(step: Step, luck: Luck, machine: Machine, step_ns: float) -> Iterat
         yield "read_backs", without_waits
     if sum(i.phase == "optimizer" and i.op is Op.LAUNCH for i in step.instrs) >= 8:
         yield "fused_optimizer", lambda s: _fused(s, luck)
-    yield "graphs", lambda s: capture(s, STEP, machine)
+    yield "graphs", lambda s: in_mode(s, mode, machine)
 
 
 def _by_workers(step: Step, luck: Luck, loading: int, step_ns: float) -> Step:

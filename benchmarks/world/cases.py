@@ -65,12 +65,7 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
     if family not in (*FAMILIES, JOBS):
         raise ValueError(f"no such family: {family}; there are {', '.join((*FAMILIES, JOBS))}")
     rng, machine, shape, block = drawn(seed, family)
-    every = int(shape.sync.split("-")[1]) if shape.sync.startswith("every") else 0
-    profile = {
-        "steps": 2 * every or rng.choice((6, 8, 8, 10)),
-        "lead": 0 if clean else WARM_STEPS if family == AHEAD else rng.choice((2, 5, 20)),
-        "drained": clean or (family != AHEAD and rng.random() < 0.5),
-    }
+    profile = profiled_steps(rng, shape, family, clean=clean)
     facts = {"seed": seed, "shape": asdict(shape)}
     case = Case(f"{family}-{seed}", family, shape.sync, f"{block} x{shape.blocks}", facts)
     if family in mixes.MIXED:
@@ -85,6 +80,16 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
         profile |= {"lead": WARM_STEPS, "drained": False}
         machine = _even(machine)
     return assemble(case, steps, machine.clean() if clean else machine, profile)
+
+
+def profiled_steps(rng: random.Random, shape: Shape, family: str, *, clean: bool = False) -> dict[str, Any]:
+    """Draw how many steps are recorded, and what runs before them."""
+    every = int(shape.sync.split("-")[1]) if shape.sync.startswith("every") else 0
+    return {
+        "steps": 2 * every or rng.choice((6, 8, 8, 10)),
+        "lead": 0 if clean else WARM_STEPS if family == AHEAD else rng.choice((2, 5, 20)),
+        "drained": clean or (family != AHEAD and rng.random() < 0.5),
+    }
 
 
 def drawn(seed: int, family: str) -> tuple[random.Random, Machine, Shape, str]:

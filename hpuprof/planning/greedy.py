@@ -179,15 +179,27 @@ class Plan:
 
     def _gained(self, priced: Priced, share: Floats, *, first: bool) -> Floats:
         """Return samples of the share of the step time that a change gains; graphs gain what the verdict says."""
-        if first and priced.remedy.name == "graphs" and self.decision.speedup is not None:
-            return 1.0 - 1.0 / self.decision.speedup
+        speedup = self._verdict(priced)
+        if first and speedup is not None:
+            return np.minimum(1.0 - 1.0 / speedup, self._ceiling(priced))
         gained: Floats = np.minimum(share * self.pricing.error, 1.0)
         return gained
+
+    def _ceiling(self, priced: Priced) -> Floats:
+        """Return samples of the most that a change can gain, as a share of the step time."""
+        most = self.decision.answer.ceiling
+        if self._verdict(priced) is not None and most:
+            return np.full(len(self.now), 1.0 - 1.0 / most)
+        return self._gained(priced, 1.0 - priced.least, first=False)
+
+    def _verdict(self, priced: Priced) -> Floats | None:
+        """Return samples of the speed-up where graph mode's verdict prices a change."""
+        return self.decision.speedup if priced.remedy.name == "graphs" else None
 
     def _row(self, priced: Priced, reason: str = "") -> PlanRow:
         """Return the row of a change that is not part of the plan."""
         remedy, change, base = priced.remedy, priced.change, self.pricing.base
-        ceiling = base * np.minimum((1.0 - priced.least) * self.pricing.error, 1.0)
+        ceiling = base * self._ceiling(priced)
         row = PlanRow(
             order=None,
             remedy=remedy.name,

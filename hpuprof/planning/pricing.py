@@ -2,8 +2,9 @@
 
 All changes are played with the same samples, so that differences between them are theirs. What is not known of a change
 is one number between 0 and 1, how badly it turns out, the same for all changes in a sample: the edit is played at 0,
-0.5 and 1, and samples lie between. In between the step time is convex (it is a longest path), so the line between two
-plays is never too hopeful.
+0.5 and 1, and samples lie between. Where the times in an edit are straight lines in between, the step time is convex
+(it is a longest path), and the line between two plays is never too hopeful; where they are not, the change says at
+which outcomes it is played, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import cast
 
 import numpy as np
 
@@ -79,13 +81,16 @@ class Pricing:
         return self._played(changes, ideal=True) / np.maximum(now, 1.0)
 
     def _played(self, changes: Sequence[Change], *, ideal: bool) -> Floats:
-        levels = LEVELS if not ideal and any(change.uncertain for change in changes) else (0.0,)
-        at = [self._mean(applied(self.model, changes, level, ideal=ideal).schedule) for level in levels]
-        if len(at) == 1:
-            return at[0]
-        low, middle, high = at
-        where = 2 * self.level
-        found: Floats = np.where(where < 1, low + (middle - low) * where, middle + (high - middle) * (where - 1))
+        uncertain = [] if ideal else [change for change in changes if change.uncertain]
+        levels = sorted({*LEVELS, *(b for change in uncertain for b in change.bends)}) if uncertain else [0.0]
+        at = np.stack([self._mean(applied(self.model, changes, level, ideal=ideal).schedule) for level in levels])
+        if len(levels) == 1:
+            return cast(Floats, at[0])
+        left = np.clip(np.searchsorted(levels, self.level, side="right") - 1, 0, len(levels) - 2)
+        low, high = np.take(levels, left), np.take(levels, left + 1)
+        sample = np.arange(len(self.level))
+        part = (self.level - low) / (high - low)
+        found: Floats = at[left, sample] * (1.0 - part) + at[left + 1, sample] * part
         return found
 
     def _mean(self, schedule: Schedule) -> Floats:

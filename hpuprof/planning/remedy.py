@@ -18,8 +18,9 @@ class Change:
     """A remedy in one place of the program.
 
     `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
-    whether its edit depends on how it turns out; `last`: whether it is played after all others; `touches`: calls of
-    which no other change may be part, where it excludes others.
+    whether its edit depends on how it turns out; `bends`: outcomes at which to play it besides 0, 0.5 and 1, where the
+    times in its edit are no straight lines between them; `last`: whether it is played after all others; `touches`:
+    calls of which no other change may be part, where it excludes others.
     """
 
     where: str
@@ -27,6 +28,7 @@ class Change:
     edit: Edit
     ideal: Edit | None = None
     uncertain: bool = False
+    bends: tuple[float, ...] = ()
     last: bool = False
     touches: Mask | None = None
 

@@ -61,6 +61,12 @@ class Around:
         storing_when = union(host.start[storing], host.end[storing])
         return cls(_copying_operators(trace, view.links, program), storing_when, graphs)
 
+    def copying_in(self, program: Program, calls: Mask) -> Intervals:
+        """Return the intervals of `copying` that hold some of the calls."""
+        at = np.searchsorted(self.copying.start, program.begin[calls], side="right") - 1
+        at = np.unique(at[at >= 0])
+        return Intervals(self.copying.start[at], self.copying.end[at])
+
 
 @dataclass(frozen=True, eq=False)
 class Captured:
@@ -117,7 +123,7 @@ def capture(
         captured &= ~apart
     waiting = (program.waits | program.read) & ~program.marker
     cuts = np.zeros(len(waiting), dtype=bool) if drop_waits else waiting & contains(region.windows, program.begin)
-    kept = around.copying if not drop_waits else _only(around.copying, program, program.upload & ~program.marker)
+    kept = around.copying if not drop_waits else around.copying_in(program, program.upload & ~program.marker)
     windows = subtract(region.windows, union_of(kept, around.accumulate) if region.split else kept)
     cuts |= _late_uploads(program, captured | apart, _pieces(program, region, cuts))
     piece = _pieces(program, region, cuts)
@@ -130,7 +136,7 @@ def capture(
     removed = intersect(windows, _piece_bounds(region.windows, _instants(program, cuts), good))
     gone = waiting & drop_waits
     if drop_waits:
-        removed = union_of(removed, _only(around.copying, program, gone))
+        removed = union_of(removed, around.copying_in(program, gone))
     inside = np.isin(piece, good) & (piece >= 0) & ~program.marker  # a step's end is where the next one begins
     uploads = inside & program.upload & ~captured
     graphs = len(np.unique(piece[captured])) / program.steps
@@ -256,13 +262,6 @@ def _behind(waits: Waits, program: Program, piece: Ints, captured: Mask, apart: 
             added += [(int(Wait.LANE), row, int(graph[-1]), program.typical_gap) for row in mine.tolist()]
     replaced = (waits.kind == Wait.LANE) & follows[np.where(waits.kind == Wait.LANE, waits.waiting, 0)]
     return waits.only(~replaced).also(Waits.of(added))
-
-
-def _only(around: Intervals, program: Program, calls: Mask) -> Intervals:
-    """Return the intervals of `around` that hold one of the calls."""
-    at = np.searchsorted(around.start, program.begin[calls], side="right") - 1
-    at = np.unique(at[at >= 0])
-    return Intervals(around.start[at], around.end[at])
 
 
 def _piece_bounds(windows: Intervals, cuts: Ints, good: Ints) -> Intervals:

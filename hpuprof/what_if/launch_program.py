@@ -333,8 +333,18 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
     run = np.cumsum(apart | ~fits | np.append([True], ~fits[:-1]))
     longest = int(np.argmax(np.bincount(run[fits])))
     found = np.flatnonzero(fits & (run == longest))
-    periods = found[waited[found]]
+    blocked = measure(waiting, steps.start[found], steps.end[found]) > 0
+    periods = found[waited[found]] if waited[found].any() else _recurring(found, blocked)
     return found[(found > periods[0]) & (found <= periods[-1])] if len(periods) > 1 else found
+
+
+def _recurring(found: Ints, blocked: Mask) -> Ints:
+    """Return the steps that wait where every k-th one does, else none."""
+    at = np.flatnonzero(blocked)
+    every = np.unique(np.diff(at))
+    if len(every) != 1 or every[0] < 2 or max(at[0], len(found) - 1 - at[-1]) >= every[0]:
+        return found[:0]
+    return found[at]
 
 
 def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:

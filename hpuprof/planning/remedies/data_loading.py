@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -33,6 +33,8 @@ def find(situation: Situation) -> Iterator[Change]:
     if inside <= 0:
         return
     share = partial(_waiting if by_workers else _fetched, float((high - low).mean()), inside)
+    # No straight line: what taking a batch costs is spread over powers of ten, and nobody fetches for longer than now.
+    bends = (0.25, 0.75, _nothing_gained(share))
     where = "waiting for data-loader workers" if by_workers else "fetching batches on the main thread"
     yield Change(
         where,
@@ -40,7 +42,14 @@ def find(situation: Situation) -> Iterator[Change]:
         lambda model, level: model.without_host(shortened(windows, 1.0 - share(level))),
         lambda model, _: model.without_host(windows),
         uncertain=True,
+        bends=bends,
     )
+
+
+def _nothing_gained(share: Callable[[float], float]) -> float:
+    """Return the outcome from which on all of the time is left; 1 where some of it always goes."""
+    levels = np.linspace(0.0, 1.0, 101)
+    return float(next((level for level in levels if share(float(level)) >= 1.0), 1.0))
 
 
 def _fetching(view: RankView) -> Intervals:

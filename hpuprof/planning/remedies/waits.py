@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -23,7 +23,14 @@ def _gone(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
     return model.without_waits(calls, free=free)
 
 
-def _changes(of: ProgramCalls, calls: Mask, *, free: bool) -> Iterator[Change]:
+def _unread(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
+    """Drop reads with all that the operators around them (`aten::item`) do on the host."""
+    assert isinstance(model, LaunchModel)
+    operators = model.around.copying_in(model.program, calls)
+    return model.without_waits(calls, free=free).without_host(operators)
+
+
+def _changes(of: ProgramCalls, calls: Mask, *, free: bool, edit: Callable[..., StepModel] = _gone) -> Iterator[Change]:
     """Yield a change for each place, and one for all of them where there are several."""
     groups = [g for g in of.groups(calls) if not g.operator.startswith(DECIDES_SHAPES)]
     if free:  # copies that nobody waits for cost the host little, and may be wanted
@@ -36,8 +43,8 @@ def _changes(of: ProgramCalls, calls: Mask, *, free: bool) -> Iterator[Change]:
         yield Change(
             group.where,
             group.per_step,
-            partial(_gone, calls=group.calls, free=free),
-            None if free else partial(_gone, calls=group.calls, free=True),
+            partial(edit, calls=group.calls, free=free),
+            None if free else partial(edit, calls=group.calls, free=True),
             touches=group.calls,
         )
 
@@ -46,7 +53,7 @@ def find_reads(situation: Situation) -> Iterator[Change]:
     """Find reads of values for which the host waits, in the copy or in the wait that completes it."""
     of = situation.calls
     if of is not None:
-        yield from _changes(of, of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ), free=True)
+        yield from _changes(of, of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ), free=True, edit=_unread)
 
 
 def _never(model: StepModel, _: float) -> StepModel:
@@ -89,7 +96,7 @@ READS = Remedy(
     "n-th step. What decides the control flow of the program cannot be dropped, only put off.",
     code={"": "if step % 50 == 0:\n    logger.log(loss.item())"},
     costs="The value comes later.",
-    unknown="Nothing: the wait goes, and so does the copy.",
+    unknown="Nothing: the wait, the copy and the operator around them go.",
     needs=_NEEDS,
     proof="edited",
     find=find_reads,

@@ -87,6 +87,14 @@ def test_fetching_that_is_shorter_than_taking_a_batch_from_a_worker_stays(tmp_pa
     assert rows_of(loop(load=60), tmp_path)["data_loading"].order is None
 
 
+def test_fetching_that_may_be_shorter_than_taking_a_batch_may_gain_nothing(tmp_path):
+    row = rows_of(loop(load=500, wall=1000), tmp_path)["data_loading"]
+    assert row.alone_ns > 50_000
+    assert row.alone_low_ns == pytest.approx(0, abs=1), (
+        "a batch takes 0.1 to 1.2 ms to take: 0.5 or more in a third of all"
+    )
+
+
 def test_waiting_for_workers_may_stay_as_it_is(tmp_path):
     row = rows_of(loop(load=600, workers=True, wall=1000), tmp_path)["data_loading"]
     assert row.where == "waiting for data-loader workers"

@@ -301,6 +301,14 @@ def test_steps_that_wait_for_the_device_belong_to_the_program(tmp_path):
     assert step_times(unchanged(program)).mean() == pytest.approx(600_000, rel=0.03)
 
 
+@pytest.mark.parametrize("steps", [9, 10, 11, 12])
+def test_where_every_so_many_th_step_waits_whole_periods_are_taken(steps, tmp_path):
+    """However many steps lie before the first wait and after the last: as often as it waits, so much it costs."""
+    program = build_program(view_of(device_bound(steps, every=4), tmp_path))
+    waits = program.waits & ~program.marker
+    assert waits.sum() / program.steps == pytest.approx(1 / 4)
+
+
 def test_a_device_that_is_steps_behind_is_no_idle_host(tmp_path):
     """The window is full of rows launched before it: its steps are 120 µs long, and the device takes 600 for each."""
     found = predicted(device_bound(8, behind=12), tmp_path, unprofiled_ns=600_000.0, spread_ns=3_000.0)

@@ -1,0 +1,40 @@
+"""Waits taken away: what goes with them, and what stays."""
+
+from __future__ import annotations
+
+import pytest
+from builder import TraceBuilder
+from remedy_bench import Bench
+
+from hpuprof.planning.remedies.waits import READS, UPLOADS
+
+
+def reading(operator: str, copy: str) -> TraceBuilder:
+    """Steps of 200 µs of host work; 50 of them in an operator that copies for 2 and waits for 10 inside."""
+    out = TraceBuilder()
+    for step in range(5):
+        begin = 200.0 * step
+        out.step(step, begin, 200)
+        out.host("aten::mm", begin + 5, 20)
+        out.kernel("gemm", begin + 20, 15, launch=begin + 10, call_dur=4)
+        out.host(operator, begin + 60, 50)
+        call = {"call": "cudaMemcpyAsync", "call_dur": 4, "cat": "gpu_memcpy"}
+        out.kernel(f"Memcpy {copy}", begin + 84, 2, launch=begin + 78, **call)
+        out.host("cudaStreamSynchronize", begin + 83, 10, cat="cuda_runtime")
+    return out
+
+
+def test_with_a_read_goes_all_that_its_operator_does(tmp_path):
+    bench = Bench.of(reading("aten::item", "DtoH (Device -> Pageable)"), READS, tmp_path)
+    assert bench.now == pytest.approx(200, abs=1)
+    assert bench.with_it() == pytest.approx(150, abs=1)
+
+
+def test_an_operator_that_only_reads_among_other_things_stays(tmp_path):
+    bench = Bench.of(reading("my::metric", "DtoH (Device -> Pageable)"), READS, tmp_path)
+    assert bench.with_it() == pytest.approx(200 - 4 - 10, abs=1)
+
+
+def test_an_upload_that_no_longer_waits_still_copies(tmp_path):
+    bench = Bench.of(reading("aten::copy_", "HtoD (Pageable -> Device)"), UPLOADS, tmp_path)
+    assert bench.with_it() > 180

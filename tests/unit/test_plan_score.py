@@ -1,0 +1,51 @@
+"""Scores of plans, worked by hand: steps of 100 ns."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.plan.score import LINES, Row, ranking, shares, table
+
+
+def row(remedy: str, true: float, said: float, *, case: str = "a", before: float = 100.0, noise: float = 0.0) -> Row:
+    """A remedy after which the step takes `true`, of which an interval of 4 around the gain was said."""
+    gain = before - said
+    return Row(case, remedy, remedy, 100.0, true, noise, before, said, gain - 2, gain + 2, {"no gain": 100.0})
+
+
+def cells(rows: list[Row], name: str) -> list[str]:
+    (line,) = (line for line in table(rows, ["no gain"]) if line.startswith(f"| {name} "))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_errors_are_those_of_what_is_printed():
+    rows = [row("x", 80, 84), row("x", 50, 50, case="b")]
+    mine = cells(rows, "`x`")
+    assert mine[:5] == ["`x`", "2", "2.5 %", "2.5 %", "10.0 %"]
+    assert mine[5:8] == ["50.0 %", "50.0 %", "100 %"]
+    assert cells(rows, "no gain, each alone")[2:5] == ["62.5 %", "62.5 %", "100.0 %"]
+
+
+def test_what_luck_does_to_the_truth_is_allowed_for():
+    assert not row("x", 80, 84, noise=1.0).covered()
+    assert row("x", 80, 84, noise=2.0).covered(1.0)
+
+
+def test_several_together_tell_the_step_time():
+    together = Row("a", "x, then y", LINES, 100.0, 60.0, 0.0, 100.0, 61.0, 59.0, 63.0)
+    assert together.covered()
+    assert cells([row("x", 80, 80), together], "lines together")[5] == "100.0 %"
+
+
+def test_a_plan_that_takes_the_second_best_first_regrets_the_difference():
+    rows = [row("x", 70, 80), row("y", 80, 75), row("z", 99, 99)]
+    tau, regret = ranking(rows)
+    assert tau == pytest.approx((2 - 1) / 3)
+    assert regret == pytest.approx(0.1)
+
+
+def test_a_wrong_step_time_is_told_apart_from_wrong_shares():
+    assert shares([row("x", 80, 160, before=200.0)]) == (
+        "The step time now is off by 100.0 % at the median. As shares of it, gains are off by 0.0 % at the median, "
+        "step times by 0.0 % on average."
+    )
