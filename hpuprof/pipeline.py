@@ -27,7 +27,6 @@ from hpuprof.efficiency.utilisation import Utilisation
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
-from hpuprof.graph_mode.verdict import decide
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.model.intervals import measure
 from hpuprof.model.partial import RankPartial
@@ -105,8 +104,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     )
     if not (settings.predict and settings.plan):
         return partial
-    found = plan_rows(partial.prediction, replay, decide([partial]), row.family, settings.apply)
-    return msgspec.structs.replace(partial, plan=found)
+    return msgspec.structs.replace(partial, plan=plan_rows(partial, replay, row.family, settings.apply))
 
 
 def _graph_mode(

@@ -81,6 +81,10 @@ class Pricing:
     def _played(self, changes: Sequence[Change], *, ideal: bool) -> Floats:
         levels = LEVELS if not ideal and any(change.uncertain for change in changes) else (0.0,)
         at = [self._mean(applied(self.model, changes, level, ideal=ideal).schedule) for level in levels]
+        return self._between(at)
+
+    def _between(self, at: Sequence[Floats]) -> Floats:
+        """Return samples between what was played at `LEVELS`, or the one play that holds for all."""
         if len(at) == 1:
             return at[0]
         low, middle, high = at
@@ -96,15 +100,20 @@ class Pricing:
         """Return what the step loses most by with some changes: host or device, at the medians."""
         schedule = applied(self.model, changes, 0.5).schedule
         sample = self.model.sample(self.drawn).median()
-        times = [
-            float(play(s, at, repeats=2, host=host).step_times(s.steps).mean())
-            for s, at, host in (
-                (schedule, sample, True),
-                (schedule, sample, False),
-                (_without_device(schedule), _free_graphs(sample), True),
-            )
+        now = _at_median(schedule, sample)
+        no_host = _at_median(schedule, sample, host=False)
+        no_device = _at_median(_without_device(schedule), _free_graphs(sample))
+        return "host" if now - no_host >= now - no_device else "device"
+
+    def device_share(self, changes: Sequence[Change], now: Floats) -> Floats:
+        """Return what the device alone takes for a step with some changes, over the step time without them."""
+        sample = self.model.sample(self.drawn).median()
+        levels = LEVELS if any(change.uncertain for change in changes) else LEVELS[:1]
+        at = [
+            np.full(len(now), _at_median(applied(self.model, changes, level).schedule, sample, host=False))
+            for level in levels
         ]
-        return "host" if times[0] - times[1] >= times[0] - times[2] else "device"
+        return self._between(at) / np.maximum(now, 1.0)
 
 
 def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:
@@ -112,6 +121,10 @@ def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal:
     for change in sorted(changes, key=lambda c: c.last):
         model = (change.ideal if ideal and change.ideal else change.edit)(model, level)
     return model
+
+
+def _at_median(schedule: Schedule, sample: Sample, *, host: bool = True) -> float:
+    return float(play(schedule, sample, repeats=2, host=host).step_times(schedule.steps).mean())
 
 
 def _without_device(schedule: Schedule) -> Schedule:

@@ -19,7 +19,7 @@ class Change:
 
     `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
     whether its edit depends on how it turns out; `last`: whether it is played after all others; `touches`: calls of
-    which no other change may be part, where it excludes others.
+    which no other change may be part, where it excludes others; `code`: to type here, where it is not the remedy's.
     """
 
     where: str
@@ -29,6 +29,7 @@ class Change:
     uncertain: bool = False
     last: bool = False
     touches: Mask | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Remedy:
 
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
     its price was tried: `edited` (the program was changed and run), `injected` (a known delay was added and found) or
-    `simulated` (on generated traces only).
+    `simulated` (on generated traces only); `by_call`: whether it needs the device rows of each call.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Remedy:
     unknown: str
     needs: str
     proof: str = "simulated"
+    by_call: bool = True
     excludes: tuple[str, ...] = ()
     find: Callable[[Situation], Iterator[Change]]
 

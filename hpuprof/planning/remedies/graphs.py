@@ -25,7 +25,8 @@ def find(situation: Situation) -> Iterator[Change]:
         done = next((d for d in ways if d.asynchronous == option.asynchronous), None)
         return model if done is None else replace(model, schedule=collectives.all_ranks(done.schedule))
 
-    yield Change(f"{region.name}, with {answer.api}", option.graphs, edit, last=True)
+    before = f", once {', '.join(option.blocked_by)} is out of the way" if option.blocked_by else ""
+    yield Change(f"{region.name}, with {answer.api}{before}", option.graphs, edit, last=True)
 
 
 REMEDY = Remedy(
@@ -37,5 +38,6 @@ REMEDY = Remedy(
     unknown="Launching a graph, gaps and kernels in it, copies into static inputs: constants with sources.",
     needs="See the graph-mode verdict.",
     proof="edited",
+    by_call=False,
     find=find,
 )
