@@ -172,6 +172,9 @@ class Plan:
                 break
             alike = [found for found in gains if found[0] >= ALIKE * best]
             _, candidate, with_it = min(alike, key=lambda found: (found[1].change.per_step or np.inf, -found[0]))
+            clearing = [f for f in gains if f[1].remedy.name in candidate.change.after and f[0] >= WORTH]
+            if clearing:
+                _, candidate, with_it = max(clearing, key=lambda found: found[0])
             taken.append(candidate)
             share = with_it
         return taken

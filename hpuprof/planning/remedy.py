@@ -19,7 +19,8 @@ class Change:
 
     `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
     whether its edit depends on how it turns out; `last`: whether it is played after all others; `touches`: calls of
-    which no other change may be part, where it excludes others; `code`: to type here, where it is not the remedy's.
+    which no other change may be part, where it excludes others; `after`: remedies that clear its way, of which those
+    that are worth it come first; `code`: to type here, where it is not the remedy's.
     """
 
     where: str
@@ -29,6 +30,7 @@ class Change:
     uncertain: bool = False
     last: bool = False
     touches: Mask | None = None
+    after: tuple[str, ...] = ()
     code: str = ""
 
 

@@ -74,15 +74,16 @@ def _print(report: Report, console: Console) -> None:
 def _nothing(rows: list[PlanRow]) -> str:
     """Say why there is no first line."""
     if rows and all(row.why for row in rows):
-        return f"Cannot say what to change first: {rows[0].why}. It takes {rows[0].needs}."
+        needs = rows[0].needs
+        return f"Cannot say what to change first: {rows[0].why}. It takes {needs[:1].lower()}{needs[1:].rstrip('.')}."
     return NOTHING
 
 
 def _unsaid(rows: list[PlanRow]) -> Iterator[str]:
     """Yield what cannot be said of single remedies, one line for each reason."""
     for why in dict.fromkeys(row.why for row in rows):
-        titles = [row.title for row in rows if row.why == why]
-        yield f"{', '.join(titles)}: {why}."
+        names = [row.remedy for row in rows if row.why == why]
+        yield f"{', '.join(names)}: {why}."
 
 
 def _lines(row: PlanRow) -> Iterator[str]:

@@ -10,6 +10,9 @@ from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.step_model import StepModel
 
+_CLEARS = {"HP302": "read_backs", "HP303": "synchronisation", "HP304": "uploads"}
+"""Obstacles, and the remedies that remove them."""
+
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find the region that graph mode's verdict recommends."""
@@ -26,7 +29,8 @@ def find(situation: Situation) -> Iterator[Change]:
         return model if done is None else replace(model, schedule=collectives.all_ranks(done.schedule))
 
     before = f", once {', '.join(option.blocked_by)} is out of the way" if option.blocked_by else ""
-    yield Change(f"{region.name}, with {answer.api}{before}", option.graphs, edit, last=True)
+    after = tuple(name for code, name in _CLEARS.items() if code in option.blocked_by)
+    yield Change(f"{region.name}, with {answer.api}{before}", option.graphs, edit, last=True, after=after)
 
 
 REMEDY = Remedy(

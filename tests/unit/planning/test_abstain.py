@@ -117,3 +117,21 @@ def test_without_graphs_the_best_of_the_others_comes_first():
     assert (other.order, other.reason) == (None, "record_again")
     small = [msgspec.structs.replace(row, alone_ns=5.0) for row in rows]
     assert _with_best_alone(small, 1000.0) == small
+
+
+def test_what_clears_the_way_for_graphs_comes_before_them(tmp_path):
+    found = {}
+    for read in (False, True):
+        out = TraceBuilder()
+        for begin in range(0, 3200, 400):
+            out.step(begin // 400, begin, 400).annotation("nn.Module: Net_0", begin + 1, 390)
+            launching(out, begin + 2, 16)
+            if read:
+                out.host("aten::item", begin + 330, 50)
+                copy = {"call": "cudaMemcpyAsync", "call_dur": 40, "cat": "gpu_memcpy"}
+                out.kernel("Memcpy DtoH (Device -> Pageable)", begin + 368, 2, launch=begin + 331, **copy)
+            out.host("aten::mul_backward", begin + 385, 5)
+        rows = analysed(out, tmp_path).data.plan
+        found[read] = [row.remedy for row in rows if row.order is not None and row.remedy in ("graphs", "read_backs")]
+    assert found[False] == ["graphs"]
+    assert found[True] == ["read_backs", "graphs"]
