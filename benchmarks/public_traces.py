@@ -26,6 +26,18 @@ BOUND_SLACK = 1.25
 """So far may an upper bound lie above it: short kernels take 0.84 of their time in a graph, and the slack."""
 
 
+class PlanOpinion(msgspec.Struct, frozen=True):
+    """What an expert says of the plan's first line.
+
+    `first`: remedies, or reasons for none, that are right; `gain`: between which the share of the step that it saves
+    lies by the recorded times.
+    """
+
+    first: list[str]
+    gain: tuple[float, float] | None
+    why: str
+
+
 class Opinion(msgspec.Struct, frozen=True):
     """What an expert says of a trace.
 
@@ -41,6 +53,7 @@ class Opinion(msgspec.Struct, frozen=True):
     verdicts: list[str]
     range: tuple[float, float | None] | None = None
     says: str | None = None
+    plan: PlanOpinion | None = None
 
 
 @dataclass(frozen=True)
@@ -92,21 +105,33 @@ def faults(opinion: Opinion, said: Said) -> list[str]:
 
 def judged(folder: Path, only: str = "") -> Iterator[tuple[Opinion, Said, list[str]]]:
     """Yield each trace that is there with what hpuprof says and what is wrong with it."""
+    for opinion, trace in listed(folder, only):
+        said = said_of(trace)
+        yield opinion, said, faults(opinion, said)
+
+
+def listed(folder: Path, only: str = "") -> Iterator[tuple[Opinion, Path]]:
+    """Yield each trace of the list that is there."""
     for opinion in msgspec.json.decode(LIST.read_bytes(), type=list[Opinion]):
         trace = folder / opinion.repo.replace("/", "+") / opinion.path
         if trace.exists() and only in f"{opinion.repo} {opinion.path}":
-            said = said_of(trace.resolve())
-            yield opinion, said, faults(opinion, said)
+            yield opinion, trace.resolve()
+
+
+def link_of(opinion: Opinion) -> str:
+    """Return a link to the file at its commit."""
+    url = f"https://github.com/{opinion.repo}/blob/{opinion.commit[:12]}/{opinion.path.split(': ')[0]}"
+    return f"[{opinion.repo.split('/')[1]}, {Path(opinion.path).name[:48]}]({url})"
 
 
 def as_markdown(rows: Iterable[tuple[Opinion, Said, list[str]]]) -> str:
     """Return the table of traces."""
     lines = ["| trace | what it is | hpuprof | an expert, and why | right |", "| --- | --- | --- | --- | --- |"]
     for opinion, said, wrong in rows:
-        url = f"https://github.com/{opinion.repo}/blob/{opinion.commit[:12]}/{opinion.path.split(': ')[0]}"
-        name = f"[{opinion.repo.split('/')[1]}, {Path(opinion.path).name[:48]}]({url})"
         right = "yes" if not wrong else "no: " + "; ".join(wrong)
-        lines.append(f"| {name} | {opinion.what} | {said.sentence} | {opinion.expert} | {right.replace('|', ', ')} |")
+        lines.append(
+            f"| {link_of(opinion)} | {opinion.what} | {said.sentence} | {opinion.expert} | {right.replace('|', ', ')} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -23,11 +23,11 @@ from hpuprof.analysis.step_kinds import CAPTURE, steps_per_update
 from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.analysis.workload import workload
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.efficiency.utilisation import Utilisation
+from hpuprof.efficiency.moving import moving_rows
+from hpuprof.efficiency.utilisation import MAX_ROWS, Utilisation
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
-from hpuprof.graph_mode.verdict import decide
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.model.intervals import measure
 from hpuprof.model.partial import RankPartial
@@ -58,6 +58,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     intel = intel_row(view)
     matrix = Utilisation.of(view, row.device_name)
     utilisation, utilisation_count, impossible = matrix.rows()
+    moving, moving_count = moving_rows(view, matrix.peak, MAX_ROWS - len(utilisation))
     capture, predictions, replay, deep = _graph_mode(view, row, settings)
     critical, modules = _critical(view, matrix.with_flops(capture.modules), replay if settings.plan else None)
     cut = [
@@ -65,7 +66,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         *_cut(kernel_count, len(kernels), "kernels"),
         *_cut(capture.found["obstacles"], len(capture.obstacles), "obstacles to graph mode"),
         *_cut(capture.found["modules"], len(capture.modules), "modules"),
-        *_cut(utilisation_count, len(utilisation), "matrix operators with shapes"),
+        *_cut(utilisation_count + moving_count, len(utilisation) + len(moving), "operators with shapes"),
         *_cut(capture.found["shapes"], len(capture.shapes), "shapes"),
         *_cut(call_count, len(calls), "collective calls", kept="first"),
     ]
@@ -93,7 +94,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         obstacles=capture.obstacles,
         modules=modules,
         shapes=capture.shapes,
-        utilisation=utilisation,
+        utilisation=utilisation + moving,
         critical_path=critical.critical_path,
         sensitivity=critical.sensitivity,
         kernel_sequences=critical.kernel_sequences,
@@ -105,8 +106,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     )
     if not (settings.predict and settings.plan):
         return partial
-    found = plan_rows(partial.prediction, replay, decide([partial]), row.family, settings.apply)
-    return msgspec.structs.replace(partial, plan=found)
+    return msgspec.structs.replace(partial, plan=plan_rows(partial, replay, row.family, settings.apply))
 
 
 def _graph_mode(

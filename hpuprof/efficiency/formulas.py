@@ -26,7 +26,7 @@ TYPES = {
     "c10::Float8_e5m2fnuz": ("fp8", 1),
 }
 """Short name and bytes of each type as the profiler writes it; other types have no matrix units in our tables."""
-_LARGEST = 2**62
+LARGEST = 2**62
 """Beyond this, a count is no property of a real operator, and no column holds it."""
 _WHOLE = re.compile(r"-?\d+")
 
@@ -271,16 +271,21 @@ def matrix_work(name: str, shapes: str, types: bytes, values: bytes) -> Work | N
     formula = FORMULAS.get(name)
     if formula is None:
         return None
-    inputs = Inputs(_listed(shapes), _texts(types), _texts(values))
+    inputs = recorded_inputs(shapes, types, values)
     try:
         flops, elements = formula(inputs)
     except ValueError:
         return None
-    if not 0 <= flops < _LARGEST or not 0 <= elements < _LARGEST:
+    if not 0 <= flops < LARGEST or not 0 <= elements < LARGEST:
         return None
     kind = _operand_type(inputs)
     dtype, size = TYPES.get(kind, (kind, None))
     return Work(flops, None if size is None else elements * size, dtype)
+
+
+def recorded_inputs(shapes: str, types: bytes, values: bytes) -> Inputs:
+    """Read the JSON texts of `model.trace`; what is none reads as empty."""
+    return Inputs(_listed(shapes), _texts(types), _texts(values))
 
 
 def _operand_type(inputs: Inputs) -> str:

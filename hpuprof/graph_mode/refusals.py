@@ -10,6 +10,7 @@ from hpuprof.graph_mode.bounds import Evidence
 from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction, Reason
+from hpuprof.model.schema import Cause
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser
@@ -81,12 +82,22 @@ def unsound(main: Sequence[RankPartial]) -> Refusal | None:
 
 
 def find_refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Refusal | None:
-    """Return why the steps of sound rows cannot be replayed; None where they can."""
+    """Return why the steps of sound rows allow no prediction of graphs; None where they do."""
     for prediction in predictions:
         if prediction.method == "none":
             return _PREDICTS_NOTHING[prediction.reason]
     if len(predictions) < len(main):
         return Refusal("rank_without_prediction", "not every rank has a prediction", "traces of all ranks", _RECORD)
+    refusal = not_replayed(main, predictions)
+    return refusal or next((_PREDICTS_NOTHING[p.reason] for p in predictions if not p.options and p.reason), None)
+
+
+def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Refusal | None:
+    """Return why replaying the steps of sound rows says nothing of steps to come; None where it does."""
+    setting_up = max(map(_setting_up, main), default=0.0)
+    if setting_up > UNEXPLAINED_LIMIT:
+        why = f"setting the device up for the first time takes {100 * setting_up:.0f} % of the step"
+        return Refusal("cold", why, "a trace of later steps", _LONGER)
     if any(part.file.step_source == "whole_trace" for part in main):
         return _PREDICTS_NOTHING["no_steps"]
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)
@@ -99,7 +110,14 @@ def find_refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction])
             "a trace with events and synchronisation recorded",
             "torch.profiler with enable_cuda_sync_events",
         )
-    return next((_PREDICTS_NOTHING[p.reason] for p in predictions if not p.options and p.reason), None)
+    return None
+
+
+def _setting_up(part: RankPartial) -> float:
+    """Return the share of the used steps in which the device was idle while the host set it up."""
+    used = {step.step: step.wall_ns for step in part.steps if step.used}
+    idle = sum(row.idle_ns for row in part.gap_causes if row.cause == Cause.FIRST_USE.name.lower() and row.step in used)
+    return idle / max(1, sum(used.values()))
 
 
 def points_nowhere(found: Evidence) -> Refusal | None:

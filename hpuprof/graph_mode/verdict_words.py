@@ -163,13 +163,17 @@ def _while(lead: Prediction) -> str:
     return f": {', '.join(shown)}" if shown else ""
 
 
+def _steps(lead: Prediction) -> str:
+    return "1 step" if lead.steps == 1 else f"{lead.steps} steps"
+
+
 def evidence(lead: Prediction, best: Option, base: float) -> list[str]:
     """Return what the answer rests on; `base` is the step time now [ns]."""
     within = f"within {100 * (lead.replay_error or 0.0):.1f} %"
     if lead.method == "replay":
-        out = [f"replaying {lead.steps} steps unchanged reproduces the recorded time {within}"]
+        out = [f"replaying {_steps(lead)} unchanged reproduces the recorded time {within}"]
     elif lead.recipes:
-        recipes = f"{lead.recipes * lead.steps:.0f} recipes of {lead.steps} steps, matched to their launches,"
+        recipes = f"{lead.recipes * lead.steps:.0f} recipes of {_steps(lead)}, matched to their launches,"
         out = [f"replaying {recipes} reproduces the recorded time {within}{_given_up(lead)}"]
     else:
         out = [f"stage times explain the recorded step {within}{_given_up(lead)}"]
@@ -178,7 +182,10 @@ def evidence(lead: Prediction, best: Option, base: float) -> list[str]:
     out.append(f"{best.launches:.0f} launches per step become {launched}; {outside}")
     if best.split:
         out.append(f"{best.split:.1f} recipes per step straddle the region's border and are split there")
-    steps = f"the {lead.steps} replayed steps take {duration(lead.profiled_step_ns)} on average as recorded"
+    recorded = duration(lead.profiled_step_ns)
+    steps = f"the {lead.steps} replayed steps take {recorded} on average as recorded"
+    if lead.steps == 1:
+        steps = f"the replayed step takes {recorded} as recorded"
     out.append(f"step time now {duration(base)}: {base_words(lead.base, base, lead.profiled_step_ns)}; {steps}")
     return out + facts(lead)
 

@@ -60,7 +60,7 @@ class KernelRow(Row, frozen=True, kw_only=True):
 
 
 class UtilisationRow(Row, frozen=True, kw_only=True):
-    """One matrix operator with one shape: what it computes, how fast, and what the device could do at best.
+    """One operator with one shape: what it computes or moves, how fast, and what the device could do at best.
 
     Formulas: docs/method/definitions.md; peaks: `hpuprof/efficiency/peaks.json`.
     """
@@ -69,7 +69,7 @@ class UtilisationRow(Row, frozen=True, kw_only=True):
     shape: Annotated[str, Meta(description="Input shapes as recorded.")]
     dtype: Annotated[str | None, Meta(title="type", description="Type of its operands.")]
     count_per_step: Annotated[float, Meta(title="calls", description="Calls over used steps.")]
-    flops: Annotated[int, Meta(title="operations", description="Operations of one call.")]
+    flops: Annotated[int, Meta(title="operations", description="Operations of one call; 0: only bytes are counted.")]
     bytes: Annotated[
         int | None, Meta(title="bytes moved", description="Operands read once and the result written once [bytes].")
     ]
@@ -87,7 +87,8 @@ class UtilisationRow(Row, frozen=True, kw_only=True):
         float | None,
         Meta(
             title="of roofline",
-            description="flops_per_second over the smaller of the peak and of intensity times memory bandwidth.",
+            description="flops_per_second over the smaller of the peak and of intensity times memory bandwidth; "
+            "without operations, bytes over device time and that bandwidth.",
         ),
     ]
     bound: Annotated[str | None, Meta(title="bound by", description="Which of the two is smaller: compute or memory.")]

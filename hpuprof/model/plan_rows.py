@@ -58,9 +58,10 @@ class PlanRow(Row, frozen=True, kw_only=True):
             description="Why it is not part of the plan: adds_nothing (under 1 % of the step after the rows above), "
             "excluded (by one above), not_chosen (others were), record_again (what it gives after the rows above shows "
             "only in a new recording), not_found (nothing in the steps has that name), or why it cannot be said: "
-            "not_replayed, or the prediction's reason."
+            "not_linked, one_rank, or a reason of graph_mode."
         ),
     ] = ""
+    why: Annotated[str, Meta(description="Why it cannot be said, in words; empty where it is said.")] = ""
     needs: Annotated[str, Meta(description="What would have to be recorded to say it; empty where it is said.")] = ""
     advice: Annotated[str, Meta(description="What to do.")] = ""
     code: Annotated[str, Meta(description="Code to type; empty where there is none.")] = ""

@@ -10,10 +10,12 @@ import msgspec
 import numpy as np
 
 from hpuprof.graph_mode.predict import Replay
-from hpuprof.graph_mode.verdict import Decision
+from hpuprof.graph_mode.refusals import NO_TRACE
+from hpuprof.graph_mode.verdict import Decision, decide
 from hpuprof.model.arrays import Floats
-from hpuprof.model.prediction import Prediction
+from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import PlanRow
+from hpuprof.planning.abstain import not_linked, refusal_of, refused
 from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.faster import shortened_parts
@@ -46,26 +48,22 @@ class Priced(NamedTuple):
     least: Floats
 
 
-def plan_rows(
-    prediction: Prediction | None, replay: Replay | None, decision: Decision, family: str, chosen: Sequence[str] = ()
-) -> list[PlanRow]:
+def plan_rows(partial: RankPartial, replay: Replay | None, family: str, chosen: Sequence[str] = ()) -> list[PlanRow]:
     """Return the plan of a recording.
 
-    `decision`: graph mode's for this recording alone; `chosen`: remedies to price in this order, and `NAME=30%` for
-    parts that take less time; empty: find the order.
+    `chosen`: remedies to price in this order, and `NAME=30%` for parts that take less time; empty: find the order.
     """
-    if replay is None or replay.model.error > REPLAY_LIMIT:
-        refusal = (prediction.reason if prediction and replay is None else "") or "not_replayed"
-        return [
-            PlanRow(order=None, remedy=r.name, title=r.title, where="", reason=refusal, needs=r.needs, proof=r.proof)
-            for r in REMEDIES
-        ]
+    refusal = refusal_of(partial, replayed=replay is not None)
+    if refusal is not None or replay is None:
+        return refused(refusal or NO_TRACE)
+    decision = decide([partial])  # graph mode's for this recording alone
     pricing = Pricing.of(replay)
     now = pricing.now()
     situation = Situation(replay.model, replay.regions, decision.answer)
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, now, situation), *(_priced_alone(pricing, now, *change) for change in wished)]
-    return [*Plan(pricing, now, found, decision, family).rows(chosen), *unknown]
+    plan = Plan(pricing, now, found, decision, family)
+    return [*plan.rows(chosen), *unknown, *not_linked(situation)]
 
 
 def _priced(pricing: Pricing, now: Floats, situation: Situation) -> list[Priced]:
@@ -123,9 +121,10 @@ class Plan:
             done.append(priced.change)
             with_it = np.minimum(pricing.share(done, self.now), share)
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
-            after = before - gain
+            after = np.maximum(before - gain, pricing.base * self._least(done, with_it))
+            row = self._row(priced, after=after if order == 1 else None)
             yield msgspec.structs.replace(
-                self._row(priced),
+                row,
                 order=order,
                 before_ns=float(np.median(before)),
                 **_columns("after", after),
@@ -165,25 +164,30 @@ class Plan:
                     with_it = few.share([*done, candidate.change], now)
                 except CrosswiseError:
                     continue
-                gains.append((float(np.median(share - with_it)), candidate, with_it))
+                told = self._told(candidate, first=not done)
+                gain = share - with_it if told is None else told[::FEW]
+                gains.append((float(np.median(gain)), candidate, with_it))
             best = max((gain for gain, _, _ in gains), default=0.0)
             if best < WORTH:
                 break
             alike = [found for found in gains if found[0] >= ALIKE * best]
             _, candidate, with_it = min(alike, key=lambda found: (found[1].change.per_step or np.inf, -found[0]))
-            if float(np.mean(share - with_it > WORTH)) < 0.5:
-                break
+            clearing = [f for f in gains if f[1].remedy.name in candidate.change.after and f[0] >= WORTH]
+            if clearing:
+                _, candidate, with_it = max(clearing, key=lambda found: found[0])
             taken.append(candidate)
             share = with_it
         return taken
 
     def _gained(self, priced: Priced, share: Floats, *, first: bool) -> Floats:
-        """Return samples of the share of the step time that a change gains; graphs gain what the verdict says."""
+        """Return samples of the share of the step time that a change gains; `share`: by its play."""
+        told = self._told(priced, first=first)
+        return np.minimum(share * self.pricing.error, 1.0) if told is None else told
+
+    def _told(self, priced: Priced, *, first: bool) -> Floats | None:
+        """Return what the verdict says that graphs gain, if they come first; None for other changes."""
         speedup = self._verdict(priced)
-        if first and speedup is not None:
-            return np.minimum(1.0 - 1.0 / speedup, self._ceiling(priced))
-        gained: Floats = np.minimum(share * self.pricing.error, 1.0)
-        return gained
+        return None if speedup is None or not first else np.minimum(1.0 - 1.0 / speedup, self._ceiling(priced))
 
     def _ceiling(self, priced: Priced) -> Floats:
         """Return samples of the most that a change can gain, as a share of the step time."""
@@ -196,8 +200,14 @@ class Plan:
         """Return samples of the speed-up where graph mode's verdict prices a change."""
         return self.decision.speedup if priced.remedy.name == "graphs" else None
 
-    def _row(self, priced: Priced, reason: str = "") -> PlanRow:
-        """Return the row of a change that is not part of the plan."""
+    def _least(self, done: Sequence[Change], share: Floats) -> Floats:
+        """Return what the device alone takes, over the step time now, less what a replay may be off by."""
+        alone = np.minimum(self.pricing.device_share(done, self.now), share)
+        least: Floats = (1.0 - REPLAY_LIMIT) * alone
+        return least
+
+    def _row(self, priced: Priced, reason: str = "", *, after: Floats | None = None) -> PlanRow:
+        """Return the row of a change that is not part of the plan; `after`: the step time with it alone, if known."""
         remedy, change, base = priced.remedy, priced.change, self.pricing.base
         ceiling = base * self._ceiling(priced)
         row = PlanRow(
@@ -209,13 +219,15 @@ class Plan:
             ceiling_ns=float(np.percentile(ceiling, 95)),
             reason=reason,
             advice=remedy.advice,
-            code=remedy.code_for(self.family),
+            code=change.code or remedy.code_for(self.family),
             costs=remedy.costs,
             unknown=remedy.unknown,
             proof=remedy.proof,
         )
-        alone = base * self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True)
-        return msgspec.structs.replace(row, **_saved("alone", base, base - alone))
+        if after is None:
+            after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
+        alone = _saved("alone", base, after)
+        return msgspec.structs.replace(row, **alone, ceiling_ns=max(row.ceiling_ns or 0.0, alone["alone_high_ns"]))
 
 
 def _columns(name: str, samples: Floats) -> dict[str, float]:

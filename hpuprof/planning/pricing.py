@@ -9,7 +9,7 @@ which outcomes it is played, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import cast
@@ -82,8 +82,14 @@ class Pricing:
 
     def _played(self, changes: Sequence[Change], *, ideal: bool) -> Floats:
         uncertain = [] if ideal else [change for change in changes if change.uncertain]
+        return self._between(
+            uncertain, lambda level: self._mean(applied(self.model, changes, level, ideal=ideal).schedule)
+        )
+
+    def _between(self, uncertain: Sequence[Change], play_at: Callable[[float], Floats]) -> Floats:
+        """Return samples between plays at the outcomes of uncertain changes; one play holds for all where none is."""
         levels = sorted({*LEVELS, *(b for change in uncertain for b in change.bends)}) if uncertain else [0.0]
-        at = np.stack([self._mean(applied(self.model, changes, level, ideal=ideal).schedule) for level in levels])
+        at = np.stack([play_at(level) for level in levels])
         if len(levels) == 1:
             return cast(Floats, at[0])
         left = np.clip(np.searchsorted(levels, self.level, side="right") - 1, 0, len(levels) - 2)
@@ -101,15 +107,21 @@ class Pricing:
         """Return what the step loses most by with some changes: host or device, at the medians."""
         schedule = applied(self.model, changes, 0.5).schedule
         sample = self.model.sample(self.drawn).median()
-        times = [
-            float(play(s, at, repeats=2, host=host).step_times(s.steps).mean())
-            for s, at, host in (
-                (schedule, sample, True),
-                (schedule, sample, False),
-                (_without_device(schedule), _free_graphs(sample), True),
-            )
-        ]
-        return "host" if times[0] - times[1] >= times[0] - times[2] else "device"
+        now = _at_median(schedule, sample)
+        no_host = _at_median(schedule, sample, host=False)
+        no_device = _at_median(_without_device(schedule), _free_graphs(sample))
+        return "host" if now - no_host >= now - no_device else "device"
+
+    def device_share(self, changes: Sequence[Change], now: Floats) -> Floats:
+        """Return what the device alone takes for a step with some changes, over the step time without them."""
+        sample = self.model.sample(self.drawn).median()
+        uncertain = [change for change in changes if change.uncertain]
+
+        def alone(level: float) -> Floats:
+            schedule = applied(self.model, changes, level).schedule
+            return np.full(len(now), _at_median(schedule, sample, host=False))
+
+        return self._between(uncertain, alone) / np.maximum(now, 1.0)
 
 
 def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:
@@ -117,6 +129,10 @@ def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal:
     for change in sorted(changes, key=lambda c: c.last):
         model = (change.ideal if ideal and change.ideal else change.edit)(model, level)
     return model
+
+
+def _at_median(schedule: Schedule, sample: Sample, *, host: bool = True) -> float:
+    return float(play(schedule, sample, repeats=2, host=host).step_times(schedule.steps).mean())
 
 
 def _without_device(schedule: Schedule) -> Schedule:

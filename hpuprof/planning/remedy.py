@@ -20,7 +20,8 @@ class Change:
     `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
     whether its edit depends on how it turns out; `bends`: outcomes at which to play it besides 0, 0.5 and 1, where the
     times in its edit are no straight lines between them; `last`: whether it is played after all others; `touches`:
-    calls of which no other change may be part, where it excludes others.
+    calls of which no other change may be part, where it excludes others; `after`: remedies that clear its way, of which
+    those that are worth it come first; `code`: to type here, where it is not the remedy's.
     """
 
     where: str
@@ -31,6 +32,8 @@ class Change:
     bends: tuple[float, ...] = ()
     last: bool = False
     touches: Mask | None = None
+    after: tuple[str, ...] = ()
+    code: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,7 @@ class Remedy:
 
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
     its price was tried: `edited` (the program was changed and run, on a virtual device), `injected` (a known delay was
-    added and found) or `simulated` (on generated traces only).
+    added and found) or `simulated` (on generated traces only); `by_call`: whether it needs the device rows of each call.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Remedy:
     unknown: str
     needs: str
     proof: str = "simulated"
+    by_call: bool = True
     excludes: tuple[str, ...] = ()
     find: Callable[[Situation], Iterator[Change]]
 

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NOTHING = "Nothing that is priced here would save 1 % of the step."
-_CANNOT = {
-    "no_steps": "the recording holds no whole step",
-    "no_host_rows": "the recording holds no rows of the host",
-    "no_device_rows": "the recording holds no steps of the host",
-    "graph_capture": "the recording holds the capture of graphs, not steps",
-}
-_OTHERWISE = "the recorded steps cannot be replayed"
 _BOUND = {"host": "Then the host sets the step time.", "device": "Then the device sets the step time."}
 _PROOF = {
     "edited": "tried on programs that were changed and run, on a virtual device",
@@ -42,6 +35,8 @@ def _print(report: Report, console: Console) -> None:
     taken = [row for row in rows if row.order is not None]
     said = report.headline.first or (report.headline.sentence if taken else _nothing(rows))
     console.print(Text(clean(said), style="bold"))
+    if all(row.why for row in rows) and report.graph_mode.verdict in ("likely", "marginal"):
+        console.print(Text(clean(f"Graph mode: {report.graph_mode.sentence}")))
     for row in taken:
         console.print()
         console.print(Text(f"{row.order}. {clean(row.title)}: {clean(row.where)}", style="bold underline"))
@@ -68,12 +63,27 @@ def _print(report: Report, console: Console) -> None:
         if row.reason == "not_found":
             console.print()
             console.print(Text(clean(f"Nothing in the steps is called {row.where}. {row.advice}")))
+    unsaid = [row for row in rows if row.why]
+    if len(unsaid) < len(rows) and unsaid:
+        console.print()
+        console.print(Text("Not priced from this recording", style="bold underline"))
+        for line in _unsaid(unsaid):
+            console.print(Padding(Text(clean(line)), (0, 0, 0, 3)))
 
 
 def _nothing(rows: list[PlanRow]) -> str:
     """Say why there is no first line."""
-    refused = next((row.reason for row in rows if row.needs), None)
-    return NOTHING if refused is None else f"Cannot say what to change first: {_CANNOT.get(refused, _OTHERWISE)}."
+    if rows and all(row.why for row in rows):
+        needs = rows[0].needs
+        return f"Cannot say what to change first: {rows[0].why}. It takes {needs[:1].lower()}{needs[1:].rstrip('.')}."
+    return NOTHING
+
+
+def _unsaid(rows: list[PlanRow]) -> Iterator[str]:
+    """Yield what cannot be said of single remedies, one line for each reason."""
+    for why in dict.fromkeys(row.why for row in rows):
+        names = [row.remedy for row in rows if row.why == why]
+        yield f"{', '.join(names)}: {why}."
 
 
 def _lines(row: PlanRow) -> Iterator[str]:

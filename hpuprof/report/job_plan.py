@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from hpuprof.analysis.bound import EXPOSED_COMMUNICATION
 from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
@@ -18,6 +19,8 @@ from hpuprof.report.rank_findings import name_of
 KEEP_PACE = "keep_pace"
 BALANCE = "balance"
 NOTHING = (0.0, 0.0, 0.0)
+ONE_RANK = "one_rank"
+_TITLE = "Let all ranks keep pace"
 LEAST = 0.01
 """Share of the step that an even job must save for a line of the plan."""
 
@@ -39,6 +42,8 @@ def plan_of(
     rows = list(part.plan or ())
     if len(main) > 1:
         rows = _of_all_ranks(rows, graph)
+    if not rows or not all(row.why for row in rows):
+        rows += _other_ranks(len(main), part, graph)
     now = _now_ns(part, graph)
     held = _saved(suspect)
     even = (divided.low, divided.mid, divided.high) if divided is not None else NOTHING
@@ -65,6 +70,9 @@ def _saved(suspect: SuspectRow | None) -> tuple[float, float, float]:
 def first_line(rows: Sequence[PlanRow]) -> str:
     """Return the plan's first line as a sentence; empty without one, and where the headline names who to blame."""
     first = next((row for row in rows if row.order == 1), None)
+    unrecorded = next((row for row in rows if row.reason == ONE_RANK), None)
+    if first is None and unrecorded is not None:
+        return f"First record all ranks: {unrecorded.where}, and {unrecorded.why}."
     if first is None or first.before_ns is None or first.after_ns is None or first.remedy == KEEP_PACE:
         return ""
     between = f"{duration(first.after_low_ns)} to {duration(first.after_high_ns)}"
@@ -80,6 +88,28 @@ def _now_ns(part: RankPartial, graph: GraphMode) -> float | None:
     return known or (sum(walls) / len(walls) if walls else None)
 
 
+def _other_ranks(recorded: int, part: RankPartial, graph: GraphMode) -> list[PlanRow]:
+    """Return what ranks that were not recorded leave open: whether exposed communication waits for them."""
+    steps = [step for step in part.steps if step.used]
+    exposed = sum(step.exposed_communication_ns or 0 for step in steps) / max(1, sum(step.wall_ns for step in steps))
+    world, now = part.file.world_size or 1, _now_ns(part, graph)
+    if recorded >= world or now is None or exposed < EXPOSED_COMMUNICATION:
+        return []
+    row = PlanRow(
+        order=None,
+        remedy=KEEP_PACE,
+        title=_TITLE,
+        where=f"for {100 * exposed:.0f} % of the step communication runs without compute",
+        per_step=None,
+        ceiling_ns=now * exposed,
+        reason=ONE_RANK,
+        why=f"{recorded} of {world} ranks cannot show whether it waits for others or moves bytes",
+        needs="traces of all ranks",
+        proof="injected",
+    )
+    return [row]
+
+
 def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     """Let graphs gain what they gain for all ranks together; without such a gain they are no part of the plan."""
     at = next((i for i, row in enumerate(rows) if row.remedy == "graphs" and row.alone_ns is not None), None)
@@ -87,7 +117,8 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
         return rows
     then, now = graph.step_time_ns, graph.base_step_ns
     if graph.verdict not in WORTH_TRYING or then is None or now is None:
-        return [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
+        left = [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
+        return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0)
     low, median, high = now - then.high, now - then.median, now - then.low
     joint = msgspec.structs.replace(
         rows[at],
@@ -110,6 +141,24 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     return [*rows[:at], joint, *rows[at + 1 :]]
 
 
+def _with_best_alone(rows: list[PlanRow], now: float) -> list[PlanRow]:
+    """Put the change first that gains most alone: its price holds whatever was first before."""
+    at = max(range(len(rows)), key=lambda i: rows[i].alone_ns or 0.0, default=None)
+    if at is None or (rows[at].alone_ns or 0.0) < LEAST * now:
+        return rows
+    best = rows[at]
+    low, median, high = (gain or 0.0 for gain in (best.alone_low_ns, best.alone_ns, best.alone_high_ns))
+    steps = {"after_low_ns": now - high, "after_ns": now - median, "after_high_ns": now - low}
+    gained = {"gain_low_ns": low, "gain_ns": median, "gain_high_ns": high}
+    first = msgspec.structs.replace(best, order=1, before_ns=now, reason="", **steps, **gained)
+    return [first, *(_after(row) for row in [*rows[:at], *rows[at + 1 :]])]
+
+
+def _after(row: PlanRow) -> PlanRow:
+    """Say of a change priced alone that what it gives after another one must be recorded anew."""
+    return row if row.alone_ns is None else msgspec.structs.replace(row, reason="record_again")
+
+
 def _open(row: PlanRow) -> PlanRow:
     """Take a line out of the plan: what it gives after others changed must be recorded anew."""
     if row.order is None:
@@ -124,7 +173,7 @@ def _keeping_pace(suspect: SuspectRow) -> PlanRow:
     return PlanRow(
         order=None,
         remedy=KEEP_PACE,
-        title="Let all ranks keep pace",
+        title=_TITLE,
         where=name_of(suspect),
         advice="See the finding about it: what it does while the others wait, and where.",
         unknown="Its work is replaced by that of three ranks that do the same.",

@@ -17,6 +17,7 @@ import hpuprof
 from hpuprof.analysis.device_time import device_time
 from hpuprof.analysis.intel import HostShare, device_ratio, idle, overlap_degree
 from hpuprof.ingest.read import read_trace
+from hpuprof.model.intervals import intersect
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,28 @@ def test_hardware_trace_against_the_vendors_analysis(real_traces: Path):
     assert busy == pytest.approx(oracle, abs=0.001)
     rows = {k.engine: k.rows for k in report.data.kernels}
     assert rows == {"TPC": 48, "MME": 8}
+
+
+def test_exposed_and_hidden_time_of_the_mme_against_the_vendors_analysis(real_traces: Path):
+    """The vendor's efficiency of the MME is empty in this recording, which names no shapes; so is ours."""
+    folder = real_traces / "hpu"
+    with (folder / "debug_hw_prof_accel0_001_analyzed_nodes.csv").open(newline="", encoding="utf-8") as handle:
+        nodes = list(csv.DictReader(handle))
+    oracle = {}
+    for unit in ("MME", "TPC"):
+        for kind in ("Exposed", "Unexposed"):
+            column = f"{kind} {unit.lower()} (us)"
+            oracle[unit, kind] = sum(float(node[column]) for node in nodes if node["Unit"] == unit)
+    assert [node["MME Compute Utilization (%)"] for node in nodes] == ["nan"] * len(nodes)
+    assert {node["MME expected vs actual (%)"] for node in nodes} <= {"", "nan"}
+    engines = device_time(read_trace(folder / "debug_hw_prof_accel0_001.csv")).engines
+    mme, tpc = engines["MME"], engines["TPC"]
+    both = intersect(mme, tpc).total_ns / 1000
+    found = {("MME", "Unexposed"): both, ("TPC", "Unexposed"): both}
+    found |= {("MME", "Exposed"): mme.total_ns / 1000 - both, ("TPC", "Exposed"): tpc.total_ns / 1000 - both}
+    assert found == pytest.approx(oracle, abs=0.001)
+    report = hpuprof.analyze(folder / "debug_hw_prof_accel0_001.csv", jobs=1)
+    assert report.steps["matrix_busy_ns"].isna().all()
 
 
 def test_the_same_recording_through_the_vendors_json_writer(real_traces: Path):

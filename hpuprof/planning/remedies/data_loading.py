@@ -87,5 +87,6 @@ REMEDY = Remedy(
     "long as now; moved to four workers, once to twice the time on the main thread each.",
     needs="A recording with data-loader rows on the main thread.",
     proof="edited",
+    by_call=False,
     find=find,
 )

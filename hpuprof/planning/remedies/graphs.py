@@ -10,6 +10,9 @@ from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.step_model import StepModel
 
+_CLEARS = {"HP302": "read_backs", "HP303": "synchronisation", "HP304": "uploads"}
+"""Obstacles, and the remedies that remove them."""
+
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find the region that graph mode's verdict recommends."""
@@ -25,7 +28,9 @@ def find(situation: Situation) -> Iterator[Change]:
         done = next((d for d in ways if d.asynchronous == option.asynchronous), None)
         return model if done is None else replace(model, schedule=collectives.all_ranks(done.schedule))
 
-    yield Change(f"{region.name}, with {answer.api}", option.graphs, edit, last=True)
+    before = f", once {', '.join(option.blocked_by)} is out of the way" if option.blocked_by else ""
+    after = tuple(name for code, name in _CLEARS.items() if code in option.blocked_by)
+    yield Change(f"{region.name}, with {answer.api}{before}", option.graphs, edit, last=True, after=after)
 
 
 REMEDY = Remedy(
@@ -37,5 +42,6 @@ REMEDY = Remedy(
     unknown="Launching a graph, gaps and kernels in it, copies into static inputs: constants with sources.",
     needs="See the graph-mode verdict.",
     proof="edited",
+    by_call=False,
     find=find,
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.trace import Trace
 from hpuprof.planning.matrix_rows import MatrixRows
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import scaled
@@ -20,7 +21,19 @@ def find_half(situation: Situation) -> Iterator[Change]:
     """Find matrix operators on fp32."""
     of = situation.calls
     if of is not None and len((found := MatrixRows.find(of)).row):
-        yield _change(of, found.row, found.least_in_half(), casts=True)
+        change = _change(of, found.row, found.least_in_half(), casts=True)
+        if _has_bfloat16(found, situation.view.trace):
+            yield change
+        else:
+            yield replace(change, where=f"{change.where}; it has no bfloat16", code=_FLOAT16)
+
+
+def _has_bfloat16(found: MatrixRows, trace: Trace) -> bool:
+    """Tell whether the device multiplies in bfloat16; NVIDIA's do from compute capability 8.0."""
+    if found.peak is not None:
+        return "bf16" in found.peak.dense_tflops
+    capability = trace.first_device.get("computeMajor")
+    return trace.family != "cuda" or not isinstance(capability, int) or capability >= 8
 
 
 def find_tf32(situation: Situation) -> Iterator[Change]:
@@ -72,15 +85,21 @@ class _Precision:
         return scaled(model, self.chosen, 0.0)
 
 
+_FLOAT16 = """scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda", dtype=torch.float16):
+    loss = criterion(model(batch), target)
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()"""
 _NEEDS = (
     "A recording in which device rows are linked to their launches, with record_shapes=True or kernels whose names "
     "tell their type."
 )
 HALF = Remedy(
     name="lower_precision",
-    title="Multiply matrices in bfloat16",
+    title="Multiply matrices in 16 bits",
     advice="Run forward under autocast to bfloat16, parameters stay in fp32; float16 with a GradScaler where the "
-    "device has no bfloat16 (V100).",
+    "device has no bfloat16 (NVIDIA's before the A100).",
     code={
         "cuda": 'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(batch), target)',
         "rocm": 'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = criterion(model(batch), target)',

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from hpuprof.analysis.host_calls import HostCallKind
+from hpuprof.analysis.workload import INFERENCE, SERVING, workload
 from hpuprof.model.arrays import Mask
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Group, ProgramCalls, Situation
@@ -53,7 +54,30 @@ def find_reads(situation: Situation) -> Iterator[Change]:
     """Find reads of values for which the host waits, in the copy or in the wait that completes it."""
     of = situation.calls
     if of is not None:
-        yield from _changes(of, of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ), free=True, edit=_unread)
+        yield from _changes(of, _reads(of) & ~_results(of), free=True, edit=_unread)
+
+
+def find_results(situation: Situation) -> Iterator[Change]:
+    """Find reads at the end of an inference step: what it was computed for, which cannot be dropped."""
+    of = situation.calls
+    if of is not None:
+        yield from _changes(of, _results(of), free=False)
+
+
+def _reads(of: ProgramCalls) -> Mask:
+    found: Mask = of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ)
+    return found
+
+
+def _results(of: ProgramCalls) -> Mask:
+    """Mark the reads after the last launch of a step, in programs that infer or serve."""
+    if workload(of.view.trace).kind not in (INFERENCE, SERVING):
+        return np.zeros(len(of.phase), dtype=bool)
+    launches = np.flatnonzero(of.launches)
+    last = np.full(of.program.steps, -1)
+    last[of.program.step[launches]] = launches
+    found: Mask = _reads(of) & of.waiting & (np.arange(len(of.phase)) > last[of.program.step])
+    return found
 
 
 def _never(model: StepModel, _: float) -> StepModel:
@@ -101,6 +125,20 @@ READS = Remedy(
     proof="edited",
     find=find_reads,
 )
+RESULTS = Remedy(
+    name="results",
+    title="Launch the next batch before reading the result",
+    advice="Keep two batches in flight: prepare and launch the next one, then read this one's result.",
+    code={
+        "": "pending = None\nfor batch in batches:\n    result = model(batch.to(device, non_blocking=True))\n"
+        "    if pending is not None:\n        deliver(pending.cpu())\n    pending = result"
+    },
+    costs="Each result comes a batch later; device memory for a second batch. A server that has no next request in "
+    "time gains nothing.",
+    unknown="Nothing: the copy stays, the wait goes.",
+    needs=_NEEDS,
+    find=find_results,
+)
 SYNCHRONISATION = Remedy(
     name="synchronisation",
     title="Do not wait for the device in the step",
@@ -110,6 +148,7 @@ SYNCHRONISATION = Remedy(
     costs="Timers around a synchronize() no longer measure the device.",
     unknown="Nothing: the wait goes.",
     needs=_NEEDS,
+    by_call=False,
     find=find_synchronisation,
 )
 UPLOADS = Remedy(
@@ -129,12 +168,13 @@ ALLOCATIONS = Remedy(
     advice="Keep the allocator's cache (no empty_cache(), no PYTORCH_NO_CUDA_MEMORY_CACHING), leave it room, or lower "
     "fragmentation.",
     code={
-        "cuda": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "rocm": "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True",
+        "cuda": "unset PYTORCH_NO_CUDA_MEMORY_CACHING\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "rocm": "unset PYTORCH_NO_HIP_MEMORY_CACHING PYTORCH_NO_CUDA_MEMORY_CACHING\n"
+        "export PYTORCH_HIP_ALLOC_CONF=expandable_segments:True",
     },
     costs="Memory stays reserved.",
     unknown="Nothing: calls and the waits in them go.",
     needs=_NEEDS,
     find=find_allocations,
 )
-REMEDIES = (READS, SYNCHRONISATION, UPLOADS, ALLOCATIONS)
+REMEDIES = (READS, RESULTS, SYNCHRONISATION, UPLOADS, ALLOCATIONS)

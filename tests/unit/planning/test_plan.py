@@ -56,7 +56,7 @@ def loop(
         for _ in range(8):
             out.host("aten::mm", at, 20)
             start = max(at + 14, free + 1)
-            out.kernel("gemm", start, 30, launch=at + 10, call_dur=4)
+            out.kernel("gemm_wgrad", start, 30, launch=at + 10, call_dur=4)
             free, at = start + 30, at + 20
         if read:
             out.host("aten::item", at, free + 12 - at)
@@ -117,7 +117,7 @@ def test_a_read_that_a_wait_completes_goes_with_the_wait(tmp_path):
         for i in range(8):
             at = begin + 2 + 20 * i
             out.host("aten::mm", at, 20)
-            out.kernel("gemm", begin + 16 + 31 * i, 30, launch=at + 10, call_dur=4)
+            out.kernel("gemm_wgrad", begin + 16 + 31 * i, 30, launch=at + 10, call_dur=4)
         out.host("aten::item", begin + 170, 220)
         copy = {"call": "cudaMemcpyAsync", "call_dur": 4, "cat": "gpu_memcpy"}
         out.kernel("Memcpy DtoH (Device -> Pageable)", begin + 266, 2, launch=begin + 172, **copy)

@@ -1,0 +1,55 @@
+"""What a plan cannot say: why, and which recording would decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpuprof.graph_mode.refusals import Refusal, find_refusal, not_replayed, unsound
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.tables import PlanRow
+from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedy import Remedy
+from hpuprof.planning.situation import Situation
+
+
+def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:
+    """Return why a recording has no plan; None where it has one.
+
+    The reasons are those for which graphs are not predicted. Three are none here: the allocator has a remedy, a
+    recording without a device has a plan of its host, and steps need no launches to capture.
+    """
+    predictions = [part.prediction] if part.prediction else []
+    if not replayed or not predictions:
+        return unsound([part]) or find_refusal([part], predictions)
+    if predictions[0].reason == "no_device_rows":
+        return not_replayed([part], predictions)
+    return unsound([part]) or not_replayed([part], predictions)
+
+
+def refused(refusal: Refusal) -> list[PlanRow]:
+    """Return the rows of a plan of which nothing can be said."""
+    return [_row(remedy, refusal.reason, refusal.why, refusal.need) for remedy in REMEDIES]
+
+
+def not_linked(situation: Situation) -> Iterator[PlanRow]:
+    """Yield the remedies that need each call's device rows, where the recording does not link them."""
+    if situation.calls is not None:
+        return
+    device = situation.view.device_traced
+    why = "device rows are not linked to the calls that launched them" if device else "the trace holds no device rows"
+    for remedy in REMEDIES:
+        if remedy.by_call:
+            yield _row(remedy, "not_linked" if device else "no_device_rows", why, remedy.needs)
+
+
+def _row(remedy: Remedy, reason: str, why: str, needs: str) -> PlanRow:
+    return PlanRow(
+        order=None,
+        remedy=remedy.name,
+        title=remedy.title,
+        where="",
+        reason=reason,
+        why=why,
+        needs=needs,
+        proof=remedy.proof,
+    )

@@ -1,0 +1,137 @@
+"""What a plan cannot say, and what it says instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from builder import TraceBuilder
+from remedy_bench import Bench
+
+import hpuprof
+from hpuprof.model.tables import PlanRow
+from hpuprof.planning.remedies import BY_NAME, REMEDIES, lower_precision, waits
+from hpuprof.render.plan_text import to_plan
+from hpuprof.report.job_plan import _with_best_alone
+from hpuprof.report.model import Report
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def analysed(builder: TraceBuilder, folder: Path) -> Report:
+    return hpuprof.analyze(builder.write(folder / "t.json"), jobs=1, cache="off")
+
+
+def launching(out: TraceBuilder, begin: float, count: int = 8) -> TraceBuilder:
+    for at in range(count):
+        out.host("aten::mm", begin + 20 * at, 15)
+        out.kernel("gemm", begin + 20 * at + 10, 12, launch=begin + 20 * at + 4)
+    return out
+
+
+def test_a_recording_without_steps_has_no_plan_but_what_graphs_may_give(tmp_path):
+    report = analysed(launching(TraceBuilder(), 0), tmp_path)
+    assert {(row.reason, row.needs) for row in report.data.plan} == {("no_steps", "a trace with step markers")}
+    said = to_plan(report, width=300).splitlines()
+    assert said[0] == (
+        "Cannot say what to change first: no steps were found in the trace. It takes a trace with step markers."
+    )
+    assert said[1] == f"Graph mode: {report.graph_mode.sentence}"
+
+
+def test_a_cold_step_says_nothing_of_later_ones(tmp_path):
+    out = TraceBuilder()
+    for begin in (0, 1000):
+        out.step(begin // 1000, begin, 1000)
+        launching(out, begin).host("cuModuleLoadData", begin + 200, 700, cat="cuda_driver")
+    report = analysed(out, tmp_path)
+    assert report.graph_mode.verdict == "cannot say"
+    assert {row.why for row in report.data.plan} == {"setting the device up for the first time takes 70 % of the step"}
+
+
+def test_without_links_each_remedy_that_needs_them_says_so():
+    report = hpuprof.analyze("sample_traces/hpu_g2_eager", cache="off")
+    unsaid = [row for row in report.data.plan if row.why]
+    assert {row.remedy for row in unsaid} == {remedy.name for remedy in REMEDIES if remedy.by_call}
+    assert {(row.reason, row.needs) for row in unsaid} == {("not_linked", BY_NAME[row.remedy].needs) for row in unsaid}
+    assert "device rows are not linked to the calls that launched them." in to_plan(report, width=500)
+
+
+@pytest.mark.parametrize(("kernel", "remedy"), [("gemm", waits.RESULTS), ("gemm_wgrad", waits.READS)])
+def test_the_result_of_an_inference_step_is_read_later_not_dropped(tmp_path, kernel, remedy):
+    out = TraceBuilder().steps(4, 100)
+    for at in range(0, 400, 100):
+        out.host("aten::mm", at + 1, 6).kernel(kernel, at + 7, 60, launch=at + 2)
+        out.host("aten::copy_", at + 8, 62)
+        copy = {"call": "cudaMemcpyAsync", "call_dur": 60, "cat": "gpu_memcpy"}
+        out.kernel("Memcpy DtoH (Device -> Pageable)", at + 67, 2, launch=at + 9, **copy)
+    other = waits.READS if remedy is waits.RESULTS else waits.RESULTS
+    assert not Bench.of(out, other, tmp_path).changes
+    bench = Bench.of(out, remedy, tmp_path)
+    assert bench.now == 100
+    # The device takes 62, the copy included; the host 40 without the wait.
+    assert 60 <= bench.with_it() < 70
+
+
+def test_float16_where_the_device_has_no_bfloat16(tmp_path):
+    for name, has in (("Tesla V100-SXM2-32GB", False), ("NVIDIA A100-SXM4-80GB", True)):
+        out = TraceBuilder(deviceProperties=[{"id": 0, "name": name}]).steps(4, 100)
+        for at in range(0, 400, 100):
+            out.host("aten::mm", at + 1, 6).kernel("volta_sgemm_64x64_nt", at + 7, 80, launch=at + 2)
+        (change,) = Bench.of(out, lower_precision.HALF, tmp_path).changes
+        assert (change.code == "") is has
+        assert ("GradScaler" in change.code) is not has
+
+
+def test_no_step_is_shorter_than_the_device_works(tmp_path):
+    out = TraceBuilder()
+    for step in range(8):
+        begin = 1000.0 * step
+        out.step(step, begin, 1000).host("cudaMalloc", begin + 1, 900, cat="cuda_runtime")
+        out.host("aten::mm", begin + 905, 20).kernel("gemm", begin + 915, 80, launch=begin + 910)
+    first = analysed(out, tmp_path).data.plan[0]
+    assert (first.remedy, first.order) == ("allocations", 1)
+    assert first.after_low_ns >= 0.92 * 80_000
+    assert first.before_ns - first.alone_high_ns <= first.after_ns
+
+
+def test_exposed_communication_of_one_rank_asks_for_the_others(tmp_path):
+    out = TraceBuilder(distributedInfo={"backend": "nccl", "rank": 0, "world_size": 8}).steps(4, 100)
+    for at in range(0, 400, 100):
+        out.host("aten::mm", at + 1, 6).kernel("gemm", at + 7, 20, launch=at + 2)
+        out.host("c10d::allreduce_", at + 10, 6).kernel(NCCL, at + 30, 65, launch=at + 12)
+    report = analysed(out, tmp_path)
+    row = next(row for row in report.data.plan if row.reason == "one_rank")
+    assert (row.remedy, row.needs, row.order) == ("keep_pace", "traces of all ranks", None)
+    assert report.headline.first.startswith("First record all ranks: for 65 % of the step")
+
+
+def test_without_graphs_the_best_of_the_others_comes_first():
+    rows = [
+        PlanRow(order=None, remedy=name, title="Do", where="here", alone_ns=gain, reason="adds_nothing")
+        for name, gain in (("uploads", 90.0), ("copies", 40.0))
+    ]
+    first, other = _with_best_alone(rows[::-1], 1000.0)
+    assert (first.remedy, first.order, first.after_ns, first.reason) == ("uploads", 1, 910.0, "")
+    assert (other.order, other.reason) == (None, "record_again")
+    small = [msgspec.structs.replace(row, alone_ns=5.0) for row in rows]
+    assert _with_best_alone(small, 1000.0) == small
+
+
+def test_what_clears_the_way_for_graphs_comes_before_them(tmp_path):
+    found = {}
+    for read in (False, True):
+        out = TraceBuilder()
+        for begin in range(0, 3200, 400):
+            out.step(begin // 400, begin, 400).annotation("nn.Module: Net_0", begin + 1, 390)
+            launching(out, begin + 2, 16)
+            if read:
+                out.host("aten::item", begin + 330, 50)
+                copy = {"call": "cudaMemcpyAsync", "call_dur": 40, "cat": "gpu_memcpy"}
+                out.kernel("Memcpy DtoH (Device -> Pageable)", begin + 368, 2, launch=begin + 331, **copy)
+            out.host("aten::mul_backward", begin + 385, 5)
+        rows = analysed(out, tmp_path).data.plan
+        found[read] = [row.remedy for row in rows if row.order is not None and row.remedy in ("graphs", "read_backs")]
+    assert found[False] == ["graphs"]
+    assert found[True] == ["read_backs", "graphs"]
