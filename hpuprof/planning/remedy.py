@@ -42,7 +42,7 @@ class Remedy:
 
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
     its price was tried: `edited` (the program was changed and run, on a virtual device), `injected` (a known delay was
-    added and found) or `simulated` (on generated traces only); `by_call`: whether it needs the device rows of each call.
+    added and found) or `simulated` (on generated traces only); `by_call`: whether it needs each call's device rows.
     """
 
     name: str
