@@ -201,6 +201,7 @@ class Plan:
             costs=remedy.costs,
             unknown=remedy.unknown,
             proof=remedy.proof,
+            mends=list(change.mends or remedy.mends),
         )
         alone = base * self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True)
         return msgspec.structs.replace(row, **_saved("alone", base, base - alone))

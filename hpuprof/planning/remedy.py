@@ -19,7 +19,8 @@ class Change:
 
     `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
     whether its edit depends on how it turns out; `last`: whether it is played after all others; `touches`: calls of
-    which no other change may be part, where it excludes others.
+    which no other change may be part, where it excludes others; `mends`: findings that go with it, where they are not
+    its remedy's.
     """
 
     where: str
@@ -29,6 +30,7 @@ class Change:
     uncertain: bool = False
     last: bool = False
     touches: Mask | None = None
+    mends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class Remedy:
 
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
     its price was tried: `edited` (the program was changed and run), `injected` (a known delay was added and found) or
-    `simulated` (on generated traces only).
+    `simulated` (on generated traces only); `mends`: codes of the findings that are effects of what it changes.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Remedy:
     needs: str
     proof: str = "simulated"
     excludes: tuple[str, ...] = ()
+    mends: tuple[str, ...] = ()
     find: Callable[[Situation], Iterator[Change]]
 
     def code_for(self, family: str) -> str:

@@ -77,5 +77,6 @@ REMEDY = Remedy(
     unknown="How long workers take for a batch is not in a trace: with twice the workers between half as long and as "
     "long as now; moved to four workers, once to twice the time on the main thread each.",
     needs="A recording with data-loader rows on the main thread.",
+    mends=("HP202",),
     find=find,
 )

@@ -74,5 +74,6 @@ REMEDY = Remedy(
     unknown="Of the device's time 37 % (an unfused Adam's 19 passes over memory become 7) to all is left, of the "
     "host's 5 to 25 %.",
     needs="A recording in which device rows are linked to their launches and the optimizer's step is annotated.",
+    mends=("HP208",),
     find=find,
 )

@@ -164,5 +164,6 @@ REMEDY = Remedy(
     unknown="Collectives and what runs beside them take up to 1.35 times as long (Daydream, ATC'20); gradients are "
     "ready in proportion to their reductions' time, or half the rest of backward later.",
     needs="A recording in which device rows are linked to their launches, with autograd's rows.",
+    mends=("HP206",),
     find=find,
 )

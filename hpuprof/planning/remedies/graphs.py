@@ -37,5 +37,6 @@ REMEDY = Remedy(
     unknown="Launching a graph, gaps and kernels in it, copies into static inputs: constants with sources.",
     needs="See the graph-mode verdict.",
     proof="edited",
+    mends=("HP201", "HP207"),
     find=find,
 )

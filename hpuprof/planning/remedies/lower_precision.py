@@ -92,6 +92,7 @@ HALF = Remedy(
     "peaks are not) and all of their time; casts cost up to one more launch each. What other operators gain by half "
     "the bytes is left out.",
     needs=_NEEDS,
+    mends=("HP210",),
     find=find_half,
 )
 TF32 = Remedy(
@@ -103,6 +104,7 @@ TF32 = Remedy(
     unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known) and all of "
     "their time.",
     needs=_NEEDS,
+    mends=("HP210",),
     find=find_tf32,
 )
 REMEDIES = (HALF, TF32)

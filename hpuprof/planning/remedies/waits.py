@@ -60,7 +60,7 @@ def find_synchronisation(situation: Situation) -> Iterator[Change]:
     """
     of = situation.calls
     if of is None and situation.model.never_waiting() is not None:
-        yield Change("all waits, for values read back, too", None, _never)
+        yield Change("all waits, for values read back, too", None, _never, mends=("HP203", "HP215"))
     if of is not None:
         yield from _changes(of, of.waiting & of.of(HostCallKind.WAIT) & (of.completes == 0), free=True)
 
@@ -91,6 +91,7 @@ READS = Remedy(
     costs="The value comes later.",
     unknown="Nothing: the wait goes, and so does the copy.",
     needs=_NEEDS,
+    mends=("HP203",),
     find=find_reads,
 )
 SYNCHRONISATION = Remedy(
@@ -102,6 +103,7 @@ SYNCHRONISATION = Remedy(
     costs="Timers around a synchronize() no longer measure the device.",
     unknown="Nothing: the wait goes.",
     needs=_NEEDS,
+    mends=("HP215",),
     find=find_synchronisation,
 )
 UPLOADS = Remedy(
@@ -112,6 +114,7 @@ UPLOADS = Remedy(
     costs="Pinned memory; the tensor must not be changed before the copy is done.",
     unknown="Nothing: the copy stays, the wait goes.",
     needs=_NEEDS,
+    mends=("HP204",),
     find=find_uploads,
 )
 ALLOCATIONS = Remedy(
@@ -126,6 +129,7 @@ ALLOCATIONS = Remedy(
     costs="Memory stays reserved.",
     unknown="Nothing: calls and the waits in them go.",
     needs=_NEEDS,
+    mends=("HP211", "HP218"),
     find=find_allocations,
 )
 REMEDIES = (READS, SYNCHRONISATION, UPLOADS, ALLOCATIONS)
