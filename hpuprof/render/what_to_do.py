@@ -18,6 +18,10 @@ _CANNOT = {
     "no_device_rows": "the recording holds no steps of the host",
     "graph_capture": "the recording holds the capture of graphs, not steps",
 }
+_LEFT_OUT = {
+    "adds_nothing": "and too little to be part of the plan",
+    "excluded": "but a line above takes its place",
+}
 _OTHERWISE = "the recorded steps cannot be replayed"
 
 
@@ -103,7 +107,7 @@ def refused(rows: list[PlanRow]) -> str:
 
 def _price(row: PlanRow | None) -> str:
     """Say what mending a finding would save, where that is too little for the plan; empty where it is not known."""
-    if row is None or row.reason not in ("adds_nothing", "excluded"):
+    if row is None or row.reason not in _LEFT_OUT:
         return ""
-    alone = between(row.alone_ns, row.alone_low_ns, row.alone_high_ns)
-    return f"{row.title} ({row.where}) would save {alone} a step alone: too little to be part of the plan."
+    alone = between(row.alone_ns, row.alone_low_ns, row.alone_high_ns) if row.alone_high_ns else "nothing"
+    return f"{row.title} ({row.where}): saves {alone} a step by itself, {_LEFT_OUT[row.reason]}."

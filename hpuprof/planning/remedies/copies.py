@@ -136,6 +136,6 @@ REMEDY = Remedy(
     costs="Device memory for one more batch, pinned host memory.",
     unknown="By how much copies slow what runs beside them: up to a tenth of their time.",
     needs="A recording in which device rows are linked to their launches.",
-    mends=("HP219", "HP204"),
+    mends=("HP219",),
     find=find,
 )
