@@ -8,14 +8,15 @@ plays is never too hopeful.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
 from hpuprof.graph_mode.predict import Replay
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, Mask
 from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
@@ -37,6 +38,7 @@ class Pricing:
     base: Floats  # step time now [ns], samples
     level: Floats  # how badly changes turn out, 0 to 1
     error: Floats  # factor on gains
+    known: dict[tuple[Change, ...], Floats] = field(default_factory=dict)  # shares that were asked for
 
     @classmethod
     def of(cls, replay: Replay) -> Pricing:
@@ -48,53 +50,76 @@ class Pricing:
         return cls(replay.model, replay.drawn, replay.weights, base, level, error)
 
     def few(self, every: int) -> Pricing:
-        """Return it with every so many-th sample."""
+        """Return it with every so many-th sample, and what was played of them."""
         pick = slice(None, None, every)
-        drawn = replace(
-            self.drawn,
-            uniform=self.drawn.uniform[:, pick],
-            overhead=self.drawn.overhead[pick],
-            host_scale=self.drawn.host_scale[pick],
-            outside=self.drawn.outside[pick],
-        )
         return replace(
             self,
-            drawn=drawn,
+            drawn=self.drawn.picked(pick),
             weights=self.weights[pick],
             base=self.base[pick],
             level=self.level[pick],
             error=self.error[pick],
+            known={changes: share[pick] for changes, share in self.known.items()},
         )
 
+    @cached_property
     def now(self) -> Floats:
-        """Return the replayed step time without changes [ns]."""
-        return self._mean(self.model.schedule)
+        """The replayed step time without changes [ns]."""
+        return self._times((), 0.0)
 
-    def share(self, changes: Sequence[Change], now: Floats) -> Floats:
-        """Return the step time with some changes over that without, as samples."""
-        return self._played(changes, ideal=False) / np.maximum(now, 1.0)
+    def share(self, changes: Sequence[Change]) -> Floats:
+        """Return the step time with some changes over that without, as samples; played once."""
+        key = tuple(changes)
+        if key not in self.known:
+            uncertain = any(change.uncertain for change in key)
+            times = self._between(key) if uncertain else self._times(key, 0.0)
+            self.known[key] = times / np.maximum(self.now, 1.0)
+        return self.known[key]
 
-    def least_share(self, changes: Sequence[Change], now: Floats) -> Floats:
+    def best_share(self, changes: Sequence[Change]) -> Floats:
+        """Return it if all that is not known turns out well, or as it does if that was played: never above `share`."""
+        known = self.known.get(tuple(changes))
+        return self._times(tuple(changes), 0.0) / np.maximum(self.now, 1.0) if known is None else known
+
+    def least_share(self, changes: Sequence[Change]) -> Floats:
         """Return it with what the changes are about taken away."""
-        return self._played(changes, ideal=True) / np.maximum(now, 1.0)
+        return self._times(tuple(changes), 0.0, ideal=True) / np.maximum(self.now, 1.0)
 
-    def _played(self, changes: Sequence[Change], *, ideal: bool) -> Floats:
-        levels = LEVELS if not ideal and any(change.uncertain for change in changes) else (0.0,)
-        at = [self._mean(applied(self.model, changes, level, ideal=ideal).schedule) for level in levels]
-        if len(at) == 1:
-            return at[0]
-        low, middle, high = at
-        where = 2 * self.level
-        found: Floats = np.where(where < 1, low + (middle - low) * where, middle + (high - middle) * (where - 1))
+    def _between(self, changes: tuple[Change, ...]) -> Floats:
+        """Return step times between the two plays on either side of each sample's outcome [ns]."""
+        where, well = 2 * self.level, self.level < LEVELS[1]
+        found = self._times(changes, LEVELS[1])
+        middle, low, high = found[well], self._times(changes, LEVELS[0], well), self._times(changes, LEVELS[2], ~well)
+        found[well] = low + (middle - low) * where[well]
+        found[~well] += (high - found[~well]) * (where[~well] - 1)
         return found
 
-    def _mean(self, schedule: Schedule) -> Floats:
-        mean: Floats = (self.model.edited(schedule, self.drawn) * self.weights).mean(axis=1)
+    def _times(
+        self, changes: tuple[Change, ...], level: float, pick: Mask | None = None, *, ideal: bool = False
+    ) -> Floats:
+        """Return the mean step times of all samples, or of some [ns]."""
+        drawn, weights = (self.drawn, self.weights) if pick is None else (self.drawn.picked(pick), self.weights[pick])
+        mean: Floats = (self.model.edited(self._applied(changes, level, ideal=ideal).schedule, drawn) * weights).mean(
+            axis=1
+        )
         return mean
+
+    def _applied(self, changes: tuple[Change, ...], level: float, *, ideal: bool = False) -> StepModel:
+        """Return the model with changes; those that must come last do, so that the order given does not matter."""
+        turn = sorted(changes, key=lambda c: c.last)
+        shared = max(0, sum(not change.last for change in turn) - 1)
+        return _edited(turn[shared:], self._before(tuple(turn[:shared]), level, ideal), level, ideal=ideal)
+
+    @cached_property
+    def _before(self) -> Callable[[tuple[Change, ...], float, bool], StepModel]:
+        """Return the model with the changes that come before what is tried, the last few of them remembered."""
+        return lru_cache(maxsize=2 * len(LEVELS))(
+            lambda changes, level, ideal: _edited(changes, self.model, level, ideal=ideal)
+        )
 
     def sets_the_step(self, changes: Sequence[Change]) -> str:
         """Return what the step loses most by with some changes: host or device, at the medians."""
-        schedule = applied(self.model, changes, 0.5).schedule
+        schedule = self._applied(tuple(changes), 0.5).schedule
         sample = self.model.sample(self.drawn).median()
         times = [
             float(play(s, at, repeats=2, host=host).step_times(s.steps).mean())
@@ -107,9 +132,8 @@ class Pricing:
         return "host" if times[0] - times[1] >= times[0] - times[2] else "device"
 
 
-def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:
-    """Return the model with changes; those that must come last do, so that the order given does not matter."""
-    for change in sorted(changes, key=lambda c: c.last):
+def _edited(changes: Sequence[Change], model: StepModel, level: float, *, ideal: bool) -> StepModel:
+    for change in changes:
         model = (change.ideal if ideal and change.ideal else change.edit)(model, level)
     return model
 

@@ -90,9 +90,8 @@ def test_each_cause_is_told_once_and_no_finding_is_lost(report):
     told = [f.code for item in (*todo.lines, *todo.others) for f in item.explains]
     told += [other.finding.code for other in todo.others]
     assert sorted(told) == sorted(f.code for f in report.findings)
-    mended = {
-        code for row in report.data.plan if row.order for code in BY_NAME[row.remedy].mends if row.remedy in BY_NAME
-    }
+    taken = {row.remedy for row in report.data.plan if row.order}
+    mended = {code for name in taken & BY_NAME.keys() for code in BY_NAME[name].mends}
     alone = [other.finding.code for other in todo.others]
     assert not mended & set(alone), "the plan has a line for it"
     named = [remedy.name for remedy in REMEDIES for code in alone if code in remedy.mends]

@@ -35,7 +35,7 @@ collectives' time; by judgement."""
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find reductions of gradients that begin after backward, or for which backward waits."""
-    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
+    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
     if found is None or not found.gradients.any():
         return
     program, last = found.of.program, found.backward[1]

@@ -19,14 +19,14 @@ from hpuprof.what_if.step_model import StepModel
 def find_half(situation: Situation) -> Iterator[Change]:
     """Find matrix operators on fp32."""
     of = situation.calls
-    if of is not None and len((found := MatrixRows.find(of)).row):
+    if of is not None and len((found := of.once(MatrixRows.find)).row):
         yield _change(of, found.row, found.least_in_half(), casts=True)
 
 
 def find_tf32(situation: Situation) -> Iterator[Change]:
     """Find fp32 kernels that do not go through TF32, on devices that have it."""
     of = situation.calls
-    found = None if of is None or situation.view.trace.family != "cuda" else MatrixRows.find(of)
+    found = None if of is None or situation.view.trace.family != "cuda" else of.once(MatrixRows.find)
     if of is None or found is None:
         return
     least = found.least_through_tf32()
