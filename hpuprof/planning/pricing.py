@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
-from hpuprof.what_if.uncertainty import SEED, Drawn
+from hpuprof.what_if.uncertainty import SEED, Drawn, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
 GAIN_ERROR = 0.15
@@ -46,7 +45,7 @@ class Pricing:
         base = replay.base
         rng, count = np.random.default_rng(SEED + 2), len(base)
         level = (rng.permutation(count) + 0.5) / count
-        error = np.exp(GAIN_ERROR * rng.permutation(_normal(count)))
+        error = np.exp(GAIN_ERROR * rng.permutation(standard_normal((np.arange(count) + 0.5) / count)))
         return cls(replay.model, replay.drawn, replay.weights, base, level, error)
 
     def few(self, every: int) -> Pricing:
@@ -147,7 +146,3 @@ def _without_device(schedule: Schedule) -> Schedule:
 
 def _free_graphs(sample: Sample) -> Sample:
     return replace(sample, graph_gap=sample.graph_gap * 0, graph_latency=sample.graph_latency * 0)
-
-
-def _normal(count: int) -> Floats:
-    return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])

@@ -42,8 +42,7 @@ class Draws:
         rng = np.random.default_rng(SEED)
         cells = np.array([rng.permutation(samples) for _ in range(UNKNOWNS + 3)])
         uniform = (cells + rng.random(cells.shape)) / samples
-        normal = np.array([[NormalDist().inv_cdf(float(u)) for u in row] for row in uniform[:3]])
-        return cls(uniform[3:], normal)
+        return cls(uniform[3:], standard_normal(uniform[:3]))
 
     def drawn(self, constants: Mapping[str, Constant], overhead: Floats, host_scale: Floats) -> Drawn:
         """Return the samples of a prediction with this cost of profiling and these factors on host work."""
@@ -79,6 +78,12 @@ class Drawn:
     def constant(self, name: str, unknown: int) -> Floats:
         """Return samples of a model constant; `unknown`: its row of uniform numbers."""
         return draw(self.constants[name], self.uniform[unknown])
+
+
+def standard_normal(uniform: Floats) -> Floats:
+    """Return the quantiles of the standard normal distribution at numbers between 0 and 1."""
+    found: Floats = np.vectorize(NormalDist().inv_cdf)(uniform)
+    return found
 
 
 def pack(samples: Floats) -> bytes:

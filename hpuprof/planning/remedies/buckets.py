@@ -12,8 +12,9 @@ from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import CollectiveRows
 from hpuprof.planning.remedy import Change, Remedy
-from hpuprof.planning.row_edits import lasting, with_waits, without_work
+from hpuprof.planning.row_edits import lasting, without_work
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import Wait

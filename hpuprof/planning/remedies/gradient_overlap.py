@@ -16,12 +16,11 @@ from hpuprof.planning.row_edits import (
     lane_waits,
     lasting,
     of_lanes,
-    on_new_lane,
     per_step,
     scaled,
-    with_waits,
 )
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.edit import on_lane, with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.step_model import StepModel
@@ -121,7 +120,7 @@ class _Overlap:
         edited = replace(schedule, rows=replace(schedule.rows, call=calls), waits=kept.also(added))
         if not len(self.in_line):
             return replace(model, schedule=with_waits(edited, edited.waits))
-        return replace(model, schedule=on_new_lane(edited, np.isin(np.arange(len(calls)), self.in_line)))
+        return replace(model, schedule=on_lane(edited, np.isin(np.arange(len(calls)), self.in_line)))
 
     def _producers(self) -> tuple[Ints, Ints]:
         """Return for the reductions in line within backward the row before each, which made its gradients; and them."""
