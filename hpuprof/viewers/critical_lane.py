@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
+
+import numpy as np
 
 from hpuprof.errors import HpuprofError
 from hpuprof.ingest.discover import TraceFile
 from hpuprof.ingest.read import read_trace
+from hpuprof.model.clock import ClockOffset
 from hpuprof.pipeline import critical_walk
 from hpuprof.viewers.file_plan import FilePlan
+from hpuprof.viewers.layout import Layout
 from hpuprof.what_if.critical_walk import CriticalSlice
 
 NAME = "critical cycle"
@@ -25,9 +29,24 @@ def walked(file: TraceFile) -> list[CriticalSlice]:
         return []
 
 
-def inside(slices: Sequence[CriticalSlice], plan: FilePlan) -> list[CriticalSlice]:
-    """Return the slices within what is drawn of a file."""
-    return [s for s in slices if s.begin_ns >= plan.first_ns and s.end_ns <= plan.last_ns]
+def placed(slices: Sequence[CriticalSlice], plan: FilePlan, clock: ClockOffset, origin_ns: int) -> list[CriticalSlice]:
+    """Return the slices within what is drawn of a file, on the common axis, ns from `origin_ns`."""
+    mine = [s for s in slices if s.begin_ns >= plan.first_ns and s.end_ns <= plan.last_ns]
+    ends = np.array([(s.begin_ns, s.end_ns) for s in mine], dtype=np.int64).reshape(-1, 2)
+    moved = (clock.common(ends) - origin_ns).tolist()
+    return [s._replace(begin_ns=begin, end_ns=end) for s, (begin, end) in zip(mine, moved, strict=True)]
+
+
+def all_rows(
+    cycles: Sequence[tuple[int, Sequence[CriticalSlice]]], layout: Layout, flows: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the lanes of files, one process a rank. `cycles`: by rank; `flows`: numbers that are taken."""
+    for rank, mine in groupby(cycles, key=lambda cycle: cycle[0]):
+        pid = layout.free_process(rank)
+        yield from names(pid, rank, rank * 1000 - 1)
+        for _, slices in mine:
+            yield from rows(slices, pid, flows)
+            flows += len(changes(slices))
 
 
 def names(pid: int, rank: int, place: int) -> list[dict[str, Any]]:

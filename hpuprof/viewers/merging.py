@@ -303,14 +303,11 @@ def _related(members: list[_Member], clock: str) -> tuple[list[_Member], str]:
 def _with_cycles(timeline: _Timeline, files: Mapping[str, TraceFile], workers: Workers) -> _Timeline:
     """Find the critical cycle of each file."""
     found = workers.map(critical_lane.walked, [files[member.plan.path] for member in timeline.members])
-    members = []
-    for member, slices in zip(timeline.members, found, strict=True):
-        mine = critical_lane.inside(slices, member.plan)
-        ends = np.array([(s.begin_ns, s.end_ns) for s in mine], dtype=np.int64).reshape(-1, 2)
-        moved = (member.clock.common(ends) - timeline.origin_ns).tolist()
-        cycle = [s._replace(begin_ns=begin, end_ns=end) for s, (begin, end) in zip(mine, moved, strict=True)]
-        members.append(replace(member, cycle=cycle))
-    return replace(timeline, members=members)
+    drawn = [
+        replace(m, cycle=critical_lane.placed(slices, m.plan, m.clock, timeline.origin_ns))
+        for m, slices in zip(timeline.members, found, strict=True)
+    ]
+    return replace(timeline, members=drawn)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -333,20 +330,11 @@ def _segments(timeline: _Timeline, workers: Workers, *, packed: bool) -> Iterato
     for job, segment in zip(jobs, workers.map(write_file, jobs), strict=True):
         yield segment
         workers.done(job.plan.name)
-    cycles = list(_cycle_rows(timeline, layout, sum(member.plan.flows for member in timeline.members)))
+    flows = sum(member.plan.flows for member in timeline.members)
+    cycles = list(critical_lane.all_rows([(m.rank, m.cycle) for m in timeline.members if m.cycle], layout, flows))
     if cycles:
         yield write_segment(f"{spool}.cycle", [b",\n", members(cycles)], packed=packed)
     yield write_segment(f"{spool}.end", [CLOSING], packed=packed)
-
-
-def _cycle_rows(timeline: _Timeline, layout: Layout, flows: int) -> Iterator[dict[str, Any]]:
-    """Yield the lanes of critical cycles, one process a rank."""
-    for rank, mine in groupby((m for m in timeline.members if m.cycle), key=lambda m: m.rank):
-        pid = layout.free_process(rank)
-        yield from critical_lane.names(pid, rank, rank * 1000 - 1)
-        for member in mine:
-            yield from critical_lane.rows(member.cycle, pid, flows)
-            flows += len(critical_lane.changes(member.cycle))
 
 
 def _write_jobs(timeline: _Timeline, layout: Layout, *, packed: bool) -> list[WriteJob]:
@@ -369,7 +357,8 @@ def _merged(
     timeline: _Timeline, path: str, size: int, left_out: dict[str, int], diagnostics: list[DiagnosticRow]
 ) -> Merged:
     plans = [member.plan for member in timeline.members]
-    critical = sum(len(member.cycle) for member in timeline.members)
+    cycles = [member.cycle for member in timeline.members]
+    critical = sum(map(len, cycles))
     return Merged(
         path=path,
         bytes=size,
@@ -378,7 +367,7 @@ def _merged(
         span_ns=timeline.last_ns - timeline.origin_ns,
         ranks=timeline.ranks(),
         slices=_total(plans, "slices") + critical,
-        arrows=sum(plan.flows for plan in plans) + sum(len(critical_lane.changes(m.cycle)) for m in timeline.members),
+        arrows=sum(plan.flows for plan in plans) + sum(len(critical_lane.changes(cycle)) for cycle in cycles),
         critical=critical,
         counters=_total(plans, "counters"),
         asynchronous=_total(plans, "asynchronous"),
