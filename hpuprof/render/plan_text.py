@@ -39,10 +39,12 @@ def _print(report: Report, console: Console) -> None:
     for row, item in zip(taken, lines, strict=True):
         console.print()
         console.print(Text(f"{row.order}. {clean(row.title)}: {clean(row.where)}", style="bold underline"))
-        for line in (*_lines(row), *(f"Explains {told(finding)}" for finding in item.explains)):
+        for line in _lines(row):
             console.print(Padding(Text(clean(line)), (0, 0, 0, 3)))
         for line in row.code.splitlines():
             console.print(Text(f"     {clean(line)}"), no_wrap=True, overflow="ignore", crop=False)
+        for finding in item.explains:
+            console.print(Padding(Text(clean(f"Explains {told(finding)}"), style="dim"), (0, 0, 0, 3)))
     if taken and taken[-1].then in _BOUND:
         console.print()
         console.print(Text(_BOUND[taken[-1].then]))
