@@ -174,6 +174,7 @@ def merge(
     steps: str | tuple[int, int] | None = None,
     clock: str | None = None,
     offsets: Mapping[int, ClockOffset] | None = None,
+    critical: bool = False,
     rank_from: str | None = None,
     force: bool = True,
     strict: bool | None = None,
@@ -186,7 +187,8 @@ def merge(
     `ranks`: only these; `steps`: only these, as `"10:13"` or `(10, 13)` (without 13). `clock`: `collective` estimates
     host clocks from collectives, as `analyze` does, and is the default where ranks ran on several hosts and it can be
     done; `raw` uses timestamps as recorded (right within a host); `manifest:FILE` reads clocks from a JSON file.
-    `offsets` gives the clock of each rank directly; `strict`: write nothing if rows or files would be lost. Memory
+    `offsets` gives the clock of each rank directly; `critical` adds lanes of each rank's critical cycle, which needs an
+    analysis of each file; `strict`: write nothing if rows or files would be lost. Memory
     depends on the largest file, not on their number; the file (`.json` or `.json.gz`) appears whole or not at all.
     `jobs`, `executor`: as for `analyze`, but workers must share this machine's temporary directory. Raises UsageError,
     OutputError, InputError when no file could be read, InsufficientDataError for missing ranks or steps.
@@ -225,6 +227,7 @@ def merge(
             clock="offsets" if offsets and mode == "raw" else mode,
             offsets=offsets,
             rank_from=run.rank_from,
+            critical=critical,
             strict=options.strict,
         ),
         Workers(jobs_for(run, options), executor, progress),

@@ -39,8 +39,9 @@ from hpuprof.options import ReduceOptions
 from hpuprof.planning.greedy import plan_rows
 from hpuprof.what_if.constants import read_profile
 from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, CriticalTables, critical_tables, with_criticality
+from hpuprof.what_if.critical_walk import CriticalSlice, critical_slices
 from hpuprof.what_if.criticality import Base
-from hpuprof.what_if.launch_model import recorded_steps
+from hpuprof.what_if.launch_model import LaunchModel, recorded_steps
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 DEFAULTS = ReduceOptions()
@@ -107,6 +108,15 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     if not (settings.predict and settings.plan):
         return partial
     return msgspec.structs.replace(partial, plan=plan_rows(partial, replay, row.family, settings.apply))
+
+
+def critical_walk(trace: Trace, file: TraceFile) -> list[CriticalSlice]:
+    """Return the critical cycle at its recorded times; empty where `critical_path` is, or rows are not linked."""
+    view = RankView.of(trace)
+    _, _, replay, _ = _graph_mode(view, _file_row(view, file), DEFAULTS)
+    if replay is None or replay.model.error > REPLAY_LIMIT or not isinstance(replay.model, LaunchModel):
+        return []
+    return critical_slices(Base.of(replay.model, replay.model.sample(replay.drawn)), replay.model)
 
 
 def _graph_mode(

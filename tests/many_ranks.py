@@ -18,7 +18,7 @@ def many_ranks(report: Report, ranks: int, *, operators: int = 0, steps: int = 0
     changed = {}
     for name in TABLES:
         rows = getattr(data, name)
-        if name == "diagnostics" or not rows or not hasattr(rows[0], "rank"):
+        if name in ("diagnostics", "plan") or not rows or not hasattr(rows[0], "rank"):
             continue
         by_rank: dict[int, list[msgspec.Struct]] = {}
         for row in rows:

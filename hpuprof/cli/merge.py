@@ -28,6 +28,11 @@ from hpuprof.cli.common import progress_bar, source_options
     help="How to align the ranks' clocks: timestamps as recorded, collectives (default where hosts differ), or offsets "
     "from a JSON file.",
 )
+@click.option(
+    "--critical",
+    is_flag=True,
+    help="Draw the critical cycle of each rank, too: what sets its step time. Each file is analysed for it.",
+)
 @click.option("--strict", is_flag=True, help="Fail (exit 3), and write nothing, when rows or files would be lost.")
 def command(
     paths: tuple[str, ...],
@@ -40,6 +45,7 @@ def command(
     ranks: str | None,
     steps: str | None,
     clock: str | None,
+    critical: bool,
     strict: bool,
 ) -> None:
     """Write one timeline of all ranks that chrome://tracing and Perfetto open without losing a row.
@@ -61,6 +67,7 @@ def command(
             ranks=chosen,
             steps=steps,
             clock=clock,
+            critical=critical,
             rank_from=rank_from,
             force=force,
             strict=strict,

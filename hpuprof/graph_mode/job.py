@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -19,7 +18,7 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Basis, CollectiveSkeleton, Constant, Prediction
 from hpuprof.model.tables import FileRow
 from hpuprof.what_if.constants import constants_for
-from hpuprof.what_if.uncertainty import NORMAL_95, REPLAY_LIMIT, SAMPLES, SEED, interval, unpack
+from hpuprof.what_if.uncertainty import NORMAL_95, REPLAY_LIMIT, SAMPLES, SEED, interval, standard_normal, unpack
 
 MIN_STEPS = 2  # a single step may not be typical
 ONE_STEP_SPREAD = 0.25
@@ -161,4 +160,4 @@ def base_of(prediction: Prediction) -> Floats:
 def one_step_noise(samples: int, idle: float) -> Floats:
     """Return samples of the factor from the step that was recorded to those that were not; `idle`: of the device."""
     at = (np.random.default_rng(SEED).permutation(samples) + 0.5) / samples
-    return np.exp(ONE_STEP_SPREAD * idle * np.array([NormalDist().inv_cdf(float(u)) for u in at]))
+    return np.exp(ONE_STEP_SPREAD * idle * standard_normal(at))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from hpuprof.model.recording_rows import Row
@@ -74,3 +75,10 @@ class PlanRow(Row, frozen=True, kw_only=True):
             "injected (a known delay was added and found), simulated (on generated traces only)."
         ),
     ] = ""
+    mends: Annotated[
+        list[str],
+        Meta(
+            description="Codes of the findings that are effects of what it changes: they are told under it, and not "
+            "once more."
+        ),
+    ] = msgspec.field(default_factory=list)

@@ -58,45 +58,44 @@ def plan_rows(partial: RankPartial, replay: Replay | None, family: str, chosen: 
         return refused(refusal or NO_TRACE)
     decision = decide([partial])  # graph mode's for this recording alone
     pricing = Pricing.of(replay)
-    now = pricing.now()
     situation = Situation(replay.model, replay.regions, decision.answer)
     wished, unknown = shortened_parts(situation, chosen)
-    found = [*_priced(pricing, now, situation), *(_priced_alone(pricing, now, *change) for change in wished)]
-    plan = Plan(pricing, now, found, decision, family)
+    found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
+    plan = Plan(pricing, found, decision, family)
     return [*plan.rows(chosen), *unknown, *not_linked(situation)]
 
 
-def _priced(pricing: Pricing, now: Floats, situation: Situation) -> list[Priced]:
+def _priced(pricing: Pricing, situation: Situation) -> list[Priced]:
     """Price all changes that the recording shows a place for, alone."""
-    few, few_now = pricing.few(FEW), now[::FEW]
+    few = pricing.few(FEW)
     found: list[tuple[float, Remedy, Change]] = []
     for remedy in REMEDIES:
         for change in remedy.find(situation):
             try:
-                found.append((1.0 - float(np.median(few.least_share([change], few_now))), remedy, change))
+                found.append((1.0 - float(np.median(few.least_share([change]))), remedy, change))
             except CrosswiseError:
                 continue
     found.sort(key=lambda candidate: -candidate[0])
     open_ones = [
         (remedy, change)
         for ceiling, remedy, change in found
-        if ceiling > SHOWN or _ceiling_after(found[0][2], change, few, few_now) > WORTH
+        if ceiling > SHOWN or _ceiling_after(found[0][2], change, few) > WORTH
     ]
-    return [_priced_alone(pricing, now, remedy, change) for remedy, change in open_ones[:MOST_PRICED]]
+    return [_priced_alone(pricing, remedy, change) for remedy, change in open_ones[:MOST_PRICED]]
 
 
-def _priced_alone(pricing: Pricing, now: Floats, remedy: Remedy, change: Change) -> Priced:
-    share = pricing.share([change], now)
-    return Priced(remedy, change, share, share if change.ideal is None else pricing.least_share([change], now))
+def _priced_alone(pricing: Pricing, remedy: Remedy, change: Change) -> Priced:
+    share = pricing.share([change])
+    return Priced(remedy, change, share, share if change.ideal is None else pricing.least_share([change]))
 
 
-def _ceiling_after(first: Change, change: Change, pricing: Pricing, now: Floats) -> float:
+def _ceiling_after(first: Change, change: Change, pricing: Pricing) -> float:
     """Return the most that a change can save after another: what hides behind that one may set the step then."""
     if first is change or _together(first, change):
         return 0.0
     gone = replace(change, edit=change.ideal or change.edit, uncertain=False)
     try:
-        return float(np.median(pricing.share([first], now) - pricing.share([first, gone], now)))
+        return float(np.median(pricing.share([first]) - pricing.share([first, gone])))
     except CrosswiseError:
         return 0.0
 
@@ -106,7 +105,6 @@ class Plan:
     """What the plan is made of."""
 
     pricing: Pricing
-    now: Floats  # the replayed step time, samples
     priced: list[Priced]
     decision: Decision
     family: str
@@ -119,7 +117,7 @@ class Plan:
         before, share = pricing.base, np.ones(len(pricing.base))
         for order, priced in enumerate(taken, 1):
             done.append(priced.change)
-            with_it = np.minimum(pricing.share(done, self.now), share)
+            with_it = np.minimum(pricing.share(done), share)
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
             after = np.maximum(before - gain, pricing.base * self._least(done, with_it))
             row = self._row(priced, after=after if order == 1 else None)
@@ -147,8 +145,8 @@ class Plan:
         return found
 
     def _greedy(self) -> list[Priced]:
-        few, now, taken = self.pricing.few(FEW), self.now[::FEW], list[Priced]()
-        share = np.ones(len(now))
+        few, taken = self.pricing.few(FEW), list[Priced]()
+        share = np.ones(len(few.base))
         while len(taken) < MOST:
             done = [p.change for p in taken]
             open_ones = [
@@ -158,15 +156,7 @@ class Plan:
                 and not any(_together(p.change, change) for change in done)
                 and not any(p.remedy.name in t.remedy.excludes or t.remedy.name in p.remedy.excludes for t in taken)
             ]
-            gains: list[tuple[float, Priced, Floats]] = []
-            for candidate in open_ones:
-                try:
-                    with_it = few.share([*done, candidate.change], now)
-                except CrosswiseError:
-                    continue
-                told = self._told(candidate, first=not done)
-                gain = share - with_it if told is None else told[::FEW]
-                gains.append((float(np.median(gain)), candidate, with_it))
+            gains = list(self._tried(open_ones, done, few, share))
             best = max((gain for gain, _, _ in gains), default=0.0)
             if best < WORTH:
                 break
@@ -178,6 +168,28 @@ class Plan:
             taken.append(candidate)
             share = with_it
         return taken
+
+    def _tried(
+        self, open_ones: Sequence[Priced], done: Sequence[Change], few: Pricing, share: Floats
+    ) -> Iterator[tuple[float, Priced, Floats]]:
+        """Yield what changes gain after others, and the share of the step then; not what cannot be the next one.
+
+        `share`: of the step with those others, at `few` samples. What would gain too little at best is not played at
+        all its outcomes.
+        """
+        best = WORTH
+        for candidate in sorted(open_ones, key=lambda p: float(np.median(p.share))):
+            changes = [*done, candidate.change]
+            told = self._told(candidate, first=not done)
+            try:
+                if told is None and float(np.median(share - few.best_share(changes))) < ALIKE * best:
+                    continue
+                with_it = few.share(changes)
+            except CrosswiseError:
+                continue
+            gain = float(np.median(share - with_it if told is None else told[::FEW]))
+            best = max(best, gain)
+            yield gain, candidate, with_it
 
     def _gained(self, priced: Priced, share: Floats, *, first: bool) -> Floats:
         """Return samples of the share of the step time that a change gains; `share`: by its play."""
@@ -193,7 +205,7 @@ class Plan:
         """Return samples of the most that a change can gain, as a share of the step time."""
         most = self.decision.answer.ceiling
         if self._verdict(priced) is not None and most:
-            return np.full(len(self.now), 1.0 - 1.0 / most)
+            return np.full(len(self.pricing.base), 1.0 - 1.0 / most)
         return self._gained(priced, 1.0 - priced.least, first=False)
 
     def _verdict(self, priced: Priced) -> Floats | None:
@@ -202,7 +214,7 @@ class Plan:
 
     def _least(self, done: Sequence[Change], share: Floats) -> Floats:
         """Return what the device alone takes, over the step time now, less what a replay may be off by."""
-        alone = np.minimum(self.pricing.device_share(done, self.now), share)
+        alone = np.minimum(self.pricing.device_share(done), share)
         least: Floats = (1.0 - REPLAY_LIMIT) * alone
         return least
 
@@ -223,6 +235,7 @@ class Plan:
             costs=remedy.costs,
             unknown=remedy.unknown,
             proof=remedy.proof,
+            mends=list(change.mends or remedy.mends),
         )
         if after is None:
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))

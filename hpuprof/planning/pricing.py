@@ -10,19 +10,18 @@ which outcomes it is played, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from statistics import NormalDist
-from typing import cast
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from hpuprof.graph_mode.predict import Replay
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, Mask
 from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
-from hpuprof.what_if.uncertainty import SEED, Drawn
+from hpuprof.what_if.uncertainty import SEED, Drawn, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
 GAIN_ERROR = 0.15
@@ -39,6 +38,7 @@ class Pricing:
     base: Floats  # step time now [ns], samples
     level: Floats  # how badly changes turn out, 0 to 1
     error: Floats  # factor on gains
+    known: dict[tuple[Change, ...], Floats] = field(default_factory=dict)  # shares that were asked for
 
     @classmethod
     def of(cls, replay: Replay) -> Pricing:
@@ -46,87 +46,111 @@ class Pricing:
         base = replay.base
         rng, count = np.random.default_rng(SEED + 2), len(base)
         level = (rng.permutation(count) + 0.5) / count
-        error = np.exp(GAIN_ERROR * rng.permutation(_normal(count)))
+        error = np.exp(GAIN_ERROR * rng.permutation(standard_normal((np.arange(count) + 0.5) / count)))
         return cls(replay.model, replay.drawn, replay.weights, base, level, error)
 
     def few(self, every: int) -> Pricing:
-        """Return it with every so many-th sample."""
+        """Return it with every so many-th sample, and what was played of them."""
         pick = slice(None, None, every)
-        drawn = replace(
-            self.drawn,
-            uniform=self.drawn.uniform[:, pick],
-            overhead=self.drawn.overhead[pick],
-            host_scale=self.drawn.host_scale[pick],
-            outside=self.drawn.outside[pick],
-        )
         return replace(
             self,
-            drawn=drawn,
+            drawn=self.drawn.picked(pick),
             weights=self.weights[pick],
             base=self.base[pick],
             level=self.level[pick],
             error=self.error[pick],
+            known={changes: share[pick] for changes, share in self.known.items()},
         )
 
+    @cached_property
     def now(self) -> Floats:
-        """Return the replayed step time without changes [ns]."""
-        return self._mean(self.model.schedule)
+        """The replayed step time without changes [ns]."""
+        return self._times((), 0.0)
 
-    def share(self, changes: Sequence[Change], now: Floats) -> Floats:
-        """Return the step time with some changes over that without, as samples."""
-        return self._played(changes, ideal=False) / np.maximum(now, 1.0)
+    def share(self, changes: Sequence[Change]) -> Floats:
+        """Return the step time with some changes over that without, as samples; played once."""
+        key = tuple(changes)
+        if key not in self.known:
+            uncertain = any(change.uncertain for change in key)
+            if uncertain:
+                times = self._between(key, lambda level, some: self._times(key, level, some))
+            else:
+                times = self._times(key, 0.0)
+            self.known[key] = times / np.maximum(self.now, 1.0)
+        return self.known[key]
 
-    def least_share(self, changes: Sequence[Change], now: Floats) -> Floats:
+    def best_share(self, changes: Sequence[Change]) -> Floats:
+        """Return it if all that is not known turns out well, or as it does if that was played: never above `share`."""
+        known = self.known.get(tuple(changes))
+        return self._times(tuple(changes), 0.0) / np.maximum(self.now, 1.0) if known is None else known
+
+    def least_share(self, changes: Sequence[Change]) -> Floats:
         """Return it with what the changes are about taken away."""
-        return self._played(changes, ideal=True) / np.maximum(now, 1.0)
+        return self._times(tuple(changes), 0.0, ideal=True) / np.maximum(self.now, 1.0)
 
-    def _played(self, changes: Sequence[Change], *, ideal: bool) -> Floats:
-        uncertain = [] if ideal else [change for change in changes if change.uncertain]
-        return self._between(
-            uncertain, lambda level: self._mean(applied(self.model, changes, level, ideal=ideal).schedule)
-        )
+    def _between(self, changes: tuple[Change, ...], times: Callable[[float, Mask], Floats]) -> Floats:
+        """Return step times between the two plays on either side of each sample's outcome [ns].
 
-    def _between(self, uncertain: Sequence[Change], play_at: Callable[[float], Floats]) -> Floats:
-        """Return samples between plays at the outcomes of uncertain changes; one play holds for all where none is."""
-        levels = sorted({*LEVELS, *(b for change in uncertain for b in change.bends)}) if uncertain else [0.0]
-        at = np.stack([play_at(level) for level in levels])
-        if len(levels) == 1:
-            return cast(Floats, at[0])
+        `times`: what a play at an outcome gives for some of the samples.
+        """
+        levels = sorted({*LEVELS, *(bend for change in changes if change.uncertain for bend in change.bends)})
         left = np.clip(np.searchsorted(levels, self.level, side="right") - 1, 0, len(levels) - 2)
         low, high = np.take(levels, left), np.take(levels, left + 1)
-        sample = np.arange(len(self.level))
         part = (self.level - low) / (high - low)
-        found: Floats = at[left, sample] * (1.0 - part) + at[left + 1, sample] * part
+        found = np.zeros(len(self.level))
+        for at, level in enumerate(levels):
+            mine = (left == at) | (left == at - 1)
+            if mine.any():
+                found[mine] += np.where(left == at, 1.0 - part, part)[mine] * times(level, mine)
         return found
 
-    def _mean(self, schedule: Schedule) -> Floats:
-        mean: Floats = (self.model.edited(schedule, self.drawn) * self.weights).mean(axis=1)
+    def _times(
+        self, changes: tuple[Change, ...], level: float, pick: Mask | None = None, *, ideal: bool = False
+    ) -> Floats:
+        """Return the mean step times of all samples, or of some [ns]."""
+        drawn, weights = (self.drawn, self.weights) if pick is None else (self.drawn.picked(pick), self.weights[pick])
+        mean: Floats = (self.model.edited(self._applied(changes, level, ideal=ideal).schedule, drawn) * weights).mean(
+            axis=1
+        )
         return mean
+
+    def _applied(self, changes: tuple[Change, ...], level: float, *, ideal: bool = False) -> StepModel:
+        """Return the model with changes; those that must come last do, so that the order given does not matter."""
+        turn = sorted(changes, key=lambda c: c.last)
+        shared = max(0, sum(not change.last for change in turn) - 1)
+        return _edited(turn[shared:], self._before(tuple(turn[:shared]), level, ideal), level, ideal=ideal)
+
+    @cached_property
+    def _before(self) -> Callable[[tuple[Change, ...], float, bool], StepModel]:
+        """Return the model with the changes that come before what is tried, the last few of them remembered."""
+        return lru_cache(maxsize=2 * len(LEVELS))(
+            lambda changes, level, ideal: _edited(changes, self.model, level, ideal=ideal)
+        )
 
     def sets_the_step(self, changes: Sequence[Change]) -> str:
         """Return what the step loses most by with some changes: host or device, at the medians."""
-        schedule = applied(self.model, changes, 0.5).schedule
+        schedule = self._applied(tuple(changes), 0.5).schedule
         sample = self.model.sample(self.drawn).median()
         now = _at_median(schedule, sample)
         no_host = _at_median(schedule, sample, host=False)
         no_device = _at_median(_without_device(schedule), _free_graphs(sample))
         return "host" if now - no_host >= now - no_device else "device"
 
-    def device_share(self, changes: Sequence[Change], now: Floats) -> Floats:
+    def device_share(self, changes: Sequence[Change]) -> Floats:
         """Return what the device alone takes for a step with some changes, over the step time without them."""
-        sample = self.model.sample(self.drawn).median()
-        uncertain = [change for change in changes if change.uncertain]
+        sample, key = self.model.sample(self.drawn).median(), tuple(changes)
 
-        def alone(level: float) -> Floats:
-            schedule = applied(self.model, changes, level).schedule
-            return np.full(len(now), _at_median(schedule, sample, host=False))
+        def alone(level: float, some: Mask) -> Floats:
+            time = _at_median(self._applied(key, level).schedule, sample, host=False)
+            return np.full(np.count_nonzero(some), time)
 
-        return self._between(uncertain, alone) / np.maximum(now, 1.0)
+        every = np.ones(len(self.base), dtype=bool)
+        uncertain = any(change.uncertain for change in key)
+        return (self._between(key, alone) if uncertain else alone(0.0, every)) / np.maximum(self.now, 1.0)
 
 
-def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:
-    """Return the model with changes; those that must come last do, so that the order given does not matter."""
-    for change in sorted(changes, key=lambda c: c.last):
+def _edited(changes: Sequence[Change], model: StepModel, level: float, *, ideal: bool) -> StepModel:
+    for change in changes:
         model = (change.ideal if ideal and change.ideal else change.edit)(model, level)
     return model
 
@@ -144,7 +168,3 @@ def _without_device(schedule: Schedule) -> Schedule:
 
 def _free_graphs(sample: Sample) -> Sample:
     return replace(sample, graph_gap=sample.graph_gap * 0, graph_latency=sample.graph_latency * 0)
-
-
-def _normal(count: int) -> Floats:
-    return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])

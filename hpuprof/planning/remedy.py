@@ -21,7 +21,8 @@ class Change:
     whether its edit depends on how it turns out; `bends`: outcomes at which to play it besides 0, 0.5 and 1, where the
     times in its edit are no straight lines between them; `last`: whether it is played after all others; `touches`:
     calls of which no other change may be part, where it excludes others; `after`: remedies that clear its way, of which
-    those that are worth it come first; `code`: to type here, where it is not the remedy's.
+    those that are worth it come first; `code`: to type here, where it is not the remedy's; `mends`: findings that go
+    with it, where they are not its remedy's.
     """
 
     where: str
@@ -34,6 +35,7 @@ class Change:
     touches: Mask | None = None
     after: tuple[str, ...] = ()
     code: str = ""
+    mends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,8 @@ class Remedy:
 
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
     its price was tried: `edited` (the program was changed and run, on a virtual device), `injected` (a known delay was
-    added and found) or `simulated` (on generated traces only); `by_call`: whether it needs each call's device rows.
+    added and found) or `simulated` (on generated traces only); `by_call`: whether it needs each call's device rows;
+    `mends`: codes of the findings that are effects of what it changes.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Remedy:
     proof: str = "simulated"
     by_call: bool = True
     excludes: tuple[str, ...] = ()
+    mends: tuple[str, ...] = ()
     find: Callable[[Situation], Iterator[Change]]
 
     def code_for(self, family: str) -> str:

@@ -7,21 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.what_if.graph import NEVER
+from hpuprof.what_if.edit import scaled_rows
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.schedule import THREADS, Schedule, Wait, Waits
-
-
-def on_new_lane(schedule: Schedule, rows: Mask) -> Schedule:
-    """Move rows to a lane of their own, on which nothing ran before."""
-    lane = np.where(rows, len(schedule.backlog) - THREADS, schedule.rows.lane)
-    moved = replace(schedule.rows, lane=lane)
-    return Schedule.of(schedule.calls, moved, schedule.waits, np.append(schedule.backlog, NEVER), schedule.steps)
-
-
-def with_waits(schedule: Schedule, waits: Waits) -> Schedule:
-    """Replace all waits."""
-    return Schedule.of(schedule.calls, schedule.rows, waits, schedule.backlog, schedule.steps)
+from hpuprof.what_if.schedule import Wait, Waits
 
 
 def lane_waits(row: Ints, source: Ints, tail: float) -> Waits:
@@ -43,8 +31,7 @@ def lasting(model: LaunchModel, dur: Floats) -> LaunchModel:
 
 def scaled(model: LaunchModel, rows: Mask, factor: float | Floats) -> LaunchModel:
     """Let rows take `factor` times as long."""
-    dur = model.schedule.rows.dur
-    return lasting(model, np.where(rows, dur * factor, dur))
+    return replace(model, schedule=scaled_rows(model.schedule, rows, factor))
 
 
 def without_work(model: LaunchModel, calls: Mask, *, left: float = 0.0) -> LaunchModel:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from hpuprof.what_if.capture import Region
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.step_model import StepModel
+
+Found = TypeVar("Found")
 
 PHASES = {
     Phase.BETWEEN: "between modules",
@@ -67,6 +69,16 @@ class ProgramCalls:
 
     view: RankView
     program: Program
+
+    def once(self, find: Callable[[ProgramCalls], Found]) -> Found:
+        """Return what several remedies look for, found once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return cast("Found", self._found[find])
+
+    @cached_property
+    def _found(self) -> dict[object, object]:
+        return {}
 
     @cached_property
     def known(self) -> Ints:

@@ -115,13 +115,14 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
     said = answers.of([engine])
     if said is not None:
         from hpuprof.model.metrics import METRICS
+        from hpuprof.render.what_to_do import told, what_to_do
 
         logged = {spec.name for spec in METRICS if spec.logged}
-        found = [f for f in said.report.findings if not f.caused_by][:MOST_FINDINGS]
+        todo = what_to_do(said.report)
         lines += [
             said.report.headline.sentence,
-            *filter(None, [said.report.headline.first]),
-            *(f"{f.code} {f.title}: {f.evidence}." for f in found),
+            *(f"{line.order}. {line.what}: {line.gives}" for line in todo.lines),
+            *(told(other.finding) for other in todo.others[:MOST_FINDINGS]),
             *said.notes,
         ]
         values = {

@@ -9,6 +9,7 @@ from hpuprof.render.html_blocks import blocks, budget_table, tiles
 from hpuprof.render.html_tables import Block, HtmlTable, with_charts
 from hpuprof.render.page import fill_page
 from hpuprof.render.sections import gates
+from hpuprof.render.what_to_do import what_to_do
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
 
@@ -32,7 +33,9 @@ def to_html(report: Report) -> str:
     figures = all_figures(report)
     found = blocks(report)
     kept = with_charts(found, set(figures))
-    contents = [("findings", "What to do")] if report.findings else []
+    todo = what_to_do(report)
+    contents = [("plan", "What to change first")] if todo.lines or todo.nothing else []
+    contents += [("findings", todo.title)] if todo.others else []
     contents += [("step-budget", "Step budget"), *((b.name, b.title) for b in kept), ("definitions", "Definitions")]
     return fill_page(
         "report.html.j2",
@@ -42,6 +45,7 @@ def to_html(report: Report) -> str:
         contents=contents,
         report=report,
         graph=report.graph_mode,
+        todo=todo,
         tiles=tiles(report),
         budget=budget_table(report),
         gates=HtmlTable.of_section(gates(report.data.gates), "gates"),

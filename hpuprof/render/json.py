@@ -10,6 +10,8 @@ from hpuprof.errors import InputError
 from hpuprof.model.tables import TABLES
 from hpuprof.report.model import SCHEMA_VERSION, Report, ReportData
 
+_FIRST = ("schema_version", "hpuprof_version", "headline", "plan")
+
 
 def dumps(report: Report) -> str:
     """Return the whole report as one JSON document, one line per row of a table, ending in a newline."""
@@ -17,9 +19,12 @@ def dumps(report: Report) -> str:
 
 
 def document(data: msgspec.Struct) -> str:
-    """Return a structure as one JSON document, one line per row of its lists, tables last, ending in a newline."""
+    """Return a structure as one JSON document, one line per row of its lists, ending in a newline.
+
+    The plan follows the headline, all other tables stand last.
+    """
     parts = []
-    for name in sorted(data.__struct_fields__, key=lambda name: TABLES.index(name) if name in TABLES else -1):
+    for name in sorted(data.__struct_fields__, key=_place):
         value = getattr(data, name)
         if isinstance(value, list) and value:
             rows = ",\n    ".join(msgspec.json.encode(row).decode() for row in value)
@@ -27,6 +32,10 @@ def document(data: msgspec.Struct) -> str:
         else:
             parts.append(f'  "{name}": {msgspec.json.encode(value).decode()}')
     return inert_json("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def _place(name: str) -> int:
+    return _FIRST.index(name) - len(_FIRST) if name in _FIRST else TABLES.index(name) + 1 if name in TABLES else 0
 
 
 def inert_json(document: str) -> str:

@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from hpuprof.render.formats import clean
 from hpuprof.render.sections import data_quality, sections
+from hpuprof.render.what_to_do import what_to_do
 from hpuprof.report.model import Report
 
 # What GitHub makes of text after Markdown: mentions and mail addresses, links of bare addresses, formulas. A backslash
@@ -26,7 +27,13 @@ def escape(text: str) -> str:
 
 def to_markdown(report: Report) -> str:
     """Return the report as GitHub-flavoured Markdown."""
-    return from_template("report.md.j2", report=report, sections=sections(report), data_quality=data_quality(report))
+    return from_template(
+        "report.md.j2",
+        report=report,
+        todo=what_to_do(report),
+        sections=sections(report),
+        data_quality=data_quality(report),
+    )
 
 
 def from_template(name: str, **values: object) -> str:

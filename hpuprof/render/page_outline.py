@@ -20,12 +20,6 @@ class Outline:
 
 
 BEFORE_GRAPH_MODE = (
-    Outline(
-        "plan",
-        "What to change first",
-        tables="plan",
-        lead="Remedies played on the recorded steps, the one that saves most first.",
-    ),
     Outline("timeline", "Steps in time", "timeline", "step_kinds steps"),
     Outline("step-times", "Step times", "step_times"),
     Outline("engines", "Engines", "engines", "engines overlaps"),
@@ -42,6 +36,13 @@ BEFORE_GRAPH_MODE = (
         "sensitivity",
         "critical_path sensitivity",
         lead="The events that set the time from step to step, and what a faster part would give.",
+    ),
+    Outline(
+        "remedies",
+        "Remedies",
+        tables="plan",
+        lead="Each played on the recorded steps, without the profiler: alone, and those of the plan after the lines "
+        "above them.",
     ),
     Outline("operators", "Operators and host", tables="operators utilisation actions threads"),
     Outline("kernels", "Kernels, copies and launches", tables="kernels kernel_sequences launches"),

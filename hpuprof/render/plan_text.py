@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from hpuprof.model.tables import PlanRow
 from hpuprof.render.formats import clean, duration
 from hpuprof.render.text import printed
+from hpuprof.render.what_to_do import between, gives, refused, told, what_to_do
 from hpuprof.report.model import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-NOTHING = "Nothing that is priced here would save 1 % of the step."
 _BOUND = {"host": "Then the host sets the step time.", "device": "Then the device sets the step time."}
 _PROOF = {
     "edited": "tried on programs that were changed and run, on a virtual device",
@@ -33,17 +33,20 @@ def _print(report: Report, console: Console) -> None:
 
     rows = report.data.plan
     taken = [row for row in rows if row.order is not None]
-    said = report.headline.first or (report.headline.sentence if taken else _nothing(rows))
+    said = report.headline.first or (report.headline.sentence if taken else refused(rows))
     console.print(Text(clean(said), style="bold"))
     if all(row.why for row in rows) and report.graph_mode.verdict in ("likely", "marginal"):
         console.print(Text(clean(f"Graph mode: {report.graph_mode.sentence}")))
-    for row in taken:
+    lines = what_to_do(report).lines
+    for row, item in zip(taken, lines, strict=True):
         console.print()
         console.print(Text(f"{row.order}. {clean(row.title)}: {clean(row.where)}", style="bold underline"))
         for line in _lines(row):
             console.print(Padding(Text(clean(line)), (0, 0, 0, 3)))
         for line in row.code.splitlines():
             console.print(Text(f"     {clean(line)}"), no_wrap=True, overflow="ignore", crop=False)
+        for finding in item.explains:
+            console.print(Padding(Text(clean(f"Explains {told(finding)}"), style="dim"), (0, 0, 0, 3)))
     if taken and taken[-1].then in _BOUND:
         console.print()
         console.print(Text(_BOUND[taken[-1].then]))
@@ -57,7 +60,7 @@ def _print(report: Report, console: Console) -> None:
             console.print()
             console.print(Text(title, style="bold underline"))
             for row in left:
-                alone = f"alone {_between(row.alone_ns, row.alone_low_ns, row.alone_high_ns)}"
+                alone = f"alone {between(row.alone_ns, row.alone_low_ns, row.alone_high_ns)}"
                 console.print(Padding(Text(clean(f"{row.title} ({row.where}): {alone}")), (0, 0, 0, 3)))
     for row in rows:
         if row.reason == "not_found":
@@ -71,14 +74,6 @@ def _print(report: Report, console: Console) -> None:
             console.print(Padding(Text(clean(line)), (0, 0, 0, 3)))
 
 
-def _nothing(rows: list[PlanRow]) -> str:
-    """Say why there is no first line."""
-    if rows and all(row.why for row in rows):
-        needs = rows[0].needs
-        return f"Cannot say what to change first: {rows[0].why}. It takes {needs[:1].lower()}{needs[1:].rstrip('.')}."
-    return NOTHING
-
-
 def _unsaid(rows: list[PlanRow]) -> Iterator[str]:
     """Yield what cannot be said of single remedies, one line for each reason."""
     for why in dict.fromkeys(row.why for row in rows):
@@ -88,8 +83,7 @@ def _unsaid(rows: list[PlanRow]) -> Iterator[str]:
 
 def _lines(row: PlanRow) -> Iterator[str]:
     """Yield what a line of the plan says in words."""
-    after = _between(row.after_ns, row.after_low_ns, row.after_high_ns)
-    yield f"{duration(row.before_ns)} → {after} a step; alone it saves {duration(row.alone_ns)}"
+    yield f"{gives(row)}; alone it saves {duration(row.alone_ns)}"
     yield row.advice
     if row.costs:
         yield f"Costs: {row.costs}"
@@ -97,7 +91,3 @@ def _lines(row: PlanRow) -> Iterator[str]:
         yield f"Not known: {row.unknown}"
     if row.proof in _PROOF:
         yield f"This price was {_PROOF[row.proof]}."
-
-
-def _between(middle: float | None, low: float | None, high: float | None) -> str:
-    return f"{duration(middle)} ({duration(low)} to {duration(high)})"

@@ -33,7 +33,6 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
     lead = lead_recording(data)
     found = [
         gates(data.gates),
-        _plan(data),
         graph_options(data.graph_mode, 3),
         _budget(report),
         causes(report),
@@ -108,12 +107,6 @@ def graph_options(graph: GraphMode, top: int | None = None) -> Section:
         "llrrr",
         note,
     )
-
-
-def _plan(data: ReportData) -> Section | None:
-    view = VIEWS["plan"]
-    note = "Step times without the profiler, each line after those above it. How to do it: `hpuprof plan`."
-    return view.section(view.rows(data, None), top=None, note=note)
 
 
 def _view(name: str, data: ReportData, lead: RankRow | None, top: int | None) -> Section | None:

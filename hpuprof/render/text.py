@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hpuprof.render.formats import clean, inert, shorten
 from hpuprof.render.section import Section
 from hpuprof.render.sections import TOP, data_quality_by_code, sections
-from hpuprof.report.model import Report
+from hpuprof.render.what_to_do import told, what_to_do
+from hpuprof.report.model import Finding, Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,19 +47,7 @@ def _print(report: Report, console: Console, top: int | None) -> None:
     from rich.text import Text
 
     console.print(Text(clean(report.headline.sentence), style="bold"))
-    if report.headline.first:
-        console.print(Text(clean(report.headline.first), style="bold cyan"))
-    console.print(Text(f"Graph mode? {clean(report.graph_mode.sentence)}"))
-    if report.findings:
-        console.print()
-        console.print(Text("What to do", style="bold underline"))
-        for finding in report.findings:
-            text = f"{finding.code} {finding.title}: {clean(finding.evidence)}."
-            if finding.caused_by:
-                console.print(Padding(Text(f"explains {text}", style="dim"), (0, 0, 0, 8)))
-                continue
-            console.print(Padding(Text(text), (0, 0, 0, 2)))
-            console.print(Padding(Text(f"→ {finding.advice}", style="cyan"), (0, 0, 0, 8)))
+    _print_what_to_do(report, console)
     for section in sections(report, top=top):
         console.print()
         console.print(Text(clean(section.title), style="bold underline"))
@@ -79,6 +68,43 @@ def _print(report: Report, console: Console, top: int | None) -> None:
                 f"`hpuprof explain {codes[0]}` explains a code: its meaning, how it is found, what to do.", style="dim"
             )
         )
+
+
+def _print_what_to_do(report: Report, console: Console) -> None:
+    """Print the plan's lines, graph mode's answer and the findings that no line explains."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    def line(text: str, indent: int, style: str = "") -> None:
+        console.print(Padding(Text(clean(text), style=style), (0, 0, 0, indent)))
+
+    def explained(findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            line(f"explains {told(finding)}", 8, "dim")
+
+    todo = what_to_do(report)
+    if todo.lines or todo.nothing:
+        console.print()
+        console.print(Text("What to change first", style="bold underline"))
+    for item in todo.lines:
+        line(f"{item.order}. {item.what}", 2, "bold")
+        line(item.gives, 8)
+        if item.todo:
+            line(f"→ {item.todo}", 8, "cyan")
+        explained(item.explains)
+    if todo.nothing:
+        line(todo.nothing, 2)
+    if todo.lines:
+        line("Step times without the profiler, each line after those above it. At length: `hpuprof plan`.", 2, "dim")
+    console.print()
+    console.print(Text(f"Graph mode? {clean(report.graph_mode.sentence)}"))
+    if todo.others:
+        console.print()
+        console.print(Text(todo.title, style="bold underline"))
+    for other in todo.others:
+        line(told(other.finding), 2)
+        line(f"→ {other.todo}", 8, "cyan")
+        explained(other.explains)
 
 
 def lay_out(section: Section, width: int) -> str:

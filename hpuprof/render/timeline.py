@@ -29,6 +29,8 @@ def merged_text(merged: Merged, *, written: bool = True) -> str:
         )
     if merged.moved:
         lines.append(f"{number(merged.moved)} slices that would cross others were moved to separate lanes")
+    if merged.critical == 0:
+        lines.append("critical cycles: unknown, no rank's steps can be replayed launch by launch")
     lines += [f"left out: {number(n)} {reason}" for reason, n in merged.left_out.items() if reason != REWRITTEN]
     lines += [
         f"{d.code} {clean(d.path)}: {clean(d.text)}" + (f" ({number(d.count)})" if d.count > 1 else "")

@@ -15,12 +15,10 @@ RANKS_ON_PAGE = 1024
 _VIEWS = (
     View(
         "plan",
-        "What to change first",
-        "order=# change=what_to_do gain_ns after_ns",
-        page="order=# title where before_ns gain_low_ns=at_least gain_ns gain_high_ns=at_most after_ns then",
-        page_title="Step times without the profiler, each line after those above it",
+        "Remedies, priced",
+        "order=# title where alone_low_ns=alone_at_least alone_ns alone_high_ns=alone_at_most before_ns "
+        "gain_low_ns=at_least gain_ns gain_high_ns=at_most after_ns then reason",
         id="plan-table",
-        keep=lambda row: row.order is not None,
         every=True,
         top=None,
     ),

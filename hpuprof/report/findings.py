@@ -62,6 +62,7 @@ def _explained(context: Context, rest: Context | None, found: Mapping[str, Found
 
     Exposed communication is explained by waiting if less than its limit would be left without that. A straggler
     explains that ranks are uneven, if it is the uneven one, and what is found with it but not on the other ranks.
+    Kernels shorter than their launch cost nothing but the idle time of slow launching.
     """
     out: dict[str, str] = {}
     for cause in (code for code in WAITING if code in found):
@@ -76,6 +77,8 @@ def _explained(context: Context, rest: Context | None, found: Mapping[str, Found
         out["HP214"] = "HP230"
     if straggler and rest is not None:
         out |= {rule.code: "HP230" for rule in STEP_RULES if rule.code in found and not _test(rule, rest)}
+    if "HP201" in found and "HP201" not in out and "HP207" in found:
+        out.setdefault("HP207", "HP201")
     return out
 
 

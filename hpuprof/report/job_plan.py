@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -14,10 +14,13 @@ from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import Main
+from hpuprof.report.model import Finding
 from hpuprof.report.rank_findings import name_of
 
 KEEP_PACE = "keep_pace"
 BALANCE = "balance"
+HELD_UP, BUBBLES = "HP230", "HP235"
+"""The findings that name who holds the others up, and that stages wait for each other."""
 NOTHING = (0.0, 0.0, 0.0)
 ONE_RANK = "one_rank"
 _TITLE = "Let all ranks keep pace"
@@ -26,7 +29,11 @@ LEAST = 0.01
 
 
 def plan_of(
-    main: Main, graph: GraphMode, suspect: SuspectRow | None, divided: DivisionPrice | None = None
+    main: Main,
+    graph: GraphMode,
+    suspect: SuspectRow | None,
+    findings: Sequence[Finding],
+    divided: DivisionPrice | None = None,
 ) -> list[PlanRow]:
     """Return the plan of the chosen recordings; steps of ranks that wait for another are replayed with that waiting.
 
@@ -34,6 +41,7 @@ def plan_of(
         main: the chosen recordings, first the one that leads.
         graph: graph mode's answer for all of them.
         suspect: who holds the others up; None where nobody is named.
+        findings: what was found in them; what is an effect of a change is told under it.
         divided: stages or experts whose work could be divided evenly; None where nothing is known of such.
     """
     if not main or main[0][1].plan is None:
@@ -52,13 +60,25 @@ def plan_of(
         suspect is not None and divided is not None and (suspect.kind, divided.division.kind) == ("stage", "stages")
     )
     if now is not None and divided is not None and even[0] > 0 and even[1] >= LEAST and (staged or even[1] > held[1]):
-        rows = _with_even_ranks(rows, now, _balanced(divided), even)
+        rows = _with_even_ranks(rows, now, _balanced(divided, blamed=staged), even)
     elif now is not None and suspect is not None and held[1] >= LEAST:
         rows = _with_even_ranks(rows, now, _keeping_pace(suspect), held)
     return [
         msgspec.structs.replace(row, rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window)
-        for row in rows
+        for row in _with_effects(rows, findings)
     ]
+
+
+def _with_effects(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterator[PlanRow]:
+    """Yield the rows with those findings that are effects of what they change; each finding goes to one row."""
+    left = {f.code: f for f in findings if not f.caused_by}
+    for row in rows:
+        mine = [code for code in row.mends if code in left]
+        # What a rank does while the others wait is known to the finding alone.
+        advice = row.advice or next((left[code].advice for code in mine), "")
+        yield msgspec.structs.replace(row, mends=mine, advice=advice)
+        for code in mine:
+            del left[code]
 
 
 def _saved(suspect: SuspectRow | None) -> tuple[float, float, float]:
@@ -175,9 +195,9 @@ def _keeping_pace(suspect: SuspectRow) -> PlanRow:
         remedy=KEEP_PACE,
         title=_TITLE,
         where=name_of(suspect),
-        advice="See the finding about it: what it does while the others wait, and where.",
         unknown="Its work is replaced by that of three ranks that do the same.",
         proof="injected",
+        mends=[HELD_UP],
     )
 
 
@@ -203,7 +223,8 @@ _BALANCED = {
 }
 
 
-def _balanced(found: DivisionPrice) -> PlanRow:
+def _balanced(found: DivisionPrice, *, blamed: bool) -> PlanRow:
+    """Return the line; `blamed`: whether one of the parts is named as what holds the others up."""
     title, where, advice, unknown = _BALANCED[found.division.kind]
     teams = found.division.teams
     told = {"teams": len(teams), "s": "s"[: len(teams) > 1], "parts": len(teams[0])}
@@ -216,6 +237,7 @@ def _balanced(found: DivisionPrice) -> PlanRow:
         advice=advice,
         unknown=unknown,
         proof="simulated",
+        mends=[BUBBLES, *([HELD_UP] if blamed else [])],
     )
 
 

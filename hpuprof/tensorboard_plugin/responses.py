@@ -9,9 +9,12 @@ from typing import Any
 from hpuprof.model.metrics import METRICS, Metric
 from hpuprof.render.formats import clean, measured
 from hpuprof.render.sections import ratio, span
+from hpuprof.render.what_to_do import told, what_to_do
 from hpuprof.report.model import Report
 from hpuprof.tensorboard_plugin.runs import RunState
 
+MOST_FINDINGS = 3
+"""Findings of a run that the tab names beside the plan; the report below has all."""
 COLUMNS = (
     {"name": "bound", "title": "bound by"},
     *({"name": m.name, "title": m.label, "definition": m.definition, "number": True} for m in METRICS if m.in_tab),
@@ -39,14 +42,21 @@ def run_row(state: RunState) -> dict[str, Any]:
     report = state.report
     if report is None:
         return row
-    causes = [f for f in report.findings if not f.caused_by]
+    todo = what_to_do(report)
     return row | {
         "sentence": clean(report.headline.sentence),
         "population": clean(report.headline.population),
         "cells": row["cells"] | _cells(report),
-        "findings": [{"code": f.code, "title": clean(f.title), "evidence": clean(f.evidence)} for f in causes[:3]],
-        "more_findings": max(0, len(causes) - 3),
-        "first": clean(report.headline.first),
+        "plan": [
+            {"what": clean(line.what), "gives": line.gives, "explains": [clean(told(f)) for f in line.explains]}
+            for line in todo.lines
+        ],
+        "findings": [
+            {"code": o.finding.code, "title": clean(o.finding.title), "evidence": clean(o.finding.evidence)}
+            for o in todo.others[:MOST_FINDINGS]
+        ],
+        "findings_title": todo.title,
+        "more_findings": max(0, len(todo.others) - MOST_FINDINGS),
         "graph_mode": clean(report.graph_mode.sentence),
     }
 

@@ -99,15 +99,20 @@ class Layout:
             out.append((process.pid, lanes.tids[lane]))
         return out
 
+    def free_process(self, rank: int) -> int:
+        """Take a process number of a rank."""
+        number = self._next[rank]
+        while number in self._used:
+            number += 1
+        self._next[rank] = number + 1
+        self._used.add(number)
+        return number
+
     def _process(self, rank: int, pid: str, plan: FilePlan, *, device: bool, split: bool) -> _Process:
         # A process with both engines and host threads (number 0 on HPU) is drawn as two.
         key = (rank, pid, device and split)
         if key not in self._processes:
-            number = self._next[rank]
-            while number in self._used:
-                number += 1
-            self._next[rank] = number + 1
-            self._used.add(number)
+            number = self.free_process(rank)
             label = plan.names.of_process(pid)
             labels = plan.names.labels.get(pid, [])
             if labels and not HPU_PROCESS.match(label):

@@ -30,6 +30,7 @@ from hpuprof.model.losses import all_failed, refuse_losses
 from hpuprof.model.partial import FailedFile
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
+from hpuprof.viewers import critical_lane
 from hpuprof.viewers.file_plan import FilePlan, PlanJob
 from hpuprof.viewers.layout import Layout
 from hpuprof.viewers.output import (
@@ -45,6 +46,7 @@ from hpuprof.viewers.row_plan import plan_file
 from hpuprof.viewers.row_writer import WriteJob, write_file
 from hpuprof.viewers.step_window import Selection, StepsFound, no_such_step, step_window
 from hpuprof.viewers.workers import Workers
+from hpuprof.what_if.critical_walk import CriticalSlice
 
 _OWN_STARTS = "start of each rank"
 REWRITTEN = "metadata rows (rewritten)"
@@ -73,6 +75,10 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Annotated[list[MergedRank], Meta(description="The ranks in it.")]
     slices: Annotated[int, Meta(description="Slices written.")]
     arrows: Annotated[int, Meta(description="Flow arrows written; a start with several ends gives several.")]
+    critical: Annotated[
+        int | None,
+        Meta(description="Slices of critical cycles among them; 0: unknown of all ranks; null: not asked for."),
+    ]
     counters: Annotated[int, Meta(description="Counter samples written.")]
     asynchronous: Annotated[int, Meta(description="Rows of asynchronous operations written.")]
     instants: Annotated[int, Meta(description="Instants and other rows written.")]
@@ -87,7 +93,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 class MergeOptions:
     """How to merge. `offsets`: clock of each rank, by rank; `clock`: their basis, in a word.
 
-    `strict`: write nothing if rows or files would be lost.
+    `critical`: draw critical cycles, too; `strict`: write nothing if rows or files would be lost.
     """
 
     ranks: tuple[int, ...] | None = None
@@ -95,6 +101,7 @@ class MergeOptions:
     clock: str = "raw"
     offsets: Mapping[int, ClockOffset] | None = None
     rank_from: str = "auto"
+    critical: bool = False
     strict: bool = False
 
 
@@ -162,12 +169,15 @@ def merge_files(
             refuse_losses(losses, "merge")
         by_path = {file.path: file for file, _ in chosen}
         timeline = _timeline(plans, [by_path[plan.path] for plan in plans], options)
+        if options.critical:
+            timeline = _with_cycles(timeline, by_path, workers)
         size = join_segments(path, _segments(timeline, workers, packed=path.name.endswith(".gz")))
         if timeline.clock == _OWN_STARTS:
             text = "ranks were recorded more than a day apart by their timestamps; each is drawn from its own start"
             losses.append(_diagnostic("HP128", "", 1, text, None))
         left_out = _left_out(plans, files_without_steps=sum(not file.window for file in found))
-        return _merged(timeline, str(path), size, left_out, losses)
+        merged = _merged(timeline, str(path), size, left_out, losses)
+        return merged if options.critical else msgspec.structs.replace(merged, critical=None)
 
 
 def _choose(
@@ -232,6 +242,7 @@ class _Member:
     rank: int
     host: str
     clock: ClockOffset
+    cycle: Sequence[CriticalSlice] = ()  # on the common axis, ns from the timeline's origin
 
     def extent(self) -> tuple[int, int]:
         """Return its first and last time on the common axis, absolute ns."""
@@ -289,6 +300,16 @@ def _related(members: list[_Member], clock: str) -> tuple[list[_Member], str]:
     return [replace(member, clock=ClockOffset(first[member.rank])) for member in members], _OWN_STARTS
 
 
+def _with_cycles(timeline: _Timeline, files: Mapping[str, TraceFile], workers: Workers) -> _Timeline:
+    """Find the critical cycle of each file."""
+    found = workers.map(critical_lane.walked, [files[member.plan.path] for member in timeline.members])
+    drawn = [
+        replace(m, cycle=critical_lane.placed(slices, m.plan, m.clock, timeline.origin_ns))
+        for m, slices in zip(timeline.members, found, strict=True)
+    ]
+    return replace(timeline, members=drawn)
+
+
 # -------------------------------------------------------------------------------------------------------------- writing
 
 
@@ -309,6 +330,10 @@ def _segments(timeline: _Timeline, workers: Workers, *, packed: bool) -> Iterato
     for job, segment in zip(jobs, workers.map(write_file, jobs), strict=True):
         yield segment
         workers.done(job.plan.name)
+    flows = sum(member.plan.flows for member in timeline.members)
+    cycles = list(critical_lane.all_rows([(m.rank, m.cycle) for m in timeline.members if m.cycle], layout, flows))
+    if cycles:
+        yield write_segment(f"{spool}.cycle", [b",\n", members(cycles)], packed=packed)
     yield write_segment(f"{spool}.end", [CLOSING], packed=packed)
 
 
@@ -332,6 +357,8 @@ def _merged(
     timeline: _Timeline, path: str, size: int, left_out: dict[str, int], diagnostics: list[DiagnosticRow]
 ) -> Merged:
     plans = [member.plan for member in timeline.members]
+    cycles = [member.cycle for member in timeline.members]
+    critical = sum(map(len, cycles))
     return Merged(
         path=path,
         bytes=size,
@@ -339,8 +366,9 @@ def _merged(
         origin_ns=timeline.origin_ns,
         span_ns=timeline.last_ns - timeline.origin_ns,
         ranks=timeline.ranks(),
-        slices=_total(plans, "slices"),
-        arrows=sum(plan.flows for plan in plans),
+        slices=_total(plans, "slices") + critical,
+        arrows=sum(plan.flows for plan in plans) + sum(len(critical_lane.changes(cycle)) for cycle in cycles),
+        critical=critical,
         counters=_total(plans, "counters"),
         asynchronous=_total(plans, "asynchronous"),
         instants=_total(plans, "instants"),

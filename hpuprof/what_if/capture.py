@@ -171,8 +171,8 @@ def _as_they_are(schedule: Schedule, calls: Mask) -> Schedule:
 def _without_host_work(schedule: Schedule, program: Program, removed: Intervals, going: Mask, apart: Mask) -> Schedule:
     """Take host time out of segments, and the calls in it; of an edited segment, the same share."""
     inside = (contains(removed, program.begin) | going) & ~apart
-    left, rows = program.host_work(removed)
-    whole, whole_rows = program.host_work()
+    left, rows = program.host_work_without(removed)
+    whole, whole_rows = program.host_work
     calls = replace(
         schedule.calls.free(inside),
         segment=_scaled(schedule.calls.segment, left, whole),

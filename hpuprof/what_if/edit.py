@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.what_if.schedule import GRAPH_COSTS, RETURNS, Rows, Schedule, Wait, Waits
+from hpuprof.what_if.graph import NEVER
+from hpuprof.what_if.schedule import GRAPH_COSTS, RETURNS, THREADS, Rows, Schedule, Wait, Waits
 
 
 def without_waits(schedule: Schedule, calls: Mask, *, free: bool = True) -> Schedule:
@@ -34,11 +35,6 @@ def without_waits(schedule: Schedule, calls: Mask, *, free: bool = True) -> Sche
 def scaled_rows(schedule: Schedule, rows: Mask, factor: float | Floats) -> Schedule:
     """Let device rows take `factor` times as long."""
     return schedule.reweighted(dur=np.where(rows, schedule.rows.dur * factor, schedule.rows.dur))
-
-
-def lasting(schedule: Schedule, rows: Mask, dur: Floats) -> Schedule:
-    """Replace durations of device rows; `dur` has shape `(rows,)`, ns."""
-    return schedule.reweighted(dur=np.where(rows, dur, schedule.rows.dur))
 
 
 def scaled_host(schedule: Schedule, calls: Mask, factor: float | Floats) -> Schedule:
@@ -67,10 +63,18 @@ def on_thread(schedule: Schedule, calls: Mask, thread: int) -> Schedule:
     return Schedule.of(of, schedule.rows, schedule.waits.also(handed), schedule.backlog, schedule.steps)
 
 
-def on_lane(schedule: Schedule, rows: Mask, lane: int) -> Schedule:
-    """Move device rows to another lane of the schedule; what waits for them waits on."""
+def on_lane(schedule: Schedule, rows: Mask, lane: int | None = None) -> Schedule:
+    """Move device rows to another lane of the schedule, or to one where nothing ran; what waits for them waits on."""
+    backlog = schedule.backlog
+    if lane is None:
+        lane, backlog = len(backlog) - THREADS, np.append(backlog, NEVER)
     moved = replace(schedule.rows, lane=np.where(rows, lane, schedule.rows.lane))
-    return _sorted(schedule, rows=moved)
+    return _sorted(schedule, rows=moved, backlog=backlog)
+
+
+def with_waits(schedule: Schedule, waits: Waits) -> Schedule:
+    """Replace all waits."""
+    return _sorted(schedule, waits=waits)
 
 
 def merged(schedule: Schedule, groups: Ints, *, gap: float = 0.0) -> Schedule:

@@ -12,6 +12,7 @@ program gives the recorded times, and unexplained delays stay where they were se
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -91,11 +92,13 @@ class Program:
         """Number of device lanes with rows."""
         return len(self.backlog)
 
-    def host_work(self, removed: Intervals = EMPTY) -> tuple[Ints, Ints]:
-        """Return the rest of each segment, and the profiler rows in it by kind, shape `(calls, 4)`.
+    @cached_property
+    def host_work(self) -> tuple[Ints, Ints]:
+        """Each segment, and the profiler rows in it by kind, shape `(calls, 4)`."""
+        return self.host_work_without(EMPTY)
 
-        `removed`: host time that no longer happens.
-        """
+    def host_work_without(self, removed: Intervals) -> tuple[Ints, Ints]:
+        """Return them without host time that no longer happens."""
         left = (self.begin - self.before) - measure(removed, self.before, self.begin)
         return left, self._count(self.before, self.begin, removed)
 
@@ -114,7 +117,7 @@ class Program:
 def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
     """Return the schedule of the program as recorded. `blocking`: launches wait for their work, if they did."""
     count = len(program.row)
-    segment, segment_rows = program.host_work()
+    segment, segment_rows = program.host_work
     waits = [
         (int(Wait.DEVICE), call, row, float(program.tail[call]))
         for call, rows in program.targets.items()

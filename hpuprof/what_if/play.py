@@ -83,10 +83,14 @@ class HostWork:
 def _corrected(work: Floats, rows: Floats, sample: Sample, factor: Floats) -> Floats:
     # No matrix product: with four columns it gains nothing and wakes BLAS threads in every worker.
     per_row = sample.overhead[:, None] * sample.row_costs
-    left = np.repeat(work[:, None], len(sample), axis=1)
+    left = np.empty((len(work), len(sample)))
+    left[:] = work[:, None]
     for kind in range(KINDS):
-        if rows[:, kind].any():
+        having = np.flatnonzero(rows[:, kind])
+        if 2 * len(having) > len(rows):
             left -= rows[:, kind, None] * per_row[:, kind]
+        elif len(having):
+            left[having] -= rows[having, kind, None] * per_row[:, kind]
     np.maximum(left, FLOOR * work[:, None], out=left)
     left *= factor
     return left
@@ -170,7 +174,8 @@ class Weights:
         delay[topology.waits[of_rows]] = tail[of_rows] + dur[schedule.waits.waiting[of_rows]]
         of_calls = ~of_rows
         delay[topology.waits[of_calls]] = tail[of_calls] + segment[topology.behind[of_calls]] if host else NEVER
-        return cls(*(rounded(weights) for weights in (step, delay, begin, cost)))
+        step, delay, begin = (rounded(weights, own=True) for weights in (step, delay, begin))
+        return cls(step, delay, begin, rounded(cost))
 
     def ends(self, schedule: Schedule, times: Floats) -> Floats:
         """Return when each chain was done, shape `(chains, samples)`: where the next repetition begins."""
@@ -182,9 +187,12 @@ class Weights:
         return out
 
 
-def rounded(weights: Floats) -> Floats:
-    """Round weights to `RESOLUTION`: sums of them are exact, so that any order of adding gives the same result."""
-    weights = weights / RESOLUTION
+def rounded(weights: Floats, *, own: bool = False) -> Floats:
+    """Round weights to `RESOLUTION`: sums of them are exact, so that any order of adding gives the same result.
+
+    `own`: the array may be changed.
+    """
+    weights = np.divide(weights, RESOLUTION, out=weights if own else None)
     np.rint(weights, out=weights)
     weights *= RESOLUTION
     return weights

@@ -7,12 +7,12 @@ sample.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, Mask
 from hpuprof.model.prediction import Constant, Interval
 from hpuprof.what_if.constants import draw
 
@@ -59,8 +59,7 @@ class Draws:
         rng = np.random.default_rng(SEED)
         cells = np.array([rng.permutation(samples) for _ in range(UNKNOWNS + 3)])
         uniform = (cells + rng.random(cells.shape)) / samples
-        normal = np.array([[NormalDist().inv_cdf(float(u)) for u in row] for row in uniform[:3]])
-        return cls(uniform[3:], normal)
+        return cls(uniform[3:], standard_normal(uniform[:3]))
 
     def drawn(self, constants: Mapping[str, Constant], overhead: Floats, host_scale: Floats) -> Drawn:
         """Return the samples of a prediction with this cost of profiling and these factors on host work."""
@@ -85,9 +84,25 @@ class Drawn:
     host_scale: Floats  # factor on all host work between the recording and the given step time
     outside: Floats  # log of the factor on host work that runs alone
 
+    def picked(self, pick: slice | Mask) -> Drawn:
+        """Return some of the samples."""
+        return replace(
+            self,
+            uniform=self.uniform[:, pick],
+            overhead=self.overhead[pick],
+            host_scale=self.host_scale[pick],
+            outside=self.outside[pick],
+        )
+
     def constant(self, name: str, unknown: int) -> Floats:
         """Return samples of a model constant; `unknown`: its row of uniform numbers."""
         return draw(self.constants[name], self.uniform[unknown])
+
+
+def standard_normal(uniform: Floats) -> Floats:
+    """Return the quantiles of the standard normal distribution at numbers between 0 and 1."""
+    found: Floats = np.vectorize(NormalDist().inv_cdf)(uniform)
+    return found
 
 
 def pack(samples: Floats) -> bytes:

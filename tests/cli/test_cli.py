@@ -34,7 +34,7 @@ def test_analyze_answers_first(run, samples):
     assert (code, err) == (0, "")
     assert out.startswith("Host-bound: the device sat idle 56.3 % of the step while")
     for title in (
-        "What to do",
+        "What to change first",
         "Step budget",
         "Device idle",
         "Longest device idle gaps",

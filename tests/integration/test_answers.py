@@ -14,8 +14,10 @@ import hpuprof
 from hpuprof.errors import HpuprofError
 from hpuprof.graph_mode.bounds import GAIN
 from hpuprof.graph_mode.verdict import NEAR
+from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.render import render
 from hpuprof.render.advice import to_advice
+from hpuprof.render.what_to_do import what_to_do
 from hpuprof.report.model import Report
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
@@ -81,6 +83,19 @@ def test_what_is_not_sure_has_a_reason_and_a_command_that_decides(report):
     assert bool(graph.reason) or not unsure
     assert not (unsure and not (graph.next_measurement and graph.command))
     assert graph.verdict != "yes" or (graph.reason, graph.basis) == ("", "steps")
+
+
+def test_each_cause_is_told_once_and_no_finding_is_lost(report):
+    todo = what_to_do(report)
+    told = [f.code for item in (*todo.lines, *todo.others) for f in item.explains]
+    told += [other.finding.code for other in todo.others]
+    assert sorted(told) == sorted(f.code for f in report.findings)
+    taken = {row.remedy for row in report.data.plan if row.order}
+    mended = {code for name in taken & BY_NAME.keys() for code in BY_NAME[name].mends}
+    alone = [other.finding.code for other in todo.others]
+    assert not mended & set(alone), "the plan has a line for it"
+    named = [remedy.name for remedy in REMEDIES for code in alone if code in remedy.mends]
+    assert len(named) == len(set(named)), "two findings have one cause"
 
 
 def test_findings_of_uneven_ranks_name_one_culprit(report):

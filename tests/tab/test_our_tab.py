@@ -75,7 +75,10 @@ def test_a_run_says_what_the_analysis_says(logdir: Path) -> None:
     assert row["cells"]["bound"]["text"] == "input"
     assert row["cells"].keys() == {column["name"] for column in answer["columns"]}
     assert row["cells"]["step_time_p50"]["value"] == report.metrics["step_time_p50"].value
-    assert [f["code"] for f in row["findings"]] == [f.code for f in report.findings][:3]
+    assert [line["what"] for line in row["plan"]] == [f"{r.title}: {r.where}" for r in report.data.plan if r.order]
+    (loading,) = row["plan"][0]["explains"]
+    assert loading.startswith("HP202 "), "the finding is told under the line that mends it"
+    assert row["findings"] == []
 
 
 def test_new_files_and_new_runs_are_picked_up(logdir: Path, samples: Path) -> None:

@@ -103,7 +103,7 @@ def test_same_report_same_bytes(report, html, samples):
 def test_verdict_and_interval_come_first(page, report):
     text = " ".join(page.text.split())
     first = text.index("Would graph mode help? yes")
-    assert text.index(report.headline.sentence) < first < text.index("What to do")
+    assert text.index(report.headline.sentence) < text.index("What to change first") < first
     assert report.graph_mode.sentence in text
     interval = report.graph_mode.speedup
     assert interval.at_most

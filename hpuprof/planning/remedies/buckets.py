@@ -12,8 +12,9 @@ from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import CollectiveRows
 from hpuprof.planning.remedy import Change, Remedy
-from hpuprof.planning.row_edits import lasting, with_waits, without_work
+from hpuprof.planning.row_edits import lasting, without_work
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import Wait
@@ -39,7 +40,7 @@ class _Line(NamedTuple):
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find runs of collectives whose start-up time is a large part of them."""
-    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
+    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
     if found is None:
         return
     shortest = situation.model.collectives.shortest
@@ -172,5 +173,6 @@ REMEDY = Remedy(
     unknown="The start-up time of a collective: between the quartiles of what a line through this recording's sizes "
     "and shortest times leaves.",
     needs="A recording in which device rows are linked to their launches and collectives tell their bytes.",
+    mends=("HP206",),
     find=find,
 )

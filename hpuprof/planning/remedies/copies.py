@@ -11,8 +11,9 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Change, Remedy
-from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, on_new_lane, scaled, with_waits
+from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.edit import on_lane, with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.step_model import StepModel
@@ -107,7 +108,7 @@ class _Copies:
         late = np.flatnonzero(self.late)
         source = _before(self.program)[late]
         added = lane_waits(late[source >= 0], source[source >= 0], 0.0)
-        schedule = with_waits(on_new_lane(freed.schedule, self.ahead | self.late), kept.also(added))
+        schedule = with_waits(on_lane(freed.schedule, self.ahead | self.late), kept.also(added))
         return replace(freed, schedule=schedule)
 
 
@@ -136,5 +137,6 @@ REMEDY = Remedy(
     costs="Device memory for one more batch, pinned host memory.",
     unknown="By how much copies slow what runs beside them: up to a tenth of their time.",
     needs="A recording in which device rows are linked to their launches.",
+    mends=("HP219",),
     find=find,
 )

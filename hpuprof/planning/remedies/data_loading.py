@@ -88,5 +88,6 @@ REMEDY = Remedy(
     needs="A recording with data-loader rows on the main thread.",
     proof="edited",
     by_call=False,
+    mends=("HP202",),
     find=find,
 )

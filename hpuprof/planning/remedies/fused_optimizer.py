@@ -75,5 +75,6 @@ REMEDY = Remedy(
     "host's 5 to 25 %.",
     needs="A recording in which device rows are linked to their launches and the optimizer's step is annotated.",
     proof="edited",
+    mends=("HP208",),
     find=find,
 )

@@ -16,12 +16,11 @@ from hpuprof.planning.row_edits import (
     lane_waits,
     lasting,
     of_lanes,
-    on_new_lane,
     per_step,
     scaled,
-    with_waits,
 )
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.edit import on_lane, with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.step_model import StepModel
@@ -35,7 +34,7 @@ collectives' time; by judgement."""
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find reductions of gradients that begin after backward, or for which backward waits."""
-    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
+    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
     if found is None or not found.gradients.any():
         return
     program, last = found.of.program, found.backward[1]
@@ -121,7 +120,7 @@ class _Overlap:
         edited = replace(schedule, rows=replace(schedule.rows, call=calls), waits=kept.also(added))
         if not len(self.in_line):
             return replace(model, schedule=with_waits(edited, edited.waits))
-        return replace(model, schedule=on_new_lane(edited, np.isin(np.arange(len(calls)), self.in_line)))
+        return replace(model, schedule=on_lane(edited, np.isin(np.arange(len(calls)), self.in_line)))
 
     def _producers(self) -> tuple[Ints, Ints]:
         """Return for the reductions in line within backward the row before each, which made its gradients; and them."""
@@ -164,5 +163,6 @@ REMEDY = Remedy(
     unknown="Collectives and what runs beside them take up to 1.35 times as long (Daydream, ATC'20); gradients are "
     "ready in proportion to their reductions' time, or half the rest of backward later.",
     needs="A recording in which device rows are linked to their launches, with autograd's rows.",
+    mends=("HP206",),
     find=find,
 )

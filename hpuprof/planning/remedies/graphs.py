@@ -43,5 +43,6 @@ REMEDY = Remedy(
     needs="See the graph-mode verdict.",
     proof="edited",
     by_call=False,
+    mends=("HP201", "HP207"),
     find=find,
 )

@@ -20,7 +20,7 @@ from hpuprof.what_if.step_model import StepModel
 def find_half(situation: Situation) -> Iterator[Change]:
     """Find matrix operators on fp32."""
     of = situation.calls
-    if of is not None and len((found := MatrixRows.find(of)).row):
+    if of is not None and len((found := of.once(MatrixRows.find)).row):
         change = _change(of, found.row, found.least_in_half(), casts=True)
         if _has_bfloat16(found, situation.view.trace):
             yield change
@@ -39,7 +39,7 @@ def _has_bfloat16(found: MatrixRows, trace: Trace) -> bool:
 def find_tf32(situation: Situation) -> Iterator[Change]:
     """Find fp32 kernels that do not go through TF32, on devices that have it."""
     of = situation.calls
-    found = None if of is None or situation.view.trace.family != "cuda" else MatrixRows.find(of)
+    found = None if of is None or situation.view.trace.family != "cuda" else of.once(MatrixRows.find)
     if of is None or found is None:
         return
     least = found.least_through_tf32()
@@ -111,6 +111,7 @@ HALF = Remedy(
     "peaks are not) and all of their time; casts cost up to one more launch each. What other operators gain by half "
     "the bytes is left out.",
     needs=_NEEDS,
+    mends=("HP210",),
     find=find_half,
 )
 TF32 = Remedy(
@@ -122,6 +123,7 @@ TF32 = Remedy(
     unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known) and all of "
     "their time.",
     needs=_NEEDS,
+    mends=("HP210",),
     find=find_tf32,
 )
 REMEDIES = (HALF, TF32)

@@ -117,5 +117,6 @@ REMEDY = Remedy(
     unknown="A fused kernel takes between as long as the longest of its run and as all of them, the host's work before "
     "the launches that go between none and half. What else a compiler does is left out.",
     needs="A recording in which device rows are linked to their launches.",
+    mends=("HP207",),
     find=find,
 )

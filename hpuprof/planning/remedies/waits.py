@@ -91,7 +91,7 @@ def find_synchronisation(situation: Situation) -> Iterator[Change]:
     """
     of = situation.calls
     if of is None and situation.model.never_waiting() is not None:
-        yield Change("all waits, for values read back, too", None, _never)
+        yield Change("all waits, for values read back, too", None, _never, mends=("HP203", "HP215"))
     if of is not None:
         yield from _changes(of, of.waiting & of.of(HostCallKind.WAIT) & (of.completes == 0), free=True)
 
@@ -123,6 +123,7 @@ READS = Remedy(
     unknown="Nothing: the wait, the copy and the operator around them go.",
     needs=_NEEDS,
     proof="edited",
+    mends=("HP203",),
     find=find_reads,
 )
 RESULTS = Remedy(
@@ -149,6 +150,7 @@ SYNCHRONISATION = Remedy(
     unknown="Nothing: the wait goes.",
     needs=_NEEDS,
     by_call=False,
+    mends=("HP215",),
     find=find_synchronisation,
 )
 UPLOADS = Remedy(
@@ -160,6 +162,7 @@ UPLOADS = Remedy(
     unknown="Nothing: the copy stays, the wait goes.",
     needs=_NEEDS,
     proof="edited",
+    mends=("HP204",),
     find=find_uploads,
 )
 ALLOCATIONS = Remedy(
@@ -175,6 +178,7 @@ ALLOCATIONS = Remedy(
     costs="Memory stays reserved.",
     unknown="Nothing: calls and the waits in them go.",
     needs=_NEEDS,
+    mends=("HP211", "HP218"),
     find=find_allocations,
 )
 REMEDIES = (READS, RESULTS, SYNCHRONISATION, UPLOADS, ALLOCATIONS)

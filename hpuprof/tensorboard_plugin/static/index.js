@@ -64,10 +64,16 @@ function figures(run) {
     make("li", {title: column.definition}, make("span", {class: "value"}, run.cells[column.name].text), make("span", {class: "label"}, column.title))));
 }
 
+function plan(run) {
+  if (!run.plan.length) return null;
+  return make("div", {}, make("h2", {}, "What to change first"), make("ol", {class: "findings"}, ...run.plan.map((line) =>
+    make("li", {}, make("b", {}, line.what), make("br"), line.gives, ...line.explains.map((text) => make("p", {class: "dim"}, `Explains ${text}`))))));
+}
+
 function findings(run) {
   if (!run.findings.length) return null;
   const rest = run.more_findings ? make("p", {class: "dim"}, `and ${run.more_findings} more in the report`) : null;
-  return make("div", {}, make("h2", {}, "What to do"), make("ol", {class: "findings"}, ...run.findings.map((finding) =>
+  return make("div", {}, make("h2", {}, run.findings_title), make("ol", {class: "findings"}, ...run.findings.map((finding) =>
     make("li", {}, make("b", {}, finding.title), " ", make("span", {class: "code"}, finding.code), make("br"), finding.evidence))), rest);
 }
 
@@ -85,6 +91,7 @@ function runView() {
     return parts;
   }
   parts.push(make("h1", {id: "verdict"}, run.sentence), make("p", {class: "dim"}, `${run.population} · ${run.name}`));
+  parts.push(plan(run));
   if (run.graph_mode) parts.push(make("p", {class: "verdict-graph"}, make("b", {}, "Would graph mode help? "), run.graph_mode));
   parts.push(figures(run), findings(run));
   parts.push(make("p", {}, make("a", {href: query("report", {run: run.key}), target: "_blank", rel: "noopener"}, "open report in a new window"), " · ",

@@ -40,7 +40,9 @@ def test_a_wait_that_goes_takes_its_own_cost_and_copies_along():
 
 def test_durations_are_scaled_or_replaced():
     assert step_time(edit.scaled_rows(schedule(), row(1), 0.5)) == 57
-    assert step_time(edit.lasting(schedule(), row(0), np.full(6, 3_000.0))) == 10 + 1 + 10 + 4 + 20 + 2
+    assert (
+        step_time(schedule().reweighted(dur=np.where(row(0), 3_000.0, schedule().rows.dur))) == 10 + 1 + 10 + 4 + 20 + 2
+    )
     assert step_time(edit.scaled_host(schedule(), nth(0), 0.5)) == 62
 
 

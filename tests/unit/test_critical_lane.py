@@ -1,0 +1,97 @@
+"""The critical cycle in the merged timeline: at its recorded times, drawn by every viewer, arrows inside slices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builder import TraceBuilder
+from viewers.verify import crossings, read
+
+import hpuprof
+from hpuprof.viewers.critical_lane import NAME
+from hpuprof.viewers.viewer_check import CHROME, PERFETTO
+
+STEP = [  # of the step that begins at 1000 µs: lane, name, begin, end
+    ("device", "gemm", 1060, 1560),
+    ("host", "(between operators)", 1570, 1600),
+    ("host", "aten::relu", 1600, 1630),
+    ("host", "(between operators)", 1630, 2010),
+    ("host", "aten::mm", 2010, 2020),
+]
+
+
+def waiting(rank: int) -> TraceBuilder:
+    """Steps of 1000 µs: a gemm that the host waits for, then a relu that nobody waits for."""
+    b = TraceBuilder(distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2})
+    for i in range(6):
+        at = 1000 * i
+        b.step(i, at, 1000)
+        b.host("aten::mm", at + 10, 40)
+        b.kernel("gemm", at + 60, 500, launch=at + 20)
+        b.host("cudaDeviceSynchronize", at + 60, 510, cat="cuda_runtime")
+        b.host("aten::relu", at + 600, 30)
+        b.kernel("relu", at + 640, 100, launch=at + 610)
+    return b
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> tuple[Any, Path]:
+    for rank in (0, 1):
+        waiting(rank).write(tmp_path / f"node_{rank}.{1000 + rank}.pt.trace.json")
+    out = tmp_path / "m.json"
+    return hpuprof.merge(tmp_path, out, critical=True, jobs=1), out
+
+
+def drawn(document: dict[str, Any], rank: int) -> tuple[int, list[dict[str, Any]]]:
+    pid = next(e["pid"] for e in document["traceEvents"] if e.get("args") == {"name": f"rank {rank} · {NAME}"})
+    return pid, [e for e in document["traceEvents"] if e["pid"] == pid and e["ph"] != "M"]
+
+
+def test_the_cycle_is_drawn_where_it_was_recorded(merged):
+    document = read(merged[1])
+    for rank in (0, 1):
+        _, rows = drawn(document, rank)
+        slices = [e for e in rows if e["ph"] == "X"]
+        lanes = [(("", "host", "device")[e["tid"]], e["name"], e["ts"], e["ts"] + e["dur"]) for e in slices]
+        assert [s for s in lanes if 1050 <= s[2] < 2050] == STEP
+        assert "relu" not in {e["name"] for e in slices}, "nothing waits for it"
+        gemm = next(e["args"] for e in slices if e["name"] == "gemm")
+        assert gemm == {"kind": "kernel", "criticality": 1.0, "slack_us": 0.0, "drag_us": 500.0}
+
+
+def test_arrows_go_where_the_cycle_changes_sides(merged):
+    document = read(merged[1])
+    numbers = [e["id"] for e in document["traceEvents"] if e["ph"] == "s"]
+    assert len(numbers) == len(set(numbers)), "no arrow of the traces has the number of one of the cycle"
+    _, rows = drawn(document, 0)
+    starts = [(e["tid"], e["ts"]) for e in rows if e["ph"] == "s" and 1050 <= e["ts"] < 2050]
+    ends = [(e["tid"], e["ts"]) for e in rows if e["ph"] == "f" and 1050 <= e["ts"] < 2070]
+    assert starts == [(2, 1559.999), (1, 2019.999)]
+    assert ends == [(2, 1060), (1, 1570), (2, 2060)]
+
+
+def test_viewers_draw_all_of_it(merged):
+    result, out = merged
+    assert not crossings(read(out))
+    checked = hpuprof.check(out)
+    assert (checked.verdicts[PERFETTO], checked.verdicts[CHROME]) == ("ok", "ok")
+    cycle = [e for rank in (0, 1) for e in drawn(read(out), rank)[1] if e["ph"] == "X"]
+    assert result.critical == len(cycle)
+    assert result.slices == sum(e["ph"] == "X" for e in read(out)["traceEvents"])
+
+
+def test_only_what_is_drawn_of_a_file_has_a_cycle(merged, tmp_path):
+    out = tmp_path / "part.json"
+    hpuprof.merge(tmp_path / "node_0.1000.pt.trace.json", out, steps="2:3", critical=True, jobs=1)
+    times = [e["ts"] for e in drawn(read(out), 0)[1] if e["ph"] == "X"]
+    assert times
+    assert 0 <= min(times) <= max(times) < 1000
+
+
+def test_it_is_unknown_where_launches_are_not_linked(samples, tmp_path):
+    out = tmp_path / "m.json"
+    assert hpuprof.merge(samples / "hpu_g2_eager", out, critical=True, jobs=1).critical == 0
+    assert hpuprof.merge(samples / "hpu_g2_eager", out, jobs=1).critical is None
+    assert NAME not in out.read_text()
