@@ -69,9 +69,10 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
 def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str) -> int:
     """Write the JUnit file, report failed gates on stderr, and return the exit code."""
     from hpuprof.gate import exit_code
-    from hpuprof.render.junit import to_junit
 
     if junit is not None:
+        from hpuprof.render.junit import to_junit
+
         write_whole(junit, to_junit(results, command=command))
     for result in results:
         if result.outcome != "passed":
