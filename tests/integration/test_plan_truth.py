@@ -102,8 +102,8 @@ def test_rows_hold_prices_against_ratios_of_neighbouring_runs(tmp_path: Path, mo
     write_case(Case("p", "plan_truth", "cpu", "t", rounds, hidden={"beside": beside}), tmp_path)
     text = list(score.report([Program("p", None, edits)], tmp_path))
     assert text[2].split(" | ")[1:] == ["dropped", "0.00", "0.00 (0.00–0.00)", "0.00 (0.00–0.00)", "+0%", "0.00 / 0.00", "yes", "1 |"]  # fmt: skip
-    assert "no price" in text[4]
-    assert "| all | 2 | 0.0% | 0% | 100% | 100% |" in text
+    assert "| +100% |" in text[4], "what the plan does not show gains nothing"
+    assert "| all | 3 | 33.3% | 50% | 67% | 67% |" in text
     assert text[-1] == "| p | read_backs | 2 of 3 | 10.0% |"
 
 
