@@ -107,7 +107,7 @@ def test_rows_hold_prices_against_ratios_of_neighbouring_runs(tmp_path: Path, mo
     assert text[-1] == "| p | read_backs | 2 of 3 | 10.0% |"
 
 
-@pytest.mark.parametrize("name", ["cnn, device, injected"])
+@pytest.mark.parametrize("name", ["cnn, host, injected"])
 def test_one_program_from_run_to_table(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.plan_truth", "-o", str(tmp_path), "--only", name, "--rounds", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
