@@ -97,7 +97,7 @@ def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction])
     setting_up = max(map(_setting_up, main), default=0.0)
     if setting_up > UNEXPLAINED_LIMIT:
         why = f"setting the device up for the first time takes {100 * setting_up:.0f} % of the step"
-        return Refusal("cold", why, "a trace of later steps", _LONGER)
+        return Refusal("first_use", why, "a trace of later steps", _LONGER)
     if any(part.file.step_source == "whole_trace" for part in main):
         return _PREDICTS_NOTHING["no_steps"]
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)

@@ -17,7 +17,6 @@ Basis = Literal["", "steps", "one_step", "device_rows"]
 Reason = Literal[
     "",
     "allocator_first",
-    "cold",
     "few_rows",
     "first_use",
     "given_step_time",

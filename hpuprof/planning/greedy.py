@@ -175,14 +175,15 @@ class Plan:
         """Yield what changes gain after others, and the share of the step then; not what cannot be the next one.
 
         `share`: of the step with those others, at `few` samples. What would gain too little at best is not played at
-        all its outcomes.
+        all its outcomes, unless it clears the way of another one.
         """
-        best = WORTH
+        best, clearing = WORTH, {name for p in open_ones for name in p.change.after}
         for candidate in sorted(open_ones, key=lambda p: float(np.median(p.share))):
             changes = [*done, candidate.change]
             told = self._told(candidate, first=not done)
             try:
-                if told is None and float(np.median(share - few.best_share(changes))) < ALIKE * best:
+                least = WORTH if candidate.remedy.name in clearing else ALIKE * best
+                if told is None and float(np.median(share - few.best_share(changes))) < least:
                     continue
                 with_it = few.share(changes)
             except CrosswiseError:
