@@ -115,16 +115,16 @@ class Pricing:
         return mean
 
     def _applied(self, changes: tuple[Change, ...], level: float, *, ideal: bool = False) -> StepModel:
-        """Return the model with changes; those that must come last do, so that the order given does not matter."""
+        """Return the model with changes, on what was made of it with those before the last one tried."""
         turn = sorted(changes, key=lambda c: c.last)
         shared = max(0, sum(not change.last for change in turn) - 1)
-        return _edited(turn[shared:], self._before(tuple(turn[:shared]), level, ideal), level, ideal=ideal)
+        return applied(self._before(tuple(turn[:shared]), level, ideal), turn[shared:], level, ideal=ideal)
 
     @cached_property
     def _before(self) -> Callable[[tuple[Change, ...], float, bool], StepModel]:
         """Return the model with the changes that come before what is tried, the last few of them remembered."""
         return lru_cache(maxsize=2 * len(LEVELS))(
-            lambda changes, level, ideal: _edited(changes, self.model, level, ideal=ideal)
+            lambda changes, level, ideal: applied(self.model, changes, level, ideal=ideal)
         )
 
     def sets_the_step(self, changes: Sequence[Change]) -> str:
@@ -149,8 +149,9 @@ class Pricing:
         return (self._between(key, alone) if uncertain else alone(0.0, every)) / np.maximum(self.now, 1.0)
 
 
-def _edited(changes: Sequence[Change], model: StepModel, level: float, *, ideal: bool) -> StepModel:
-    for change in changes:
+def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:
+    """Return the model with changes; those that must come last do, so that the order given does not matter."""
+    for change in sorted(changes, key=lambda c: c.last):
         model = (change.ideal if ideal and change.ideal else change.edit)(model, level)
     return model
 
