@@ -87,8 +87,12 @@ def test_page_needs_no_network(html, page):
 
 
 def test_plotly_is_bundled_once_and_can_draw_every_chart(page, html):
+    from plotly.offline import get_plotlyjs_version
+
     (plotly,) = [script for script in page.scripts if script.lstrip().startswith("/**\n* plotly.js (cartesian")]
     assert len(html) < 3_000_000
+    drawn_by = int(re.search(r"\(cartesian - minified\) v(\d+)\.", plotly)[1])
+    assert drawn_by >= int(get_plotlyjs_version().split(".")[0]), "figures are made for a later plotly.js"
     for sample in ("hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_2_ranks_ddp"):
         figures = json.loads(Page(render(report_of(sample), ".html")).scripts[0])
         drawn = {trace["type"] for figure in figures.values() for trace in figure["data"]}
