@@ -125,10 +125,12 @@ def play(
     """
     weights = Weights.of(schedule, sample, host=host, work=work)
     begin, done = weights.begin, []
-    for _ in range(repeats):
+    for left in reversed(range(repeats)):
         times = schedule.topology.graph.solve(weights.step, weights.delay, begin)
         done.append(complete(schedule, times))
-        begin = weights.ends(schedule, times)
+        if left:
+            begin = weights.ends(schedule, times)
+            del times  # the next ones are as large
     # What an earlier repetition launched must be done, too.
     return Played(np.maximum.accumulate(np.concatenate(done)).T, times, weights)
 
