@@ -67,11 +67,11 @@ class Draws:
         return Drawn(constants, self.uniform, overhead, host_scale, outside)
 
     def with_errors(self, speedup: Floats, errors: Errors) -> Floats:
-        """Return samples of a speed-up with errors that no other unknown covers."""
-        log = np.log(speedup)
+        """Return samples of a speed-up with errors that no other unknown covers; a step of no length gains none."""
+        log = np.log(np.where(speedup > 0, speedup, 1.0))
         model = np.hypot(errors.replay, errors.change * log)
         found: Floats = np.exp(log + self.normal[0] * errors.base + self.normal[1] * model)
-        return found
+        return np.where(speedup > 0, found, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
