@@ -209,10 +209,15 @@ def _launched(view: RankView, program: Program) -> Parts:
 
 
 def _main_track(view: RankView) -> int:
-    """Return the main thread's track with most operators, where work after the last call of a step is looked up."""
-    track = view.links.nesting.track
-    mine = track[view.roles[track] == Role.MAIN] if len(track) else track
-    return int(np.bincount(mine).argmax()) if len(mine) else 0
+    """Return the main thread's track with most operators, where work after the last call of a step is looked up.
+
+    Without operators it is the main thread's all the same, or that of the steps: the order of rows decides nothing.
+    """
+    host, tracks = view.trace.host, view.trace.tracks
+    main = np.flatnonzero(view.roles == Role.MAIN)
+    found = main if len(main) else np.unique(host.track[host.activity == Activity.STEP])
+    operators = np.bincount(view.links.nesting.track, minlength=len(tracks))
+    return max(found.tolist(), key=lambda t: (operators[t], tracks[t].pid, tracks[t].tid), default=0)
 
 
 def _pieces(view: RankView, program: Program, ranges: Nesting, track: Ints, main: int) -> tuple[Ints, Ints, Ints]:

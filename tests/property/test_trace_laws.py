@@ -52,20 +52,11 @@ def reduce(events: list[dict[str, Any]], **header: Any) -> RankPartial:
 
 
 def tables(part: RankPartial) -> dict[str, Any]:
-    """Everything but what names the file: its size, its origin. Sums of the same terms in another order are equal."""
+    """Everything but what names the file: its size, its origin."""
     found = msgspec.to_builtins(part)
     for key in ("bytes", "origin_ns"):
         del found["file"][key]
-    rounded: dict[str, Any] = _rounded(found)
-    return rounded
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(inner) for inner in value]
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+    return found
 
 
 @settings(max_examples=40)

@@ -33,3 +33,21 @@ def test_ranges_own_their_time_where_no_operator_begins_or_ends(tmp_path: Path, 
     found = {parts.labels[i]: took[i] / model.schedule.steps / 1000 for i in range(len(took))}
     assert found["fetching", "host range"] == pytest.approx(250)
     assert found["inner", "host range"] == pytest.approx(50)
+
+
+def test_which_thread_comes_first_in_the_file_decides_nothing(tmp_path: Path) -> None:
+    """The main thread holds no operators; another one's run across the beginning of a step."""
+    found = []
+    for turned in (False, True):
+        builder = TraceBuilder().steps(6, 1000)
+        for at, took in ((0.25, 1.0), (1.25, 1.001), (806.25, 194.002)):
+            builder.host("aten::mm", at, took, thread=(100, 101))
+        builder.kernel("gemm", 0.125, 1.0, launch=None)
+        if turned:
+            builder.events.reverse()
+        view = RankView.of(builder.trace(tmp_path))
+        model = TotalsModel.of(view, constants_for(view.trace.family, view.trace.mode, None))
+        assert model is not None
+        found.append(parts_of(model).labels)
+    assert found[0] == found[1]
+    assert ("aten::mm", "operator") not in found[0]
