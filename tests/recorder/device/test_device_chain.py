@@ -191,15 +191,13 @@ def test_the_asynchronous_window_shows_how_host_and_device_overlap(
     trace = window(chain, run, "async")
     late = [w for step in trace.steps for w in launched_in(truth, step) if w[END] > step.end]
     assert late, "work of a step that runs into the next one"
-    fractions = {}
+    busiest = {}
     for kind in ("async", "sync"):
         (folder,) = (chain / run).glob(f"*-0-{kind}")
         steps = hpuprof.analyze([folder], jobs=1).steps
-        fractions[kind] = (
-            steps["host_device_overlap_ns"].sum() / steps["wall_ns"].sum(),
-            steps["device_busy_ns"].sum() / steps["wall_ns"].sum(),
-        )
-    assert fractions["async"][1] > fractions["sync"][1]
+        # the busiest step: whatever holds the host up on a busy machine leaves the device idle in that step alone
+        busiest[kind] = (steps["device_busy_ns"] / steps["wall_ns"]).max()
+    assert busiest["async"] > busiest["sync"]
 
 
 # ----------------------------------------------------------------------------------------------------------------- report
