@@ -14,41 +14,23 @@ SUFFIXES = (".html", ".json", ".md", ".txt")
 
 def render(report: Report | Comparison, suffix: str) -> str:
     """Return a report or a comparison as .html, .json, .md or .txt. Raises UsageError for another suffix."""
+    if suffix not in SUFFIXES:
+        raise UsageError(f"no format for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
+    if suffix == ".html":
+        from hpuprof.render import html, html_comparison
+
+        return html_comparison.to_html(report) if isinstance(report, Comparison) else html.to_html(report)
     if isinstance(report, Comparison):
-        return _render_comparison(report, suffix)
-    if suffix == ".json":
-        from hpuprof.render.json import dumps
+        from hpuprof.render import comparison_text
 
-        return dumps(report)
-    if suffix == ".md":
-        from hpuprof.render.markdown import to_markdown
+        if suffix == ".txt":
+            return comparison_text.to_text(report, width=100)
+        return comparison_text.dumps(report) if suffix == ".json" else comparison_text.to_markdown(report)
+    from hpuprof.render import json, markdown, text
 
-        return to_markdown(report)
     if suffix == ".txt":
-        from hpuprof.render.text import to_text
-
-        return to_text(report, width=100)
-    if suffix == ".html":
-        from hpuprof.render.html import to_html
-
-        return to_html(report)
-    raise UsageError(f"no format for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
-
-
-def _render_comparison(comparison: Comparison, suffix: str) -> str:
-    from hpuprof.render import comparison_text
-
-    if suffix == ".json":
-        return comparison_text.dumps(comparison)
-    if suffix == ".md":
-        return comparison_text.to_markdown(comparison)
-    if suffix == ".txt":
-        return comparison_text.to_text(comparison, width=100)
-    if suffix == ".html":
-        from hpuprof.render.html_comparison import to_html
-
-        return to_html(comparison)
-    raise UsageError(f"no format of a comparison for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
+        return text.to_text(report, width=100)
+    return json.dumps(report) if suffix == ".json" else markdown.to_markdown(report)
 
 
 def write(report: Report | Comparison, path: Path, *, force: bool = True) -> Path:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING
-
 from hpuprof.graph_mode.verdict_words import base_words
 from hpuprof.model.prediction import GraphMode
-from hpuprof.render.formats import UNKNOWN, clean, duration, percent
+from hpuprof.render.formats import UNKNOWN, duration, percent
 from hpuprof.render.sections import graph_options, ratio
-from hpuprof.render.text import MIN_WIDTH, lay_out
+from hpuprof.render.text import Paper
 from hpuprof.report.model import Report
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 _BASIS = {
     "steps": "typical steps",
@@ -25,20 +18,34 @@ _BASIS = {
 
 def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return verdict, numbers, options, evidence, assumptions, next measurement and code as text."""
-    from rich.console import Console
-
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(MIN_WIDTH, width),
-        force_terminal=color,
-        no_color=not color,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    _print(report.graph_mode, console)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    graph, paper = report.graph_mode, Paper(width=width, color=color)
+    paper.line(graph.sentence, style="bold")
+    labelled = numbers(graph)
+    if labelled:
+        paper.heading("Numbers")
+        wide = max(len(label) for label, _ in labelled)
+        for label, value in labelled:
+            paper.line(f"{label.ljust(wide)}  {value}", 2)
+    if graph.options:
+        paper.heading("Options, best first")
+        paper.table(graph_options(graph))
+        for option in graph.options:
+            if option.note and option.note != "asynchronous=True":
+                paper.line(f"{option.region}: {option.note}", 2)
+    for heading, lines in (("Evidence", graph.evidence), ("Assumptions", graph.assumptions)):
+        if lines:
+            paper.heading(heading)
+            for text in lines:
+                paper.line(f"- {text}", 2)
+    if graph.code:
+        paper.heading("Code")
+        paper.unbroken(graph.code, 2)
+    if graph.next_measurement:
+        paper.heading("Next measurement")
+        paper.line(graph.next_measurement, 2)
+        if graph.command:
+            paper.line(graph.command, 2)
+    return paper.text()
 
 
 def numbers(graph: GraphMode) -> list[tuple[str, str]]:
@@ -82,44 +89,3 @@ def _overhead(graph: GraphMode) -> str:
 
 def _ratio(value: float | None) -> str:
     return UNKNOWN if value is None else ratio(value)
-
-
-def _print(graph: GraphMode, console: Console) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    def title(text: str) -> None:
-        console.print()
-        console.print(Text(text, style="bold underline"))
-
-    def line(text: str) -> None:
-        console.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
-
-    console.print(Text(clean(graph.sentence), style="bold"))
-    labelled = numbers(graph)
-    if labelled:
-        title("Numbers")
-        wide = max(len(label) for label, _ in labelled)
-        for label, value in labelled:
-            line(f"{label.ljust(wide)}  {value}")
-    if graph.options:
-        section = graph_options(graph)
-        title("Options, best first")
-        console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
-        for option in graph.options:
-            if option.note and option.note != "asynchronous=True":
-                line(f"{option.region}: {option.note}")
-    for heading, lines in (("Evidence", graph.evidence), ("Assumptions", graph.assumptions)):
-        if lines:
-            title(heading)
-            for text in lines:
-                line(f"- {text}")
-    if graph.code:
-        title("Code")
-        for text in graph.code.splitlines():
-            console.print(Text(f"  {clean(text)}"), no_wrap=True, overflow="ignore", crop=False)
-    if graph.next_measurement:
-        title("Next measurement")
-        line(graph.next_measurement)
-        if graph.command:
-            line(graph.command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -16,10 +16,7 @@ from hpuprof.render.json import document
 from hpuprof.render.markdown import from_template
 from hpuprof.render.section import Section
 from hpuprof.render.sections import TOP, gates
-from hpuprof.render.text import lay_out, printed
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from hpuprof.render.text import Paper
 
 _WHAT = {
     "gap": "idle",
@@ -36,7 +33,17 @@ _DETAIL = tuple(_WHAT)
 
 def to_text(comparison: Comparison, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
     """Return the comparison as text of at most `width` columns (at least 72), tables cut to `top` rows (None: all)."""
-    return printed(lambda console: _print(comparison, console, top), width=width, color=color)
+    paper = Paper(width=width, color=color)
+    style = {"worse": "bold red", "better": "bold green"}.get(comparison.verdict, "bold")
+    for i, line in enumerate(leads(comparison)):
+        paper.line(line, style="" if i else style)
+    if comparison.cautions:
+        paper.heading("Caveats")
+        for caution in comparison.cautions:
+            paper.line(caution, 2, "yellow")
+    for section in compare_sections(comparison, top=top):
+        paper.section(section)
+    return paper.text()
 
 
 def to_markdown(comparison: Comparison, *, top: int | None = TOP) -> str:
@@ -102,26 +109,6 @@ def compare_sections(c: Comparison, *, top: int | None = TOP) -> list[Section]:
         _runs(c),
     ]
     return [section for section in found if section.rows]
-
-
-def _print(c: Comparison, console: Console, top: int | None) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    style = {"worse": "bold red", "better": "bold green"}.get(c.verdict, "bold")
-    for i, line in enumerate(leads(c)):
-        console.print(Text(clean(line), style="" if i else style))
-    if c.cautions:
-        console.print()
-        console.print(Text("Caveats", style="bold underline"))
-        for caution in c.cautions:
-            console.print(Padding(Text(clean(caution), style="yellow"), (0, 0, 0, 2)))
-    for section in compare_sections(c, top=top):
-        console.print()
-        console.print(Text(clean(section.title), style="bold underline"))
-        console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
-        if section.note:
-            console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
 
 
 def _signed(value: float | None, unit: str) -> str:

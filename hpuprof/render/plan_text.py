@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from hpuprof.model.tables import PlanRow
-from hpuprof.render.formats import clean, duration
-from hpuprof.render.text import printed
+from hpuprof.render.formats import duration
+from hpuprof.render.text import Paper
 from hpuprof.render.what_to_do import between, gives, refused, told, what_to_do
 from hpuprof.report.model import Report
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _BOUND = {"host": "Then the host sets the step time.", "device": "Then the device sets the step time."}
 _PROOF = {
@@ -24,32 +20,22 @@ _PROOF = {
 
 def to_plan(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return the plan with advice, code, costs and unknowns, what adds too little, and what cannot be said."""
-    return printed(lambda console: _print(report, console), width=width, color=color)
-
-
-def _print(report: Report, console: Console) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    rows = report.data.plan
+    paper, rows = Paper(width=width, color=color), report.data.plan
     taken = [row for row in rows if row.order is not None]
     said = report.headline.first or (report.headline.sentence if taken else refused(rows))
-    console.print(Text(clean(said), style="bold"))
+    paper.line(said, style="bold")
     if all(row.why for row in rows) and report.graph_mode.verdict in ("likely", "marginal"):
-        console.print(Text(clean(f"Graph mode: {report.graph_mode.sentence}")))
-    lines = what_to_do(report).lines
-    for row, item in zip(taken, lines, strict=True):
-        console.print()
-        console.print(Text(f"{row.order}. {clean(row.title)}: {clean(row.where)}", style="bold underline"))
+        paper.line(f"Graph mode: {report.graph_mode.sentence}")
+    for row, item in zip(taken, what_to_do(report).lines, strict=True):
+        paper.heading(f"{row.order}. {row.title}: {row.where}")
         for line in _lines(row):
-            console.print(Padding(Text(clean(line)), (0, 0, 0, 3)))
-        for line in row.code.splitlines():
-            console.print(Text(f"     {clean(line)}"), no_wrap=True, overflow="ignore", crop=False)
+            paper.line(line, 3)
+        paper.unbroken(row.code, 5)
         for finding in item.explains:
-            console.print(Padding(Text(clean(f"Explains {told(finding)}"), style="dim"), (0, 0, 0, 3)))
+            paper.line(f"Explains {told(finding)}", 3, "dim")
     if taken and taken[-1].then in _BOUND:
-        console.print()
-        console.print(Text(_BOUND[taken[-1].then]))
+        paper.line("")
+        paper.line(_BOUND[taken[-1].then])
     for title, chosen in (
         ("Looked at, and worth less than 1 % after these", ("adds_nothing", "excluded")),
         ("Not chosen", ("not_chosen",)),
@@ -57,21 +43,20 @@ def _print(report: Report, console: Console) -> None:
     ):
         left = [row for row in rows if row.order is None and row.reason in chosen]
         if left:
-            console.print()
-            console.print(Text(title, style="bold underline"))
-            for row in left:
-                alone = f"alone {between(row.alone_ns, row.alone_low_ns, row.alone_high_ns)}"
-                console.print(Padding(Text(clean(f"{row.title} ({row.where}): {alone}")), (0, 0, 0, 3)))
+            paper.heading(title)
+        for row in left:
+            alone = f"alone {between(row.alone_ns, row.alone_low_ns, row.alone_high_ns)}"
+            paper.line(f"{row.title} ({row.where}): {alone}", 3)
     for row in rows:
         if row.reason == "not_found":
-            console.print()
-            console.print(Text(clean(f"Nothing in the steps is called {row.where}. {row.advice}")))
+            paper.line("")
+            paper.line(f"Nothing in the steps is called {row.where}. {row.advice}")
     unsaid = [row for row in rows if row.why]
     if len(unsaid) < len(rows) and unsaid:
-        console.print()
-        console.print(Text("Not priced from this recording", style="bold underline"))
+        paper.heading("Not priced from this recording")
         for line in _unsaid(unsaid):
-            console.print(Padding(Text(clean(line)), (0, 0, 0, 3)))
+            paper.line(line, 3)
+    return paper.text()
 
 
 def _unsaid(rows: list[PlanRow]) -> Iterator[str]:

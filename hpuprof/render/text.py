@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hpuprof.render.formats import clean, inert, shorten
 from hpuprof.render.section import Section
@@ -12,25 +11,38 @@ from hpuprof.render.sections import TOP, data_quality_by_code, sections
 from hpuprof.render.what_to_do import told, what_to_do
 from hpuprof.report.model import Finding, Report
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 MIN_WIDTH = 72
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
     """Return the report as text of at most `width` columns (at least 72), tables cut to `top` rows (None: all)."""
-    return printed(lambda console: _print(report, console, top), width=width, color=color)
+    paper = Paper(width=width, color=color)
+    paper.line(report.headline.sentence, style="bold")
+    _print_what_to_do(report, paper)
+    for section in sections(report, top=top):
+        paper.section(section)
+    lines = data_quality_by_code(report)
+    if lines:
+        paper.heading("Data quality")
+        for code, text in lines:
+            paper.line(f"{code} {text}", 2)
+    codes = [*(f.code for f in report.findings), *(code for code, _ in lines)]
+    if codes:
+        paper.line("")
+        said = f"`hpuprof explain {codes[0]}` explains a code: its meaning, how it is found, what to do."
+        paper.line(said, style="dim")
+    return paper.text()
 
 
-def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
-    """Return what `draw` prints at this width, without trailing blanks and without commands to a CI job."""
-    from rich.console import Console
+class Paper:
+    """A page of a terminal, `width` columns wide. Whatever is put on it loses its control characters."""
 
-    out = io.StringIO()
-    draw(
-        Console(
-            file=out,
+    def __init__(self, *, width: int, color: bool) -> None:
+        from rich.console import Console
+
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out,
             width=max(MIN_WIDTH, width),
             force_terminal=color,
             no_color=not color,
@@ -38,72 +50,72 @@ def printed(draw: Callable[[Console], None], *, width: int, color: bool) -> str:
             emoji=False,
             legacy_windows=False,
         )
-    )
-    return inert("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n")
 
+    def line(self, text: str, indent: int = 0, style: str = "") -> None:
+        """Add a text, broken where it is too long; an empty one is a blank line."""
+        from rich.padding import Padding
+        from rich.text import Text
 
-def _print(report: Report, console: Console, top: int | None) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
+        said = Text(clean(text), style=style)
+        self._console.print(Padding(said, (0, 0, 0, indent)) if indent else said)
 
-    console.print(Text(clean(report.headline.sentence), style="bold"))
-    _print_what_to_do(report, console)
-    for section in sections(report, top=top):
-        console.print()
-        console.print(Text(clean(section.title), style="bold underline"))
-        console.print(Text(lay_out(section, console.width)), no_wrap=True, overflow="ignore", crop=False)
+    def heading(self, text: str) -> None:
+        """Add a blank line and a heading."""
+        self.line("")
+        self.line(text, style="bold underline")
+
+    def unbroken(self, text: str, indent: int = 0) -> None:
+        """Add lines as they are, however long."""
+        from rich.text import Text
+
+        for line in text.splitlines():
+            self._console.print(Text(" " * indent + clean(line)), no_wrap=True, overflow="ignore", crop=False)
+
+    def section(self, section: Section) -> None:
+        """Add a table with its title and note."""
+        self.heading(section.title)
+        self.table(section)
         if section.note:
-            console.print(Padding(Text(section.note, style="dim"), (0, 0, 0, 2)))
-    lines = data_quality_by_code(report)
-    if lines:
-        console.print()
-        console.print(Text("Data quality", style="bold underline"))
-        for code, text in lines:
-            console.print(Padding(Text(f"{code} {text}"), (0, 0, 0, 2)))
-    codes = [*(f.code for f in report.findings), *(code for code, _ in lines)]
-    if codes:
-        console.print()
-        console.print(
-            Text(
-                f"`hpuprof explain {codes[0]}` explains a code: its meaning, how it is found, what to do.", style="dim"
-            )
-        )
+            self.line(section.note, 2, "dim")
+
+    def table(self, section: Section) -> None:
+        """Add a table alone."""
+        self.unbroken(lay_out(section, self._console.width))
+
+    def text(self) -> str:
+        """Return what is on it, without trailing blanks and without commands to a CI job."""
+        return inert("\n".join(line.rstrip() for line in self._out.getvalue().splitlines()) + "\n")
 
 
-def _print_what_to_do(report: Report, console: Console) -> None:
+def _print_what_to_do(report: Report, paper: Paper) -> None:
     """Print the plan's lines, graph mode's answer and the findings that no line explains."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    def line(text: str, indent: int, style: str = "") -> None:
-        console.print(Padding(Text(clean(text), style=style), (0, 0, 0, indent)))
 
     def explained(findings: Sequence[Finding]) -> None:
         for finding in findings:
-            line(f"explains {told(finding)}", 8, "dim")
+            paper.line(f"explains {told(finding)}", 8, "dim")
 
     todo = what_to_do(report)
     if todo.lines or todo.nothing:
-        console.print()
-        console.print(Text("What to change first", style="bold underline"))
+        paper.heading("What to change first")
     for item in todo.lines:
-        line(f"{item.order}. {item.what}", 2, "bold")
-        line(item.gives, 8)
+        paper.line(f"{item.order}. {item.what}", 2, "bold")
+        paper.line(item.gives, 8)
         if item.todo:
-            line(f"→ {item.todo}", 8, "cyan")
+            paper.line(f"→ {item.todo}", 8, "cyan")
         explained(item.explains)
     if todo.nothing:
-        line(todo.nothing, 2)
+        paper.line(todo.nothing, 2)
     if todo.lines:
-        line("Step times without the profiler, each line after those above it. At length: `hpuprof plan`.", 2, "dim")
-    console.print()
-    console.print(Text(f"Graph mode? {clean(report.graph_mode.sentence)}"))
+        paper.line(
+            "Step times without the profiler, each line after those above it. At length: `hpuprof plan`.", 2, "dim"
+        )
+    paper.line("")
+    paper.line(f"Graph mode? {report.graph_mode.sentence}")
     if todo.others:
-        console.print()
-        console.print(Text(todo.title, style="bold underline"))
+        paper.heading(todo.title)
     for other in todo.others:
-        line(told(other.finding), 2)
-        line(f"→ {other.todo}", 8, "cyan")
+        paper.line(told(other.finding), 2)
+        paper.line(f"→ {other.todo}", 8, "cyan")
         explained(other.explains)
 
 
