@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import (
-    analyzed,
+    Source,
+    force_option,
     graph_options,
-    out_color,
-    out_width,
+    output_option,
+    redact_option,
     say,
     scale_options,
+    show,
     source_options,
 )
 from hpuprof.cli.gates import chosen_gates, conclude, gate_options
@@ -22,13 +24,8 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 @source_options
 @graph_options
 @scale_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a report instead: .html, .json, .md or .txt.",
-)
-@click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@output_option("Write a report instead: .html, .json, .md or .txt.")
+@force_option
 @click.option(
     "--clock",
     metavar="CLOCK",
@@ -36,13 +33,9 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 )
 @click.option("--strict", is_flag=True, default=None, help="Fail (exit 3) when rows or files were lost.")
 @gate_options
-@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names with tokens.")
+@redact_option
 def command(
-    paths: tuple[str, ...],
-    rank_from: str | None,
-    jobs: int | None,
-    as_json: bool,
-    quiet: bool,
+    source: Source,
     step_time: str | None,
     constants: Path | None,
     output: Path | None,
@@ -64,16 +57,7 @@ def command(
         from hpuprof.render import SUFFIXES
 
         check_target(output, force=force, suffixes=SUFFIXES)
-    report = analyzed(
-        paths,
-        rank_from=rank_from,
-        quiet=quiet,
-        jobs=jobs,
-        strict=strict,
-        step_time=step_time,
-        constants=constants,
-        clock=clock,
-    )
+    report = source.analyzed(strict=strict, step_time=step_time, constants=constants, clock=clock)
     from hpuprof.gate import evaluate, with_gates
     from hpuprof.render import render, write
 
@@ -87,10 +71,10 @@ def command(
     if output is not None:
         write(report, output, force=force)
         say(f"wrote {output}")
-    if as_json:
+    if source.as_json:
         click.echo(render(report, ".json"), nl=False)
     elif output is None:
         from hpuprof.render.text import to_text
 
-        click.echo(to_text(report, width=out_width(), color=out_color()), nl=False, color=True)
+        show(to_text, report)
     return conclude(results, junit, command="analyze")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import say
+from hpuprof.cli.common import force_option, output_option, say
 
 
 @click.command("calibrate")
@@ -16,8 +16,8 @@ from hpuprof.cli.common import say
     default="auto",
     help="What to measure; cpu measures only the profiler's cost. [default: auto]",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the machine profile here.")
-@click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@output_option("Write the machine profile here.")
+@force_option
 @click.option("--json", "as_json", is_flag=True, help="Print the profile as one JSON document.")
 def command(device: str, output: Path | None, force: bool, as_json: bool) -> None:
     """Measure this machine's cost per graph launch, gap, copy and profiled row, for --constants.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from hpuprof.cli.common import json_option
+
 
 @click.command("check")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 def command(paths: tuple[str, ...], as_json: bool) -> None:
     """Check which viewers can show a trace (TensorBoard, chrome://tracing, Perfetto), what they lose, how to fix it.
 

@@ -8,6 +8,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,58 +20,104 @@ from hpuprof.options import RANK_SOURCES
 
 if TYPE_CHECKING:
     from hpuprof.report.model import Report
+    from hpuprof.run import Run
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def source_options(function: F) -> F:
-    """Add the arguments of every command that reads traces."""
+@dataclass(frozen=True)
+class Source:
+    """What every command that reads traces is given: where they are, whose they are, and how to read and to answer."""
+
+    paths: tuple[str, ...]
+    rank_from: str | None
+    jobs: int | None
+    as_json: bool
+    quiet: bool
+
+    def load(self, scheduler: str | None = None) -> Run:
+        """Find the traces."""
+        from hpuprof import api
+
+        return api.load(list(self.paths), rank_from=self.rank_from, scheduler=scheduler)
+
+    def analyzed(self, run: Run | None = None, **options: Any) -> Report:
+        """Return the report, with progress on stderr; `options`: as for `api.analyze`."""
+        from hpuprof import api
+
+        scale = scale_arguments()
+        run = run or self.load(scale["scheduler"])
+        with progress_bar(len(run), quiet=self.quiet) as progress:
+            return api.analyze(run, rank_from=self.rank_from, jobs=self.jobs, progress=progress, **options, **scale)
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return one decorator that adds several options, in this order."""
+
+    def add(function: F) -> F:
+        for decorate in reversed(decorators):
+            function = decorate(function)
+        return function
+
+    return add
+
+
+def source_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Add the arguments of every command that reads traces, which it gets as a `Source`, its first argument."""
     return click.argument("paths", nargs=-1, required=True, metavar="PATH...")(read_options(function))
 
 
-def read_options(function: F) -> F:
-    """Add the options of every command that reads traces."""
-    for decorate in reversed(
-        (
-            click.option(
-                "--rank-from",
-                type=click.Choice(RANK_SOURCES),
-                help="How to determine each file's rank. [default: auto]",
-            ),
-            click.option(
-                "-j",
-                "--jobs",
-                type=click.IntRange(min=0),
-                metavar="N",
-                help="Worker processes; 0 for one per core. [default: 0]",
-            ),
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
-            click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
-        )
-    ):
-        function = decorate(function)
-    return function
+def read_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Add the same without the paths; a command that names them itself gets a `Source` without any."""
+
+    @wraps(function)
+    def command(
+        *, rank_from: str | None, jobs: int | None, as_json: bool, quiet: bool, paths: tuple[str, ...] = (), **rest: Any
+    ) -> object:
+        return function(Source(paths, rank_from, jobs, as_json, quiet), **rest)
+
+    return options(
+        click.option(
+            "--rank-from", type=click.Choice(RANK_SOURCES), help="How to determine each file's rank. [default: auto]"
+        ),
+        click.option(
+            "-j",
+            "--jobs",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Worker processes; 0 for one per core. [default: 0]",
+        ),
+        json_option,
+        click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+    )(command)
 
 
-def graph_options(function: F) -> F:
-    """Add the options of the graph-mode prediction."""
-    for decorate in reversed(
-        (
-            click.option(
-                "--step-time",
-                metavar="DURATION",
-                help="Step time without the profiler, with its unit, such as 12.3ms; narrows the prediction.",
-            ),
-            click.option(
-                "--constants",
-                type=click.Path(path_type=Path),
-                metavar="FILE",
-                help="Machine profile written by `hpuprof calibrate`.",
-            ),
-        )
-    ):
-        function = decorate(function)
-    return function
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+force_option = click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+redact_option = click.option(
+    "--redact", is_flag=True, help="Replace hosts, paths, command lines and user names with tokens."
+)
+
+
+def output_option(help: str, *, required: bool = False) -> Callable[[F], F]:  # noqa: A002  as click calls it
+    """Return the option of the file to write."""
+    return click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=required, help=help)
+
+
+graph_options = options(
+    click.option(
+        "--step-time",
+        metavar="DURATION",
+        help="Step time without the profiler, with its unit, such as 12.3ms; narrows the prediction.",
+    ),
+    click.option(
+        "--constants",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Machine profile written by `hpuprof calibrate`.",
+    ),
+)
+"""The options of the graph-mode prediction."""
 
 
 def say(message: str, *, err: bool = True) -> None:
@@ -80,40 +128,35 @@ def say(message: str, *, err: bool = True) -> None:
 _SCALE = "hpuprof.scale"
 
 
-def scale_options(function: F) -> F:
-    """Add the options of where traces are reduced and cached; `scale_arguments` returns the given values."""
+def _keep(context: click.Context, option: click.Parameter, value: object) -> None:
+    context.meta.setdefault(_SCALE, {})[option.name] = value
 
-    def keep(context: click.Context, option: click.Parameter, value: object) -> None:
-        context.meta.setdefault(_SCALE, {})[option.name] = value
 
-    for decorate in reversed(
-        (
-            click.option(
-                "--scheduler",
-                metavar="ADDRESS",
-                help="Read the traces with the workers of a Dask scheduler (tcp://host:8786).",
-                expose_value=False,
-                callback=keep,
-            ),
-            click.option(
-                "--cache",
-                metavar="auto|beside|off|DIR",
-                help="Where to cache results; auto is the user's cache folder. [default: auto]",
-                expose_value=False,
-                callback=keep,
-            ),
-            click.option(
-                "--table-rows",
-                type=click.IntRange(min=0),
-                metavar="N",
-                help="Maximum rows in multi-rank tables; 0 for no limit. [default: 20000]",
-                expose_value=False,
-                callback=keep,
-            ),
-        )
-    ):
-        function = decorate(function)
-    return function
+scale_options = options(
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Read the traces with the workers of a Dask scheduler (tcp://host:8786).",
+        expose_value=False,
+        callback=_keep,
+    ),
+    click.option(
+        "--cache",
+        metavar="auto|beside|off|DIR",
+        help="Where to cache results; auto is the user's cache folder. [default: auto]",
+        expose_value=False,
+        callback=_keep,
+    ),
+    click.option(
+        "--table-rows",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Maximum rows in multi-rank tables; 0 for no limit. [default: 20000]",
+        expose_value=False,
+        callback=_keep,
+    ),
+)
+"""The options of where traces are reduced and cached; `scale_arguments` returns the given values."""
 
 
 def scale_arguments() -> dict[str, Any]:
@@ -129,6 +172,11 @@ def out_width() -> int:
     if columns.isdigit() and int(columns) > 0:
         return int(columns)
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+
+
+def show(text: Callable[..., str], *shown: Any) -> None:
+    """Print what a renderer makes of something, as wide as stdout and in its colours."""
+    click.echo(text(*shown, width=out_width(), color=out_color()), nl=False, color=True)
 
 
 def out_color() -> bool:
@@ -153,13 +201,3 @@ def progress_bar(total: int, *, quiet: bool) -> Iterator[Callable[[str], None] |
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading traces", total=total)
         yield lambda _: bar.advance(task)
-
-
-def analyzed(paths: tuple[str, ...], *, rank_from: str | None, quiet: bool, **options: Any) -> Report:
-    """Return the report of the paths of a command, with progress on stderr; `options`: as for `api.analyze`."""
-    from hpuprof import api
-
-    scale = scale_arguments()
-    run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
-    with progress_bar(len(run), quiet=quiet) as progress:
-        return api.analyze(run, rank_from=rank_from, progress=progress, **options, **scale)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import out_color, out_width, progress_bar, read_options, say, scale_arguments, scale_options
+from hpuprof.cli.common import (
+    Source,
+    force_option,
+    output_option,
+    read_options,
+    redact_option,
+    say,
+    scale_options,
+    show,
+)
 from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 
 
@@ -15,13 +25,8 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 @click.argument("b", metavar="B")
 @read_options
 @scale_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write it instead: .html, .json, .md or .txt.",
-)
-@click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@output_option("Write it instead: .html, .json, .md or .txt.")
+@force_option
 @click.option(
     "--threshold",
     metavar="PERCENT",
@@ -30,14 +35,11 @@ from hpuprof.cli.gates import chosen_gates, conclude, gate_options
     help="Smallest relative change that counts.",
 )
 @gate_options
-@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names with tokens.")
+@redact_option
 def command(
+    source: Source,
     a: str,
     b: str,
-    rank_from: str | None,
-    jobs: int | None,
-    as_json: bool,
-    quiet: bool,
     output: Path | None,
     force: bool,
     threshold: str,
@@ -62,15 +64,9 @@ def command(
     limit = _percent(threshold)
     if output is not None:
         check_target(output, force=force, suffixes=SUFFIXES)
-    reports = []
-    for side in (a, b):
-        if api.is_report(side):
-            reports.append(api.read_report(side))
-            continue
-        scale = scale_arguments()
-        run = api.load(side, rank_from=rank_from, scheduler=scale["scheduler"])
-        with progress_bar(len(run), quiet=quiet) as progress:
-            reports.append(api.analyze(run, rank_from=rank_from, jobs=jobs, progress=progress, **scale))
+    reports = [
+        api.read_report(side) if api.is_report(side) else replace(source, paths=(side,)).analyzed() for side in (a, b)
+    ]
     names = (shown(a), shown(b))
     if redact:
         reports, names = redact_reports(reports), ("A", "B")
@@ -80,10 +76,10 @@ def command(
     if output is not None:
         write(comparison, output, force=force)
         say(f"wrote {output}")
-    if as_json:
+    if source.as_json:
         click.echo(render(comparison, ".json"), nl=False)
     elif output is None:
-        click.echo(to_text(comparison, width=out_width(), color=out_color()), nl=False, color=True)
+        show(to_text, comparison)
     return conclude(results, junit, command="compare")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import progress_bar, say, source_options
+from hpuprof.cli.common import Source, progress_bar, say, source_options
 
 
 @click.command("convert")
@@ -31,17 +31,7 @@ from hpuprof.cli.common import progress_bar, say, source_options
 )
 @click.option("-f", "--force", is_flag=True, help="Replace files that exist.")
 @click.option("--compress/--no-compress", default=True, show_default=True, help="Write .json.gz or plain .json.")
-def command(
-    paths: tuple[str, ...],
-    rank_from: str | None,
-    jobs: int | None,
-    as_json: bool,
-    quiet: bool,
-    target: str,
-    output: Path,
-    force: bool,
-    compress: bool,
-) -> None:
+def command(source: Source, target: str, output: Path, force: bool, compress: bool) -> None:
     """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler 0.4.0 and 0.4.3) shows the device.
 
     PATH is a trace file or a directory, searched for .json, .json.gz and hardware-profiler .csv files. Nothing is lost:
@@ -51,13 +41,15 @@ def command(
     from hpuprof.render.formats import percent, size
     from hpuprof.viewers.tensorboard.conversion import refuse_among
 
-    refuse_among(paths, output)
-    run = api.load(list(paths), rank_from=rank_from)
-    with progress_bar(len(run), quiet=quiet) as progress:
-        done = api.convert(run, output, target=target, force=force, compress=compress, jobs=jobs, progress=progress)
+    refuse_among(source.paths, output)
+    run = source.load()
+    with progress_bar(len(run), quiet=source.quiet) as progress:
+        done = api.convert(
+            run, output, target=target, force=force, compress=compress, jobs=source.jobs, progress=progress
+        )
     for skipped in done.failed:
         say(f"left out {skipped.source}: {skipped.message}")
-    if as_json:
+    if source.as_json:
         click.echo(json.dumps({**dataclasses.asdict(done), "runs": done.runs}))
         return
     for name in done.runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from hpuprof.cli.common import json_option
 from hpuprof.errors import UsageError, did_you_mean
 
 
@@ -15,7 +16,7 @@ def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 @click.command("explain")
 @click.argument("code", required=False, shell_complete=_complete_code)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 def command(code: str | None, as_json: bool) -> None:
     """Explain a finding (HP2xx), diagnostic (HP1xx) or obstacle (HP3xx). Without CODE, list all."""
     from hpuprof.report.explanations import all_codes, explain

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpuprof.cli.common import progress_bar, say, scale_arguments, scale_options, source_options
+from hpuprof.cli.common import (
+    Source,
+    force_option,
+    output_option,
+    progress_bar,
+    redact_option,
+    say,
+    scale_arguments,
+    scale_options,
+    source_options,
+)
 
 if TYPE_CHECKING:
     from hpuprof.errors import TraceFormatError
@@ -32,25 +42,10 @@ def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str)
     shell_complete=_complete_table,
     help="A table of docs/reference/columns.md: steps, operators, kernels, …, or slices for all rows of the traces.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a file instead: .csv, .json or .parquet.",
-)
-@click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
-@click.option("--redact", is_flag=True, help="Replace hosts, paths, command lines and user names with tokens.")
-def command(
-    paths: tuple[str, ...],
-    rank_from: str | None,
-    jobs: int | None,
-    as_json: bool,
-    quiet: bool,
-    table: str,
-    output: Path | None,
-    force: bool,
-    redact: bool,
-) -> None:
+@output_option("Write a file instead: .csv, .json or .parquet.")
+@force_option
+@redact_option
+def command(source: Source, table: str, output: Path | None, force: bool, redact: bool) -> None:
     """Write one table as CSV (or JSON, or Parquet), for spreadsheets, pandas, polars and databases.
 
     PATH is a trace file, a directory of traces, or one report saved with `-o report.json` (which holds no slices).
@@ -64,19 +59,16 @@ def command(
         check_table_target(output, force=force)
 
     def pieces() -> Iterator[Columns]:
-        if len(paths) == 1 and api.is_report(paths[0]):
+        if len(source.paths) == 1 and api.is_report(source.paths[0]):
             if table == exporting.SLICES:
-                raise InputError(f"{paths[0]}: a report holds no slices", hint="give the traces themselves")
-            yield from exporting.report_pieces(api.read_report(paths[0]), table, redact=redact)
-            return
-        scale = scale_arguments()
-        run = api.load(list(paths), rank_from=rank_from, scheduler=scale["scheduler"])
-        with progress_bar(len(run), quiet=quiet) as progress:
-            if table == exporting.SLICES:
+                raise InputError(f"{source.paths[0]}: a report holds no slices", hint="give the traces themselves")
+            yield from exporting.report_pieces(api.read_report(source.paths[0]), table, redact=redact)
+        elif table == exporting.SLICES:
+            run = source.load(scale_arguments()["scheduler"])
+            with progress_bar(len(run), quiet=source.quiet) as progress:
                 yield from exporting.all_slices(run, redact=redact, progress=progress, lost=_lost)
-                return
-            report = api.analyze(run, rank_from=rank_from, jobs=jobs, progress=progress, **scale)
-        yield from exporting.report_pieces(report, table, redact=redact)
+        else:
+            yield from exporting.report_pieces(source.analyzed(), table, redact=redact)
 
     def fill(writer: TableWriter) -> None:
         for piece in pieces():
@@ -88,7 +80,7 @@ def command(
         say(f"wrote {output}")
         return
     columns: list[Any] = list(row.__struct_fields__)
-    out: TableWriter = JsonWriter(sys.stdout, columns) if as_json else CsvWriter(sys.stdout, columns)
+    out: TableWriter = JsonWriter(sys.stdout, columns) if source.as_json else CsvWriter(sys.stdout, columns)
     fill(out)
     out.close()
 

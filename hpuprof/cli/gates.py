@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from hpuprof.cli.common import say
+from hpuprof.cli.common import options, say
 from hpuprof.files import check_target, write_whole
 
 if TYPE_CHECKING:
     from hpuprof.gate import Gate
     from hpuprof.report.model import GateResult
-
-F = TypeVar("F", bound=Callable[..., object])
 
 
 def _complete_gate(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -24,27 +22,19 @@ def _complete_gate(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [name for name in (*BY_NAME, "graph_mode:") if name.startswith(incomplete)]
 
 
-def gate_options(function: F) -> F:
-    """Add --fail-on and --junit."""
-    for decorate in reversed(
-        (
-            click.option(
-                "--fail-on",
-                multiple=True,
-                metavar="GATE",
-                shell_complete=_complete_gate,
-                help="Exit 1 when this holds, such as 'device_idle_fraction > 30%', finding:HP201, "
-                "graph_mode:yes, or in compare step_time_p50:5%. Repeatable.",
-            ),
-            click.option(
-                "--junit",
-                type=click.Path(dir_okay=False, path_type=Path),
-                help="Write the gates' outcome as JUnit XML.",
-            ),
-        )
-    ):
-        function = decorate(function)
-    return function
+gate_options = options(
+    click.option(
+        "--fail-on",
+        multiple=True,
+        metavar="GATE",
+        shell_complete=_complete_gate,
+        help="Exit 1 when this holds, such as 'device_idle_fraction > 30%', finding:HP201, "
+        "graph_mode:yes, or in compare step_time_p50:5%. Repeatable.",
+    ),
+    click.option(
+        "--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write the gates' outcome as JUnit XML."
+    ),
+)
 
 
 def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -> list[Gate]:

@@ -6,19 +6,13 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import progress_bar, source_options
+from hpuprof.cli.common import Source, force_option, output_option, progress_bar, source_options
 
 
 @click.command("merge")
 @source_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="The timeline to write: .json or .json.gz.",
-)
-@click.option("-f", "--force", is_flag=True, help="Replace the output file if it exists.")
+@output_option("The timeline to write: .json or .json.gz.", required=True)
+@force_option
 @click.option("--ranks", metavar="LIST", help="Only these ranks, such as 0,7 or 0-3.")
 @click.option("--steps", metavar="A:B", help="Only steps A to B, without B, such as 10:13; or one step.")
 @click.option(
@@ -35,11 +29,7 @@ from hpuprof.cli.common import progress_bar, source_options
 )
 @click.option("--strict", is_flag=True, help="Fail (exit 3), and write nothing, when rows or files would be lost.")
 def command(
-    paths: tuple[str, ...],
-    rank_from: str | None,
-    jobs: int | None,
-    as_json: bool,
-    quiet: bool,
+    source: Source,
     output: Path,
     force: bool,
     ranks: str | None,
@@ -59,8 +49,8 @@ def command(
 
     check_timeline_target(output, force=force)
     chosen = None if ranks is None else parse_ranks(ranks)
-    run = api.load(list(paths), rank_from=rank_from)
-    with progress_bar(2 * len(run), quiet=quiet) as progress:
+    run = source.load()
+    with progress_bar(2 * len(run), quiet=source.quiet) as progress:
         merged = api.merge(
             run,
             output,
@@ -68,13 +58,13 @@ def command(
             steps=steps,
             clock=clock,
             critical=critical,
-            rank_from=rank_from,
+            rank_from=source.rank_from,
             force=force,
             strict=strict,
-            jobs=jobs,
+            jobs=source.jobs,
             progress=progress,
         )
-    if as_json:
+    if source.as_json:
         click.echo(merged_json(merged), nl=False)
     else:
         click.echo(merged_text(merged), nl=False, err=True)

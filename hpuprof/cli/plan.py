@@ -6,14 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import (
-    analyzed,
-    graph_options,
-    out_color,
-    out_width,
-    scale_options,
-    source_options,
-)
+from hpuprof.cli.common import Source, graph_options, scale_options, show, source_options
 
 
 @click.command("plan")
@@ -33,35 +26,20 @@ from hpuprof.cli.common import (
 )
 @scale_options
 def command(
-    paths: tuple[str, ...],
-    rank_from: str | None,
-    jobs: int | None,
-    as_json: bool,
-    quiet: bool,
-    step_time: str | None,
-    constants: Path | None,
-    chosen: str | None,
-    faster: tuple[str, ...],
+    source: Source, step_time: str | None, constants: Path | None, chosen: str | None, faster: tuple[str, ...]
 ) -> None:
     """Say what to change first, what it gives in milliseconds, and what after that.
 
     PATH is a trace file or a directory of traces. Each remedy is played on the recorded steps, alone and after those
     before it. --apply and --faster price your own choice, in that order. --json prints the `plan` table of the report.
     """
-    report = analyzed(
-        paths,
-        rank_from=rank_from,
-        quiet=quiet,
-        jobs=jobs,
-        step_time=step_time,
-        constants=constants,
-        apply=[*(name.strip() for name in (chosen or "").split(",") if name.strip()), *faster] or None,
-    )
-    if as_json:
+    named = [name.strip() for name in (chosen or "").split(",") if name.strip()]
+    report = source.analyzed(step_time=step_time, constants=constants, apply=[*named, *faster] or None)
+    if source.as_json:
         import msgspec
 
         click.echo(msgspec.json.format(msgspec.json.encode(report.data.plan), indent=2).decode())
     else:
         from hpuprof.render.plan_text import to_plan
 
-        click.echo(to_plan(report, width=out_width(), color=out_color()), nl=False, color=True)
+        show(to_plan, report)
