@@ -22,7 +22,6 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_kinds import CAPTURE, steps_per_update
 from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.analysis.workload import workload
-from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.efficiency.moving import moving_rows
 from hpuprof.efficiency.utilisation import MAX_ROWS, Utilisation
 from hpuprof.graph_mode.capturability import Capturability, capturability
@@ -99,7 +98,10 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         critical_path=critical.critical_path,
         sensitivity=critical.sensitivity,
         kernel_sequences=critical.kernel_sequences,
-        diagnostics=_diagnostics(file, [*trace.health.troubles, *problems, *impossible, *cut, *deep, *doubts(view)]),
+        diagnostics=[
+            DiagnosticRow.of(t.code, t.text, t.count, path=file.name, offset=t.offset)
+            for t in (*trace.health.troubles, *problems, *impossible, *cut, *deep, *doubts(view))
+        ],
         prediction=predictions[0] if predictions else None,
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
         calls=calls.pack(),
@@ -205,17 +207,3 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
 
 def _whole(value: object, *, least: int) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**62 else None
-
-
-def _diagnostics(file: TraceFile, found: list[Trouble]) -> list[DiagnosticRow]:
-    return [
-        DiagnosticRow(
-            code=t.code,
-            severity=DIAGNOSTICS[t.code].severity,
-            path=file.name,
-            count=t.count,
-            text=t.text,
-            offset=t.offset,
-        )
-        for t in found
-    ]

@@ -17,7 +17,6 @@ import numpy as np
 
 from hpuprof._version import __version__
 from hpuprof.cache import DEFAULTS, Cache, code_digest
-from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import TraceFormatError, UsageError
 from hpuprof.files import IrregularFileError, unreadable_trace
 from hpuprof.ingest.discover import TraceFile
@@ -150,15 +149,8 @@ def _may_come_back(file: TraceFile, error: OSError) -> bool:
 def _changing(result: PackedPartial, file: TraceFile) -> PackedPartial:
     """Add the diagnostic that a file changed at each attempt."""
     partial = result.unpack()
-    code = "HP161"
-    row = DiagnosticRow(
-        code=code,
-        severity=DIAGNOSTICS[code].severity,
-        path=file.name,
-        count=ATTEMPTS,
-        text=f"the file changed while it was read, {ATTEMPTS} times in a row",
-        offset=None,
-    )
+    text = f"the file changed while it was read, {ATTEMPTS} times in a row"
+    row = DiagnosticRow.of("HP161", text, ATTEMPTS, path=file.name)
     return PackedPartial.of(msgspec.structs.replace(partial, diagnostics=[*partial.diagnostics, row]))
 
 

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from hpuprof.diagnostics import DIAGNOSTICS
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Base of all table rows: the recording that the row belongs to."""
@@ -137,3 +139,8 @@ class DiagnosticRow(Row, frozen=True, kw_only=True):
     count: Annotated[int, Meta(description="How often.")]
     text: Annotated[str, Meta(description="What, in words.")]
     offset: Annotated[int | None, Meta(description="Byte offset of the first case in the decompressed file.")] = None
+
+    @classmethod
+    def of(cls, code: str, text: str, count: int = 1, *, path: str = "", offset: int | None = None) -> DiagnosticRow:
+        """Return a row with the severity of its code."""
+        return cls(code=code, severity=DIAGNOSTICS[code].severity, path=path, count=count, text=text, offset=offset)

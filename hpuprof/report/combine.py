@@ -11,7 +11,6 @@ import msgspec
 
 from hpuprof.analysis.bound import Bound, decide
 from hpuprof.analysis.groups import percentile
-from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.verdict_by_kind import decide_by_kind
 from hpuprof.ingest.discover import AGAIN, Identity, Skipped
 from hpuprof.model.clock import GivenClock
@@ -89,8 +88,8 @@ def combine(
         *_run_diagnostics(done, kind),
         *_scale_diagnostics(cut, again or {}),
         *_unpredicted(main),
-        *(_diagnostic(code, text, count) for code, text, count in across.notes),
-        *([_diagnostic("HP129", by_kind.disagree)] if by_kind.disagree else []),
+        *(DiagnosticRow.of(code, text, count) for code, text, count in across.notes),
+        *([DiagnosticRow.of("HP129", by_kind.disagree)] if by_kind.disagree else []),
     ]
     return ReportData(
         schema_version=SCHEMA_VERSION,
@@ -226,17 +225,11 @@ def _population(main: Main, used: UsedSteps, kind: RecordingKind) -> str:
     return f"{len(used.steps)} of {total} steps{of}, {ranks} rank{'s' if ranks != 1 else ''}"
 
 
-def _diagnostic(code: str, text: str, count: int = 1, *, path: str = "", offset: int | None = None) -> DiagnosticRow:
-    return DiagnosticRow(
-        code=code, severity=DIAGNOSTICS[code].severity, path=path, count=count, text=text, offset=offset
-    )
-
-
 def _file_diagnostics(failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:
     """Report files that could not be read or were skipped."""
     return [
-        *(_diagnostic("HP114", f.message, path=f.path, offset=f.offset) for f in failed),
-        *(_diagnostic(s.code, s.reason, path=s.path) for s in skipped),
+        *(DiagnosticRow.of("HP114", f.message, path=f.path, offset=f.offset) for f in failed),
+        *(DiagnosticRow.of(s.code, s.reason, path=s.path) for s in skipped),
     ]
 
 
@@ -245,17 +238,17 @@ def _run_diagnostics(done: Sequence[tuple[Identity, RankPartial]], kind: Recordi
     found = []
     guessed = sum("rank: order of names" in who.provenance for who, _ in done)
     if guessed:
-        found.append(_diagnostic("HP113", f"{guessed} files got ranks in the order of their names", guessed))
+        found.append(DiagnosticRow.of("HP113", f"{guessed} files got ranks in the order of their names", guessed))
     found += _missing_ranks(done)
     if done and all(part.file.unprofiled_step_ns is None for _, part in done):
-        found.append(_diagnostic("HP122", "the traces do not hold the step time without the profiler"))
+        found.append(DiagnosticRow.of("HP122", "the traces do not hold the step time without the profiler"))
     again = sum(AGAIN in who.window for who, _ in done)
     if again:
-        found.append(_diagnostic("HP127", f"{again} files repeat a window of their rank", again))
+        found.append(DiagnosticRow.of("HP127", f"{again} files repeat a window of their rank", again))
     kinds = {kind_of(who) for who, _ in done}
     if len(kinds) > 1:
         of = str(kind) or "the unnamed files"
-        found.append(_diagnostic("HP125", f"the answer covers {of}", len(kinds) - 1))
+        found.append(DiagnosticRow.of("HP125", f"the answer covers {of}", len(kinds) - 1))
     return found
 
 
@@ -268,20 +261,22 @@ def _missing_ranks(done: Sequence[tuple[Identity, RankPartial]]) -> list[Diagnos
     # A file may claim any number of ranks, so never make a list of them.
     first = ", ".join(str(r) for r in islice((r for r in range(world) if r not in ranks), 8))
     shown = first + (", …" if missing > 8 else "")
-    return [_diagnostic("HP118", f"{len(ranks)} of {world} ranks are here; missing: {shown}", missing)]
+    return [DiagnosticRow.of("HP118", f"{len(ranks)} of {world} ranks are here; missing: {shown}", missing)]
 
 
 def _unpredicted(main: Sequence[tuple[RankRow, RankPartial]]) -> list[DiagnosticRow]:
     left = sum(part.prediction is None for _, part in main)
-    return [_diagnostic("HP163", f"{len(main) - left} of {len(main)} recordings are predicted", left)] if left else []
+    return (
+        [DiagnosticRow.of("HP163", f"{len(main) - left} of {len(main)} recordings are predicted", left)] if left else []
+    )
 
 
 def _scale_diagnostics(cut: Mapping[str, tuple[int, int]], again: Mapping[str, int]) -> list[DiagnosticRow]:
     """Report tables that were cut to some of the files, and work that was repeated."""
-    found = [_diagnostic("HP162", reason, count) for reason, count in sorted(again.items())]
+    found = [DiagnosticRow.of("HP162", reason, count) for reason, count in sorted(again.items())]
     if cut:
         tables = "; ".join(
             f"{name}: rows of {here:,} of {every:,} recordings" for name, (here, every) in sorted(cut.items())
         )
-        found.append(_diagnostic("HP160", tables, len(cut)))
+        found.append(DiagnosticRow.of("HP160", tables, len(cut)))
     return found

@@ -20,7 +20,6 @@ import numpy as np
 from msgspec import Meta
 
 from hpuprof._version import __version__
-from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import HpuprofError, InsufficientDataError, UsageError
 from hpuprof.files import scratch_folder
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, identify
@@ -174,7 +173,7 @@ def merge_files(
         size = join_segments(path, _segments(timeline, workers, packed=path.name.endswith(".gz")))
         if timeline.clock == _OWN_STARTS:
             text = "ranks were recorded more than a day apart by their timestamps; each is drawn from its own start"
-            losses.append(_diagnostic("HP128", "", 1, text, None))
+            losses.append(DiagnosticRow.of("HP128", text))
         left_out = _left_out(plans, files_without_steps=sum(not file.window for file in found))
         merged = _merged(timeline, str(path), size, left_out, losses)
         return merged if options.critical else msgspec.structs.replace(merged, critical=None)
@@ -396,19 +395,15 @@ def _left_out(plans: Sequence[FilePlan], *, files_without_steps: int) -> dict[st
 
 def _losses(plans: Sequence[FilePlan], failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:
     rows = [
-        _diagnostic(note.code, plan.name, note.count, note.text, note.offset if note.code in _PLACED else None)
+        DiagnosticRow.of(
+            note.code, note.text, note.count, path=plan.name, offset=note.offset if note.code in _PLACED else None
+        )
         for plan in plans
         for note in plan.notes
     ]
-    rows += [_diagnostic("HP114", f.path, 1, f.message, f.offset) for f in failed]
-    rows += [_diagnostic(s.code, s.path, 1, s.reason, None) for s in skipped if s.explicit]
+    rows += [DiagnosticRow.of("HP114", f.message, path=f.path, offset=f.offset) for f in failed]
+    rows += [DiagnosticRow.of(s.code, s.reason, path=s.path) for s in skipped if s.explicit]
     return rows
 
 
 _PLACED = ("HP101", "HP102", "HP103", "HP119")
-
-
-def _diagnostic(code: str, path: str, count: int, text: str, offset: int | None) -> DiagnosticRow:
-    return DiagnosticRow(
-        code=code, severity=DIAGNOSTICS[code].severity, path=path, count=count, text=text, offset=offset
-    )
