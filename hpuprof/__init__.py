@@ -46,42 +46,20 @@ if TYPE_CHECKING:
     from hpuprof.viewers.tensorboard.conversion import Conversion
 
 _HOME = {
-    "hpuprof.api": (
-        "analyze",
-        "check",
-        "check_all",
-        "compare",
-        "convert",
-        "load",
-        "merge",
-        "plan",
-        "read_comparison",
-        "read_report",
-        "save",
-    ),
-    "hpuprof.comparison.result": ("Comparison",),
-    "hpuprof.exporting": ("export",),
-    "hpuprof.model.clock": ("ClockOffset",),
-    "hpuprof.viewers.tensorboard.conversion": ("Conversion",),
-    "hpuprof.report.model": ("Report",),
-    "hpuprof.report.redact": ("redact",),
-    "hpuprof.run": ("Run",),
-    "hpuprof.recorder.lightning": ("HPUProfiler",),
-    "hpuprof.recorder.plain": ("Recording", "record"),
-    "hpuprof.errors": (
-        "ConfigError",
-        "HpuprofError",
-        "InputError",
-        "InsufficientDataError",
-        "MissingDependencyError",
-        "NoTracesFoundError",
-        "OutputError",
-        "RankConflictError",
-        "TraceFormatError",
-        "UsageError",
-    ),
+    "api": "analyze check check_all compare convert load merge plan read_comparison read_report save",
+    "comparison.result": "Comparison",
+    "exporting": "export",
+    "model.clock": "ClockOffset",
+    "viewers.tensorboard.conversion": "Conversion",
+    "report.model": "Report",
+    "report.redact": "redact",
+    "run": "Run",
+    "recorder.lightning": "HPUProfiler",
+    "recorder.plain": "Recording record",
+    "errors": "ConfigError HpuprofError InputError InsufficientDataError MissingDependencyError NoTracesFoundError "
+    "OutputError RankConflictError TraceFormatError UsageError",
 }
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
+_MODULE = {name: f"hpuprof.{module}" for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
     "ClockOffset",

@@ -231,16 +231,7 @@ TAB_CATEGORIES: dict[str, str] = {
     "memset": "gpu_memset",
     "gpu_memset": "gpu_memset",
     **dict.fromkeys(
-        [
-            "cuda_runtime",
-            "cuda_driver",
-            "hip_runtime",
-            "hip_driver",
-            "xpu_runtime",
-            "xpu_driver",
-            "privateuse1_runtime",
-            "privateuse1_driver",
-        ],
+        [f"{maker}_{what}" for maker in ("cuda", "hip", "xpu", "privateuse1") for what in ("runtime", "driver")],
         "Runtime",
     ),
 }

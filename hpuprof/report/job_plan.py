@@ -148,16 +148,8 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
         alone_high_ns=high,
     )
     if joint.order == 1:
-        joint = msgspec.structs.replace(
-            joint,
-            before_ns=now,
-            after_low_ns=then.low,
-            after_ns=then.median,
-            after_high_ns=then.high,
-            gain_low_ns=low,
-            gain_ns=median,
-            gain_high_ns=high,
-        )
+        taken = {"after_low_ns": then.low, "after_ns": then.median, "after_high_ns": then.high}
+        joint = msgspec.structs.replace(_first(joint, now, (low, median, high)), **taken)
     return [*rows[:at], joint, *rows[at + 1 :]]
 
 
@@ -167,16 +159,32 @@ def _with_best_alone(rows: list[PlanRow], now: float) -> list[PlanRow]:
     if at is None or (rows[at].alone_ns or 0.0) < LEAST * now:
         return rows
     best = rows[at]
-    low, median, high = (gain or 0.0 for gain in (best.alone_low_ns, best.alone_ns, best.alone_high_ns))
-    steps = {"after_low_ns": now - high, "after_ns": now - median, "after_high_ns": now - low}
-    gained = {"gain_low_ns": low, "gain_ns": median, "gain_high_ns": high}
-    first = msgspec.structs.replace(best, order=1, before_ns=now, reason="", **steps, **gained)
-    return [first, *(_after(row) for row in [*rows[:at], *rows[at + 1 :]])]
+    gained = (best.alone_low_ns or 0.0, best.alone_ns or 0.0, best.alone_high_ns or 0.0)
+    first = _first(msgspec.structs.replace(best, reason=""), now, gained)
+    # What a change gives after another one must be recorded anew.
+    return [
+        first,
+        *(
+            row if row.alone_ns is None else msgspec.structs.replace(row, reason="record_again")
+            for row in [*rows[:at], *rows[at + 1 :]]
+        ),
+    ]
 
 
-def _after(row: PlanRow) -> PlanRow:
-    """Say of a change priced alone that what it gives after another one must be recorded anew."""
-    return row if row.alone_ns is None else msgspec.structs.replace(row, reason="record_again")
+def _first(row: PlanRow, now: float, gained: tuple[float, float, float]) -> PlanRow:
+    """Make a row the plan's first line. `now`: the step time; `gained`: low, median and high end [ns]."""
+    low, median, high = gained
+    return msgspec.structs.replace(
+        row,
+        order=1,
+        before_ns=now,
+        after_low_ns=now - high,
+        after_ns=now - median,
+        after_high_ns=now - low,
+        gain_low_ns=low,
+        gain_ns=median,
+        gain_high_ns=high,
+    )
 
 
 def _open(row: PlanRow) -> PlanRow:
@@ -252,6 +260,4 @@ def _with_even_ranks(
     first = next((r for r in rows if r.order == 1), None)
     if first is not None and (first.gain_ns or 0.0) >= median:
         return [*rows, msgspec.structs.replace(row, reason="record_again")]
-    steps = {"after_low_ns": now - high, "after_ns": now - median, "after_high_ns": now - low}
-    gained = {"gain_low_ns": low, "gain_ns": median, "gain_high_ns": high}
-    return [msgspec.structs.replace(row, order=1, before_ns=now, **steps, **gained), *(_open(r) for r in rows)]
+    return [_first(row, now, (low, median, high)), *(_open(r) for r in rows)]
