@@ -49,7 +49,7 @@ def main() -> None:
             alarms = dict.fromkeys(statistics, 0)
             for _ in range(pairs):
                 walls = [draw(rng, n) for n in (size_a, size_b)]
-                samples = [Sample({}, np.arange(len(w)), np.zeros(len(w), dtype=np.int64), len(w)) for w in walls]
+                samples = [Sample(np.arange(len(w)), np.zeros(len(w), dtype=np.int64), len(w)) for w in walls]
                 for name, function in statistics.items():
                     found = interval(function(samples[0], walls[0]), function(samples[1], walls[1]))
                     alarms[name] += found is not None and not found[0] <= 0 <= found[1]

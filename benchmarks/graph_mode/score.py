@@ -86,7 +86,7 @@ def score_case(case: Case, answer: Answer, untold: Answer) -> tuple[list[Row], S
             case.noise,
             taken.median,
             eager / taken.median,
-            guesses_of(mode, case, answer) | untold_guess(mode, case, untold),
+            guesses_of(mode, case, answer, untold),
         )
         for mode, taken in case.step_time.items()
         if mode != EAGER
@@ -94,17 +94,19 @@ def score_case(case: Case, answer: Answer, untold: Answer) -> tuple[list[Row], S
     return rows, whole_case(case, answer)
 
 
-def guesses_of(mode: str, case: Case, answer: Answer) -> dict[str, Guess]:
-    """Return what the answer says of a mode, and what simple estimators say, given what the predictor is given."""
+def guesses_of(mode: str, case: Case, answer: Answer, untold: Answer) -> dict[str, Guess]:
+    """Return what the answers say of a mode, and what simple estimators say, given what the predictor is given."""
     found: dict[str, Guess] = {}
     unprofiled, busy = case.unprofiled.step_ns if case.unprofiled else None, answer.busy_ns
     if answer.profiled_step_ns and busy:
         found["profiled ÷ busy"] = Guess(answer.profiled_step_ns / busy, busy)
     if unprofiled and busy:
         found["unprofiled ÷ busy"] = Guess(unprofiled / busy, busy)
-    offer = answer.offer_for(mode, case)
-    if offer is not None:
-        found[OURS] = Guess(offer.speedup.median, offer.step_ns.median, offer.speedup.low, offer.speedup.high)
+    offers = {OURS: answer.offer_for(mode, case), UNTOLD: untold.offer_for(mode, case)}
+    for name, offer in offers.items():
+        if offer is not None:
+            found[name] = Guess(offer.speedup.median, offer.step_ns.median, offer.speedup.low, offer.speedup.high)
+    if (offer := offers[OURS]) is not None:
         recommended = (offer.region, offer.drops_sync) == (answer.region, answer.drops_sync)
         if unprofiled and answer.uncorrected_step_ns and recommended:
             # Reports tell the uncorrected step time of the recommended option alone.
@@ -113,14 +115,6 @@ def guesses_of(mode: str, case: Case, answer: Answer) -> dict[str, Guess]:
     if unprofiled:
         found["no gain"] = Guess(1.0, unprofiled)
     return found
-
-
-def untold_guess(mode: str, case: Case, untold: Answer) -> dict[str, Guess]:
-    """Return what the answer says of a mode that was given without the step time."""
-    offer = untold.offer_for(mode, case)
-    if offer is None:
-        return {}
-    return {UNTOLD: Guess(offer.speedup.median, offer.step_ns.median, offer.speedup.low, offer.speedup.high)}
 
 
 def whole_case(case: Case, answer: Answer) -> Scored:

@@ -95,8 +95,10 @@ class Step:
         self.device.next_upload(self.input_bytes, int(blocking))
         return tensor.to(self.device.target, non_blocking=not blocking, copy=True)
 
-    def _copy_inputs(self, tensors: int) -> None:
-        for _ in range(tensors):
+    def _copied_batch(self) -> None:
+        """Get a batch and copy it into the static inputs."""
+        inputs, _ = self._batch()
+        for _ in (*inputs, "target"):
             self.device.input_copy(self.input_bytes)
 
     def _read(self, value: Tensor) -> float:
@@ -148,8 +150,7 @@ class Step:
 
     def whole_step(self) -> None:
         """Forward, backward and optimizer replayed: one graph, or two with the read in the middle between them."""
-        inputs, _ = self._batch()
-        self._copy_inputs(len(inputs) + 1)
+        self._copied_batch()
         replay, graphs = self.device.replay, self.graphs
         if self.sync == "mid-loss":
             replay(graphs["forward, loss"])
@@ -166,16 +167,12 @@ class Step:
     def whole_step_without_waits(self) -> None:
         """One graph for the whole step, and nothing waits for the device inside the step."""
         sync, self.sync = self.sync, "none"
-        inputs, _ = self._batch()
-        self._copy_inputs(len(inputs) + 1)
-        self.device.replay(self.graphs["step"])
-        self._finish(self.static_loss)
+        self.whole_step()
         self.sync = sync
 
     def forward_backward(self) -> None:
         """Forward, loss and backward replayed; clipping and the optimizer eager, on gradients that stay where they are."""
-        inputs, _ = self._batch()
-        self._copy_inputs(len(inputs) + 1)
+        self._copied_batch()
         replay, graphs = self.device.replay, self.graphs
         if self.sync == "mid-loss":
             replay(graphs["forward, loss"])
@@ -276,7 +273,6 @@ def batches(workload: Workload, loader: str) -> Iterator[list[Tensor]]:
 def make_optimizer(kind: str, parameters: list[Any]) -> torch.optim.Optimizer:
     """Return the optimizer that a case names."""
     name, how = kind.split()
-    ways: dict[str, bool] = {"foreach": how == "foreach", "fused": how == "fused"}
     if name == "sgd":
-        return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9, foreach=ways["foreach"])
-    return torch.optim.AdamW(parameters, lr=LEARNING_RATE, **ways)
+        return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9, foreach=how == "foreach")
+    return torch.optim.AdamW(parameters, lr=LEARNING_RATE, foreach=how == "foreach", fused=how == "fused")
