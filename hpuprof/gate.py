@@ -21,6 +21,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar, get_args
 
 import msgspec
@@ -225,15 +226,14 @@ def exit_code(results: Sequence[GateResult]) -> int:
     return EXIT_GATE if FAILED in outcomes else EXIT_INPUT if UNKNOWN in outcomes else EXIT_OK
 
 
+def _result(gate: Gate, outcome: str, value: float | None, text: str, unit: str = "fraction") -> GateResult:
+    return GateResult(gate=gate.text, outcome=outcome, value=value, unit=unit, text=text)
+
+
 def _found(gate: Gate, codes: Mapping[str, str]) -> GateResult:
-    hit = gate.subject in codes
-    return GateResult(
-        gate=gate.text,
-        outcome=FAILED if hit else PASSED,
-        value=int(hit),
-        unit="count",
-        text=f"{gate.subject} was found: {codes[gate.subject]}" if hit else f"{gate.subject} was not found",
-    )
+    if gate.subject in codes:
+        return _result(gate, FAILED, 1, f"{gate.subject} was found: {codes[gate.subject]}", "count")
+    return _result(gate, PASSED, 0, f"{gate.subject} was not found", "count")
 
 
 def _answered(gate: Gate, report: Report) -> GateResult:
@@ -241,23 +241,19 @@ def _answered(gate: Gate, report: Report) -> GateResult:
     answer = report.graph_mode
     hit = answer.verdict == gate.subject
     outcome = FAILED if hit else UNKNOWN if answer.verdict == "cannot say" else PASSED
-    value = None if outcome == UNKNOWN else int(hit)
-    return GateResult(gate=gate.text, outcome=outcome, value=value, unit="count", text=answer.sentence)
+    return _result(gate, outcome, None if outcome == UNKNOWN else int(hit), answer.sentence, "count")
 
 
 def _limit(gate: Gate, metric: Metric) -> GateResult:
     if metric.value is None:
-        text = f"{metric.name} is unknown in these traces"
-        return GateResult(gate=gate.text, outcome=UNKNOWN, value=None, unit=metric.unit, text=text)
+        return _result(gate, UNKNOWN, None, f"{metric.name} is unknown in these traces", metric.unit)
     # Scaling the value would round it; scaling the limit does not: 30 % is compared as 0.3.
     limit = gate.number * _SCALES[gate.unit][1] if gate.unit else gate.number
     if gate.unit == "%":
         limit = gate.number / 100
     hit = _OPERATORS[gate.op](metric.value, limit)
     text = f"{metric.name} is {_exact(metric.value, gate.unit)}"
-    return GateResult(
-        gate=gate.text, outcome=FAILED if hit else PASSED, value=metric.value, unit=metric.unit, text=text
-    )
+    return _result(gate, FAILED if hit else PASSED, metric.value, text, metric.unit)
 
 
 def _exact(value: float, unit: str) -> str:
@@ -268,9 +264,7 @@ def _exact(value: float, unit: str) -> str:
 
 
 def _worsening(gate: Gate, change: Change | None, metric: Metric) -> GateResult:
-    def result(outcome: str, value: float | None, text: str) -> GateResult:
-        return GateResult(gate=gate.text, outcome=outcome, value=value, unit="fraction", text=text)
-
+    result = partial(_result, gate)
     if change is None or change.a is None or change.b is None or change.delta is None:
         return result(UNKNOWN, None, f"{metric.name} is {change.note if change else 'unknown in A and B'}")
     worse = change.delta if change.polarity == "lower" else -change.delta
