@@ -35,6 +35,7 @@ from hpuprof.viewers.row_plan import plan_file
 from hpuprof.viewers.rows_seen import RowsSeen
 
 PERFETTO, CHROME, TENSORBOARD = VIEWERS = ("Perfetto", "chrome://tracing", "TensorBoard")
+TIMELINES = (PERFETTO, CHROME)
 FAILS, LOSES, NOTE = "fails", "loses", "note"
 
 _CHROME_LIMIT = 512 << 20  # the longest V8 string
@@ -168,15 +169,13 @@ def check_file(path: str | Path) -> Checked:
 
 def _csv(path: str) -> Checked:
     report = _Report(path)
-    for viewer in VIEWERS:
-        report.add(viewer, FAILS, 1, "a table of the hardware profiler, not a Chrome trace")
+    report.add(VIEWERS, FAILS, 1, "a table of the hardware profiler, not a Chrome trace")
     return report.finish(state(path).bytes, 0)
 
 
 def _unreadable(path: str, error: TraceFormatError) -> Checked:
     report = _Report(path)
-    for viewer in VIEWERS:
-        report.add(viewer, FAILS, 1, error.message, fix="")
+    report.add(VIEWERS, FAILS, 1, error.message, fix="")
     return report.finish(0, 0, error=error.message)
 
 
@@ -190,13 +189,11 @@ class _Report:
         # Not beside the trace, where it would be another trace of its rank.
         self.convert = f"hpuprof convert {quote(path)} -o tab"
 
-    def add(self, viewer: str, severity: str, count: int, text: str, fix: str | None = None) -> None:
+    def add(self, viewers: str | tuple[str, ...], severity: str, count: int, text: str, fix: str | None = None) -> None:
         """Add a problem if it occurs; by default merging, or for TensorBoard converting, fixes it."""
-        if not count:
-            return
-        if fix is None:
-            fix = self.merge if viewer != TENSORBOARD else self.convert
-        self.problems.append(Problem(viewer=viewer, severity=severity, count=count, text=text, fix=fix))
+        for viewer in ((viewers,) if isinstance(viewers, str) else viewers) if count else ():
+            remedy = fix if fix is not None else self.convert if viewer == TENSORBOARD else self.merge
+            self.problems.append(Problem(viewer=viewer, severity=severity, count=count, text=text, fix=remedy))
 
     def finish(self, size: int, rows: int, *, error: str = "") -> Checked:
         order = {FAILS: 0, LOSES: 1, NOTE: 2}
@@ -216,17 +213,14 @@ def _text(report: _Report, log: DecodeLog, source: _Scanned, rows: RowsSeen) -> 
     strict = "cannot be parsed, so nothing is shown"
     for code, what in (("HP119", "damaged compression"), ("HP102", "text between the rows that is not JSON")):
         if code in notes:
-            for viewer in VIEWERS:
-                add(viewer, FAILS, notes[code].count, f"{what} (byte {notes[code].offset:,}) {strict}")
+            add(VIEWERS, FAILS, notes[code].count, f"{what} (byte {notes[code].offset:,}) {strict}")
     if "HP101" in notes:
         between = log.form == "array" and "inside" not in notes["HP101"].text
         where = f"{notes['HP101'].text} (byte {notes['HP101'].offset:,})"
         add(TENSORBOARD, FAILS, 1, where)
-        for viewer in (PERFETTO, CHROME):
-            add(viewer, NOTE if between else FAILS, 1, where)
+        add(TIMELINES, NOTE if between else FAILS, 1, where)
     if log.form == "bare":
-        for viewer in VIEWERS:
-            add(viewer, FAILS, 1, "rows without an enclosing array or object")
+        add(VIEWERS, FAILS, 1, "rows without an enclosing array or object")
     if log.form == "array":
         add(TENSORBOARD, FAILS, 1, "a bare list of rows; the tab needs an object with traceEvents")
     if "HP103" in notes:
@@ -243,11 +237,9 @@ def _text(report: _Report, log: DecodeLog, source: _Scanned, rows: RowsSeen) -> 
         elif "half of a pair" in notes["HP103"].text:  # JavaScript's parser takes them
             add(CHROME, NOTE, count, f"characters that are half of a surrogate pair {where} show as \ufffd")
         else:
-            for viewer in (CHROME, PERFETTO):
-                add(viewer, FAILS, count, f"{notes['HP103'].text.removeprefix('repaired ')} {where}")
+            add(TIMELINES, FAILS, count, f"{notes['HP103'].text.removeprefix('repaired ')} {where}")
             add(TENSORBOARD, LOSES, count, f"{notes['HP103'].text.removeprefix('repaired ')} {where}")
-    for viewer in (CHROME, TENSORBOARD):
-        add(viewer, FAILS, seen["trailing"], f"a comma after the last row {strict}")
+    add((CHROME, TENSORBOARD), FAILS, seen["trailing"], f"a comma after the last row {strict}")
     text = "strings ending in a backslash make it reject the whole file (\"Expected ',' or '}'\")"
     add(PERFETTO, FAILS, seen["backslash"], text)
 
@@ -274,9 +266,8 @@ def _lost_rows(report: _Report, plan: FilePlan, columns: Columns, rows: RowsSeen
     further = sum(len(ids) for ids in columns.copies.values())
     report.add(CHROME, LOSES, further, "flow arrows from a start with several ends; only the first is drawn")
     undrawn = plan.counts.get("flow_points_without_partner", 0) + plan.counts.get("flow_points_outside_slices", 0)
-    for viewer in (PERFETTO, CHROME):
-        text = "ends of flow arrows whose other end is missing, or that lie in no row; no viewer draws them"
-        report.add(viewer, NOTE, undrawn, text, fix="")
+    text = "ends of flow arrows whose other end is missing, or that lie in no row; no viewer draws them"
+    report.add(TIMELINES, NOTE, undrawn, text, fix="")
 
 
 def _viewer_rows(report: _Report, rows: RowsSeen) -> None:
@@ -286,8 +277,7 @@ def _viewer_rows(report: _Report, rows: RowsSeen) -> None:
     add(CHROME, FAILS, seen["colour"], "rows with an unknown colour (cname) abort loading")
     add(CHROME, FAILS, seen["metadata_without_args"], "metadata rows without arguments abort loading")
     add(CHROME, LOSES, seen["no_pid"], "rows without a process")
-    for viewer in (PERFETTO, CHROME):
-        add(viewer, LOSES, seen["timeless"], "rows without a timestamp", fix="")
+    add(TIMELINES, LOSES, seen["timeless"], "rows without a timestamp", fix="")
     add(PERFETTO, LOSES, seen["endless"], "rows without a duration are dropped")
     add(CHROME, NOTE, seen["endless"], "rows without a duration are drawn to the end")
     far = "rows with a thread or process number below 0 or above 2^32 - 1 are drawn on the main thread or in process 0"
@@ -297,14 +287,12 @@ def _viewer_rows(report: _Report, rows: RowsSeen) -> None:
     ids = seen["flow_text_id"] + seen["flow_without_id"]
     add(PERFETTO, LOSES, ids, "ends of flow arrows whose id is not a number are not drawn")
     add(CHROME, LOSES, seen["flow_without_id"], "ends of flow arrows without an id are not drawn")
-    for viewer in (PERFETTO, CHROME):
-        add(viewer, LOSES, seen["flow_unbound"], "ends of flow arrows without bp:'e' bind to no row")
-        add(viewer, LOSES, seen["async_without_id"], "asynchronous rows without an id")
+    add(TIMELINES, LOSES, seen["flow_unbound"], "ends of flow arrows without bp:'e' bind to no row")
+    add(TIMELINES, LOSES, seen["async_without_id"], "asynchronous rows without an id")
     add(CHROME, LOSES, seen["async_without_cat"], "asynchronous rows without a category")
     add(PERFETTO, LOSES, seen["async_legacy"], "asynchronous rows of the old kind (S, T, F) are not drawn")
     contested = sum(len(names) > 1 for names in rows.names.values())
-    for viewer in (PERFETTO, CHROME):
-        add(viewer, NOTE, contested, "processes with several names; the last one shows")
+    add(TIMELINES, NOTE, contested, "processes with several names; the last one shows")
 
 
 def _tensorboard(report: _Report, log: DecodeLog, rows: RowsSeen, plan: FilePlan) -> None:
