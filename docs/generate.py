@@ -175,16 +175,16 @@ def _help(command: click.Command, name: str) -> str:
 
 def comparison_schema() -> str:
     """Return the JSON schema of a comparison."""
-    from hpuprof.render.comparison_text import schema as build
+    from hpuprof.render.comparison_text import COMPARISONS
 
-    return json.dumps(build(), indent=1) + "\n"
+    return json.dumps(COMPARISONS.schema(), indent=1) + "\n"
 
 
 def schema() -> str:
     """Return the JSON schema of a report."""
-    from hpuprof.render.json import schema as build
+    from hpuprof.render.json import REPORTS
 
-    return json.dumps(build(), indent=1) + "\n"
+    return json.dumps(REPORTS.schema(), indent=1) + "\n"
 
 
 DOCUMENTS = {

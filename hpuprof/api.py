@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpuprof.errors import InputError, InsufficientDataError, UsageError
-from hpuprof.files import cannot_read, is_regular, open_regular, read_regular
+from hpuprof.files import is_regular, open_regular
 from hpuprof.ingest.location import local_path, shown
 from hpuprof.options import THRESHOLD, resolve_options
 from hpuprof.report.model import Report
@@ -155,15 +155,9 @@ def is_report(path: Source) -> bool:
 
 def read_comparison(path: Source) -> Comparison:
     """Read a comparison written by `save` or `compare --json`. Raises InputError for another file or a newer form."""
-    from hpuprof.render.comparison_text import loads
+    from hpuprof.render.comparison_text import COMPARISONS
 
-    try:
-        return loads(read_regular(Path(path)), name=str(path))
-    except OSError as error:
-        raise InputError(
-            f"{path}: {cannot_read(error)}",
-            hint="give a comparison written with -o comparison.json",
-        ) from error
+    return COMPARISONS.read(path)
 
 
 def merge(
@@ -193,9 +187,9 @@ def merge(
     `jobs`, `executor`: as for `analyze`, but workers must share this machine's temporary directory. Raises UsageError,
     OutputError, InputError when no file could be read, InsufficientDataError for missing ranks or steps.
     """
+    from hpuprof.executors import Workers
     from hpuprof.viewers.merging import MergeOptions, given_offsets, host_of, merge_files
     from hpuprof.viewers.step_window import Selection, parse_steps
-    from hpuprof.viewers.workers import Workers
 
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
     run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
@@ -290,8 +284,8 @@ def convert(
     analyse to the numbers of their sources. Raises UsageError for an unknown `target` or a directory among the traces,
     OutputError when a file exists (without `force`) or cannot be written, InputError when no file could be converted.
     """
+    from hpuprof.executors import Workers
     from hpuprof.viewers.tensorboard.conversion import TARGETS, convert_run, refuse_among
-    from hpuprof.viewers.workers import Workers
 
     if target not in TARGETS:
         raise UsageError(f"cannot convert for {target!r}", hint=f"one of {', '.join(TARGETS)}")
@@ -321,9 +315,6 @@ def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Pa
 
 def read_report(path: Source) -> Report:
     """Read a report that `save` or `--json` wrote. Raises InputError if it is not one, or has a newer schema."""
-    from hpuprof.render.json import loads
+    from hpuprof.render.json import REPORTS
 
-    try:
-        return loads(read_regular(Path(path)), name=str(path))
-    except OSError as error:
-        raise InputError(f"{path}: {cannot_read(error)}", hint="give a report written with -o report.json") from error
+    return Report(REPORTS.read(path))

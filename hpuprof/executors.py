@@ -349,3 +349,21 @@ def dask_executor(address: str) -> Iterator[Executor]:
         yield client.get_executor(pure=False)
     finally:
         client.close(timeout=2)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who works on files. `jobs`, `executor`: as for `map_ordered`; `progress`: called with each finished name."""
+
+    jobs: int = 1
+    executor: Executor | None = None
+    progress: Callable[[str], None] | None = None
+
+    def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Yield the results in the order of the tasks."""
+        return map_ordered(function, tasks, jobs=self.jobs, executor=self.executor)
+
+    def done(self, name: str) -> None:
+        """Report that a file is finished."""
+        if self.progress:
+            self.progress(name)

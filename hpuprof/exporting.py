@@ -138,13 +138,7 @@ def _learn(redactor: Redactor, file: TraceFile, names: list[str], threads: list[
 
 
 def _identity(who: Identity, path: str, count: int, redactor: Redactor | None) -> dict[str, list[Any]]:
-    fields: dict[str, Any] = {
-        "rank": who.rank,
-        "stage": who.stage,
-        "action": who.action,
-        "window": who.window,
-        "path": path,
-    }
+    fields = who.recording | {"path": path}
     if redactor:
         fields |= {k: redactor.text(fields[k]) for k in ("stage", "action") if fields[k]}
         fields["window"] = redactor.window(who.window)

@@ -19,8 +19,7 @@ from hpuprof.files import cannot_read, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
 from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.model.clock import ClockOffset, GivenClock, read_manifest
-from hpuprof.model.losses import all_failed, refuse_losses
-from hpuprof.model.partial import FailedFile
+from hpuprof.model.partial import FailedFile, all_failed, refuse_losses
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration
 from hpuprof.report.model import Report, ReportData

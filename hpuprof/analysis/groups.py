@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.model.arrays import Ints
+from hpuprof.model.intervals import Intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,3 +94,24 @@ def clusters(keys: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints
     new = np.append([True], dense[1:] * span + (start[1:] - low) >= reach[:-1])
     first = np.flatnonzero(new)
     return keys[first], start[first], np.maximum.reduceat(end, first), np.diff(np.append(first, len(keys)))
+
+
+def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, wanted: Ints) -> list[float | None]:
+    """Return each wanted key's standard deviation (n - 1) of its per-step sums of `values` over used steps [ns].
+
+    `keys`, `values` and `start` have one entry per row, all starting inside a used step; steps without the key count as
+    0. None with fewer than two used steps.
+    """
+    count = len(used)
+    if count < 2 or not len(wanted):
+        return [None] * len(wanted)
+    order = np.argsort(wanted, kind="stable")
+    ranked = wanted[order]
+    at = np.minimum(np.searchsorted(ranked, keys), len(ranked) - 1)
+    mine = ranked[at] == keys
+    step = np.searchsorted(used.start, start[mine], side="right") - 1
+    sums = np.bincount(
+        order[at[mine]] * count + step, weights=values[mine].astype(np.float64), minlength=len(wanted) * count
+    ).reshape(len(wanted), count)
+    deviations: list[float | None] = sums.std(axis=1, ddof=1).tolist()
+    return deviations

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from hpuprof.analysis.deviation import step_deviations
+from hpuprof.analysis.groups import step_deviations
 from hpuprof.analysis.links import Nesting, nest_rows
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.user_frames import UserFrames

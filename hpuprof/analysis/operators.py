@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.deviation import step_deviations
-from hpuprof.analysis.groups import clusters, group
+from hpuprof.analysis.groups import clusters, group, step_deviations
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains

@@ -8,7 +8,10 @@ import click
 
 from hpuprof.cli.common import (
     Source,
+    chosen_gates,
+    conclude,
     force_option,
+    gate_options,
     graph_options,
     output_option,
     redact_option,
@@ -17,7 +20,6 @@ from hpuprof.cli.common import (
     show,
     source_options,
 )
-from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 
 
 @click.command("analyze")

@@ -9,7 +9,10 @@ import click
 
 from hpuprof.cli.common import (
     Source,
+    chosen_gates,
+    conclude,
     force_option,
+    gate_options,
     output_option,
     read_options,
     redact_option,
@@ -17,7 +20,6 @@ from hpuprof.cli.common import (
     scale_options,
     show,
 )
-from hpuprof.cli.gates import chosen_gates, conclude, gate_options
 
 
 @click.command("compare")

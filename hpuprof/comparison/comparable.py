@@ -21,12 +21,13 @@ from hpuprof.ranks.rank_tables import ranges
 from hpuprof.report.model import Report, ReportData
 from hpuprof.report.recordings import RecordingKind, kind_of, lead_recording, recording_kinds
 
+_DIFFERENCES = (
+    ("device families", "family", "kernel and engine names differ, only times are comparable"),
+    ("devices", "device_name", "the change includes the difference between the devices"),
+    ("numbers of ranks", "world_size", "work per rank and communication may differ"),
+    ("step sources", "step_source", "steps may have other boundaries"),
+)
 _LONGEST = {"operators": MAX_ROWS, "kernels": MAX_ROWS, "gap_operators": MAX_IDLE_ROWS}
-
-
-def key(row: Row) -> tuple[int, str, str, str]:
-    """Return the recording that a row belongs to."""
-    return row.rank, row.stage, row.action, row.window
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class Group:
     @cached_property
     def members(self) -> frozenset[tuple[int, str, str, str]]:
         """Who the files are."""
-        return frozenset(key(f) for f in self.files)
+        return frozenset(f.recording for f in self.files)
 
     def rows(self, table: str) -> list[Any]:
         """Return the rows of a table that belong to these recordings."""
@@ -51,7 +52,7 @@ class Group:
             if rows and not isinstance(rows[0], Row):  # of all ranks together
                 self._tables[table] = list(rows) if self.whole else []
             else:
-                self._tables[table] = [r for r in rows if key(r) in self.members]
+                self._tables[table] = [r for r in rows if r.recording in self.members]
         return self._tables[table]
 
     @cached_property
@@ -64,7 +65,7 @@ class Group:
         """Used steps of each recording."""
         counts = dict.fromkeys(sorted(self.members), 0)
         for s in self.steps:
-            counts[key(s)] += 1
+            counts[s.recording] += 1
         return counts
 
     @cached_property
@@ -100,10 +101,10 @@ class Group:
         """Idle time by cause for each used step [ns]; empty when the device was not traced."""
         if not self.steps or self.column("device_idle_ns") is None:
             return {}
-        at = {(*key(s), s.step): i for i, s in enumerate(self.steps)}
+        at = {(*s.recording, s.step): i for i, s in enumerate(self.steps)}
         out: dict[str, Floats] = {}
         for row in self.rows("gap_causes"):
-            i = at.get((*key(row), row.step))
+            i = at.get((*row.recording, row.step))
             if i is not None:
                 out.setdefault(row.cause, np.zeros(len(self.steps)))[i] += row.idle_ns
         return dict(sorted(out.items()))
@@ -127,7 +128,7 @@ class Group:
 
     def cut(self, what: str) -> bool:
         """Tell whether a table is as long as it may get, so that smaller rows may be missing."""
-        longest = max(Counter(key(r) for r in self.rows(what) if isinstance(r, Row)).values(), default=0)
+        longest = max(Counter(r.recording for r in self.rows(what) if isinstance(r, Row)).values(), default=0)
         return longest >= _LONGEST.get(what, sys.maxsize)
 
 
@@ -248,24 +249,13 @@ def _who(files: list[FileRow]) -> str:
 def _differences(pair: Pair) -> list[str]:
     """Return how the runs differ apart from the measurements."""
     out = []
-    for label, attribute in (
-        ("device families", "family"),
-        ("devices", "device_name"),
-        ("numbers of ranks", "world_size"),
-        ("step sources", "step_source"),
-    ):
+    for label, attribute, what in _DIFFERENCES:
         of_a, of_b = (
             " + ".join(sorted({str(getattr(f, attribute)) for f in g.files if getattr(f, attribute)})) or "none named"
             for g in (pair.a, pair.b)
         )
         named_above = attribute == "world_size" and pair.a.ranks != pair.b.ranks
         if of_a != of_b and not named_above:
-            what = {
-                "family": "kernel and engine names differ, only times are comparable",
-                "device_name": "the change includes the difference between the devices",
-                "world_size": "work per rank and communication may differ",
-                "step_source": "steps may have other boundaries",
-            }[attribute]
             out.append(f"The {label} differ ({of_a}; {of_b}): {what}.")
     if pair.a.data.hpuprof_version != pair.b.data.hpuprof_version:
         out.append(

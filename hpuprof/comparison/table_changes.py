@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hpuprof.comparison.comparable import Group, Pair, key
+from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.judge import Compared, Item
 from hpuprof.comparison.noise import MIN_STEPS, Estimate
 from hpuprof.model.tables import Row
@@ -166,7 +166,7 @@ def totals(group: Group, spec: Spec, measure: Measure) -> dict[Match, Estimate]:
         if spec.only and getattr(row, spec.only[0]) != spec.only[1]:
             continue
         match, value = matches(row, spec), getattr(row, measure.column)
-        mine = steps.get(key(row), 0) if isinstance(row, Row) else all_steps
+        mine = steps.get(row.recording, 0) if isinstance(row, Row) else all_steps
         if value is None:
             unknown.add(match)
             continue

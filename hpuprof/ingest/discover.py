@@ -48,6 +48,11 @@ class Identity:
     window: str = "0"
     provenance: str = ""
 
+    @property
+    def recording(self) -> dict[str, Any]:
+        """The recording that its rows belong to, as their first columns have it."""
+        return {"rank": self.rank, "stage": self.stage, "action": self.action, "window": self.window}
+
 
 @dataclass(frozen=True)
 class TraceFile:

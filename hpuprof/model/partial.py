@@ -6,8 +6,12 @@ known only after reading the whole file.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
+from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.errors import InputError, TraceFormatError
 from hpuprof.model.collective_calls import PackedCalls
 from hpuprof.model.launch_schedule import PackedSchedule
 from hpuprof.model.prediction import Prediction
@@ -40,3 +44,19 @@ class FailedFile(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     hint: str = ""
     offset: int | None = None
+
+
+def all_failed(failed: Sequence[FailedFile]) -> TraceFormatError:
+    """Return the error to raise when every file failed: that of the first one, and how many more there are."""
+    first, more = failed[0], f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
+    return TraceFormatError(first.message + more, path=first.path, offset=first.offset or 0, hint=first.hint)
+
+
+def refuse_losses(diagnostics: Iterable[DiagnosticRow], doing: str) -> None:
+    """Raise InputError if anything was lost. `doing`: the verb for the hint, such as analyse."""
+    lost = [d for d in diagnostics if DIAGNOSTICS[d.code].lossy]
+    if lost:
+        raise InputError(
+            f"{lost[0].path or 'the input'}: {lost[0].text} ({lost[0].code}); {len(lost)} such problems in all",
+            hint=f"leave out --strict to {doing} what could be read",
+        )

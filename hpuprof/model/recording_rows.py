@@ -20,6 +20,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         str, Meta(description="Recording of this rank, stage and action: a number or a window's name.")
     ] = "0"
 
+    @property
+    def recording(self) -> tuple[int, str, str, str]:
+        """The recording that the row belongs to."""
+        return self.rank, self.stage, self.action, self.window
+
 
 class FileRow(Row, frozen=True, kw_only=True):
     """One trace file and what was found in it."""

@@ -23,6 +23,8 @@ from hpuprof.model.device_rows import (
     IntelRow,
     KernelRow,
     LaunchRow,
+    MemoryPoint,
+    MemoryRow,
     OverlapRow,
     PrecisionRow,
     QueuePoint,
@@ -30,9 +32,8 @@ from hpuprof.model.device_rows import (
 )
 from hpuprof.model.graph_mode_rows import ModuleRow, ObstacleRow, ShapeRow
 from hpuprof.model.job_rows import ClockRow, CollectiveRow, ProcessGroupRow, RankWaitRow, StepWaitRow, SuspectRow
-from hpuprof.model.memory_rows import MemoryPoint, MemoryRow
 from hpuprof.model.plan_rows import PlanRow
-from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row
+from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row  # noqa: F401  for others
 from hpuprof.model.step_rows import (
     ActionRow,
     GapCauseRow,
@@ -44,50 +45,6 @@ from hpuprof.model.step_rows import (
     ThreadRow,
 )
 from hpuprof.model.what_if_rows import CriticalRow, KernelSequenceRow, SensitivityRow
-
-__all__ = [
-    "FILE_TABLES",
-    "LATE_TABLES",
-    "ROWS",
-    "TABLES",
-    "ActionRow",
-    "ClockRow",
-    "CollectiveRow",
-    "CriticalRow",
-    "DiagnosticRow",
-    "EngineRow",
-    "FileRow",
-    "FileTables",
-    "GapCauseRow",
-    "GapOperatorRow",
-    "GapRow",
-    "IntelRow",
-    "KernelRow",
-    "KernelSequenceRow",
-    "LaunchRow",
-    "MemoryPoint",
-    "MemoryRow",
-    "ModuleRow",
-    "ObstacleRow",
-    "OperatorRow",
-    "OverlapRow",
-    "PlanRow",
-    "PrecisionRow",
-    "ProcessGroupRow",
-    "QueuePoint",
-    "RankRow",
-    "RankWaitRow",
-    "Row",
-    "SensitivityRow",
-    "ShapeRow",
-    "StepKindRow",
-    "StepRow",
-    "StepWaitRow",
-    "SuspectRow",
-    "Tables",
-    "ThreadRow",
-    "UtilisationRow",
-]
 
 
 class FileTables(msgspec.Struct, frozen=True, kw_only=True):

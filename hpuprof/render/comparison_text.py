@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import msgspec
 
 from hpuprof.comparison.result import COMPARISON_VERSION, Change, Comparison, Part, Side
-from hpuprof.errors import InputError
 from hpuprof.model.metrics import STEP_COLUMNS
 from hpuprof.render.column_words import CAUSE
 from hpuprof.render.formats import clean, duration, measured, percent
-from hpuprof.render.json import document
+from hpuprof.render.json import Form, document
 from hpuprof.render.markdown import from_template
-from hpuprof.render.section import Section
 from hpuprof.render.sections import TOP, gates
+from hpuprof.render.table_view import Section
 from hpuprof.render.text import Paper
 
 _WHAT = {
@@ -58,34 +54,13 @@ def dumps(comparison: Comparison) -> str:
     return document(comparison)
 
 
-def loads(text: bytes | str, *, name: str = "comparison") -> Comparison:
-    """Read what `dumps` wrote. Raises InputError when it is none, or of a newer form."""
-    try:
-        head = msgspec.json.decode(text, type=_Head)
-        if head.comparison_version > COMPARISON_VERSION:
-            raise InputError(
-                f"{name}: comparison form {head.comparison_version} is newer than {COMPARISON_VERSION}",
-                hint="update hpuprof",
-            )
-        return msgspec.json.decode(text, type=Comparison)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{name}: not an hpuprof comparison: {error}", hint="give a file written by `hpuprof compare -o file.json`"
-        ) from error
-
-
-class _Head(msgspec.Struct):
-    comparison_version: int
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of a comparison."""
-    found: dict[str, Any] = msgspec.json.schema(Comparison)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"hpuprof comparison, form {COMPARISON_VERSION}",
-        **found,
-    }
+COMPARISONS = Form(
+    Comparison,
+    "comparison form",
+    "comparison",
+    COMPARISON_VERSION,
+    "give a file written by `hpuprof compare -o file.json`",
+)
 
 
 def leads(c: Comparison) -> list[str]:

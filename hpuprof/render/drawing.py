@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hpuprof.model.tables import RankRow
+from hpuprof.model.tables import Row
 from hpuprof.render.formats import clean, shorten
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+R = TypeVar("R", bound=Row)
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#994f00", "#bbbbbb")
 
@@ -22,10 +24,19 @@ def label(text: str, width: int = 60) -> str:
     return html.escape(shorten(clean(text), width), quote=False)
 
 
-def recordings(report: Report) -> list[RankRow]:
-    """Return one recording per rank: those of the headline's stage, action and window."""
+def rows_of(report: Report, table: str) -> list[Any]:
+    """Return the rows of the headline's stage, action and window, of all ranks; of `ranks` one row per rank."""
     lead = lead_recording(report.data)
-    return [r for r in report.data.ranks if lead and same_recording(r, lead)]
+    of = lead and (lead.stage, lead.action, lead.window)
+    return [row for row in getattr(report.data, table) if (row.stage, row.action, row.window) == of]
+
+
+def by_rank(rows: Iterable[R]) -> dict[int, list[R]]:
+    """Return the rows of each rank."""
+    found: dict[int, list[R]] = {}
+    for row in rows:
+        found.setdefault(row.rank, []).append(row)
+    return found
 
 
 def blank(*, height: int, **layout: Any) -> go.Figure:
@@ -87,11 +98,6 @@ def heat_map(
     figure.update_yaxes(title="rank", autorange="reversed", type="category")
     figure.update_xaxes(type="category")
     return figure
-
-
-def same_recording(row: Any, lead: RankRow) -> bool:
-    """Whether two rows are of the same stage, action and window."""
-    return (row.stage, row.action, row.window) == (lead.stage, lead.action, lead.window)
 
 
 def in_ms(ns: float) -> float:

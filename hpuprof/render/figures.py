@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof.model.metrics import IDLE
 from hpuprof.model.tables import StepRow, StepWaitRow
 from hpuprof.render.column_words import CAUSE
-from hpuprof.render.drawing import COLOURS, bars, blank, down, heat_map, in_ms, label, recordings, same_recording
+from hpuprof.render.drawing import COLOURS, bars, blank, by_rank, down, heat_map, in_ms, label, rows_of
 from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
 from hpuprof.render.sections import captured, span
@@ -51,18 +51,16 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
     Steps and gaps are at their true times; lanes marked summed show each step's totals in a fixed order. At most 40
     steps of 8 ranks (the first ones, or those of `ranks`).
     """
-    lead = lead_recording(report.data)
-    if lead is None:
-        return None
-    chosen = [r for r in recordings(report) if ranks is None or r.rank in ranks][:MAX_TIMELINE_RANKS]
-    every = _steps(report)
+    chosen = [r for r in rows_of(report, "ranks") if ranks is None or r.rank in ranks][:MAX_TIMELINE_RANKS]
+    every = by_rank(rows_of(report, "steps"))
     steps = {r.rank: every.get(r.rank, [])[:MAX_TIMELINE_STEPS] for r in chosen}
     if not any(steps.values()):
         return None
     idle: dict[tuple[int, int], list[tuple[str, int]]] = {}
-    for row in report.data.gap_causes:
-        if same_recording(row, lead) and row.idle_ns:
+    for row in rows_of(report, "gap_causes"):
+        if row.idle_ns:
             idle.setdefault((row.rank, row.step), []).append((row.cause, row.idle_ns))
+    every_gap = by_rank(rows_of(report, "gaps"))
     laid: dict[str, _Bars] = {}
     lanes = []
     for rank, rows in steps.items():
@@ -72,7 +70,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
             _lay(laid, host, step, [(n, v, c) for n, v, c in _host_parts(step) if v])
             _lay(laid, device, step, [(n, v, c) for n, v, c in _device_parts(step, idle) if v])
         last = rows[-1].start_ns + rows[-1].wall_ns if rows else 0
-        found = [g for g in report.data.gaps if g.rank == rank and same_recording(g, lead) and g.start_ns < last]
+        found = [g for g in every_gap.get(rank, []) if g.start_ns < last]
         for gap in found:
             within = f"<br>in {label(gap.host_row)}" if gap.host_row else ""
             laid.setdefault(f"idle: {CAUSE[gap.cause]}", _Bars(CAUSE_COLOURS[gap.cause])).add(
@@ -108,8 +106,8 @@ def step_times(report: Report) -> go.Figure | None:
 
     At most 32 ranks and 200 steps of each. Steps that are left out of medians are hollow.
     """
-    chosen = recordings(report)[:MAX_POINT_RANKS]
-    steps = _steps(report)
+    chosen = rows_of(report, "ranks")[:MAX_POINT_RANKS]
+    steps = by_rank(rows_of(report, "steps"))
     figure = blank(height=150 + 30 * len(chosen))
     drawn = False
     for name, used in (("used step", True), ("excluded", False)):
@@ -155,9 +153,8 @@ def step_times(report: Report) -> go.Figure | None:
 
 def engines(report: Report) -> go.Figure | None:
     """Draw the share of the step each engine class was busy: bars up to 3 ranks, else a heat map (1,024 at most)."""
-    chosen = recordings(report)[:MAX_HEAT_RANKS]
-    lead = lead_recording(report.data)
-    rows = [e for e in report.data.engines if lead and not e.lane and same_recording(e, lead)]
+    chosen = rows_of(report, "ranks")[:MAX_HEAT_RANKS]
+    rows = [e for e in rows_of(report, "engines") if not e.lane]
     names = list(dict.fromkeys(e.engine for e in rows))
     if not names:
         return None
@@ -195,14 +192,12 @@ def gap_causes(report: Report) -> go.Figure | None:
 
 def ranks_by_steps(report: Report, column: str = "wall_ns") -> go.Figure | None:
     """Draw one step column (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells; None for one rank."""
-    return _by_step([r.rank for r in recordings(report)], _steps(report), column)
+    return _by_step([r.rank for r in rows_of(report, "ranks")], by_rank(rows_of(report, "steps")), column)
 
 
 def waiting_by_steps(report: Report, column: str = "waiting_ns") -> go.Figure | None:
     """Draw one column of `step_waits` (ns) over ranks and steps, at most 1,024 × 100 and 30,000 cells, or None."""
-    rows: dict[int, list[StepWaitRow]] = {}
-    for row in report.data.step_waits:
-        rows.setdefault(row.rank, []).append(row)
+    rows = by_rank(report.data.step_waits)
     return _by_step(sorted(rows), rows, column)
 
 
@@ -265,7 +260,7 @@ def graph_options(report: Report) -> go.Figure | None:
 def precision(report: Report) -> go.Figure | None:
     """Share of each engine's compute time by data type, of the headline's recording."""
     lead = lead_recording(report.data)
-    rows = [p for p in report.data.precision if lead and same_recording(p, lead) and p.rank == lead.rank]
+    rows = [p for p in report.data.precision if lead and p.recording == lead.recording]
     if not rows:
         return None
     names = list(dict.fromkeys(p.engine for p in rows))
@@ -398,16 +393,6 @@ def _device_parts(step: StepRow, idle: dict[tuple[int, int], list[tuple[str, int
     busy = [(name, value or 0, DEVICE_COLOURS[name]) for name, value in kinds]
     causes = sorted(idle.get((step.rank, step.step), []), key=lambda pair: (-pair[1], pair[0]))
     return busy + [(f"idle: {CAUSE[cause]}", ns, CAUSE_COLOURS[cause]) for cause, ns in causes]
-
-
-def _steps(report: Report) -> dict[int, list[StepRow]]:
-    """Return the steps of `recordings` by rank."""
-    lead = lead_recording(report.data)
-    found: dict[int, list[StepRow]] = {}
-    for step in report.data.steps:
-        if lead and same_recording(step, lead):
-            found.setdefault(step.rank, []).append(step)
-    return found
 
 
 def _pc(fraction: float | None) -> float | None:

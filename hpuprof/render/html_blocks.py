@@ -21,24 +21,18 @@ from hpuprof.report.recordings import lead_recording
 
 def tiles(report: Report) -> list[Tile]:
     """Return the numbers shown beside the headline; unknown ones of the device are shown as unknown."""
-    found = []
-    for spec in TILES:
-        metric = report.metrics[spec.name]
-        if metric.value is not None or spec.shown_unknown:
-            found.append(Tile(spec.name, spec.label.strip(), measured(metric.value, metric.unit)))
-    return found[:6]
+    found = shown.told(report, TILES)[:6]
+    return [Tile(spec.name, spec.label.strip(), measured(metric.value, metric.unit)) for spec, metric in found]
 
 
 def budget_table(report: Report) -> HtmlTable:
     """Return the step budget; each label carries its definition."""
-    rows = []
-    for spec in BUDGET:
-        metric = report.metrics[spec.name]
-        if metric.value is not None or spec.shown_unknown:
-            label = Cell(spec.label, spec.name, metric.definition)
-            rows.append((label, Cell(measured(metric.value, metric.unit), metric.value)))
+    rows = tuple(
+        (Cell(spec.label, spec.name, metric.definition), Cell(measured(metric.value, metric.unit), metric.value))
+        for spec, metric in shown.told(report, BUDGET)
+    )
     columns = (Column("part of the step"), Column("value", number=True))
-    return HtmlTable("budget", "Step budget", columns, tuple(rows), f"Over {report.headline.population}.")
+    return HtmlTable("budget", "Step budget", columns, rows, f"Over {report.headline.population}.")
 
 
 def blocks(report: Report) -> list[Block]:
@@ -76,28 +70,12 @@ def _steps(report: Report) -> HtmlTable | None:
     return _of_view(STEPS_ON_HOST if on_host else VIEWS["steps"], report)
 
 
-def _ranks(report: Report) -> HtmlTable | None:
-    return _of_view(VIEWS["ranks"], report) if len(report.data.ranks) > 1 else None
-
-
-def _idle_causes(report: Report) -> HtmlTable | None:
-    return HtmlTable.of_section(shown.causes(report), "causes", title="By cause")
-
-
-def _intel(report: Report) -> HtmlTable | None:
-    return HtmlTable.of_section(shown.intel(report.data, lead_recording(report.data)), "intel")
-
-
-def _devices(report: Report) -> HtmlTable | None:
-    return HtmlTable.of_section(shown.recorded_on(report.data), "device-table", title="Devices")
-
-
 MADE_TABLES: dict[str, Callable[[Report], HtmlTable | None]] = {
     "steps": _steps,
-    "ranks": _ranks,
-    "idle_causes": _idle_causes,
-    "intel": _intel,
-    "devices": _devices,
+    "ranks": lambda report: _of_view(VIEWS["ranks"], report) if len(report.data.ranks) > 1 else None,
+    "idle_causes": lambda report: HtmlTable.of_section(shown.causes(report), "causes", title="By cause"),
+    "intel": lambda report: HtmlTable.of_section(shown.intel(report.data, lead_recording(report.data)), "intel"),
+    "devices": lambda report: HtmlTable.of_section(shown.recorded_on(report.data), "device-table", title="Devices"),
 }
 """Tables that are not simply a view of a report's table."""
 

@@ -10,8 +10,7 @@ import msgspec
 
 from hpuprof.render.column_words import described, format_of, named
 from hpuprof.render.formats import number, shorten
-from hpuprof.render.section import Section
-from hpuprof.render.table_view import View
+from hpuprof.render.table_view import Section, View
 
 LONGEST_NAME = 90
 """Characters of a name in a cell of the page; longer ones lose their middle."""

@@ -33,11 +33,7 @@ def to_text(report: Report, *, width: int = 80) -> str:
             w for w in (f"rank {f.rank}", f.stage, f.action, f"window {f.window}" if f.window != "0" else "") if w
         )
         lines.append(shorten(f.path, width))
-        steps = [
-            s
-            for s in report.data.steps
-            if (s.rank, s.stage, s.action, s.window) == (f.rank, f.stage, f.action, f.window)
-        ]
+        steps = [s for s in report.data.steps if s.recording == f.recording]
         excluded = sorted({s.excluded for s in steps if s.excluded})
         left_out = ", ".join(f"{sum(1 for s in steps if s.excluded == reason)} {reason}" for reason in excluded)
         device = " ".join(

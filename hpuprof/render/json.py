@@ -1,16 +1,20 @@
-"""The report as JSON, both ways, and its schema. Same report, same bytes."""
+"""Our own JSON documents, both ways, and their schemas. Same report, same bytes."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from hpuprof.errors import InputError
+from hpuprof.files import cannot_read, read_regular
 from hpuprof.model.tables import TABLES
 from hpuprof.report.model import SCHEMA_VERSION, Report, ReportData
 
 _FIRST = ("schema_version", "hpuprof_version", "headline", "plan")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def dumps(report: Report) -> str:
@@ -45,30 +49,39 @@ def inert_json(document: str) -> str:
     return document
 
 
-def loads(text: bytes | str, *, name: str = "report") -> Report:
-    """Read what `dumps` wrote. Raises InputError if it is not a report, or has a newer schema."""
-    try:
-        head = msgspec.json.decode(text, type=_Head)
-        if head.schema_version > SCHEMA_VERSION:
-            raise InputError(
-                f"{name}: report schema {head.schema_version} is newer than {SCHEMA_VERSION}", hint="update hpuprof"
-            )
-        return Report(msgspec.json.decode(text, type=ReportData))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{name}: not an hpuprof report: {error}", hint="give a file written with -o report.json or --json"
-        ) from error
+@dataclass(frozen=True)
+class Form(Generic[S]):
+    """One kind of our own JSON documents. `version`: the newest that is known; `word`: what it is the version of."""
+
+    kind: type[S]
+    what: str
+    word: str
+    version: int
+    hint: str
+
+    def read(self, path: str | Path) -> S:
+        """Return the document in a file. Raises InputError if it is none, or of a newer version."""
+        what, field = self.what.split()[0], f"{self.word}_version"
+        try:
+            text = read_regular(Path(path))
+            version = getattr(msgspec.json.decode(text, type=msgspec.defstruct("Head", [(field, int)])), field)
+            if version > self.version:
+                newer = f"{path}: {self.what} {version} is newer than {self.version}"
+                raise InputError(newer, hint="update hpuprof")
+            return msgspec.json.decode(text, type=self.kind)
+        except OSError as error:
+            hint = f"give a {what} written with -o {what}.json"
+            raise InputError(f"{path}: {cannot_read(error)}", hint=hint) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"{path}: not an hpuprof {what}: {error}", hint=self.hint) from error
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of these documents."""
+        document: dict[str, Any] = msgspec.json.schema(self.kind)
+        title = f"hpuprof {self.what.replace(' ', ', ')} {self.version}"
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **document}
 
 
-class _Head(msgspec.Struct):
-    schema_version: int
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of a report."""
-    document: dict[str, Any] = msgspec.json.schema(ReportData)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"hpuprof report, schema {SCHEMA_VERSION}",
-        **document,
-    }
+REPORTS = Form(
+    ReportData, "report schema", "schema", SCHEMA_VERSION, "give a file written with -o report.json or --json"
+)

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpuprof.model.tables import MemoryPoint
-from hpuprof.render.drawing import COLOURS, bars, blank, down, in_ms, same_recording
+from hpuprof.render.drawing import COLOURS, bars, blank, down, in_ms, rows_of
 from hpuprof.render.formats import size
 from hpuprof.report.model import Report
-from hpuprof.report.recordings import lead_recording
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -22,8 +21,7 @@ _OFF_SCALE = 4
 
 def memory(report: Report) -> go.Figure | None:
     """Draw peaks of allocated and reserved device memory per rank (at most 64), or the host's if only it is known."""
-    lead = lead_recording(report.data)
-    rows = [m for m in report.data.memory if lead and same_recording(m, lead)]
+    rows = rows_of(report, "memory")
     spaces = [s for s in ("device", "host") if any(m.space == s and m.peak_allocated_bytes for m in rows)]
     if not spaces:
         return None
@@ -70,11 +68,9 @@ def memory_over_time(report: Report) -> go.Figure | None:
 
 def _curves(report: Report) -> dict[tuple[str, int], list[MemoryPoint]]:
     """Return the points of each space and rank of the leading recording."""
-    lead = lead_recording(report.data)
     curves: dict[tuple[str, int], list[MemoryPoint]] = {}
-    for point in report.data.memory_points:
-        if lead and same_recording(point, lead):
-            curves.setdefault((point.space, point.rank), []).append(point)
+    for point in rows_of(report, "memory_points"):
+        curves.setdefault((point.space, point.rank), []).append(point)
     return curves
 
 

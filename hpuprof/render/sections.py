@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpuprof.diagnostics import DIAGNOSTICS
-from hpuprof.model.metrics import BUDGET, IDLE
+from hpuprof.model.metrics import BUDGET, IDLE, Metric, MetricSpec
 from hpuprof.model.prediction import GraphMode, GraphOption, Interval
 from hpuprof.model.tables import DiagnosticRow, ModuleRow, ObstacleRow, RankRow
 from hpuprof.render.column_words import CAUSE
 from hpuprof.render.formats import clean, duration, measured, percent
-from hpuprof.render.section import Section
-from hpuprof.render.table_view import is_of
+from hpuprof.render.table_view import Section
 from hpuprof.render.views import OTHERS, VIEWS
 from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import GateResult, Report, ReportData
@@ -131,14 +130,15 @@ def gates(results: Sequence[GateResult]) -> Section:
     return Section("Gates", ("fails when", "outcome", "reason"), rows, "lll", name="gates")
 
 
+def told(report: Report, specs: Sequence[MetricSpec]) -> list[tuple[MetricSpec, Metric]]:
+    """Return those metrics that are known, or are shown as unknown."""
+    found = [(spec, report.metrics[spec.name]) for spec in specs]
+    return [(spec, metric) for spec, metric in found if metric.value is not None or spec.shown_unknown]
+
+
 def _budget(report: Report) -> Section:
-    values = report.metrics
-    rows = []
-    for spec in BUDGET:
-        metric = values[spec.name]
-        if metric.value is not None or spec.shown_unknown:
-            rows.append((spec.label, measured(metric.value, metric.unit)))
-    return Section("Step budget", ("", ""), tuple(rows), "lr", note=f"Over {report.headline.population}.")
+    rows = tuple((spec.label, measured(metric.value, metric.unit)) for spec, metric in told(report, BUDGET))
+    return Section("Step budget", ("", ""), rows, "lr", note=f"Over {report.headline.population}.")
 
 
 def causes(report: Report) -> Section:
@@ -190,15 +190,7 @@ def _actions(data: ReportData, lead: RankRow, top: int | None) -> Section | None
         ),
         None,
     )
-    of = next(
-        (
-            r
-            for r in data.ranks
-            if drained
-            and (r.rank, r.stage, r.action, r.window) == (drained.rank, drained.stage, drained.action, drained.window)
-        ),
-        lead,
-    )
+    of = next((r for r in data.ranks if drained and r.recording == drained.recording), lead)
     note = "From the synchronous window, where an action's span covers its device work." if of is not lead else ""
     view = VIEWS["actions"]
     return view.section(view.rows(data, of), top=top, whose=whose(data, lead), note=note)
@@ -207,7 +199,7 @@ def _actions(data: ReportData, lead: RankRow, top: int | None) -> Section | None
 def intel(data: ReportData, lead: RankRow | None) -> Section:
     """Return the quantities of Intel's own tool."""
     rows = []
-    for i in (i for i in data.intel if lead and is_of(i, lead)):
+    for i in (i for i in data.intel if lead and i.recording == lead.recording):
         rows = [
             ("device ratio (D / W)", percent(i.device_ratio)),
             ("device/host overlap degree", percent(i.overlap_degree)),
@@ -225,7 +217,7 @@ def intel(data: ReportData, lead: RankRow | None) -> Section:
 
 def whole_step(data: ReportData, lead: RankRow | None) -> ModuleRow | None:
     """Return the row of the whole step."""
-    return next((m for m in data.modules if lead and is_of(m, lead) and m.depth < 0), None)
+    return next((m for m in data.modules if lead and m.recording == lead.recording and m.depth < 0), None)
 
 
 def looked_for(step: ModuleRow | None, steps: int) -> list[str]:

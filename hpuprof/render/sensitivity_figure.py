@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from hpuprof.model.tables import SensitivityRow
 from hpuprof.render.drawing import COLOURS, blank, in_ms, label
 from hpuprof.render.formats import duration, percent
-from hpuprof.render.table_view import is_of
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
 
@@ -28,7 +27,7 @@ def sensitivity(report: Report) -> go.Figure | None:
     The 12 parts of the headline's recording that could gain most.
     """
     lead = lead_recording(report.data)
-    shown = [r for r in report.data.sensitivity if lead and is_of(r, lead)][:MAX_PANELS]
+    shown = [r for r in report.data.sensitivity if lead and r.recording == lead.recording][:MAX_PANELS]
     if not shown:
         return None
     down = -(-len(shown) // ACROSS)

@@ -1,4 +1,4 @@
-"""How one table is shown: its rows, columns and column titles, in text and on the page."""
+"""A titled table of text cells, which sections are made of; and how one of the report's tables is shown as such."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from hpuprof.model.tables import RankRow, Row
+from hpuprof.model.tables import RankRow
 from hpuprof.render.column_words import CAUSE, described, format_of
 from hpuprof.render.formats import UNKNOWN, clean, percent
-from hpuprof.render.section import Section
 from hpuprof.report.model import ReportData
 
 AS_ASKED = -1
@@ -74,8 +73,8 @@ class View:
 
     def rows(self, data: ReportData, lead: RankRow | None) -> list[Any]:
         """Return the rows to show, of the recording `lead` unless the view shows all."""
-        rows = getattr(data, self.table)
-        chosen = [r for r in rows if (self.every or (lead and is_of(r, lead))) and (self.keep is None or self.keep(r))]
+        mine = [r for r in getattr(data, self.table) if self.every or (lead and r.recording == lead.recording)]
+        chosen = [r for r in mine if self.keep is None or self.keep(r)]
         return chosen if self.sort is None else sorted(chosen, key=self.sort)
 
     def headers(self, row: type[msgspec.Struct], *, page: bool = False) -> dict[str, str]:
@@ -99,11 +98,6 @@ class View:
         return Section(title, tuple(headers.values()), cells, "".join(align for _, align in columns), note)
 
 
-def is_of(row: Row, lead: RankRow) -> bool:
-    """Whether a row belongs to a recording."""
-    return (row.rank, row.stage, row.action, row.window) == (lead.rank, lead.stage, lead.action, lead.window)
-
-
 def _column(name: str, row: type[msgspec.Struct]) -> tuple[Callable[[Any], str], str]:
     """Return what writes the cells of a column in text, and how they align."""
     if name not in described(row):
@@ -116,3 +110,18 @@ def _column(name: str, row: type[msgspec.Struct]) -> tuple[Callable[[Any], str],
         return unknown if value is None else form(value)
 
     return write, "r" if numeric else "l"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table. `align`: `l` or `r` per column; the first left column may be shortened. `note` stands below.
+
+    `name`: what code calls it, where code does.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    align: str
+    note: str = ""
+    name: str = ""

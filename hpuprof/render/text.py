@@ -6,8 +6,8 @@ import io
 from collections.abc import Sequence
 
 from hpuprof.render.formats import clean, inert, shorten
-from hpuprof.render.section import Section
 from hpuprof.render.sections import TOP, data_quality_by_code, sections
+from hpuprof.render.table_view import Section
 from hpuprof.render.what_to_do import told, what_to_do
 from hpuprof.report.model import Finding, Report
 

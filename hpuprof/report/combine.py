@@ -75,8 +75,8 @@ def combine(
     if waits_cut:
         cut["step_waits"] = waits_cut
     by_kind = decide_by_kind(used.parts)
-    answers = {_whose(done[i][0]): found for i, found in zip(chosen, by_kind.of_kind, strict=True)}
-    tables["step_kinds"] = [_judged(row, answers.get(_whose(row), {})) for row in tables["step_kinds"]]
+    answers = {ranks[i].recording: found for i, found in zip(chosen, by_kind.of_kind, strict=True)}
+    tables["step_kinds"] = [_judged(row, answers.get(row.recording, {})) for row in tables["step_kinds"]]
     metrics = build_metrics(used, across, population)
     context = _context(main, used, across, metrics)
     findings = _findings(context, [of_file[i] for i in chosen])
@@ -116,10 +116,6 @@ def _order(who: Identity) -> tuple[Any, ...]:
     return who.rank, who.stage, who.action, _natural(who.window)
 
 
-def _whose(row: Identity | StepKindRow) -> tuple[int, str, str, str]:
-    return row.rank, row.stage, row.action, row.window
-
-
 def _judged(row: StepKindRow, answers: Mapping[str, GraphMode]) -> StepKindRow:
     """Return a kind of step with the answer for it."""
     if row.kind not in answers:
@@ -153,14 +149,7 @@ def _choose(done: Sequence[tuple[Identity, RankPartial]], kind: RecordingKind) -
 
 
 def _file_row(who: Identity, part: RankPartial) -> FileRow:
-    return msgspec.structs.replace(
-        part.file,
-        rank=who.rank,
-        stage=who.stage,
-        action=who.action,
-        window=who.window,
-        provenance=who.provenance,
-    )
+    return msgspec.structs.replace(part.file, **who.recording, provenance=who.provenance)
 
 
 def _idle_by_cause(part: RankPartial) -> dict[Cause, int]:
@@ -195,17 +184,14 @@ def _bound(used: UsedSteps) -> Bound:
 
 
 def _rank_row(who: Identity, part: RankPartial, used: UsedSteps) -> RankRow:
-    shares = {
+    shares: dict[str, Any] = {
         name: share(used.steps, BY_NAME[name].column)
         for name in RankRow.__struct_fields__
         if name in BY_NAME and BY_NAME[name].column
     }
     bound = _bound(used)
     return RankRow(
-        rank=who.rank,
-        stage=who.stage,
-        action=who.action,
-        window=who.window,
+        **who.recording,
         steps_used=len(used.steps),
         steps_total=len(part.steps),
         step_p50_ns=percentile(used.walls, 0.5) or 0,

@@ -98,5 +98,5 @@ def _ordered(done: Sequence[tuple[Identity, RankPartial]], first: Callable[[Rank
 
 def stamped(part: RankPartial, name: str, who: Identity) -> list[Any]:
     """Return the rows of one table with the identity of their file."""
-    mark = {"rank": who.rank, "stage": who.stage, "action": who.action, "window": who.window}
+    mark = who.recording
     return [msgspec.structs.replace(row, **mark) for row in getattr(part, name)]

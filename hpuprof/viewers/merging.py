@@ -20,13 +20,13 @@ import numpy as np
 from msgspec import Meta
 
 from hpuprof._version import __version__
-from hpuprof.errors import HpuprofError, InsufficientDataError, UsageError
+from hpuprof.errors import InsufficientDataError, UsageError
+from hpuprof.executors import Workers
 from hpuprof.files import scratch_folder
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, identify
 from hpuprof.ingest.normalise import MAX_SPAN_NS
 from hpuprof.model.clock import ClockOffset, GivenClock
-from hpuprof.model.losses import all_failed, refuse_losses
-from hpuprof.model.partial import FailedFile
+from hpuprof.model.partial import FailedFile, all_failed, refuse_losses
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
 from hpuprof.viewers import critical_lane
@@ -44,7 +44,6 @@ from hpuprof.viewers.output import (
 from hpuprof.viewers.row_plan import plan_file
 from hpuprof.viewers.row_writer import WriteJob, write_file
 from hpuprof.viewers.step_window import Selection, StepsFound, no_such_step, step_window
-from hpuprof.viewers.workers import Workers
 from hpuprof.what_if.critical_walk import CriticalSlice
 
 _OWN_STARTS = "start of each rank"
@@ -159,10 +158,12 @@ def merge_files(
         raise UsageError(f"{path} is one of the traces to merge", hint="write to another file")
     chosen = _choose(files, identities, options)
     with scratch_folder("merge") as spool:
-        found = _windows([f for f, _ in chosen], options.steps, workers)
+        wanted = [(f.path, options.steps) for f, _ in chosen if options.steps is not None]
+        found = list(workers.map(step_window, wanted))
         plans, failed = _plan([f for f, _ in chosen], found, Path(spool), workers)
         if not plans:
-            raise _nothing(failed, found, options, [who.rank for _, who in chosen])
+            ranks = [who.rank for _, who in chosen]
+            raise all_failed(failed) if failed else no_such_step(options.steps or Selection(), found, ranks)
         losses = _losses(plans, failed, skipped)
         if options.strict:
             refuse_losses(losses, "merge")
@@ -195,12 +196,6 @@ def _choose(
     return [(file, who) for file, who in chosen if who.rank in options.ranks]
 
 
-def _windows(files: Sequence[TraceFile], steps: Selection | None, workers: Workers) -> list[StepsFound]:
-    if steps is None:
-        return []
-    return list(workers.map(step_window, [(f.path, steps) for f in files]))
-
-
 def _plan(
     files: Sequence[TraceFile], found: Sequence[StepsFound], spool: Path, workers: Workers
 ) -> tuple[list[FilePlan], list[FailedFile]]:
@@ -219,15 +214,6 @@ def _plan(
             plans.append(result)
             workers.done(result.name)
     return plans, failed
-
-
-def _nothing(
-    failed: Sequence[FailedFile], found: Sequence[StepsFound], options: MergeOptions, ranks: Sequence[int]
-) -> HpuprofError:
-    """Return the error to raise when no file could be planned."""
-    if not failed:
-        return no_such_step(options.steps or Selection(), found, ranks)
-    return all_failed(failed)
 
 
 # --------------------------------------------------------------------------------------------------------- the timeline

@@ -14,7 +14,6 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.row_reader import RowReader
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.clock import ClockOffset
-from hpuprof.viewers.colours import known
 from hpuprof.viewers.file_plan import (
     ASYNC,
     COUNTER,
@@ -26,6 +25,7 @@ from hpuprof.viewers.file_plan import (
     Columns,
     FilePlan,
     arguments,
+    known_colour,
     text,
 )
 from hpuprof.viewers.output import Segment, members, write_segment
@@ -159,7 +159,7 @@ def _harmless(row: WholeEvent) -> None:
         row.name = text(row.name)
     if row.cat.__class__ is not str and row.cat is not UNSET:
         row.cat = text(row.cat)
-    if row.cname is not UNSET and not known(row.cname):
+    if row.cname is not UNSET and not known_colour(row.cname):
         row.cname = UNSET
     if row.tts is not UNSET or row.tdur is not UNSET:
         row.tts, row.tdur = _number(row.tts), _number(row.tdur)

@@ -21,12 +21,12 @@ from hpuprof.analysis.threads import track_roles
 from hpuprof.ingest import dialects
 from hpuprof.ingest.dialect_collectives import tab_collective
 from hpuprof.ingest.dialect_engines import device_number
+from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
-from hpuprof.model.trace import Trace
+from hpuprof.model.trace import HostRows, Trace
 from hpuprof.naming import METADATA_KEY
 from hpuprof.viewers.lanes import spread
 from hpuprof.viewers.tensorboard.identifiers import Amended, Identifiers
-from hpuprof.viewers.tensorboard.shown_steps import DeviceNodes, shown_steps
 from hpuprof.viewers.tensorboard.spelling import AddedRows, track_number
 
 _LANES = 1_000_000  # first added track: beyond every engine lane, small enough for every viewer
@@ -307,3 +307,40 @@ class _Additions:
     @staticmethod
     def _lane_number(engine: int, lane: int) -> int:
         return _LANES + engine * 1000 + lane
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceNodes:
+    """Device rows that the tab counts. `call`: host row that launched each, -1 for none; times in ns."""
+
+    call: Ints
+    start: Ints
+    end: Ints
+
+
+def shown_steps(host: HostRows, nodes: DeviceNodes, start: Ints, end: Ints) -> list[int]:
+    """Return the length of each step the tab shows, ns; `start`, `end`: the steps it gets, ascending."""
+    inside = nodes.call >= 0
+    calls = nodes.call[inside]
+    step = np.full(len(inside), -1, dtype=np.int64)
+    step[inside] = np.searchsorted(start, host.start[calls], side="right") - 1
+    inside &= step >= 0
+    # A call counts for the step that contains all of it.
+    inside[inside] = host.end[nodes.call[inside]] <= end[step[inside]]
+    lengths: list[int] = (end - start).tolist()
+    if not inside.any():
+        return lengths
+    done = np.zeros(len(start), dtype=np.int64)
+    np.maximum.at(done, step[inside], nodes.end[inside])
+    before = int(start[0])
+    first = inside & (step == 0)
+    if first.any():
+        earlier = nodes.end[~inside]
+        before = max(before, int(earlier[earlier < nodes.start[first].min()].max(initial=0)))
+    for i, (begin, stop) in enumerate(zip(start.tolist(), np.maximum(end, done).tolist(), strict=True)):
+        lengths[i] = max(0, stop - max(begin, before))
+        before = max(begin, before, stop)
+    counts = np.bincount(step[inside], minlength=len(start))
+    last = int(np.flatnonzero(counts)[-1])
+    cut = last > 0 and 0.8 * counts[last - 1] > counts[last]
+    return lengths[: last + (not cut)]

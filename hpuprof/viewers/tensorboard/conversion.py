@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageError
+from hpuprof.executors import Workers
 from hpuprof.ingest.discover import Identity, TraceFile
 from hpuprof.ingest.location import folder_and_name, local_path
 from hpuprof.naming import trace_name
 from hpuprof.viewers.tensorboard.convert_file import PART, ConvertedFile, convert_file
-from hpuprof.viewers.workers import Workers
 
 TARGETS = ("tensorboard",)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -147,6 +147,5 @@ def _tasks(
         while (run, name) in taken:  # repeated recordings of one window
             run += "-again"
         taken.add((run, name))
-        identity = {"rank": who.rank, "stage": who.stage, "action": who.action, "window": who.window}
-        tasks.append(_Task(file.path, file.name, directory / run / name, identity))
+        tasks.append(_Task(file.path, file.name, directory / run / name, who.recording))
     return tasks
