@@ -105,7 +105,7 @@ def a_collective_named_by_digits(size: int) -> bytes:
     return f"[{_ROW},{_ROW.replace('aten::mm', 'nccl:send ' + '1' * size)}]".encode()
 
 
-@grows(2_000_000, cpu_s=5, commands=("merge", "check", "export"))
+@grows(4_000_000, cpu_s=5, commands=("merge", "check", "export"))
 def ends_that_fit_none_of_the_open_begins(size: int) -> bytes:
     each = '{"ph":"%s","cat":"cpu_op","name":"%s%d","pid":1,"tid":1,"ts":%d}'
     count = size // 130
