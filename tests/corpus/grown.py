@@ -405,7 +405,7 @@ def many_forward_threads(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(8_000, cpu_s=8, memory_mib=800)
+@grows(8_000, cpu_s=8, memory_mib=900)
 def many_collectives(size: int) -> bytes:
     """One group, as many collectives, each with a kernel."""
     rows = steps(8, 10 * size // 8)
