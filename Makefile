@@ -6,6 +6,8 @@ EXTRAS ?= all,record,dev
 
 # What runs in one process, without other people's programs: what coverage is measured with, and held to `fail_under`.
 CORE_TESTS = tests/unit tests/cli tests/golden tests/cases tests/robustness tests/property
+# A file's tests share what they make, so they stay together; tests/conftest.py has the order.
+PARALLEL = -n auto --dist loadfile --no-loadscope-reorder
 LOOSE_MYPY = $(TEST_VENV)/bin/mypy --config-file= --python-version=3.10 --ignore-missing-imports --follow-imports=silent --explicit-package-bases
 
 .PHONY: demo test test-venv coverage sanitize fuzz chromium check lint wheels release-check docs site samples clean
@@ -26,7 +28,7 @@ $(VENV)/bin/hpuprof: pyproject.toml setup.py $(shell find hpuprof native -type f
 	@touch $@
 
 test: test-venv
-	$(TEST_VENV)/bin/pytest -n auto --dist loadfile
+	$(TEST_VENV)/bin/pytest $(PARALLEL)
 
 # A copy is installed, not the checkout, so that a file missing from the wheel fails a test.
 test-venv:
@@ -36,7 +38,7 @@ test-venv:
 
 # Lines and branches of the installed package; the last line is the total.
 coverage: test-venv
-	$(TEST_VENV)/bin/pytest -q -n auto --dist loadfile --cov --cov-report=term:skip-covered $(CORE_TESTS)
+	$(TEST_VENV)/bin/pytest -q $(PARALLEL) --cov --cov-report=term:skip-covered $(CORE_TESTS)
 
 # The native part under AddressSanitizer and UndefinedBehaviorSanitizer: its tests, and MUTANTS traces read on both paths.
 MUTANTS ?= 3000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -53,31 +53,17 @@ class Board:
             time.sleep(0.3)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def start(logdir: Path, log: Path) -> Iterator[Board]:
-    port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "tensorboard.main",
-        "--logdir",
-        str(logdir),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    """Run a TensorBoard at a port that the system chooses; its log says which."""
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=log.parent, env=env, stdout=out, stderr=subprocess.STDOUT)
     try:
-        board = Board(f"http://127.0.0.1:{port}", logdir)
+        while not (told := re.search(r" at (http://127\.0\.0\.1:\d+)/ ", log.read_text("utf-8"))):
+            assert process.poll() is None, log.read_text("utf-8")
+            time.sleep(0.1)
+        board = Board(told[1], logdir)
         board.wait("/data/plugins_listing", bool)
         yield board
     finally:

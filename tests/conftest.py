@@ -68,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, places in MARKS.items():
             if any(path.is_relative_to(place) for place in places):
                 item.add_marker(mark)
+    if "PYTEST_XDIST_WORKER" in os.environ:  # short files come last, so that no worker is left with a long one
+        items.sort(key=lambda item: item.get_closest_marker("unit") is not None)
 
 
 @pytest.fixture(scope="session")

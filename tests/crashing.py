@@ -33,6 +33,17 @@ def fail_at_2(number):
     return number
 
 
+def plan_and_stay(job):
+    """Plan a file for a merge, and do not end before the process that asked for it."""
+    from hpuprof.viewers.row_plan import plan_file
+
+    parent = os.getppid()
+    plan_file(job)
+    Path(f"{job.spool}.planned").touch()
+    while os.getppid() == parent:
+        time.sleep(0.05)
+
+
 def sleep_long(folder):
     (Path(folder) / f"{os.getpid()}.pid").touch()
     time.sleep(1000)

@@ -9,7 +9,9 @@ file order.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -70,17 +72,17 @@ def dropped_by_perfetto(track: Ints, start_us: Micros, dur_us: Micros, complete:
         return count_crossing(track, start, end)
     found = 0
     for low, high, known in _by_track(track, order, start, end, complete):
-        stack: list[tuple[int, bool]] = []
+        # End, whether it is known, and minus the earliest known end from the bottom up to here, which only grows.
+        stack: list[tuple[int, bool, float]] = []
         for begin, close, whole in zip(low, high, known, strict=True):
             while stack and stack[-1][0] <= begin:
                 stack.pop()
-            # A finished row takes all above it along.
-            over = next((i for i, (until, ended) in enumerate(stack) if ended and until < begin), len(stack))
-            del stack[over:]
+            del stack[bisect_right(stack, -begin, key=itemgetter(2)) :]  # a finished row takes all above it along
             if whole and stack and stack[-1][1] and close > stack[-1][0]:
                 found += 1
             else:
-                stack.append((close, whole))
+                below = stack[-1][2] if stack else -np.inf
+                stack.append((close, whole, max(below, -close) if whole else below))
     return found
 
 

@@ -241,13 +241,16 @@ def test_a_mode_that_failed_with_a_model_is_not_tried_again(tmp_path, monkeypatc
 
 
 def test_a_worker_that_hangs_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(cuda_truth, "HUNG_S", 3.0)
     real = cuda_truth.subprocess.Popen
-    runs = iter(["import time; time.sleep(600)", "pass"])
-    monkeypatch.setattr(
-        cuda_truth.subprocess, "Popen", lambda _, **keep: real([sys.executable, "-c", next(runs)], **keep)
-    )
+    runs = iter([("import time; time.sleep(600)", 1.0), ("pass", 600.0)])
+
+    def begin(_, **keep):
+        code, patience = next(runs)
+        monkeypatch.setattr(cuda_truth, "HUNG_S", patience)
+        return real([sys.executable, "-c", code], **keep)
+
+    monkeypatch.setattr(cuda_truth.subprocess, "Popen", begin)
     assert command(tmp_path) == 1
     assert json.loads((tmp_path / "index.json").read_text())["failed"] == [
-        {"name": "constants", "reason": "no sign of life for 3 s"}
+        {"name": "constants", "reason": "no sign of life for 1 s"}
     ]

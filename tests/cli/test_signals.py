@@ -16,18 +16,32 @@ from hpuprof.files import scratch_folder
 ROOT = Path(__file__).resolve().parents[2]
 
 
+MERGE = """
+import sys
+import crashing
+from hpuprof.cli.main import run
+from hpuprof.viewers import merging
+
+if __name__ == "__main__":
+    merging.plan_file = crashing.plan_and_stay
+    run()
+"""
+
+
 def started(samples: Path, folder: Path) -> subprocess.Popen[bytes]:
-    """Start a merge with two workers and return when it is at work."""
+    """Start a merge that does not end by itself; return when each of its two workers has planned a file."""
     (folder / "tmp").mkdir()
     (folder / "out").mkdir()
+    (folder / "merge.py").write_text(MERGE, encoding="utf-8")
     words = ["merge", str(samples / "hpu_g3_lazy_8_ranks"), "-j", "2", "-o", str(folder / "out" / "merged.json.gz")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "hpuprof", *words],
-        env={**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(ROOT)},
+        [sys.executable, str(folder / "merge.py"), *words],
+        env={**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
         stderr=subprocess.PIPE,
     )
-    while process.poll() is None and not list((folder / "tmp").glob("hpuprof-merge-*/.held")):
-        time.sleep(0.005)
+    while len(list((folder / "tmp").glob("hpuprof-merge-*/*.planned"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
     return process
 
 

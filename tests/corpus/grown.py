@@ -1,7 +1,7 @@
 """Files that are made when they are needed: each shape is harmless small and once cost more than its size when it grew.
 
-`size` is chosen so that what grows with the square would pass `cpu_s` many times over, and what grows with the size
-stays far below.
+`size` is chosen so that what grows with the square would pass `cpu_s` many times over, or `memory_mib`, and what grows
+with the size stays far below both: below a third of the one, and three quarters of the other.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def a_collective_named_by_digits(size: int) -> bytes:
     return f"[{_ROW},{_ROW.replace('aten::mm', 'nccl:send ' + '1' * size)}]".encode()
 
 
-@grows(2_000_000, cpu_s=5, commands=("merge", "check", "export"))
+@grows(4_000_000, cpu_s=5, commands=("merge", "check", "export"))
 def ends_that_fit_none_of_the_open_begins(size: int) -> bytes:
     each = '{"ph":"%s","cat":"cpu_op","name":"%s%d","pid":1,"tid":1,"ts":%d}'
     count = size // 130
@@ -328,7 +328,7 @@ def many_steps(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30, commands=EVERY)
+@grows(10_000, cpu_s=12, commands=EVERY)
 def steps_that_overlap(size: int) -> bytes:
     """Steps that begin before the last one ended, and operators of as many names."""
     rows = [row(f"ProfilerStep#{i}", 10 * i, 25, "user_annotation") for i in range(size)]
@@ -405,7 +405,7 @@ def many_forward_threads(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8, memory_mib=900)
 def many_collectives(size: int) -> bytes:
     """One group, as many collectives, each with a kernel."""
     rows = steps(8, 10 * size // 8)
@@ -427,7 +427,7 @@ def many_engines(size: int) -> bytes:
     return trace([*steps(4, size // 4), *rows])
 
 
-@grows(16_000, cpu_s=30)
+@grows(10_000, cpu_s=12)
 def many_steps_of_a_lane(size: int) -> bytes:
     """As many steps as kernels on an engine's lane, slow at first, each with a mark of the lazy mode."""
     rows = [json.dumps({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "/device:HPU:0"}})]

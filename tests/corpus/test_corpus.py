@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -24,8 +25,9 @@ COMMANDS = {
 
 
 def run(limited: Limited, command: str, path: Path, out: Path, cpu_s: int, memory_mib: int) -> Done:
+    """Run a command; `inspect` finds what `analyze` has read before it, as a user's would."""
     arguments = [word.format(path=path, out=out) for word in COMMANDS[command]]
-    return limited(*arguments, cpu_s=cpu_s, memory_mib=memory_mib)
+    return limited(*arguments, cpu_s=cpu_s, memory_mib=memory_mib, environment={"HPUPROF_CACHE": str(out / "cache")})
 
 
 def said(report: dict) -> list[str]:
@@ -67,6 +69,7 @@ def test_one_such_file_among_good_ones_costs_the_others_nothing(
 def test_what_grows_is_read_in_time_that_grows_with_it(case: grown.Case, limited: Limited, tmp_path: Path):
     path = tmp_path / case.file_name
     path.write_bytes(case.make(case.size))
+    os.utime(path, (1_700_000_000, 1_700_000_000))  # long enough ago to be remembered
     for command in case.commands:
         done = run(limited, command, path, tmp_path, case.cpu_s, case.memory_mib)
         assert done.exit in case.exits, f"{command}: exit {done.exit} after {done.cpu_s:.1f} s: {done.stderr[:500]}"

@@ -29,7 +29,10 @@ def programs(*modules: str) -> Programs:
 
 @pytest.fixture(scope="session")
 def program() -> Iterator[Programs]:
-    """`program(folder, text)` runs a Python program in a process of its own, in which torch and Lightning are loaded."""
+    """`program(folder, text)` runs a Python program in a process of its own, in which torch, Lightning and hpuprof are loaded.
+
+    In this order; nothing else of Lightning is.
+    """
     with programs("recorder.fits", "hpuprof.viewers.tensorboard.convert_file") as run:
         yield run
 

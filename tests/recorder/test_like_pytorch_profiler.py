@@ -20,7 +20,8 @@ from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.profilers.pytorch import RegisterRecordFunction
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from recorder.fits import QUIET, Tiny, files, fit, loader, only, read, script, spans, trainer
+from recorder.fits import QUIET, Tiny, files, fit, loader, only, read, spans, trainer
+from recorder.forked import Programs
 
 import hpuprof
 from hpuprof import ConfigError, HPUProfiler
@@ -126,18 +127,19 @@ def test_function_events_are_there_for_an_exporter_of_the_users_own(tmp_path: Pa
     assert seen == [len(profiler.function_events)]
 
 
-def test_each_rank_has_its_events_and_its_file_and_rank_0_speaks_of_all(tmp_path: Path) -> None:
+def test_each_rank_has_its_events_and_its_file_and_rank_0_speaks_of_all(tmp_path: Path, program: Programs) -> None:
     text = """
 from pathlib import Path
-from recorder.fits import Tiny, loader, trainer
+from recorder.fits import Tiny, as_ranks, loader, trainer
 from hpuprof import HPUProfiler
+as_ranks(*({"NODE_RANK": "0", "LOCAL_RANK": rank, "WORLD_SIZE": "2"} for rank in "01"))
 profiler = HPUProfiler("traces", "perf", active=4)
 loop = trainer(profiler, Path("."), devices=2, strategy="ddp", limit_val_batches=6)
 loop.fit(Tiny(), loader(128), loader(12))
 assert any(e.name == "[pl][profile][Strategy]DDPStrategy.validation_step" for e in profiler.function_events)
 assert profiler.summary() == Path(f"traces/fit-perf-{loop.local_rank}.txt").read_text()
 """
-    out = script(tmp_path, text, GLOO_SOCKET_IFNAME="lo").stdout
+    out = program(tmp_path, text).stdout
     first, second = (tmp_path / "traces" / f"fit-perf-{rank}.txt" for rank in (0, 1))
     assert "Ranks are missing" not in first.read_text(encoding="utf-8")
     assert second.read_text(encoding="utf-8").startswith("This covers rank 1 only; rank 0 reports on all ranks.\n")

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import needs
@@ -14,7 +9,8 @@ import needs
 needs.module("torch", "torch", "recording needs torch")
 needs.module("recorder", "lightning.pytorch", "recording with a Trainer needs lightning")
 
-from recorder.fits import files, read, script, start, steps
+from recorder.fits import files, free_port, read, script, start, steps
+from recorder.forked import Programs
 
 import hpuprof
 
@@ -51,6 +47,12 @@ while len(list(Path(".").glob("trained_*"))) < loop.world_size and time.monotoni
 """
 TORCHRUN = ("-m", "torch.distributed.run")
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+# With what Lightning gives two ranks of a node, and torchrun the only rank of each of two.
+FORKED = f"from recorder.fits import as_ranks\nas_ranks(*%s)\n{DDP}"
+SIBLINGS = FORKED % [{"NODE_RANK": "0", "LOCAL_RANK": n, "WORLD_SIZE": "2"} for n in "01"]
+NODES = FORKED % [
+    {"RANK": n, "GROUP_RANK": n, "LOCAL_RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"} for n in "01"
+]
 
 
 def told(root: Path) -> list[tuple[int, int, int]]:
@@ -76,32 +78,8 @@ def merged(root: Path, ranks: int, out: str) -> None:
     assert "had not written" not in out
 
 
-def free_port() -> str:
-    """A port that stays free for the seconds in which torch is loaded: below those that systems give to connections."""
-    for port in range(20_000 + os.getpid() % 10_000, 32_000):
-        with socket.socket() as free, suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return str(port)
-    raise AssertionError("no port is free")
-
-
-def ended(nodes: list[subprocess.Popen[str]]) -> list[tuple[str, str]]:
-    """What the nodes print. Where one fails, torchrun's others wait five minutes for it: they are ended."""
-    deadline = time.monotonic() + 150
-    while any(node.poll() is None for node in nodes) and time.monotonic() < deadline:
-        if any(node.poll() for node in nodes):
-            break
-        time.sleep(0.1)
-    for node in nodes:
-        node.terminate()  # its ranks end with it
-        with suppress(subprocess.TimeoutExpired):
-            node.wait(timeout=5)
-        node.kill()
-    return [node.communicate(timeout=60) for node in nodes]
-
-
 def test_two_ranks_launched_by_lightning(tmp_path: Path) -> None:
-    out = script(tmp_path, DDP, "2", "1", "all", **LOOPBACK).stdout
+    out = script(tmp_path, DDP, "2", "1", "all", MASTER_PORT=free_port(), **LOOPBACK).stdout
     assert told(tmp_path) == [(0, 2, 0), (1, 2, 1)]
     merged(tmp_path, 2, out)
 
@@ -113,40 +91,10 @@ def test_ranks_launched_by_torchrun(tmp_path: Path) -> None:
     merged(tmp_path, 3, out)
 
 
-def two_nodes(tmp_path: Path) -> list[tuple[int, str, str]]:
-    """Return code and what was printed of each of torchrun's two nodes."""
-    port = free_port()
-    nodes = [
-        start(
-            tmp_path,
-            DDP,
-            *("1", "2", "all"),
-            launcher=(
-                *TORCHRUN,
-                "--nnodes=2",
-                f"--node-rank={node}",
-                "--nproc-per-node=1",
-                "--master-addr=127.0.0.1",
-                f"--master-port={port}",
-            ),
-            **LOOPBACK,
-        )
-        for node in range(2)
-    ]
-    outs = ended(nodes)
-    return [(node.returncode, *out) for node, out in zip(nodes, outs, strict=True)]
-
-
-def test_two_nodes_with_equal_local_ranks(tmp_path: Path) -> None:
-    for chance in ("first", "second"):  # as `fits.script` does for what a launcher starts
-        (tmp_path / chance).mkdir()
-        done = two_nodes(tmp_path / chance)
-        if all(code == 0 for code, _, _ in done):
-            break
-        print(f"{chance} attempt failed:", *done, sep="\n")  # noqa: T201
-    assert [code for code, _, _ in done] == [0, 0], done
-    assert told(tmp_path / chance) == [(0, 2, 0), (1, 2, 0)]
-    merged(tmp_path / chance, 2, done[0][1] + done[1][1])
+def test_two_nodes_with_equal_local_ranks(tmp_path: Path, program: Programs) -> None:
+    out = program(tmp_path, NODES, "1", "2", "all").stdout
+    assert told(tmp_path) == [(0, 2, 0), (1, 2, 0)]
+    merged(tmp_path, 2, out)
 
 
 def test_a_killed_rank_leaves_no_half_file_and_hangs_nobody(tmp_path: Path) -> None:
@@ -161,8 +109,8 @@ def test_a_killed_rank_leaves_no_half_file_and_hangs_nobody(tmp_path: Path) -> N
     assert "trained" not in out
 
 
-def test_rank_0_does_not_wait_for_ever(tmp_path: Path) -> None:
-    out = script(tmp_path, DDP, "2", "1", "silent", **LOOPBACK).stdout
+def test_rank_0_does_not_wait_for_ever(tmp_path: Path, program: Programs) -> None:
+    out = program(tmp_path, SIBLINGS, "2", "1", "silent").stdout
     assert "1 of 2 ranks had not written their traces after 1 s" in out
     assert sorted(line for line in out.splitlines() if line.startswith("trained")) == ["trained 0 25", "trained 1 25"]
     assert [rank for rank, _, _ in told(tmp_path)] == [0]

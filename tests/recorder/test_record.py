@@ -12,7 +12,8 @@ import pytest
 torch = needs.module("torch", "torch", "recording needs torch")
 needs.module("recorder", "lightning.pytorch", "the fits of these tests need lightning")
 
-from recorder.fits import QUIET, files, only, read, script, spans, steps
+from recorder.fits import QUIET, files, only, read, spans, steps
+from recorder.forked import Programs
 
 import hpuprof
 from hpuprof import ConfigError
@@ -140,7 +141,7 @@ def test_places_that_are_none(place: Any, label: Any, what: str) -> None:
         hpuprof.record(place, label=label)
 
 
-def test_without_lightning(tmp_path: Path) -> None:
+def test_without_lightning(tmp_path: Path, torch_program: Programs) -> None:
     text = """
 import sys
 sys.modules["lightning"] = sys.modules["pytorch_lightning"] = None
@@ -151,7 +152,7 @@ with hpuprof.record("traces", wait=0, baseline_blocks=0) as recording:
         recording.step()
 assert len(recording.written) == 1
 """
-    script(tmp_path, text)
+    torch_program(tmp_path, text)
     assert len(files(tmp_path)) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 needs.module("torch", "torch", "recording needs torch")
 needs.module("recorder", "lightning.pytorch", "recording with a Trainer needs lightning")
 
-from recorder.fits import files, read, script
+from recorder.fits import files, read
 from recorder.forked import Programs
 
 WAYS = """
@@ -49,8 +49,8 @@ assert hpuprof.lightning_plugin.install()  # a second time changes nothing
 @pytest.mark.parametrize(
     "first", ["lightning.pytorch", "pytorch_lightning", "hpuprof.lightning_plugin", "hpuprof.recorder.lightning"]
 )
-def test_profilers_by_class_and_by_name(tmp_path: Path, torch_program: Programs, first: str) -> None:
-    torch_program(tmp_path, WAYS, first)
+def test_profilers_by_class_and_by_name(tmp_path: Path, program: Programs, torch_program: Programs, first: str) -> None:
+    (program if first == "lightning.pytorch" else torch_program)(tmp_path, WAYS, first)
     runs = [p.parent.name for p in files(tmp_path)]
     assert runs == ["hpuprof-fit-training_step-0-async", "hpuprof-fit-training_step-0-async-2"][: len(runs)]
     assert runs
@@ -93,10 +93,11 @@ else:
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
 @pytest.mark.parametrize("order", ["hpuprof first", "lightning first"])
-def test_lightning_cli(tmp_path: Path, torch_program: Programs, order: str, package: str) -> None:
+def test_lightning_cli(tmp_path: Path, program: Programs, torch_program: Programs, order: str, package: str) -> None:
     needs.module("recorder", "jsonargparse", "LightningCLI needs jsonargparse[signatures]")
     pytest.importorskip(package, reason="not installed")
-    torch_program(tmp_path, CLI, order, package)
+    loaded = (order, package) == ("lightning first", "lightning.pytorch")  # what `program` has done
+    (program if loaded else torch_program)(tmp_path, CLI, order, package)
     ours = {p.relative_to(tmp_path).parts[0]: read(p)["hpuprof"] for p in files(tmp_path)}
     assert set(ours) == {"from_yaml", "from_line"} | ({"by_name"} if order == "hpuprof first" else set())
     assert ours["from_yaml"]["steps"] == [1, 2]
@@ -107,17 +108,18 @@ def test_lightning_cli(tmp_path: Path, torch_program: Programs, order: str, pack
 
 
 SPAWN = """
-from recorder.fits import Tiny, loader, trainer
+import os
+from recorder.fits import Tiny, free_port, loader, trainer
 from hpuprof import HPUProfiler
 from pathlib import Path
 
-if __name__ == "__main__":
-    profiler = HPUProfiler(Path("traces"), wait=0, baseline_blocks=0)
-    trainer(profiler, Path("."), devices=2, strategy="ddp_spawn").fit(Tiny(), loader())
+os.environ.update(MASTER_PORT=free_port(), GLOO_SOCKET_IFNAME="lo")
+profiler = HPUProfiler(Path("traces"), wait=0, baseline_blocks=0)
+trainer(profiler, Path("."), devices=2, strategy="ddp_spawn").fit(Tiny(), loader())
 """
 
 
-def test_spawned_ranks(tmp_path: Path) -> None:
-    out = script(tmp_path, SPAWN).stdout
+def test_spawned_ranks(tmp_path: Path, program: Programs) -> None:
+    out = program(tmp_path, SPAWN).stdout
     assert sorted(read(p)["hpuprof"]["rank"] for p in files(tmp_path)) == [0, 1]
     assert out.count("More: hpuprof analyze") == 1

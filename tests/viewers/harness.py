@@ -91,7 +91,7 @@ def catapult(trace: Path) -> dict[str, Any]:
 
 
 def catapult_all(traces: list[Path]) -> list[dict[str, Any]]:
-    """As `catapult`, for many traces with one server; each gets a page of its own."""
+    """As `catapult`, for many traces: one page loads the importer, and imports each into a model of its own."""
     script = require_catapult()
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -105,16 +105,18 @@ def catapult_all(traces: list[Path]) -> list[dict[str, Any]]:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=root))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            return [_imported(trace, folder, server.server_address[1]) for trace in traces]
+            with Browser() as browser:
+                browser.open(f"http://127.0.0.1:{server.server_address[1]}/catapult.html")
+                browser.wait("typeof load === 'function'", seconds=SECONDS)
+                return [_imported(trace, folder, browser, number) for number, trace in enumerate(traces)]
         finally:
             server.shutdown()
             server.server_close()
 
 
-def _imported(trace: Path, folder: Path, port: int) -> dict[str, Any]:
+def _imported(trace: Path, folder: Path, browser: Browser, number: int) -> dict[str, Any]:
     text = trace.read_bytes()
     (folder / "trace").write_bytes(gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text)
-    with Browser() as browser:
-        browser.open(f"http://127.0.0.1:{port}/catapult.html")
-        result: dict[str, Any] = browser.wait("window.result", seconds=SECONDS)
-        return result
+    browser.value(f"load({number})")
+    result: dict[str, Any] = browser.wait("window.result", seconds=SECONDS)
+    return result

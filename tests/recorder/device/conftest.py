@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import needs
 import pytest
+from forks import Done
+from recorder.forked import Programs
 
 HERE = Path(__file__).resolve().parent
-RUN_SECONDS = 240
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,11 +19,16 @@ def _lightning() -> None:
     needs.module("recorder", "lightning.pytorch")
 
 
-def child_environment(**extra: str) -> dict[str, str]:
-    """Return an environment in which this folder's modules are found and no setting of the machine is."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HPUPROF_", "HABANA_", "PT_HPU_", "KINETO_"))}
-    path = os.pathsep.join([str(HERE), str(HERE.parents[2]), kept.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    return kept | {"PYTHONPATH": path, "KINETO_LOG_LEVEL": "5", "OMP_NUM_THREADS": "1"} | extra
+def run(torch_program: Programs, name: str, *arguments: object, stub: bool = False, **environment: str) -> Done:
+    """Run one of this folder's programs; `stub`: with the vendor's modules."""
+    folders = [str(HERE / "stub")] * stub + [str(HERE), str(HERE.parents[2])]
+    text = f"""
+import os, runpy, sys
+os.environ.update({environment})
+sys.path[:0] = {folders}
+runpy.run_path({str(HERE / name)!r}, run_name="__main__")
+"""
+    return torch_program(HERE, text, *map(str, arguments))
 
 
 @pytest.fixture(scope="session")
@@ -43,19 +45,10 @@ def hpu_library() -> Path:
 
 
 @pytest.fixture(scope="session")
-def chain(hpu_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def chain(hpu_library: Path, torch_program: Programs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of traces recorded by `run_chain.py`, with `told.json` and `printed.txt` beside them."""
     folder = tmp_path_factory.mktemp("chain")
-    done = subprocess.run(
-        [sys.executable, "run_chain.py", str(hpu_library), str(folder)],
-        cwd=HERE,
-        env=child_environment(PT_HPU_LAZY_MODE="0"),
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run(torch_program, "run_chain.py", hpu_library, folder, PT_HPU_LAZY_MODE="0")
     (folder / "printed.txt").write_text(done.stdout, encoding="utf-8")
     return folder
 
@@ -69,25 +62,9 @@ ORDERS = {
 
 
 @pytest.fixture(scope="session")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder of traces for each import order and for a machine without any HPU; two processes at a time."""
+def worlds(torch_program: Programs, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of traces for each import order and for a machine without any HPU."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ORDERS}
-
-    def run(name: str) -> subprocess.CompletedProcess[str]:
-        environment = child_environment()
-        if name != "no_hpu":
-            environment["PYTHONPATH"] = os.pathsep.join([str(HERE / "stub"), environment["PYTHONPATH"]])
-        return subprocess.run(
-            [sys.executable, "run_bridge.py", ORDERS[name], str(folders[name])],
-            cwd=HERE,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS,
-            check=False,
-        )
-
-    with ThreadPoolExecutor(2) as pool:
-        for name, done in zip(ORDERS, pool.map(run, ORDERS), strict=True):
-            assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+    for name, folder in folders.items():
+        run(torch_program, "run_bridge.py", ORDERS[name], folder, stub=name != "no_hpu")
     return folders
