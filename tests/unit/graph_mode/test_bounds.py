@@ -76,6 +76,17 @@ def test_what_lies_after_work_from_before_the_recording_is_judged_by_itself(tmp_
     assert part.prediction.span.wall_ns == pytest.approx(1_209_000, abs=2_000)
 
 
+def test_a_step_of_two_launches_has_nothing_to_capture(tmp_path):
+    """The host makes inputs for 900 us; the device waits for it, and no graph changes that."""
+    trace = TraceBuilder().steps(4, 1_000)
+    for k in range(4):
+        trace.host("aten::normal_", 1_000 * k + 5, 900)
+        launched(trace, 2 * k, 1_000 * k + 910, 30)
+        launched(trace, 2 * k + 1, 1_000 * k + 930, 30)
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason, graph.bounds) == ("no", "no_launches", None)
+
+
 def test_a_cold_recording_shows_first_calls_only(tmp_path):
     """Setting up takes most of it; what is left is spent in allocations, which the cache will save later."""
     trace = TraceBuilder()
