@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hpuprof
-from benchmarks.public_traces import Opinion, PlanOpinion, link_of, listed
+from benchmarks.public_traces import Opinion, PlanOpinion, link_of, listed, scores
 from hpuprof.model.durations import duration
 from hpuprof.report.model import Report
 
@@ -106,10 +106,8 @@ def main() -> None:
         for opinion, _, first, wrong in rows:
             print(f"{'no ' if wrong else 'yes'} {opinion.path}: {first.line} {'; '.join(wrong)}", flush=True)
     priced = [wrong for _, _, first, wrong in rows if first.gain is not None]
-    right = sum(not wrong for _, _, _, wrong in rows)
-    print(
-        f"\n{len(rows)} traces: {right} right; {len(priced)} have a price, {sum(not wrong for wrong in priced)} right"
-    )
+    said = scores((plan.blind, not wrong) for _, plan, _, wrong in rows)
+    print(f"\n{said}; {len(priced)} have a price, {sum(not wrong for wrong in priced)} right")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ class PlanOpinion(msgspec.Struct, frozen=True):
     first: list[str]
     gain: tuple[float, float] | None
     why: str
+    blind: bool | None = None  # whether the line was right when it was first made; None: the opinion came later
 
 
 class Opinion(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class Opinion(msgspec.Struct, frozen=True):
     verdicts: list[str]
     range: tuple[float, float | None] | None = None
     says: str | None = None
+    blind: bool | None = None  # whether the answer was right when it was first given; None: the opinion came later
     plan: PlanOpinion | None = None
 
 
@@ -118,6 +120,17 @@ def listed(folder: Path, only: str = "") -> Iterator[tuple[Opinion, Path]]:
             yield opinion, trace.resolve()
 
 
+def scores(judged_now: Iterable[tuple[bool | None, bool]]) -> str:
+    """Say how many answers are right now, and of those judged blind, how many were at first: (at first, now) each."""
+    rows = list(judged_now)
+    blind = [(at_first, now) for at_first, now in rows if at_first is not None]
+    now = f"{len(rows)} traces: {sum(now for _, now in rows)} right"
+    if not blind:
+        return now
+    first, then = (sum(map(bool, column)) for column in zip(*blind, strict=True))
+    return f"{now}; of {len(blind)} whose opinion was written before, {first} were at first and {then} are now"
+
+
 def link_of(opinion: Opinion) -> str:
     """Return a link to the file at its commit."""
     url = f"https://github.com/{opinion.repo}/blob/{opinion.commit[:12]}/{opinion.path.split(': ')[0]}"
@@ -155,7 +168,7 @@ def main() -> None:
     if given.markdown:
         print(as_markdown(rows), end="")
     unsure = sum(s.verdict == "cannot say" for _, s, _ in rows)
-    print(f"\n{len(rows)} traces: {sum(not w for _, _, w in rows)} right; {unsure} cannot say")
+    print(f"\n{scores((o.blind, not w) for o, _, w in rows)}; {unsure} cannot say")
 
 
 if __name__ == "__main__":

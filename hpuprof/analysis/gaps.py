@@ -22,6 +22,10 @@ from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, sub
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
 from hpuprof.model.trace import Trace
 
+_PAUSE_NS = 500_000
+"""Between two operators or calls of the host path, a shorter pause is the code that calls them, which only stacks show.
+By judgement: it takes 10 to 200 us; input, a user or another program make a host wait for longer."""
+
 
 @dataclass(frozen=True, eq=False)
 class Gaps:
@@ -57,6 +61,8 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     queued = union(host.end[links.launch[known]], trace.device.start[known])
     unseen = np.array([unrecorded_until(trace, view.launched), host.start[0] if len(host) else 0])
     first_use = when(launching & view.hosts.first_use)
+    launches = when(launching & (((kind == HostKind.OP) & (activity != Activity.STEP)) | (kind == HostKind.RUNTIME)))
+    called = when(main & ((kind == HostKind.PYTHON) | (kind == HostKind.ANNOTATION) | (activity == Activity.STEP)))
     return {
         # A device that is being set up has no earlier work.
         Cause.UNRECORDED: subtract(union(np.zeros(2, dtype=np.int64), unseen), first_use),
@@ -73,13 +79,15 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
             when(main & (activity == Activity.OPTIMIZER)), when(main & (activity == Activity.CLOSURE))
         ),
         Cause.CALLBACK: when(main & (activity == Activity.CALLBACK)),
-        Cause.OPERATOR_LAUNCH: when(
-            launching & (((kind == HostKind.OP) & (activity != Activity.STEP)) | (kind == HostKind.RUNTIME))
-        ),
-        Cause.PYTHON: when(
-            main & ((kind == HostKind.PYTHON) | (kind == HostKind.ANNOTATION) | (activity == Activity.STEP))
-        ),
+        Cause.OPERATOR_LAUNCH: launches,
+        Cause.PYTHON: union_of(called, _pauses(launches)),
     }
+
+
+def _pauses(calls: Intervals) -> Intervals:
+    """Return the short pauses between calls."""
+    short = calls.start[1:] - calls.end[:-1] < _PAUSE_NS
+    return Intervals(calls.end[:-1][short], calls.start[1:][short])
 
 
 def _around(trace: Trace, calls: Mask, rows: Mask) -> Intervals:

@@ -54,7 +54,7 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     host = trace.host
     role = roles[host.track]
     to_host, to_device, blocking = _copies(trace, links)
-    first_use = _first_use(trace, links)
+    first_use = setting_up(trace, links.launch)
     waiting = {
         "sync": (host.activity == Activity.SYNC) & ~_drawn_twice(trace),
         "alloc": (host.activity == Activity.ALLOC) & ~first_use,
@@ -112,19 +112,22 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     return flags[0], flags[1], flags[2]
 
 
-def _first_use(trace: Trace, links: Links) -> Mask:
-    """Mark calls that create a context or load a module: by name, and where only their place and length tell."""
+def setting_up(trace: Trace, launch: npt.NDArray[np.integer]) -> Mask:
+    """Mark host rows that create a context or load a module: by name, and where only place and length tell.
+
+    `launch`: host row of the launch of each device row, -1 for none.
+    """
     host = trace.host
     rows: Mask = host.activity == Activity.FIRST_USE
     runtime = np.flatnonzero(host.kind == HostKind.RUNTIME)
     if len(runtime) and may_create_context(trace.names[host.name[runtime[0]]]):
         rows[runtime[0]] = host.dur[runtime[0]] >= _SETTING_UP_NS
-    linked = np.flatnonzero(links.launch >= 0)
-    linked = linked[host.activity[links.launch[linked]] == Activity.LAUNCH]
+    linked = np.flatnonzero(launch >= 0)
+    linked = linked[host.activity[launch[linked]] == Activity.LAUNCH]
     if len(linked):
-        usual = float(np.median(host.dur[np.unique(links.launch[linked])]))
+        usual = float(np.median(host.dur[np.unique(launch[linked])]))
         _, first = np.unique(trace.device.name[linked], return_index=True)
-        calls = links.launch[linked[first]]
+        calls = launch[linked[first]]
         rows[calls[host.dur[calls] >= max(_SETTING_UP_NS, _LOADING_LAUNCHES * usual)]] = True
     return rows
 

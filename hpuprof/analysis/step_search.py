@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
-from hpuprof.model.trace import Trace
+from hpuprof.model.trace import HostRows, Trace
 
 LIGHTNING_BATCH = "[pl][profile]run_training_batch"
 LIGHTNING_EVAL = re.compile(r"\[Strategy\][\w.]*\.(validation|test|predict)_step$")
 DIGITS = re.compile(r"\d+")
+_FORWARD = re.compile("forward", re.IGNORECASE)
 _PROFILER_STEP = re.compile(r"^ProfilerStep#\d+$")
 _NOT_A_STEP = re.compile(
     r"^(?:enumerate\(DataLoader\)|nccl:|gloo:|mpi:|hccl:|ucc:|\[pl\]\[module\]|Torch-Compiled|Optimizer\.zero_grad"
@@ -37,6 +40,8 @@ _SELDOM_SHARE = 0.5
 """Of the distances between markers. An annotation in more of them is a part of the step, not one of its own."""
 _OWN_WORK_SHARE = 0.1
 """Of the marker's median work. An annotation that launches less (a log, a checkpoint) is no step of its own."""
+_COLD_SHARE = 0.15
+"""Of a forward pass that sets the device up: as of a step, above which its replay says nothing of later ones."""
 _MOST_COMPANIONS = 64  # names of annotations tried beside the markers, the most frequent first, to bound time
 _FEW_OPERATORS = 12
 """Three repetitions of the shortest period, four operators: forward, loss, backward, optimizer."""
@@ -109,13 +114,14 @@ class LaunchedWork:
         return sums
 
 
-def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork) -> Windows:
+def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, first_use: Intervals) -> Windows:
     """Find the steps by the best evidence in the trace.
 
     In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#`
     rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches, if they themselves
     launch most of the device work; `ProfilerStep#`; an annotation that repeats; the period of the operator sequence;
-    the whole trace. Evidence counts if most of the device work was launched inside; markers that were set on purpose
+    the whole trace. What repeats within one pass that sets the device up (`first_use`) are cold layers, not steps.
+    Evidence counts if most of the device work was launched inside; markers that were set on purpose
     count rather than the whole trace even if not.
     """
     evaluating = np.array([bool(LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool)
@@ -135,7 +141,8 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork) 
     for windows in lasting:
         if work.mostly_in(windows.start, windows.end):
             return windows
-    for inferred in (_repeating_annotation(trace, roles, work), _operator_period(trace, roles, work)):
+    cold = _cold_passes(trace, roles, first_use)
+    for inferred in (_repeating_annotation(trace, roles, work, cold), _operator_period(trace, roles, work, cold)):
         if inferred is not None and (inferred.end > inferred.start).any():
             return inferred
     return lasting[0] if lasting else _whole(trace)
@@ -183,7 +190,9 @@ def _main_rows(trace: Trace, roles: npt.NDArray[np.int8], kind: HostKind) -> Int
     return np.flatnonzero((trace.host.kind == kind) & (roles[trace.host.track] == Role.MAIN))
 
 
-def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork) -> Windows | None:
+def _repeating_annotation(
+    trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, cold: Intervals
+) -> Windows | None:
     """Take the main thread's repeating annotation (digits ignored) that covers most time, then holds most work.
 
     Most of the device work is launched inside it. Annotations that stand beside it now and then and launch work of
@@ -203,6 +212,8 @@ def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8], work: Launc
         gaps = np.diff(host.start[rows])
         if len(rows) < _REPETITIONS or not _disjoint(trace, rows) or np.median(gaps) <= 0:
             continue
+        if _of_one_pass(cold, host.start[rows]):
+            continue
         regular = float(np.median(np.abs(gaps - np.median(gaps))) / np.median(gaps))
         if regular > _REGULAR_SHARE:
             continue
@@ -221,6 +232,26 @@ def _repeating_annotation(trace: Trace, roles: npt.NDArray[np.int8], work: Launc
     start = host.start[marks]
     end = np.append(start[1:], host.end[marks[-1]])
     return Windows(start, end, [trace.names[int(host.name[m])] for m in marks], "annotation", name, 1)
+
+
+def _cold_passes(trace: Trace, roles: npt.NDArray[np.int8], first_use: Intervals) -> Intervals:
+    """Return the main thread's outermost module calls and annotations of a forward pass that set the device up."""
+    host = trace.host
+    modules = np.array([n.startswith("nn.Module: ") for n in trace.names] or [False], dtype=bool)
+    forward = np.array([bool(_FORWARD.search(n)) for n in trace.names] or [False], dtype=bool)
+    named = np.where(host.kind == HostKind.PYTHON, modules[host.name], forward[host.name])
+    calls = named & ((host.kind == HostKind.PYTHON) | (host.kind == HostKind.ANNOTATION))
+    calls &= roles[host.track] == Role.MAIN
+    passes = union(host.start[calls], host.end[calls])
+    cold = measure(first_use, passes.start, passes.end) > _COLD_SHARE * passes.dur
+    return Intervals(passes.start[cold], passes.end[cold])
+
+
+def _of_one_pass(passes: Intervals, marks: Ints) -> bool:
+    """Tell whether most marks lie in the same pass as the mark before: then they are layers, not steps."""
+    at = np.searchsorted(passes.start, marks, side="right") - 1
+    held = (at >= 0) & (marks < np.append(passes.end, 0)[np.maximum(at, 0)])
+    return bool(len(passes)) and 2 * int((held[1:] & (at[1:] == at[:-1])).sum()) > len(marks) - 1
 
 
 def _disjoint(trace: Trace, rows: Ints) -> bool:
@@ -253,7 +284,7 @@ def _with_companions(trace: Trace, rows: Ints, working: list[tuple[Ints, float]]
     return marks
 
 
-def _operator_period(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork) -> Windows | None:
+def _operator_period(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, cold: Intervals) -> Windows | None:
     """Take the shortest period of top-level operators that the main thread repeats at least three times.
 
     It launches most of the device work, or covers most of the host's time where launches are unknown: layers of one
@@ -266,15 +297,9 @@ def _operator_period(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWo
     reach = np.maximum.accumulate(host.end[rows])
     top = rows[np.append([True], host.start[rows[1:]] >= reach[:-1])]
     names = host.name[top].astype(np.int64)
-    period = _period(names)
-    if period is None:
-        return None
-    gaps = np.append([0], host.start[top[1:]] - host.end[top[:-1]])
-    phase = max(range(period), key=lambda p: (float(np.median(gaps[p::period][1:] if p == 0 else gaps[p::period])), -p))
-    marks = np.arange(phase, len(top), period)
-    same = [i for i, m in enumerate(marks) if names[m] == names[marks[len(marks) // 2]]]
-    marks = marks[same[0] : same[-1] + 1]
-    if len(marks) < _REPETITIONS:
+    found = (_marks(host, top, period) for period in _periods(names))
+    marks = next((m for m in found if len(m) >= _REPETITIONS and not _of_one_pass(cold, host.start[top[m]])), None)
+    if marks is None:
         return None
     start = host.start[top[marks]]
     end = np.append(start[1:], host.end[top[-1]])
@@ -286,8 +311,18 @@ def _operator_period(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWo
     return Windows(start, end, [f"period {i}" for i in range(len(marks))], "operator_period", name, 1)
 
 
-def _period(names: Ints) -> int | None:
-    """Return the shortest period p, repeated three times, with 90 % of the sequence equal to itself shifted by p."""
+def _marks(host: HostRows, top: Ints, period: int) -> Ints:
+    """Return where in the top-level operators a period begins: behind its longest pause."""
+    names = host.name[top]
+    gaps = np.append([0], host.start[top[1:]] - host.end[top[:-1]])
+    phase = max(range(period), key=lambda p: (float(np.median(gaps[p::period][1:] if p == 0 else gaps[p::period])), -p))
+    marks = np.arange(phase, len(top), period)
+    same = [i for i, m in enumerate(marks) if names[m] == names[marks[len(marks) // 2]]]
+    return marks[same[0] : same[-1] + 1]
+
+
+def _periods(names: Ints) -> Iterator[int]:
+    """Yield each period p, the shortest first: repeated three times, 90 % of the sequence equal to itself p on."""
     names = names[:_MOST_OPERATORS]
     candidates: Counter[int] = Counter()
     codes, counts = np.unique(names, return_counts=True)
@@ -300,5 +335,4 @@ def _period(names: Ints) -> int | None:
     )
     for period in likely:
         if np.mean(names[period:] == names[:-period]) >= _EQUAL_SHARE:
-            return period
-    return None
+            yield period

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.host_time import setting_up
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.step_completion import completion_windows
 from hpuprof.analysis.step_kinds import (
@@ -126,19 +127,20 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     `launched`: host row of the launch of each device row, -1 for none.
     """
     work = LaunchedWork.of(trace, launched)
-    windows = find_windows(trace, roles, work)
+    cold = setting_up(trace, launched)
+    windows = find_windows(trace, roles, work, union(trace.host.start[cold], trace.host.end[cold]))
     seen = describe(trace, links.nesting, work, windows)
     completion = completion_windows(trace, launched, windows.start, windows.end)
     wall = completion.dur if completion else windows.end - windows.start
     limit = _COMPILE_SHARE * np.maximum(1, wall)
-    setting_up = measure(_when(trace, Activity.FIRST_USE), windows.start, windows.end) > limit
+    sets_up = measure(_when(trace, Activity.FIRST_USE), windows.start, windows.end) > limit
     special = {
         CAPTURE: counted(windows, trace.host.start[trace.host.activity == Activity.CAPTURE]) > 0,
         COMPILING: measure(compiling, windows.start, windows.end) > limit,
         VALIDATION: _with_validation(trace, windows),
     }
     purpose = purposes(trace, windows, seen, special)
-    excluded = [_REASONS.get(p, "warm-up" if setting_up[i] else "") for i, p in enumerate(purpose)]
+    excluded = [_REASONS.get(p, "warm-up" if sets_up[i] else "") for i, p in enumerate(purpose)]
     _mark_borders(trace, windows, excluded)
     found, cut = clusters(seen, purpose, windows)
     for i in cut:

@@ -22,9 +22,10 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
     """Return the `Role` of each track, shape `(len(trace.tracks),)`; 0 for tracks without host rows.
 
     Tracks of one OS thread (python rows, bridge rows) share a role. *Main* is the thread with the most step markers,
-    else the one with most operators that is not named as an autograd or worker thread. *Launch* threads enqueue device
-    work and run no operators. Threadless tracks belong to the thread that made the calls, and are *other* if that is
-    unknown; a bare file of calls names no threads at all, but its tracks are the OS's.
+    else the one with most operators that is not named as an autograd or worker thread; one whose outermost operators
+    are mostly autograd's nodes only where no other can be, as backward holds more operators than forward. *Launch*
+    threads enqueue device work and run no operators. Threadless tracks belong to the thread that made the calls, and
+    are *other* if that is unknown; a bare file of calls names no threads at all, but its tracks are the OS's.
     """
     roles = np.zeros(len(trace.tracks), dtype=np.int8)
     if not len(trace.host):
@@ -69,11 +70,14 @@ class _Counts(NamedTuple):
     runtime: int
     launches: int
     backward: int
+    outermost: int  # operators
+    nodes: int  # of autograd, among the outermost operators
 
     @property
-    def like_main(self) -> tuple[int, int, bool, int, int]:
+    def like_main(self) -> tuple[int, bool, int, bool, int, int]:
         """Sort key: the larger, the likelier this is the main thread."""
-        return self.steps, self.annotations, self.python > 0, self.operators, self.runtime
+        forward = 2 * self.nodes <= self.outermost
+        return self.steps, forward, self.annotations, self.python > 0, self.operators, self.runtime
 
 
 def backward_names(trace: Trace) -> Mask:
@@ -85,6 +89,11 @@ def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Co
     host = trace.host
     engine = backward_names(trace)
     operators = host.kind == HostKind.OP
+    outermost = np.zeros(len(host), dtype=bool)
+    for mine in threads.values():
+        rows = np.flatnonzero(operators & np.isin(host.track, mine))
+        reach = np.maximum.accumulate(host.end[rows])
+        outermost[rows[np.append([True], host.start[rows[1:]] >= reach[:-1])[: len(rows)]]] = True
     masks = {
         "steps": host.activity == Activity.STEP,
         "annotations": host.kind == HostKind.ANNOTATION,
@@ -93,6 +102,8 @@ def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Co
         "runtime": host.kind == HostKind.RUNTIME,
         "launches": (host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH),
         "backward": operators & engine[host.name],
+        "outermost": outermost,
+        "nodes": outermost & engine[host.name],
     }
     counts = {name: np.bincount(host.track[mask], minlength=len(trace.tracks)) for name, mask in masks.items()}
     return {

@@ -27,6 +27,7 @@ busy (`GAIN`) and a likely one below 80 %."""
 MIN_ROWS = 4
 """Fewer device rows bound nothing: as `analysis.evidence.MIN_ROWS`, one of them may be most of the time."""
 _ONE_OFF = (Cause.COMPILATION, Cause.FIRST_USE)
+_NOT_OF_THE_RUN = (*_ONE_OFF, Cause.UNRECORDED)
 _LAUNCHING = (Cause.OPERATOR_LAUNCH, Cause.OPTIMIZER, Cause.PYTHON)
 
 
@@ -50,7 +51,7 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
     if not len(rows):
         return None
 
-    wall = int((high - low).sum()) - _idle(view, windows, _ONE_OFF)
+    wall = int((high - low).sum()) - _idle(view, windows, _NOT_OF_THE_RUN)
     busy = int(measure(view.device.busy, low, high).sum())
     return DeviceSpan(
         wall_ns=max(wall, busy),

@@ -107,8 +107,10 @@ def _from_device_rows(refusal: Refusal, first: FileRow, predictions: Sequence[Pr
     if found is None or lead is None:
         refusal = FEW_ROWS if any(p.span is not None and p.span.rows < MIN_ROWS for p in predictions) else refusal
         return _unanswered("cannot say", words.cannot_say(refusal, lead=lead), first, predictions, lacking=refusal)
+    if refusal.reason == "no_launches" and all(p.method == "replay" for p in predictions):
+        return _unanswered("no", f"No: {refusal.why}.", first, predictions, lacking=refusal)
     verdict: Verdict = found.verdict
-    if verdict != "no" and refusal.reason in ("first_use", "lost_rows", "unrecorded_work"):
+    if verdict != "no" and refusal.reason in ("first_use", "lost_rows"):
         verdict = "cannot say"  # the device may have worked while it seems idle; set up, it idles less
     elif verdict in ("unlikely", "marginal") and (nowhere := points_nowhere(found)):
         verdict, refusal = "cannot say", nowhere

@@ -136,7 +136,7 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(
             description="Length of the used steps; without steps, from the first launched device row to the end of the "
-            "last one. Idle time of compiling and first use is left out [ns]."
+            "last one. Idle time of compiling and first use is left out, and so is work from before the recording [ns]."
         ),
     ]
     busy_ns: Annotated[int, Meta(description="Device busy in it [ns].")]

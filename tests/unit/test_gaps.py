@@ -57,8 +57,13 @@ def test_each_cause(tmp_path: Path, name: str, cat: str, cause: str | None):
 
 
 def test_outside_of_everything_the_cause_is_unknown(tmp_path: Path):
+    b = TraceBuilder().host("aten::add", 0, 10).device("k", 10, 20).device("k", 660, 20).host("aten::add", 680, 20)
+    assert causes(b.reduce(tmp_path)) == {"operator_launch": 30, "unknown": 630}
+
+
+def test_a_short_pause_between_operators_is_python(tmp_path: Path):
     b = TraceBuilder().host("aten::add", 0, 10).device("k", 10, 20).device("k", 60, 20).host("aten::add", 80, 20)
-    assert causes(b.reduce(tmp_path)) == {"operator_launch": 30, "unknown": 30}
+    assert causes(b.reduce(tmp_path)) == {"operator_launch": 30, "python": 30}
 
 
 def test_launched_work_that_has_not_started_is_the_devices_own_latency(tmp_path: Path):

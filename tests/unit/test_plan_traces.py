@@ -39,7 +39,7 @@ def test_a_first_line_is_right_when_its_remedy_and_its_gain_are(first, wrong):
 
 def test_each_opinion_names_remedies_or_reasons_that_there_are():
     opinions = [o for o in msgspec.json.decode(LIST.read_bytes(), type=list[Opinion]) if o.plan]
-    known = {*BY_NAME, *get_args(Reason), "one_rank", "nothing"}
+    known = {*BY_NAME, *get_args(Reason), "not_linked", "one_rank", "nothing"}
     assert len(opinions) >= 25
     for o in opinions:
         assert o.plan.first, o.path

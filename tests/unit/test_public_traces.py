@@ -14,7 +14,7 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("no benchmarks beside the tests", allow_module_level=True)
 sys.path.append(str(ROOT))  # after the installed package, which is what is tested
 
-from benchmarks.public_traces import LIST, Opinion, Said, as_markdown, faults
+from benchmarks.public_traces import LIST, Opinion, Said, as_markdown, faults, scores
 
 AT_MOST = Opinion("a/b", "0" * 40, "t.json", "a step", "at most 1.2", ["no", "marginal"], (1.0, 1.2), "allocat|copies")
 
@@ -54,3 +54,9 @@ def test_the_table_links_to_the_commit_and_tells_what_is_wrong():
     table = as_markdown([(AT_MOST, Said("yes", "Yes."), ["yes, not no"])])
     assert f"https://github.com/a/b/blob/{'0' * 12}/t.json" in table
     assert table.rstrip().endswith("| no: yes, not no |")
+
+
+def test_what_was_right_at_first_is_told_apart_from_what_is_right_now():
+    assert scores([(None, True), (None, False)]) == "2 traces: 1 right"
+    blind = scores([(None, True), (True, True), (False, True), (False, False)])
+    assert blind == "4 traces: 3 right; of 3 whose opinion was written before, 1 were at first and 2 are now"

@@ -225,3 +225,18 @@ def test_batches_of_a_validation_are_what_they_are(tmp_path: Path):
     told = with_steps(100, 100, 100)
     told.header["hpuprof"] = {"window_kind": "sync", "steps_with_validation": [0, 1, 2]}
     assert [s.excluded for s in told.reduce(tmp_path).steps] == ["", "", ""]
+
+
+@pytest.mark.parametrize(("first_launch", "source"), [(5, "operator_period"), (3_000, "whole_trace")])
+@pytest.mark.parametrize("forward", [("nn.Module: Net_0", "python_function"), ("model_forward", "user_annotation")])
+def test_layers_of_a_pass_that_sets_the_device_up_are_no_steps(tmp_path: Path, first_launch, source, forward):
+    """One call of six layers; the first launch of a kernel loads its module or does not."""
+    b = TraceBuilder().host(forward[0], 0, 10_000, cat=forward[1])
+    for layer in range(6):
+        for k, name in enumerate(("linear", "gelu", "mul", "layer_norm")):
+            begin = 1_000 * layer + 200 * k + (3_000 if layer + k else 0)
+            call = first_launch if layer + k == 0 else 5
+            b.host(f"aten::{name}", begin, call + 20).kernel(
+                f"{name}_kernel", begin + call + 30, 40, launch=begin + 5, call_dur=call
+            )
+    assert b.reduce(tmp_path).file.step_source == source

@@ -32,6 +32,14 @@ def test_without_markers_main_has_the_most_operators(tmp_path: Path):
     assert roles(b, tmp_path) == {"100": "main", "102": "other"}
 
 
+def test_a_thread_of_nothing_but_backward_is_not_main_for_its_many_operators(tmp_path: Path):
+    b = TraceBuilder().host("aten::linear", 0, 5).host("aten::relu", 5, 5)
+    for at in (20, 30, 40):
+        b.host("autograd::engine::evaluate_function: AddmmBackward0", at, 9, thread=OTHER)
+        b.host("aten::mm", at + 1, 2, thread=OTHER).host("aten::add_", at + 4, 2, thread=OTHER)
+    assert roles(b, tmp_path) == {"100": "main", "102": "autograd"}
+
+
 def test_autograd_by_name_of_the_thread(tmp_path: Path):
     b = (
         TraceBuilder()

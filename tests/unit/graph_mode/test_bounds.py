@@ -53,6 +53,40 @@ def test_idle_time_makes_a_gain_unlikely_where_the_host_shows_another_cause(tmp_
     assert graph.bounds.high > 3
 
 
+def test_short_pauses_between_operators_are_the_code_that_calls_them(tmp_path):
+    """Without stacks or steps, nothing else shows Python: 12 rows of 50 us, launched every 300 us."""
+    trace = TraceBuilder()
+    for k in range(12):
+        launched(trace, k, 300 * k, 50)
+    part = trace.reduce(tmp_path)
+    graph = decide_graph_mode([part])
+    assert (graph.verdict, graph.reason) == ("likely", "no_steps")
+    assert part.prediction.span.untraced_ns == 0
+    assert part.prediction.span.launching_ns == pytest.approx(11 * 240_000, rel=0.05)
+
+
+def test_what_lies_after_work_from_before_the_recording_is_judged_by_itself(tmp_path):
+    """The device works for 20 ms on what has no rows, then for 99 of 100 us in each of twelve calls."""
+    trace = TraceBuilder().host("aten::early", 0, 8).kernel("gemm", 20_000, 10, launch=4)
+    for k in range(12):
+        launched(trace, k, 20_000 + 100 * k, 99)
+    part = trace.reduce(tmp_path)
+    graph = decide_graph_mode([part])
+    assert (graph.verdict, graph.reason) == ("no", "unrecorded_work")
+    assert part.prediction.span.wall_ns == pytest.approx(1_209_000, abs=2_000)
+
+
+def test_a_step_of_two_launches_has_nothing_to_capture(tmp_path):
+    """The host makes inputs for 900 us; the device waits for it, and no graph changes that."""
+    trace = TraceBuilder().steps(4, 1_000)
+    for k in range(4):
+        trace.host("aten::normal_", 1_000 * k + 5, 900)
+        launched(trace, 2 * k, 1_000 * k + 910, 30)
+        launched(trace, 2 * k + 1, 1_000 * k + 930, 30)
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason, graph.bounds) == ("no", "no_launches", None)
+
+
 def test_a_cold_recording_shows_first_calls_only(tmp_path):
     """Setting up takes most of it; what is left is spent in allocations, which the cache will save later."""
     trace = TraceBuilder()
