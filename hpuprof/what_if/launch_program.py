@@ -79,7 +79,7 @@ class Program:
     steps: int
     step_low: Ints
     step_high: Ints
-    events: tuple[Ints, ...]  # sorted starts of operator, python, annotation and call rows on the host path
+    events: tuple[Ints, ...]  # sorted starts of operator, python, annotation and call rows on the steps' host path
     linked_fraction: float
     other_threads: float  # share of launches from threads beside main and autograd
     blocking: bool = False  # launches waited for what they launched
@@ -263,7 +263,7 @@ def build_program(view: RankView) -> Program | None:
         steps=len(low),
         step_low=low,
         step_high=high,
-        events=_events(trace, path),
+        events=_events(trace, path, low, high),
         linked_fraction=share,
         other_threads=_other_threads(view, path),
         blocking=blocking,
@@ -350,8 +350,8 @@ def _recurring(found: Ints, blocked: Mask) -> Ints:
     return found[at]
 
 
-def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:
-    """Return the starts of the profiler's rows on the host path, by kind; ascending, as host rows are."""
+def _events(trace: Trace, path: Mask, low: Ints, high: Ints) -> tuple[Ints, ...]:
+    """Return the starts of the profiler's rows on the host path in the steps, by kind; ascending, as host rows are."""
     host = trace.host
-    on_path = path[host.track]
-    return tuple(host.start[on_path & (host.kind == kind)] for kind in PROFILER_ROWS)
+    inside = path[host.track] & (host.start >= low[0]) & (host.start < high[-1])
+    return tuple(host.start[inside & (host.kind == kind)] for kind in PROFILER_ROWS)
