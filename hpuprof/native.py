@@ -24,6 +24,11 @@ Behind the times come `before`, `first` and `source` of a graph, then step, dela
 one column or one per sample. Arrays are C-contiguous, of float64 and int64.
 """
 
+SortEvents: TypeAlias = Callable[[Ints, tuple[Ints, ...]], int]
+"""The stretches of `Graph.of` into an array, shape `(events, 4)`; returns how many. Raises ValueError.
+
+Behind the array come length of lines, line and position of events, source and target of edges.
+"""
 
 Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
 """`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.
@@ -75,3 +80,4 @@ def gzip_library() -> ModuleType:
 
 _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
 longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths
+sort_events: SortEvents | None = None if _native is None else _native.sort_events

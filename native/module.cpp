@@ -5,6 +5,7 @@ namespace hpuprof {
 PyObject* longest_paths(PyObject*, PyObject*);
 PyObject* new_scanner(PyObject*, PyObject*);
 PyObject* scan_rows(PyObject*, PyObject*);
+PyObject* sort_events(PyObject*, PyObject*);
 }  // namespace hpuprof
 
 namespace {
@@ -16,6 +17,8 @@ PyMethodDef methods[] = {
     {"scan_rows", hpuprof::scan_rows, METH_VARARGS,
      "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, sampled, new words, "
      "new tracks, new inputs). Raises RuntimeError if another thread uses the scanner."},
+    {"sort_events", hpuprof::sort_events, METH_VARARGS,
+     "sort_events(stretches, (length, line, position, source, target)): fill stretches, return how many. Raises ValueError."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot slots[] = {{0, nullptr}};
