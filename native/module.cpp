@@ -2,6 +2,7 @@
 #include <Python.h>
 
 namespace hpuprof {
+PyObject* host_work(PyObject*, PyObject*);
 PyObject* longest_paths(PyObject*, PyObject*);
 PyObject* new_scanner(PyObject*, PyObject*);
 PyObject* scan_rows(PyObject*, PyObject*);
@@ -11,6 +12,8 @@ PyObject* sort_events(PyObject*, PyObject*);
 namespace {
 
 PyMethodDef methods[] = {
+    {"host_work", hpuprof::host_work, METH_VARARGS,
+     "host_work(left, (work, rows, per_row, factor), floor): fill left. Raises ValueError."},
     {"longest_paths", hpuprof::longest_paths, METH_VARARGS,
      "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
     {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hpuprof import native
 from hpuprof.model.arrays import Floats, Mask
 from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.graph import NEVER
@@ -87,10 +88,10 @@ class HostWork:
 def _corrected(work: Floats, rows: Floats, sample: Sample, factor: Floats) -> Floats:
     # No matrix product: with four columns it gains nothing and wakes BLAS threads in every worker.
     per_row = sample.overhead[:, None] * sample.row_costs
-    some = np.flatnonzero(work)
-    if 2 * len(some) < len(work):  # most calls of a graph cost nothing
-        left = np.zeros((len(work), len(sample)))
-        left[some] = _corrected(work[some], rows[some], sample, factor if factor.ndim == 1 else factor[some])
+    if native.host_work is not None:
+        left = np.empty((len(work), len(sample)))
+        given = work, rows, per_row.T, np.atleast_2d(factor)
+        native.host_work(left, tuple(np.ascontiguousarray(x, dtype=np.float64) for x in given), FLOOR)
         return left
     left = np.empty((len(work), len(sample)))
     left[:] = work[:, None]
