@@ -10,7 +10,10 @@ setup(
     ext_modules=[
         Extension(
             "hpuprof._native",
-            sources=[f"native/{name}.cpp" for name in ("longest_paths", "module", "row_scanner", "scanner")],
+            sources=[
+                f"native/{name}.cpp"
+                for name in ("host_work", "longest_paths", "module", "row_scanner", "scanner", "sort_events")
+            ],
             depends=[
                 f"native/{name}.hpp" for name in ("arrays", "numbers", "quotes", "row_keys", "row_scanner", "texts")
             ],

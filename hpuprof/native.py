@@ -17,6 +17,13 @@ from typing import Any, TypeAlias
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.model.arrays import Floats, Ints
 
+HostWork: TypeAlias = Callable[[Floats, tuple[Floats, ...], float], None]
+"""`play._corrected` into an array, shape `(calls, samples)`. Raises ValueError.
+
+Behind it come work and profiler rows of calls, cost of a row by kind and sample, the factor on each sample, of all
+calls or of each, and the share that always remains. Arrays are C-contiguous, of float64.
+"""
+
 LongestPaths: TypeAlias = Callable[[Floats, tuple[Ints, Ints, Ints], tuple[Floats | None, ...]], None]
 """`Graph.solve` into an array, shape `(events, samples)`. Raises ValueError where arrays do not fit together.
 
@@ -24,6 +31,11 @@ Behind the times come `before`, `first` and `source` of a graph, then step, dela
 one column or one per sample. Arrays are C-contiguous, of float64 and int64.
 """
 
+SortEvents: TypeAlias = Callable[[Ints, tuple[Ints, ...]], int]
+"""The stretches of `Graph.of` into an array, shape `(events, 4)`; returns how many. Raises ValueError.
+
+Behind the array come length of lines, line and position of events, source and target of edges.
+"""
 
 Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
 """`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.
@@ -74,4 +86,6 @@ def gzip_library() -> ModuleType:
 
 
 _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
+host_work: HostWork | None = None if _native is None else _native.host_work
 longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths
+sort_events: SortEvents | None = None if _native is None else _native.sort_events

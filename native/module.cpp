@@ -2,20 +2,26 @@
 #include <Python.h>
 
 namespace hpuprof {
+PyObject* host_work(PyObject*, PyObject*);
 PyObject* longest_paths(PyObject*, PyObject*);
 PyObject* new_scanner(PyObject*, PyObject*);
 PyObject* scan_rows(PyObject*, PyObject*);
+PyObject* sort_events(PyObject*, PyObject*);
 }  // namespace hpuprof
 
 namespace {
 
 PyMethodDef methods[] = {
+    {"host_work", hpuprof::host_work, METH_VARARGS,
+     "host_work(left, (work, rows, per_row, factor), floor): fill left. Raises ValueError."},
     {"longest_paths", hpuprof::longest_paths, METH_VARARGS,
      "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
     {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},
     {"scan_rows", hpuprof::scan_rows, METH_VARARGS,
      "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, sampled, new words, "
      "new tracks, new inputs). Raises RuntimeError if another thread uses the scanner."},
+    {"sort_events", hpuprof::sort_events, METH_VARARGS,
+     "sort_events(stretches, (length, line, position, source, target)): fill stretches, return how many. Raises ValueError."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot slots[] = {{0, nullptr}};

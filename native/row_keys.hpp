@@ -59,7 +59,7 @@ constexpr Argument ARGUMENTS[] = {
     {Argument::TEXT, Row::CHANGE, "Bytes"},
     {Argument::TEXT, Row::LIMIT, "limit"},
     {Argument::TEXT, Row::META_LABELS, "labels"},
-    {Argument::NUMBER, RECIPE, "graph id"},
+    {Argument::NUMBER, GRAPH, "graph id"},
     {Argument::NUMBER, RECIPE, "recipeId"},
     {Argument::WORD, Row::DTYPE_WORD, "dataType"},
     {Argument::TEXT, Row::SOURCE_RANK, "Src Rank"},

@@ -19,7 +19,7 @@ namespace hpuprof {
 // duration; texts are codes; a number that is missing is -1; offset and length are those of the row in the text.
 enum Column {
     START, DUR, STATE, CAT, NAME, TRACK, INPUTS, COLLECTIVE, CORRELATION, EXTERNAL, EXTERNAL_OLD, SEQUENCE, FORWARD_THREAD,
-    BYTES, RECIPE, DTYPE, HW, OFFSET, LENGTH, COLUMNS
+    BYTES, RECIPE, GRAPH, DTYPE, HW, OFFSET, LENGTH, COLUMNS
 };
 using Slice = std::array<std::int64_t, COLUMNS>;
 

@@ -156,7 +156,7 @@ class Normaliser:
             external=small(_external(slices)),
             bytes=small(slices.numbers("bytes")),
             dtype=slices.words("data_type", self.dtypes),
-            recipe=small(slices.numbers("recipe")),
+            recipe=small(_recipe(slices)),
             hw=slices.words("hw_event", self.hw_events),
             comm=self.comms.codes(self.names, rows["name"], slices),
         )
@@ -453,6 +453,12 @@ def _target(category: str) -> int:
 def _external(slices: Slices) -> Ints:
     values = slices.numbers("external_id")
     return slices.numbers("external_id_old") if (values < 0).all() else values
+
+
+def _recipe(slices: Slices) -> Ints:
+    """Return the recipe (HPU) or graph (CUDA, by Kineto) that each row is of."""
+    recipe = slices.numbers("recipe_id")
+    return np.where(recipe == -1, slices.numbers("graph_id"), recipe)
 
 
 def strays(*columns: Ints) -> list[Mask]:

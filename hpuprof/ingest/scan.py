@@ -35,7 +35,7 @@ _COLUMNS = (  # in the order of native/row_scanner.hpp
         "external_id",
         "external_id_old",
     ),
-    *("sequence", "forward_thread", "bytes", "recipe", "data_type", "hw_event", "offset", "length"),
+    *("sequence", "forward_thread", "bytes", "recipe_id", "graph_id", "data_type", "hw_event", "offset", "length"),
 )
 _COLUMN = {name: i for i, name in enumerate(_COLUMNS)}
 _OTHER_COLUMNS = ("start", "state", "kind", "device", "change", "held", "room", "offset", "length")

@@ -71,11 +71,6 @@ class Args(msgspec.Struct, gc=False):
     # rows changed or added by `convert` (see `restore`)
     mark: Any = msgspec.field(default=None, name="hpuprof")
 
-    @property
-    def recipe(self) -> Any:
-        """Return the recipe (HPU) or graph (CUDA, by Kineto) that a row is of."""
-        return self.graph_id if self.recipe_id == -1 else self.recipe_id
-
 
 NO_ARGS = Args()
 

@@ -21,11 +21,13 @@ from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
-from hpuprof.what_if.uncertainty import SEED, Drawn, standard_normal
+from hpuprof.what_if.uncertainty import SEED, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
 GAIN_ERROR = 0.15
 """Relative standard deviation of a predicted gain beyond what samples show: the model's own error."""
+REMEMBERED = 24
+"""Models with changes that are kept, at 1 to 2 MB each: those of a round of the plan."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +35,15 @@ class Pricing:
     """Plays changes of one recording. Arrays have shape `(samples,)`."""
 
     model: StepModel
-    drawn: Drawn
+    sample: Sample
+    outside: Floats  # `Drawn.outside`
     weights: Floats  # of the steps, shape (samples, steps)
     base: Floats  # step time now [ns], samples
     level: Floats  # how badly changes turn out, 0 to 1
     error: Floats  # factor on gains
+    models: Callable[[tuple[Change, ...], float, bool], StepModel]  # with changes
     known: dict[tuple[Change, ...], Floats] = field(default_factory=dict)  # shares that were asked for
+    best: dict[tuple[Change, ...], Floats] = field(default_factory=dict)  # times if all turns out well, asked for [ns]
 
     @classmethod
     def of(cls, replay: Replay) -> Pricing:
@@ -47,19 +52,30 @@ class Pricing:
         rng, count = np.random.default_rng(SEED + 2), len(base)
         level = (rng.permutation(count) + 0.5) / count
         error = np.exp(GAIN_ERROR * rng.permutation(standard_normal((np.arange(count) + 0.5) / count)))
-        return cls(replay.model, replay.drawn, replay.weights, base, level, error)
+        return cls(
+            model=replay.model,
+            sample=replay.model.sample(replay.drawn),
+            outside=replay.drawn.outside,
+            weights=replay.weights,
+            base=base,
+            level=level,
+            error=error,
+            models=_remembering(replay.model),
+        )
 
     def few(self, every: int) -> Pricing:
         """Return it with every so many-th sample, and what was played of them."""
         pick = slice(None, None, every)
         return replace(
             self,
-            drawn=self.drawn.picked(pick),
+            sample=self.sample.picked(pick),
+            outside=self.outside[pick],
             weights=self.weights[pick],
             base=self.base[pick],
             level=self.level[pick],
             error=self.error[pick],
             known={changes: share[pick] for changes, share in self.known.items()},
+            best={changes: times[pick] for changes, times in self.best.items()},
         )
 
     @cached_property
@@ -81,8 +97,11 @@ class Pricing:
 
     def best_share(self, changes: Sequence[Change]) -> Floats:
         """Return it if all that is not known turns out well, or as it does if that was played: never above `share`."""
-        known = self.known.get(tuple(changes))
-        return self._times(tuple(changes), 0.0) / np.maximum(self.now, 1.0) if known is None else known
+        key = tuple(changes)
+        if key in self.known:
+            return self.known[key]
+        self.best[key] = self._times(key, 0.0)
+        return self.best[key] / np.maximum(self.now, 1.0)
 
     def least_share(self, changes: Sequence[Change]) -> Floats:
         """Return it with what the changes are about taken away."""
@@ -108,29 +127,22 @@ class Pricing:
         self, changes: tuple[Change, ...], level: float, pick: Mask | None = None, *, ideal: bool = False
     ) -> Floats:
         """Return the mean step times of all samples, or of some [ns]."""
-        drawn, weights = (self.drawn, self.weights) if pick is None else (self.drawn.picked(pick), self.weights[pick])
-        mean: Floats = (self.model.edited(self._applied(changes, level, ideal=ideal).schedule, drawn) * weights).mean(
-            axis=1
-        )
+        if changes in self.best and not ideal and level == 0.0:
+            return self.best[changes] if pick is None else self.best[changes][pick]
+        sample, outside, weights = self.sample, self.outside, self.weights
+        if pick is not None:
+            sample, outside, weights = sample.picked(pick), outside[pick], weights[pick]
+        schedule = self._applied(changes, level, ideal=ideal).schedule
+        mean: Floats = (self.model.edited(schedule, sample, outside) * weights).mean(axis=1)
         return mean
 
     def _applied(self, changes: tuple[Change, ...], level: float, *, ideal: bool = False) -> StepModel:
-        """Return the model with changes, on what was made of it with those before the last one tried."""
-        turn = sorted(changes, key=lambda c: c.last)
-        shared = max(0, sum(not change.last for change in turn) - 1)
-        return applied(self._before(tuple(turn[:shared]), level, ideal), turn[shared:], level, ideal=ideal)
-
-    @cached_property
-    def _before(self) -> Callable[[tuple[Change, ...], float, bool], StepModel]:
-        """Return the model with the changes that come before what is tried, the last few of them remembered."""
-        return lru_cache(maxsize=2 * len(LEVELS))(
-            lambda changes, level, ideal: applied(self.model, changes, level, ideal=ideal)
-        )
+        return self.models(tuple(sorted(changes, key=lambda c: c.last)), level, ideal)
 
     def sets_the_step(self, changes: Sequence[Change]) -> str:
         """Return what the step loses most by with some changes: host or device, at the medians."""
         schedule = self._applied(tuple(changes), 0.5).schedule
-        sample = self.model.sample(self.drawn).median()
+        sample = self.sample.median()
         now = _at_median(schedule, sample)
         no_host = _at_median(schedule, sample, host=False)
         no_device = _at_median(_without_device(schedule), _free_graphs(sample))
@@ -138,7 +150,7 @@ class Pricing:
 
     def device_share(self, changes: Sequence[Change]) -> Floats:
         """Return what the device alone takes for a step with some changes, over the step time without them."""
-        sample, key = self.model.sample(self.drawn).median(), tuple(changes)
+        sample, key = self.sample.median(), tuple(changes)
 
         def alone(level: float, some: Mask) -> Floats:
             time = _at_median(self._applied(key, level).schedule, sample, host=False)
@@ -147,6 +159,21 @@ class Pricing:
         every = np.ones(len(self.base), dtype=bool)
         uncertain = any(change.uncertain for change in key)
         return (self._between(key, alone) if uncertain else alone(0.0, every)) / np.maximum(self.now, 1.0)
+
+
+def _remembering(model: StepModel) -> Callable[[tuple[Change, ...], float, bool], StepModel]:
+    """Return what `applied` does to a model with changes in their order, one change after the other."""
+
+    @lru_cache(maxsize=REMEMBERED)
+    def made(changes: tuple[Change, ...], level: float, ideal: bool) -> StepModel:  # noqa: FBT001
+        *before, change = changes
+        return applied(with_them(tuple(before), level, ideal), [change], level, ideal=ideal)
+
+    def with_them(changes: tuple[Change, ...], level: float, ideal: bool) -> StepModel:  # noqa: FBT001
+        outcome = level if any(change.uncertain for change in changes) else 0.0
+        return made(changes, outcome, ideal and any(change.ideal for change in changes)) if changes else model
+
+    return with_them
 
 
 def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:

@@ -67,7 +67,8 @@ class Graph:
     """By place: its chain, `HUB` for none."""
     last: Ints
     """By chain: its last event, -1 if it has none."""
-    _runs: list[_Stretch]
+    _stretches: Ints
+    """As `_Stretch`, shape `(stretches, 4)`."""
 
     @classmethod
     def of(cls, chain: Ints, source: Ints, target: Ints) -> Graph:
@@ -84,10 +85,13 @@ class Graph:
         chains = int(chain.max(initial=-1)) + 1
         line, position, ends = _lines(chain, chains)
         length = np.bincount(line, minlength=chains)
-        runs = _order(length, line, position, source, target)
-        by_line = np.lexsort((position, line))
+        stretches = _stretches(length, line, position, source, target)
         begins = np.append([0], np.cumsum(length))
-        order = np.concatenate([by_line[begins[which] + low : begins[which] + high] for which, low, high, _ in runs])
+        by_line = np.empty(len(chain), dtype=np.int64)
+        by_line[begins[line] + position] = np.arange(len(chain))
+        which, low, high, _ = stretches.T
+        ahead = np.cumsum(high - low) - (high - low)  # events of the stretches before
+        order = by_line[np.repeat(begins[which] + low - ahead, high - low) + np.arange(len(chain))]
         place = np.empty(len(chain), dtype=np.int64)
         place[order] = np.arange(len(chain))
         before = np.where(line < chains, ~(line + 1), -1)
@@ -105,7 +109,7 @@ class Graph:
             target=place[target[by_target]],
             chain=chain[order],
             last=ends,
-            _runs=runs,
+            _stretches=stretches,
         )
 
     def __len__(self) -> int:
@@ -161,7 +165,7 @@ class Graph:
 
     @cached_property
     def _pieces(self) -> list[_Piece]:
-        return _cut(self._runs, np.diff(self.first), self.first)
+        return _cut([_Stretch(*one) for one in self._stretches.tolist()], np.diff(self.first), self.first)
 
     def _coming(self, t: Floats, delay: Floats, piece: _Piece, size: int, count: int) -> Floats | None:
         """Return the latest of what the edges of a piece bring, shape `(events, samples)`; None without edges."""
@@ -196,6 +200,20 @@ def _lines(chain: Ints, chains: int) -> tuple[Ints, Ints, Ints]:
     last = np.full(chains, -1, dtype=np.int64)
     last[chain[chain >= 0]] = np.flatnonzero(chain >= 0)
     return line, position, last
+
+
+def _stretches(length: Ints, line: Ints, position: Ints, source: Ints, target: Ints) -> Ints:
+    """Return what `_order` does as an array, shape `(stretches, 4)`. Raises CrosswiseError if events are left."""
+    if native.sort_events is None:
+        found = np.array(_order(length, line, position, source, target), dtype=np.int64).reshape(-1, 4)
+    else:
+        found = np.empty((len(line), 4), dtype=np.int64)
+        columns = (np.ascontiguousarray(column, dtype=np.int64) for column in (length, line, position, source, target))
+        found = found[: native.sort_events(found, tuple(columns))]
+    left = len(line) - int((found[:, 2] - found[:, 1]).sum())
+    if left:
+        raise CrosswiseError(f"{left} of {len(line)} events wait for each other crosswise")
+    return found
 
 
 def _order(length: Ints, line: Ints, position: Ints, source: Ints, target: Ints) -> list[_Stretch]:
@@ -245,9 +263,6 @@ def _order(length: Ints, line: Ints, position: Ints, source: Ints, target: Ints)
                 waiting[which] = [(needed, other) for needed, other in still if needed >= stop]
         out += new
         ready = sorted(set(woken))
-    left = sum(total) - sum(done)
-    if left:
-        raise CrosswiseError(f"{left} of {sum(total)} events wait for each other crosswise")
     return out
 
 

@@ -24,7 +24,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask
-from hpuprof.model.intervals import EMPTY, Intervals, contains, measure
+from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
@@ -79,7 +79,7 @@ class Program:
     steps: int
     step_low: Ints
     step_high: Ints
-    events: tuple[Ints, ...]  # sorted starts of operator, python, annotation and call rows on the host path
+    events: tuple[Ints, ...]  # sorted starts of operator, python, annotation and call rows on the steps' host path
     linked_fraction: float
     other_threads: float  # share of launches from threads beside main and autograd
     blocking: bool = False  # launches waited for what they launched
@@ -100,18 +100,24 @@ class Program:
     def host_work_without(self, removed: Intervals) -> tuple[Ints, Ints]:
         """Return them without host time that no longer happens."""
         left = (self.begin - self.before) - measure(removed, self.before, self.begin)
-        return left, self._count(self.before, self.begin, removed)
+        rows = np.empty((len(self.row), len(self.events)), dtype=np.int64)
+        for i, (when, (low, high)) in enumerate(zip(self.events, self._in_segments, strict=True)):
+            change = np.zeros(len(when) + 1, dtype=np.int64)
+            np.add.at(change, np.searchsorted(when, removed.start), 1)
+            np.add.at(change, np.searchsorted(when, removed.end), -1)
+            left_before = np.append(0, np.cumsum(np.cumsum(change[:-1]) == 0))
+            rows[:, i] = left_before[high] - left_before[low]
+        return left, rows
+
+    @cached_property
+    def _in_segments(self) -> list[tuple[Ints, Ints]]:
+        """By kind, the first of `events` in each segment, and the first one behind it."""
+        return [(np.searchsorted(when, self.before), np.searchsorted(when, self.begin)) for when in self.events]
 
     def call_rows(self) -> Ints:
         """Return the profiler rows inside each call by kind, shape `(calls, 4)`; the call itself counts."""
-        return self._count(self.begin, self.end, EMPTY)
-
-    def _count(self, low: Ints, high: Ints, removed: Intervals) -> Ints:
-        out = np.empty((len(low), len(self.events)), dtype=np.int64)
-        for i, when in enumerate(self.events):
-            left = when[~contains(removed, when)] if len(removed) else when
-            out[:, i] = np.searchsorted(left, high) - np.searchsorted(left, low)
-        return out
+        counts = [np.searchsorted(when, self.end) - np.searchsorted(when, self.begin) for when in self.events]
+        return np.stack(counts, axis=1)
 
 
 def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
@@ -263,7 +269,7 @@ def build_program(view: RankView) -> Program | None:
         steps=len(low),
         step_low=low,
         step_high=high,
-        events=_events(trace, path),
+        events=_events(trace, path, low, high),
         linked_fraction=share,
         other_threads=_other_threads(view, path),
         blocking=blocking,
@@ -350,8 +356,8 @@ def _recurring(found: Ints, blocked: Mask) -> Ints:
     return found[at]
 
 
-def _events(trace: Trace, path: Mask) -> tuple[Ints, ...]:
-    """Return the starts of the profiler's rows on the host path, by kind; ascending, as host rows are."""
+def _events(trace: Trace, path: Mask, low: Ints, high: Ints) -> tuple[Ints, ...]:
+    """Return the starts of the profiler's rows on the host path in the steps, by kind; ascending, as host rows are."""
     host = trace.host
-    on_path = path[host.track]
-    return tuple(host.start[on_path & (host.kind == kind)] for kind in PROFILER_ROWS)
+    inside = path[host.track] & (host.start >= low[0]) & (host.start < high[-1])
+    return tuple(host.start[inside & (host.kind == kind)] for kind in PROFILER_ROWS)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats
+from hpuprof import native
+from hpuprof.model.arrays import Floats, Mask
 from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
@@ -39,6 +40,10 @@ class Sample:
         one, zero = np.ones(count), np.zeros(count)
         scale = np.ones((count, len(KERNEL_SCALES)))
         return cls(zero, np.zeros((count, KINDS)), one, one, np.zeros((count, 4)), zero, zero, scale, zero)
+
+    def picked(self, pick: slice | Mask) -> Sample:
+        """Return some of the samples."""
+        return Sample(**{name: values[pick] for name, values in vars(self).items()})
 
     def median(self) -> Sample:
         """Return one sample, the median of each."""
@@ -83,6 +88,11 @@ class HostWork:
 def _corrected(work: Floats, rows: Floats, sample: Sample, factor: Floats) -> Floats:
     # No matrix product: with four columns it gains nothing and wakes BLAS threads in every worker.
     per_row = sample.overhead[:, None] * sample.row_costs
+    if native.host_work is not None:
+        left = np.empty((len(work), len(sample)))
+        given = work, rows, per_row.T, np.atleast_2d(factor)
+        native.host_work(left, tuple(np.ascontiguousarray(x, dtype=np.float64) for x in given), FLOOR)
+        return left
     left = np.empty((len(work), len(sample)))
     left[:] = work[:, None]
     for kind in range(KINDS):
@@ -164,20 +174,20 @@ class Weights:
             copying = rows.copies[:, None] * sample.copy
             gap = np.where(rows.captured[:, None], sample.graph_gap, gap) + copying
             latency = np.where(rows.captured[:, None], sample.graph_latency, latency) + copying
+        called = cost[topology.previous]
+        called[topology.previous < 0] = 0.0
+        called += segment
         step = np.empty((len(calls) + len(rows), count))
-        follows = topology.previous >= 0
-        step[topology.calls] = segment
-        step[topology.calls[follows]] += cost[topology.previous[follows]]
-        step[topology.rows] = gap + dur
+        step[topology.calls] = rounded(called)
+        step[topology.rows] = rounded(gap + dur)
         delay = np.empty((len(topology.graph.edges), count))
-        delay[topology.launches] = (latency if host else 0.0) + dur
+        delay[topology.launches] = rounded((latency if host else 0.0) + dur)
         of_rows = topology.behind < 0
         tail = schedule.waits.tail[:, None]
-        delay[topology.waits[of_rows]] = tail[of_rows] + dur[schedule.waits.waiting[of_rows]]
-        of_calls = ~of_rows
-        delay[topology.waits[of_calls]] = tail[of_calls] + segment[topology.behind[of_calls]] if host else NEVER
-        step, delay, begin = (rounded(weights, own=True) for weights in (step, delay, begin))
-        return cls(step, delay, begin, rounded(cost))
+        delay[topology.waits[of_rows]] = rounded(tail[of_rows] + dur[schedule.waits.waiting[of_rows]])
+        returns = np.flatnonzero(~of_rows)
+        delay[topology.waits[returns]] = rounded(tail[returns] + segment[topology.behind[returns]]) if host else NEVER
+        return cls(step, delay, rounded(begin), rounded(cost))
 
     def ends(self, schedule: Schedule, times: Floats) -> Floats:
         """Return when each chain was done, shape `(chains, samples)`: where the next repetition begins."""
@@ -189,12 +199,9 @@ class Weights:
         return out
 
 
-def rounded(weights: Floats, *, own: bool = False) -> Floats:
-    """Round weights to `RESOLUTION`: sums of them are exact, so that any order of adding gives the same result.
-
-    `own`: the array may be changed.
-    """
-    weights = np.divide(weights, RESOLUTION, out=weights if own else None)
+def rounded(weights: Floats) -> Floats:
+    """Round weights to `RESOLUTION`: sums of them are exact, so that any order of adding gives the same result."""
+    weights = weights * (1.0 / RESOLUTION)  # a power of two: exact
     np.rint(weights, out=weights)
     weights *= RESOLUTION
     return weights

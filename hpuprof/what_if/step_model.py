@@ -111,24 +111,29 @@ class StepModel(ABC):
         """Return step times of the unchanged program, shape `(samples, steps)`."""
         return play(self.schedule, self.sample(drawn), repeats=2).step_times(self.schedule.steps)
 
-    def edited(self, schedule: Schedule, drawn: Drawn) -> Floats:
-        """Return step times of an edited schedule, shape `(samples, steps)`; as `eager` where nothing was edited."""
-        return play(schedule, self._sample_of(schedule, drawn), repeats=2).step_times(schedule.steps)
+    def edited(self, schedule: Schedule, sample: Sample, outside: Floats) -> Floats:
+        """Return step times of an edited schedule, shape `(samples, steps)`; as `eager` where nothing was edited.
 
-    def _sample_of(self, schedule: Schedule, drawn: Drawn) -> Sample:
+        `sample`, `outside`: of the model and of its draws.
+        """
+        mine = self._less_certain(schedule, sample, outside)
+        return play(schedule, mine, repeats=2).step_times(schedule.steps)
+
+    def _less_certain(self, schedule: Schedule, sample: Sample, outside: Floats) -> Sample:
         """Return the samples for an edited schedule.
 
         The host work that remains was measured next to the work that goes away; the less remains, the less certain its
         cost.
         """
         stays = min(1.0, _recorded_work(schedule) / max(1.0, _recorded_work(self.schedule)))
-        return replace(self.sample(drawn), outside=np.exp(drawn.outside * (1.0 - stays)))
+        return replace(sample, outside=np.exp(outside * (1.0 - stays)))
 
     def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
         """Yield the step with a region captured, once for each way to do it."""
+        sample = self.sample(drawn)
         for done in self.capture(region, drop_waits=drop_waits):
             schedule = self.collectives.all_ranks(done.schedule)
-            mine = self._sample_of(schedule, drawn)
+            mine = self._less_certain(schedule, sample, drawn.outside)
             middle = mine.median()
             both = mine.and_(middle.as_recorded())
             work = HostWork.of(schedule, both)
@@ -165,7 +170,8 @@ class StepModel(ABC):
         """Return the collectives of a schedule at the settings of `joint_points`."""
         if not len(self.collectives.chosen):
             return None
-        sample = self._sample_of(schedule, joint_points(self.constants))
+        points = joint_points(self.constants)
+        sample = self._less_certain(schedule, self.sample(points), points.outside)
         return find_skeleton(schedule, self.collectives, sample)
 
     @property

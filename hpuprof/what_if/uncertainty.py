@@ -7,12 +7,12 @@ sample.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats, Mask
+from hpuprof.model.arrays import Floats
 from hpuprof.model.prediction import Constant, Interval
 from hpuprof.what_if.constants import draw
 
@@ -83,16 +83,6 @@ class Drawn:
     overhead: Floats  # what profiling cost, in multiples of the nominal cost per row
     host_scale: Floats  # factor on all host work between the recording and the given step time
     outside: Floats  # log of the factor on host work that runs alone
-
-    def picked(self, pick: slice | Mask) -> Drawn:
-        """Return some of the samples."""
-        return replace(
-            self,
-            uniform=self.uniform[:, pick],
-            overhead=self.overhead[pick],
-            host_scale=self.host_scale[pick],
-            outside=self.outside[pick],
-        )
 
     def constant(self, name: str, unknown: int) -> Floats:
         """Return samples of a model constant; `unknown`: its row of uniform numbers."""

@@ -59,6 +59,17 @@ def test_mutants(tmp_path: Path):
         assert scan_paths.differences(path, piece_bytes=(PIECE_BYTES, 2048)[i % 2]) == [], data
 
 
+@pytest.mark.parametrize("recipe", ["2", "-1", "0", "null", '"x"'])
+@pytest.mark.parametrize("recipe_first", [True, False])
+def test_rows_of_a_recipe_and_a_graph(recipe_first: bool, recipe: str, tmp_path: Path):
+    """A row with both is of the recipe, in whichever order they stand."""
+    both = [f'"recipeId": {recipe}', '"graph id": 1']
+    row = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 6, "dur": 1, "args": {"stream": 7, %s}}'
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [' + row % ", ".join(both if recipe_first else both[::-1]) + "]}")
+    assert scan_paths.differences(path) == []
+
+
 @pytest.mark.parametrize(
     "sample", [p for p in TRACES if "sample_traces" in p.parts and "synapse" not in p.name], ids=lambda p: p.name
 )
@@ -124,11 +135,12 @@ def test_columns_by_hand():
     )
     slices = rows.slices
     assert (len(rows), len(slices), rows.flows, rows.others.kinds()[0][0].args.name) == (4, 2, 1, "µ")
-    assert [slices.numbers(n).tolist() for n in ("correlation", "external_id", "bytes", "recipe")] == [
+    assert [slices.numbers(n).tolist() for n in ("correlation", "external_id", "bytes", "recipe_id", "graph_id")] == [
         [12, -1],
         [-3, -1],
         [-1, -1],
-        [3, 5],
+        [-1, 5],
+        [3, -1],
     ]
     assert [mask.tolist() for _, mask, *_ in (slices.stamps(), slices.durations())] == [[True, False], [True, False]]
     names, inputs, tracks = {}, {}, {}

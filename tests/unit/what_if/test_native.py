@@ -13,7 +13,9 @@ import pytest
 from hpuprof import native
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.native import choose
-from hpuprof.what_if.graph import NEVER, Graph
+from hpuprof.what_if.graph import NEVER, CrosswiseError, Graph
+from hpuprof.what_if.play import HostWork, Sample
+from hpuprof.what_if.schedule import KINDS, Calls, Schedule
 
 EVENTS, EDGES, CHAINS, SAMPLES = 2000, 3000, 6, 7
 
@@ -159,3 +161,75 @@ def test_the_package_works_without_it(built, tmp_path):  # where it is built, so
         environment = {**os.environ, "HPUPROF_NATIVE": value}
         done = subprocess.run(ask, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_events_are_sorted_as_in_python(built, monkeypatch, seed):
+    rng = np.random.default_rng(seed)
+    ends = np.sort(rng.integers(0, EVENTS, (EDGES, 2)), axis=1)
+    columns = rng.integers(-1, CHAINS, EVENTS), *ends[ends[:, 0] < ends[:, 1]].T
+    mine = Graph.of(*columns)
+    monkeypatch.setattr(native, "sort_events", None)
+    pythons = Graph.of(*columns)
+    for name, column in vars(mine).items():
+        np.testing.assert_array_equal(column, vars(pythons)[name], name)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_host_work_is_that_of_numpy_to_the_last_bit(built, monkeypatch, threads):
+    rng = np.random.default_rng(threads)
+    work, rows = rng.uniform(0, 1e5, (EVENTS, 2)), rng.integers(0, 4, (EVENTS, 2, KINDS)) * 1.0
+    rows[: EVENTS // 2, :, 1] = rows[:, :, 2] = 0
+    work[:50] = 0
+    of, none = rng.integers(0, threads, EVENTS), np.zeros(EVENTS, dtype=bool)
+    calls = Calls(of, of, of, of, none, work[:, 0], rows[:, 0], work[:, 1], rows[:, 1], np.zeros((EVENTS, 4)))
+    schedule = Schedule(calls, None, None, None, 1, None)
+    drawn = {name: rng.uniform(0.5, 5.0, shape.shape) for name, shape in vars(Sample.unchanged(SAMPLES)).items()}
+    sample = Sample(**(drawn | {"row_costs": 1e3 * drawn["row_costs"]}))
+    mine = HostWork.of(schedule, sample)
+    monkeypatch.setattr(native, "host_work", None)
+    pythons = HostWork.of(schedule, sample)
+    np.testing.assert_array_equal(mine.segment, pythons.segment)
+    np.testing.assert_array_equal(mine.cost, pythons.cost)
+
+
+@pytest.mark.parametrize(
+    ("which", "shape", "why"),
+    [(0, (2,), "work"), (1, (4, 3), "rows"), (2, (3, 6), "per_row"), (2, (2, 7), "per_row"), (3, (2, 7), "factor")],
+)
+def test_host_work_of_wrong_shapes_is_refused(built, which, shape, why):
+    given = [np.zeros(s) for s in ((3,), (3, 3), (3, 7), (1, 7))]
+    given[which] = np.zeros(shape)
+    with pytest.raises(ValueError, match=f"{why} has the wrong shape"):
+        native.host_work(np.empty((3, 7)), tuple(given), 0.15)
+
+
+@pytest.mark.parametrize("python", [True, False])
+def test_crosswise_events_are_refused(built, monkeypatch, python):
+    if python:
+        monkeypatch.setattr(native, "sort_events", None)
+    with pytest.raises(CrosswiseError, match="4 of 4 events"):
+        Graph.of(np.array([0, 0, 1, 1]), np.array([1, 3]), np.array([2, 0]))
+
+
+@pytest.mark.parametrize(
+    ("which", "wrong", "why"),
+    [
+        (0, np.empty((3, 3), dtype=np.int64), "stretches has the wrong shape"),
+        (1, np.array([2]), "line must be one of"),
+        (1, np.array([1, 2]), "length must count"),
+        (2, np.array([0, 0, 2]), "line must be one of"),
+        (2, np.array([0, -1, 0]), "line must be one of"),
+        (3, np.array([0, 2, 0]), "position must be on its line"),
+        (3, np.array([1, 1, 0]), "position must differ"),
+        (3, np.array([0, 1]), "position has the wrong shape"),
+        (4, np.array([3]), "edges must be of events"),
+        (5, np.array([-1]), "edges must be of events"),
+        (5, np.array([0, 1]), "target has the wrong shape"),
+    ],
+)
+def test_what_cannot_be_sorted_is_refused(built, which, wrong, why):
+    given = [np.empty((3, 4), dtype=np.int64), *map(np.array, ([2, 1], [0, 0, 1], [0, 1, 0], [0], [2]))]
+    given[which] = wrong
+    with pytest.raises(ValueError, match=why):
+        native.sort_events(given[0], tuple(given[1:]))
