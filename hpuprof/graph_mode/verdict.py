@@ -247,7 +247,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -
         probability_loss=loss,
         base=lead.base,
         base_step_ns=job.base_ns,
-        base_range_ns=interval(job.base_samples) if lead.base == "profiled" else None,
+        base_range_ns=interval(Draws.make().of_other_runs(job.base_samples)) if lead.base == "profiled" else None,
         overhead=lead.overhead,
         overhead_source=lead.overhead_source,
         profiled_step_ns=float(median(p.profiled_step_ns for p in job.predictions)),
