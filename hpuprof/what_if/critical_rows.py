@@ -21,7 +21,7 @@ MOST = 20
 """Parts solved for exactly, and those whose sensitivity is shown."""
 MAX_ROWS = 100
 ROUNDING = 1e-3  # ns
-_ERRORS = 16  # quantiles of the model's error
+_ERRORS = 64  # quantiles of the model's error
 
 
 @dataclass(frozen=True)
