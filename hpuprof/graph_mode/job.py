@@ -18,7 +18,16 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Basis, CollectiveSkeleton, Constant, Prediction
 from hpuprof.model.tables import FileRow
 from hpuprof.what_if.constants import constants_for
-from hpuprof.what_if.uncertainty import NORMAL_95, REPLAY_LIMIT, SAMPLES, SEED, interval, standard_normal, unpack
+from hpuprof.what_if.uncertainty import (
+    NORMAL_95,
+    REPLAY_LIMIT,
+    SAMPLES,
+    SEED,
+    Draws,
+    interval,
+    standard_normal,
+    unpack,
+)
 
 MIN_STEPS = 2  # a single step may not be typical
 ONE_STEP_SPREAD = 0.25
@@ -62,6 +71,13 @@ class Job:
             return self.joint.base_samples
         samples: Floats = np.median([base_of(p) for p in self.predictions], axis=0)
         return samples
+
+    @cached_property
+    def other_runs(self) -> Floats:
+        """Samples of the factor from the step time of the recorded run to that of others; 1 where that was told."""
+        if self.lead.base != "profiled":
+            return np.ones(len(self.base_samples))
+        return Draws.make().of_other_runs(self.base_samples) / self.base_samples
 
     @cached_property
     def base_ns(self) -> float:

@@ -28,6 +28,10 @@ class PlanRow(Row, frozen=True, kw_only=True):
     before_ns: Annotated[
         float | None, Meta(description="Step time before it, the rows above it done: the median [ns].")
     ] = None
+    before_low_ns: Annotated[float | None, Meta(description="That step time, 5th percentile [ns].")] = None
+    before_high_ns: Annotated[
+        float | None, Meta(description="That step time, 95th percentile: no gain is above it [ns].")
+    ] = None
     after_low_ns: Annotated[
         float | None, Meta(description="Step time with it and the rows above, 5th percentile [ns].")
     ] = None

@@ -79,7 +79,9 @@ class SensitivityRow(Row, frozen=True, kw_only=True):
     step_50_ns: Annotated[float, Meta(title="at 50 %", description="With 50 %, mean [ns].")]
     step_25_ns: Annotated[float, Meta(title="at 25 %", description="With 25 %, mean [ns].")]
     step_0_ns: Annotated[float, Meta(title="at 0 %", description="With none of it, mean [ns].")]
-    gain_75_low_ns: Annotated[float, Meta(description="Gain at 75 %, 5th percentile of the samples [ns].")]
+    gain_75_low_ns: Annotated[
+        float, Meta(description="Gain at 75 %, 5th percentile of the samples with the model's own error [ns].")
+    ]
     gain_75_high_ns: Annotated[float, Meta(description="Gain at 75 %, 95th percentile [ns].")]
     gain_50_low_ns: Annotated[float, Meta(description="Gain at 50 %, 5th percentile [ns].")]
     gain_50_high_ns: Annotated[float, Meta(description="Gain at 50 %, 95th percentile [ns].")]

@@ -119,12 +119,12 @@ class Plan:
             done.append(priced.change)
             with_it = np.minimum(pricing.share(done), share)
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
-            after = np.maximum(before - gain, pricing.base * self._least(done, with_it))
+            after = np.maximum(before - gain, np.minimum(self._least(done, with_it), before))
             row = self._row(priced, after=after if order == 1 else None)
             yield msgspec.structs.replace(
                 row,
                 order=order,
-                before_ns=float(np.median(before)),
+                **_columns("before", before),
                 **_columns("after", after),
                 **_saved("gain", before, after),
                 then=pricing.sets_the_step(done),
@@ -214,9 +214,9 @@ class Plan:
         return self.decision.speedup if priced.remedy.name == "graphs" else None
 
     def _least(self, done: Sequence[Change], share: Floats) -> Floats:
-        """Return what the device alone takes, over the step time now, less what a replay may be off by."""
+        """Return what the device alone takes [ns], less what a replay may be off by."""
         alone = np.minimum(self.pricing.device_share(done), share)
-        least: Floats = (1.0 - REPLAY_LIMIT) * alone
+        least: Floats = (1.0 - REPLAY_LIMIT) * alone * self.pricing.now
         return least
 
     def _row(self, priced: Priced, reason: str = "", *, after: Floats | None = None) -> PlanRow:

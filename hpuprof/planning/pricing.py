@@ -21,11 +21,9 @@ from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
-from hpuprof.what_if.uncertainty import SEED, standard_normal
+from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
-GAIN_ERROR = 0.15
-"""Relative standard deviation of a predicted gain beyond what samples show: the model's own error."""
 REMEMBERED = 24
 """Models with changes that are kept, at 1 to 2 MB each: those of a round of the plan."""
 

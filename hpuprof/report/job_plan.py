@@ -10,7 +10,7 @@ from hpuprof.analysis.bound import EXPOSED_COMMUNICATION
 from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.prediction import GraphMode
+from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import Main
@@ -60,9 +60,9 @@ def plan_of(
         suspect is not None and divided is not None and (suspect.kind, divided.division.kind) == ("stage", "stages")
     )
     if now is not None and divided is not None and even[0] > 0 and even[1] >= LEAST and (staged or even[1] > held[1]):
-        rows = _with_even_ranks(rows, now, _balanced(divided, blamed=staged), even)
+        rows = _with_even_ranks(rows, now, _balanced(divided, blamed=staged), even, graph.base_range_ns)
     elif now is not None and suspect is not None and held[1] >= LEAST:
-        rows = _with_even_ranks(rows, now, _keeping_pace(suspect), held)
+        rows = _with_even_ranks(rows, now, _keeping_pace(suspect), held, graph.base_range_ns)
     return [
         msgspec.structs.replace(row, rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window)
         for row in _with_effects(rows, findings)
@@ -138,7 +138,7 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     then, now = graph.step_time_ns, graph.base_step_ns
     if graph.verdict not in WORTH_TRYING or then is None or now is None:
         left = [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
-        return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0)
+        return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0, graph.base_range_ns)
     low, median, high = now - then.high, now - then.median, now - then.low
     joint = msgspec.structs.replace(
         rows[at],
@@ -149,18 +149,18 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     )
     if joint.order == 1:
         taken = {"after_low_ns": then.low, "after_ns": then.median, "after_high_ns": then.high}
-        joint = msgspec.structs.replace(_first(joint, now, (low, median, high)), **taken)
+        joint = msgspec.structs.replace(_first(joint, now, (low, median, high), graph.base_range_ns), **taken)
     return [*rows[:at], joint, *rows[at + 1 :]]
 
 
-def _with_best_alone(rows: list[PlanRow], now: float) -> list[PlanRow]:
+def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = None) -> list[PlanRow]:
     """Put the change first that gains most alone: its price holds whatever was first before."""
     at = max(range(len(rows)), key=lambda i: rows[i].alone_ns or 0.0, default=None)
     if at is None or (rows[at].alone_ns or 0.0) < LEAST * now:
         return rows
     best = rows[at]
     gained = (best.alone_low_ns or 0.0, best.alone_ns or 0.0, best.alone_high_ns or 0.0)
-    first = _first(msgspec.structs.replace(best, reason=""), now, gained)
+    first = _first(msgspec.structs.replace(best, reason=""), now, gained, known)
     # What a change gives after another one must be recorded anew.
     return [
         first,
@@ -171,14 +171,20 @@ def _with_best_alone(rows: list[PlanRow], now: float) -> list[PlanRow]:
     ]
 
 
-def _first(row: PlanRow, now: float, gained: tuple[float, float, float]) -> PlanRow:
-    """Make a row the plan's first line. `now`: the step time; `gained`: low, median and high end [ns]."""
+def _first(row: PlanRow, now: float, gained: tuple[float, float, float], known: Interval | None) -> PlanRow:
+    """Make a row the plan's first line.
+
+    `now`: the step time; `known`: its interval, None where it was told; `gained`: low, median and high end [ns]. The
+    gain of a longer step than `now` may be above that.
+    """
     low, median, high = gained
     return msgspec.structs.replace(
         row,
         order=1,
+        before_low_ns=known.low if known else now,
         before_ns=now,
-        after_low_ns=now - high,
+        before_high_ns=known.high if known else now,
+        after_low_ns=max(0.0, now - high),
         after_ns=now - median,
         after_high_ns=now - low,
         gain_low_ns=low,
@@ -191,9 +197,7 @@ def _open(row: PlanRow) -> PlanRow:
     """Take a line out of the plan: what it gives after others changed must be recorded anew."""
     if row.order is None:
         return row
-    unknown = dict.fromkeys(
-        ("before_ns", "after_low_ns", "after_ns", "after_high_ns", "gain_low_ns", "gain_ns", "gain_high_ns")
-    )
+    unknown = dict.fromkeys(f"{of}{end}_ns" for of in ("before", "after", "gain") for end in ("_low", "", "_high"))
     return msgspec.structs.replace(row, order=None, then="", reason="record_again", **unknown)
 
 
@@ -250,7 +254,11 @@ def _balanced(found: DivisionPrice, *, blamed: bool) -> PlanRow:
 
 
 def _with_even_ranks(
-    rows: list[PlanRow], now: float, line: PlanRow, saved: tuple[float, float, float]
+    rows: list[PlanRow],
+    now: float,
+    line: PlanRow,
+    saved: tuple[float, float, float],
+    known: Interval | None = None,
 ) -> list[PlanRow]:
     """Add a line about all ranks: the first where it gains most, else what it would gain alone. `saved`: of a step."""
     low, median, high = (now * share for share in saved)
@@ -260,4 +268,4 @@ def _with_even_ranks(
     first = next((r for r in rows if r.order == 1), None)
     if first is not None and (first.gain_ns or 0.0) >= median:
         return [*rows, msgspec.structs.replace(row, reason="record_again")]
-    return [_first(row, now, (low, median, high)), *(_open(r) for r in rows)]
+    return [_first(row, now, (low, median, high), known), *(_open(r) for r in rows)]

@@ -15,11 +15,13 @@ from hpuprof.model.what_if_rows import CriticalRow, KernelSequenceRow, Sensitivi
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.kernel_sequences import sequence_rows
 from hpuprof.what_if.sensitivity import curve, no_gain_below
+from hpuprof.what_if.uncertainty import GAIN_ERROR, standard_normal
 
 MOST = 20
 """Parts solved for exactly, and those whose sensitivity is shown."""
 MAX_ROWS = 100
 ROUNDING = 1e-3  # ns
+_ERRORS = 64  # quantiles of the model's error
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,13 @@ def longest(base: Base, total: Floats) -> list[int]:
     return sorted(real, key=lambda i: (-total[i], labels[i]))[:MOST]
 
 
+def _with_model_error(gain: Floats, now: Floats) -> Floats:
+    """Return samples of gains with the model's own error, none above the step time; shape `(levels, S * _ERRORS)`."""
+    factor = np.exp(GAIN_ERROR * standard_normal((np.arange(_ERRORS) + 0.5) / _ERRORS))
+    out: Floats = np.minimum(gain[:, :, None] * factor, now[:, None]).reshape(len(gain), -1)
+    return out
+
+
 def sensitivity_rows(base: Base) -> list[SensitivityRow]:
     """Return the curves of the longest parts, those that could gain most first."""
     total, now = base.total(), base.period.step_ns
@@ -120,7 +129,7 @@ def sensitivity_rows(base: Base) -> list[SensitivityRow]:
     for i in longest(base, total):
         steps = curve(base, i)
         middle = steps.mean(axis=1)
-        low, high = np.percentile(now - steps[1:], [5, 95], axis=1)
+        low, high = np.percentile(_with_model_error(now - steps[1:], now), [5, 95], axis=1)
         columns: dict[str, Any] = {}
         for k, level in enumerate((75, 50, 25, 0)):
             columns[f"step_{level}_ns"] = float(middle[k + 1])

@@ -24,6 +24,8 @@ NOISE_FLOOR = 0.01  # minimum relative standard deviation of an unprofiled step 
 OTHER_RUN = 0.03
 """Relative standard deviation of the step time of other runs around that of the recorded one, where only that is known.
 By judgement: a few percent on a machine to itself."""
+GAIN_ERROR = 0.15
+"""Relative standard deviation of a predicted gain beyond what samples show: the model's own error, by judgement."""
 NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
 FLOOR = 0.15
@@ -51,7 +53,7 @@ class Draws:
     """Uniform numbers, one row per unknown, shared by all traces of a run."""
 
     uniform: Floats  # (UNKNOWNS, samples)
-    normal: Floats  # (3, samples)
+    normal: Floats  # (4, samples)
 
     @classmethod
     def make(cls, samples: int = SAMPLES) -> Draws:
@@ -59,12 +61,18 @@ class Draws:
         rng = np.random.default_rng(SEED)
         cells = np.array([rng.permutation(samples) for _ in range(UNKNOWNS + 3)])
         uniform = (cells + rng.random(cells.shape)) / samples
-        return cls(uniform[3:], standard_normal(uniform[:3]))
+        runs = (rng.permutation(samples) + 0.5) / samples
+        return cls(uniform[3:], standard_normal(np.vstack([uniform[:3], runs])))
 
     def drawn(self, constants: Mapping[str, Constant], overhead: Floats, host_scale: Floats) -> Drawn:
         """Return the samples of a prediction with this cost of profiling and these factors on host work."""
         outside = self.normal[2] * constants["outside_error"].value
         return Drawn(constants, self.uniform, overhead, host_scale, outside)
+
+    def of_other_runs(self, times: Floats) -> Floats:
+        """Return samples of the step time of other runs than the recorded one, with the same median."""
+        found: Floats = times * np.exp(OTHER_RUN * self.normal[3])
+        return found * (np.median(times) / max(float(np.median(found)), 1.0))
 
     def with_errors(self, speedup: Floats, errors: Errors) -> Floats:
         """Return samples of a speed-up with errors that no other unknown covers; a step of no length gains none."""

@@ -221,6 +221,8 @@ def test_no_line_gains_more_than_its_ceiling_or_than_there_is(training):
             assert row.alone_low_ns <= row.alone_ns <= row.alone_high_ns <= row.ceiling_ns * (1 + ROUNDING), row.remedy
         if row.order is not None:
             assert 0 <= row.gain_ns <= row.before_ns
+            assert row.before_low_ns <= row.before_ns <= row.before_high_ns
+            assert row.gain_high_ns <= row.before_high_ns * (1 + ROUNDING)
             assert row.after_ns == pytest.approx(row.before_ns - row.gain_ns, rel=0.05)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from benchmarks.plan.bound import least_errors
 from benchmarks.plan.score import LINES, Row, ranking, shares, table
 
 
@@ -49,3 +53,13 @@ def test_a_wrong_step_time_is_told_apart_from_wrong_shares():
         "The step time now is off by 100.0 % at the median. As shares of it, gains are off by 0.0 % at the median, "
         "step times by 0.0 % on average."
     )
+
+
+@given(st.lists(st.tuples(st.floats(1.0, 9.0), st.floats(0.1, 1.0)), min_size=1, max_size=9))
+def test_no_guess_errs_less_than_the_bound(draws):
+    times, weights = np.array(draws).T
+    errors, chances = least_errors(times, weights)
+    guesses = np.linspace(0.5, 10.0, 200)[:, None]
+    every = (np.abs(guesses - times) / times * chances).sum(axis=1)
+    assert (errors * chances).sum() <= every.min() + 1e-12
+    assert chances.sum() == pytest.approx(1.0)

@@ -17,7 +17,7 @@ from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.prediction import DeviceSpan, Interval, Option, Prediction
 from hpuprof.model.tables import DiagnosticRow, ObstacleRow
 from hpuprof.what_if.constants import constants_for, draw, read_profile
-from hpuprof.what_if.uncertainty import SAMPLES, Draws, pack
+from hpuprof.what_if.uncertainty import NORMAL_95, OTHER_RUN, SAMPLES, Draws, pack
 
 UNIFORM = Draws.make().uniform[0]
 SIMPLE_DIAGNOSTIC = DiagnosticRow(code="", severity="warning", path="", count=1, text="rows are lost", offset=None)
@@ -150,7 +150,14 @@ def test_what_profiling_is_believed_to_cost_is_told(judge):
     assert (graph.overhead, graph.overhead_source) == (cost, "rows")
     told = "profiling cost 0.5 to 1.5 times the nominal cost per row: the rows lie too close together for more"
     assert told in graph.assumptions
-    assert graph.base_range_ns is not None
+
+
+def test_the_step_time_now_is_as_sure_as_other_runs_are_alike(judge):
+    graph = judge(prediction(option(1.2, 1.5), base="profiled"))
+    known = graph.base_range_ns
+    assert np.log(known.high / known.low) == pytest.approx(2 * NORMAL_95 * OTHER_RUN, rel=0.1)
+    assert known.median == pytest.approx(graph.base_step_ns)
+    assert judge(prediction(option(1.2, 1.5), base="given")).base_range_ns is None
 
 
 def test_the_slowest_rank_sets_the_step(judge):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpuprof.model.arrays import Ints
 from hpuprof.what_if import edit
-from hpuprof.what_if.critical_rows import critical_rows, sensitivity_rows
+from hpuprof.what_if.critical_rows import _with_model_error, critical_rows, sensitivity_rows
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.kernel_sequences import sequence_rows
 from hpuprof.what_if.parts import LATENCIES, Owners, Parts
@@ -20,6 +20,7 @@ from hpuprof.what_if.period import Period, steady_step
 from hpuprof.what_if.play import HostWork, Sample, Weights, play
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.sensitivity import LEVELS, curve, no_gain_below
+from hpuprof.what_if.uncertainty import GAIN_ERROR, NORMAL_95
 
 NAMES = [("first", "kernel"), ("second", "kernel"), ("launching", "operator"), ("rest", "host range")]
 
@@ -144,6 +145,15 @@ def test_sensitivity_says_from_where_on_a_faster_part_gains_nothing():
     assert rows["launching"].no_gain_below == 1
     assert next(iter(rows)) == "first"  # the largest gain first
     assert no_gain_below(np.array([100.0, 90.0, 80.0, 80.0, 80.0])) == 0.5
+
+
+def test_gains_of_a_faster_part_carry_the_model_s_own_error_and_stay_below_the_step():
+    first, *_ = sensitivity_rows(base(schedule()))  # one sample
+    middle = first.step_100_ns - first.step_0_ns
+    assert np.log(first.gain_0_high_ns / first.gain_0_low_ns) == pytest.approx(2 * NORMAL_95 * GAIN_ERROR, rel=0.1)
+    assert first.gain_0_low_ns < middle < first.gain_0_high_ns
+    gain, now = np.array([[0.0, 50.0], [0.0, 99.0]]), np.array([100.0, 100.0])
+    assert _with_model_error(gain, now).max() == 100.0
 
 
 def test_repeated_kernels_fused_save_their_gaps_and_launches():
