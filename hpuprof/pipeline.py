@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -39,7 +40,7 @@ from hpuprof.options import ReduceOptions
 from hpuprof.planning.greedy import plan_rows
 from hpuprof.what_if.constants import read_profile
 from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, critical_tables, with_criticality
-from hpuprof.what_if.critical_walk import CriticalSlice, critical_slices
+from hpuprof.what_if.critical_walk import CriticalSlice, Places, critical_slices, places
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.launch_model import LaunchModel, recorded_steps
 from hpuprof.what_if.part_columns import pack_parts
@@ -49,8 +50,22 @@ from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 DEFAULTS = ReduceOptions()
 
 
+@dataclass(frozen=True, eq=False)
+class RankWalk:
+    """A rank's numbers, its own critical cycle, and where the calls and rows of its steps lie."""
+
+    partial: RankPartial
+    slices: list[CriticalSlice] = field(default_factory=list)
+    places: Places | None = None
+
+
 def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial:
     """Measure one trace. All numbers of a report come from here or are combined from here."""
+    return _reduced(trace, file, settings)[0]
+
+
+def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[RankPartial, Replay | None]:
+    """Measure one trace; return what was replayed of it, too."""
     view = RankView.of(trace)
     row = _file_row(view, file)
     problems = degenerate(view)
@@ -114,18 +129,20 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         schedule=None if predictions or view.steps.kinds[0].name == CAPTURE else recorded_steps(view),
     )
     if not (settings.predict and settings.plan):
-        return partial
-    return msgspec.structs.replace(partial, plan=plan_rows(partial, replay, row.family, settings.apply))
+        return partial, replay
+    return msgspec.structs.replace(partial, plan=plan_rows(partial, replay, row.family, settings.apply)), replay
 
 
-def critical_walk(trace: Trace, file: TraceFile) -> list[CriticalSlice]:
-    """Return the critical cycle at its recorded times; empty where `critical_path` is, or rows are not linked."""
-    view = RankView.of(trace)
-    _, _, replay, _ = _graph_mode(view, _file_row(view, file), DEFAULTS)
+def rank_walk(trace: Trace, file: TraceFile) -> RankWalk:
+    """Return the critical cycle at its recorded times, and what the cycle through all ranks needs.
+
+    The cycle is empty where `critical_path` is, or rows are not linked.
+    """
+    partial, replay = _reduced(trace, file, ReduceOptions(plan=False))
     base = _base(replay)
     if base is None or replay is None or not isinstance(replay.model, LaunchModel):
-        return []
-    return critical_slices(base, replay.model)
+        return RankWalk(partial)
+    return RankWalk(partial, critical_slices(base, replay.model), places(replay.model))
 
 
 def _graph_mode(

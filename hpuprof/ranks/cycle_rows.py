@@ -23,7 +23,7 @@ _UNNAMED = {
 
 def cycle_rows(ranks: Sequence[RankCalls], matching: Matching, cycle: JobCycle) -> list[RankCycleRow]:
     """Return the rows, the rank with the largest share first."""
-    named = [_Names(who, matching, hosts=cycle.hosts) for who in ranks]
+    named = [CycleNames(who, matching, hosts=cycle.hosts) for who in ranks]
     time: dict[int, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
     scale = 1.0 / (cycle.runs * cycle.steps)
     for stretch in cycle.stretches:
@@ -49,7 +49,7 @@ def cycle_rows(ranks: Sequence[RankCalls], matching: Matching, cycle: JobCycle) 
     return rows
 
 
-class _Names:
+class CycleNames:
     """What the stretches of a rank are called."""
 
     def __init__(self, who: RankCalls, matching: Matching, *, hosts: bool) -> None:

@@ -78,7 +78,7 @@ def across_ranks(
 ) -> AcrossRanks:
     """Compare the ranks of the chosen recordings; of several windows, use the one that most ranks recorded."""
     chosen = _one_window(main)
-    ranks = [_rank_calls(row, part) for row, part in chosen]
+    ranks = [rank_calls(row.rank, part) for row, part in chosen]
     if not any(len(r.calls) for r in ranks):
         return AcrossRanks()
     matching = match(ranks)
@@ -136,12 +136,13 @@ def _one_window(main: Main) -> list[tuple[RankRow, RankPartial]]:
     return [kept[r] for r in sorted(kept)]
 
 
-def _rank_calls(row: RankRow, part: RankPartial) -> RankCalls:
+def rank_calls(rank: int, part: RankPartial) -> RankCalls:
+    """Return the calls of a rank's recording with what is known of its steps."""
     calls = unpack(part.calls)
     labels = tuple(s.label for s in part.steps)
     comparable = part.file.step_source in _COMPARABLE and len(set(labels)) == len(labels)
     return RankCalls(
-        rank=row.rank,
+        rank=rank,
         host=part.file.host_name,
         origin_ns=part.file.origin_ns,
         calls=calls,
