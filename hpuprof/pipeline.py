@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -29,25 +30,42 @@ from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.model.intervals import measure
+from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction
-from hpuprof.model.tables import DiagnosticRow, FileRow, ModuleRow
+from hpuprof.model.tables import DiagnosticRow, FileRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 from hpuprof.planning.greedy import plan_rows
 from hpuprof.what_if.constants import read_profile
-from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, CriticalTables, critical_tables, with_criticality
-from hpuprof.what_if.critical_walk import CriticalSlice, critical_slices
+from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, critical_tables, with_criticality
+from hpuprof.what_if.critical_walk import CriticalSlice, Places, critical_slices, places
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.launch_model import LaunchModel, recorded_steps
+from hpuprof.what_if.part_columns import pack_parts
+from hpuprof.what_if.parts import parts_of
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 DEFAULTS = ReduceOptions()
 
 
+@dataclass(frozen=True, eq=False)
+class RankWalk:
+    """A rank's numbers, its own critical cycle, and where the calls and rows of its steps lie."""
+
+    partial: RankPartial
+    slices: list[CriticalSlice] = field(default_factory=list)
+    places: Places | None = None
+
+
 def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAULTS) -> RankPartial:
     """Measure one trace. All numbers of a report come from here or are combined from here."""
+    return _reduced(trace, file, settings)[0]
+
+
+def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[RankPartial, Replay | None]:
+    """Measure one trace; return what was replayed of it, too."""
     view = RankView.of(trace)
     row = _file_row(view, file)
     problems = degenerate(view)
@@ -60,7 +78,9 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
     utilisation, utilisation_count, impossible = matrix.rows()
     moving, moving_count = moving_rows(view, matrix.peak, MAX_ROWS - len(utilisation))
     capture, predictions, replay, deep = _graph_mode(view, row, settings)
-    critical, modules = _critical(view, matrix.with_flops(capture.modules), replay if settings.plan else None)
+    base = _base(replay) if settings.plan else None
+    critical = critical_tables(base) if base else NOTHING_CRITICAL
+    modules = matrix.with_flops(capture.modules)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
@@ -92,7 +112,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         precision=precision_rows(view),
         intel=[intel] if intel else [],
         obstacles=capture.obstacles,
-        modules=modules,
+        modules=with_criticality(modules, base, view.modules) if base else modules,
         shapes=capture.shapes,
         utilisation=utilisation + moving,
         critical_path=critical.critical_path,
@@ -105,20 +125,24 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
         prediction=predictions[0] if predictions else None,
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
         calls=calls.pack(),
+        parts=_parts(base, predictions[0].schedule if predictions else None, replay),
         schedule=None if predictions or view.steps.kinds[0].name == CAPTURE else recorded_steps(view),
     )
     if not (settings.predict and settings.plan):
-        return partial
-    return msgspec.structs.replace(partial, plan=plan_rows(partial, replay, row.family, settings.apply))
+        return partial, replay
+    return msgspec.structs.replace(partial, plan=plan_rows(partial, replay, row.family, settings.apply)), replay
 
 
-def critical_walk(trace: Trace, file: TraceFile) -> list[CriticalSlice]:
-    """Return the critical cycle at its recorded times; empty where `critical_path` is, or rows are not linked."""
-    view = RankView.of(trace)
-    _, _, replay, _ = _graph_mode(view, _file_row(view, file), DEFAULTS)
-    if replay is None or replay.model.error > REPLAY_LIMIT or not isinstance(replay.model, LaunchModel):
-        return []
-    return critical_slices(Base.of(replay.model, replay.model.sample(replay.drawn)), replay.model)
+def rank_walk(trace: Trace, file: TraceFile) -> RankWalk:
+    """Return the critical cycle at its recorded times, and what the cycle through all ranks needs.
+
+    The cycle is empty where `critical_path` is, or rows are not linked.
+    """
+    partial, replay = _reduced(trace, file, ReduceOptions(plan=False))
+    base = _base(replay)
+    if base is None or replay is None or not isinstance(replay.model, LaunchModel):
+        return RankWalk(partial)
+    return RankWalk(partial, critical_slices(base, replay.model), places(replay.model))
 
 
 def _graph_mode(
@@ -140,14 +164,18 @@ def _graph_mode(
     return capture, predictions, replay, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
 
 
-def _critical(
-    view: RankView, modules: list[ModuleRow], replay: Replay | None
-) -> tuple[CriticalTables, list[ModuleRow]]:
-    """Find what sets the step time; nothing where playing the steps misses the recorded time."""
+def _base(replay: Replay | None) -> Base | None:
+    """Return what tells what sets the step time; None where playing the steps misses the recorded time."""
     if replay is None or replay.model.error > REPLAY_LIMIT:
-        return NOTHING_CRITICAL, modules
-    base = Base.of(replay.model, replay.model.sample(replay.drawn))
-    return critical_tables(base), with_criticality(modules, base, view.modules)
+        return None
+    return Base.of(replay.model, replay.model.sample(replay.drawn))
+
+
+def _parts(base: Base | None, packed: PackedSchedule | None, replay: Replay | None) -> PackedParts | None:
+    """Return what the packed steps are made of, for the critical cycle through all ranks."""
+    if packed is None or replay is None:
+        return None
+    return pack_parts(base.parts if base else parts_of(replay.model), replay.model.schedule, packed)
 
 
 def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Trouble]:

@@ -1,8 +1,8 @@
-"""Scores plans: `python -m benchmarks.plan --seed S --cases N [--told] [--json out.json]`.
+"""Scores plans: `python -m benchmarks.plan --seed S --cases N [--wasteful] [--told] [--json out.json]`.
 
 Each case is a drawn step of the simulated world. Its trace is recorded once, with the profiler; every remedy is done in the
 world, one alone and several together, and simulated without the profiler: that is the truth. The plan sees the trace only
-(`--told`: the step time without the profiler, too).
+(`--told`: the step time without the profiler, too). `--wasteful`: steps in which remedies have a place that others lack.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import gzip
 import itertools
 import json
 import random
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import hpuprof
+from benchmarks.world import wasteful
 from benchmarks.world.cases import BLOCK_STEPS, drawn, profiled_steps
 from benchmarks.world.draw import FAMILIES
 from benchmarks.world.edits import DROP_SYNC
@@ -30,10 +32,12 @@ from benchmarks.world.mixes import MIXED
 from benchmarks.world.program import NET, Step
 from benchmarks.world.trace import Source, cuda_trace
 from benchmarks.world.training import build
+from benchmarks.world.wasteful import Wasteful
 from hpuprof.model.tables import PlanRow
 from hpuprof.report.model import Report
 
 from .baselines import ESTIMATORS, saved_shares
+from .cures import Outcome, cures
 from .edits import Edit, Luck, remedies
 from .score import LINES, PAIRS, Row, shares, table
 
@@ -42,6 +46,8 @@ SLOW_LOADER_NS = (5.7, 7.0)
 """Powers of ten between which every other case's loader takes its time, from the slowest that the world draws itself on:
 taking a batch from a worker takes longer than those."""
 MOST_TOGETHER = 3
+MOST_PAIRED = 2
+"""Remedies of a wasteful step that are tried in pairs; it has many."""
 ROUNDS = 9
 
 
@@ -53,6 +59,7 @@ class World:
     step: Step
     machine: Machine
     trace: str  # of a run with the profiler
+    case: Wasteful | None = None
 
     @classmethod
     def of(cls, seed: int) -> World:
@@ -65,6 +72,28 @@ class World:
         step = build(shape, block, f"step {seed}")
         seen = run(step, machine, seed=f"{seed} profiled", profile=True, **how)
         return cls(seed, step, machine, cuda_trace(seen, machine, Source(), f"{seed} trace 0"))
+
+    @classmethod
+    def wasteful(cls, seed: int) -> World:
+        """Draw one that wastes time."""
+        case, rng = wasteful.draw(seed), random.Random(f"wasteful profile {seed}")
+        how = profiled_steps(rng, case.shape, case.family)
+        seen = run(case.step, case.machine, seed=f"{seed} wasteful", profile=True, **how)
+        ranks = case.reductions.ranks if case.reductions else 1
+        source = Source(world=ranks, properties=case.device)
+        return cls(seed, case.step, case.machine, cuda_trace(seen, case.machine, source, f"{seed} wasteful"), case)
+
+    def edits(self, report: Report) -> dict[str, Edit]:
+        """Return the remedies that it can be done to, as the report's plan tells to do them."""
+        luck = Luck.draw(random.Random(f"luck {self.seed}"))
+        found = dict(remedies(self.step, luck, self.machine, self.now, _captured(report)))
+        if self.case is None:
+            return found
+        del found["graphs"]  # what they capture of a wasteful step is not modelled
+        told = [row.code for row in report.data.plan if row.remedy == "buckets"]
+        size = int(re.findall(r"bucket_cap_mb=(\d+)", told[0])[0]) if told else 25
+        outcome = Outcome.draw(random.Random(f"outcome {self.seed}"))
+        return dict(cures(self.case, outcome, size << 20)) | found
 
     @cached_property
     def rounds(self) -> list[int]:
@@ -136,24 +165,22 @@ class Judge:
                 )
 
 
-def score_case(seed: int, *, told: bool) -> Iterator[Row]:
-    """Yield the rows of a seed; none where the plan refuses to say anything."""
-    world = World.of(seed)
+def score_case(world: World, *, told: bool) -> Iterator[Row]:
+    """Yield the rows of a world; none where the plan refuses to say anything."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job_0.pt.trace.json.gz"
         path.write_bytes(gzip.compress(world.trace.encode(), 1))
         step_time = f"{world.now:.0f}ns" if told else None
         report = hpuprof.analyze(path, cache="off", step_time=step_time)
         rows = report.data.plan
-        luck = Luck.draw(random.Random(f"luck {seed}"))
-        edits = dict(remedies(world.step, luck, world.machine, world.now, _captured(report)))
+        edits = world.edits(report)
         judge = Judge(world, edits, saved_shares(path))
         first = next((row.before_ns for row in rows if row.order == 1), None)
         before = first or report.graph_mode.base_step_ns or world.now
         yield from judge.alone(rows, before)
         yield from judge.lines(rows, before, LINES)
         priced = [name for name in edits if name != "graphs" and any(r.remedy == name and r.alone_ns for r in rows)]
-        for pair in itertools.combinations(priced, 2):
+        for pair in itertools.combinations(priced[: MOST_PAIRED if world.case else None], 2):
             both = hpuprof.analyze(path, cache="off", step_time=step_time, apply=list(pair)).data.plan
             yield from judge.lines(both, before, PAIRS)
 
@@ -171,16 +198,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plan", description=__doc__)
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
+    parser.add_argument("--wasteful", action="store_true", help="steps of the wasteful family, with seeds of their own")
     parser.add_argument("--told", action="store_true", help="the plan is told the step time without the profiler")
     parser.add_argument("--json", type=Path, help="keep the rows")
     parser.add_argument("--read", type=Path, help="only score rows that were kept")
     args = parser.parse_args()
     rows = [Row(**row) for row in json.loads(args.read.read_text())] if args.read else []
     for seed in range(args.seed, args.seed + args.cases) if not args.read else ():
-        rows += score_case(seed, told=args.told)
+        rows += score_case(World.wasteful(seed) if args.wasteful else World.of(seed), told=args.told)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
     print(f"{len({r.case for r in rows})} cases have something to change. {shares(rows)}\n")
-    print("\n".join(table(rows, ESTIMATORS)))
+    print("\n".join(table(rows, [] if args.wasteful else ESTIMATORS)))
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 

@@ -271,6 +271,7 @@ class Device:
         if kind == "compute":
             slow *= machine.comm_slows_compute if "comm" in others else 1.0
             slow *= machine.compute_slows_compute if "compute" in others else 1.0
+            slow *= machine.copy_slows_compute if others & {"h2d", "d2h"} else 1.0
         elif kind == "comm" and "compute" in others:
             slow *= machine.compute_slows_comm
         return 1.0 / slow

@@ -234,7 +234,7 @@ class _Line:
             clock.at(self.now, self._resume)
             yield
         rank.correlation += 1
-        correlation, event = rank.correlation, f"{rank.step}:{instr.event}" if instr.event else ""
+        correlation, event = rank.correlation, f"{rank.step - instr.back}:{instr.event}" if instr.event else ""
         if op is Op.SYNC:
             lanes = device.streams.values() if instr.stream is None else [device.stream(instr.stream)]
             while not idle(lanes):
@@ -243,7 +243,9 @@ class _Line:
                         lane.wait(self._resume)
                 yield
             last = max((max(lane.free_ns or 0, lane.not_before_ns) for lane in lanes), default=0)
-            self.now = max(self.now, last) + noise.host(rank.machine.wake_ns)
+            self.now = (
+                max(self.now, last) + noise.host(rank.machine.wake_ns) + (noise.host(instr.ns) if instr.ns else 0)
+            )
             rank.result.blocked_ns += self.now - start
         else:
             if op in (Op.LAUNCH, Op.GRAPH):
@@ -258,7 +260,8 @@ class _Line:
                 self.now += noise.host(instr.ns)
                 call = "cudaGraphLaunch"
             ready = self.now + (rank.machine.latency_ns if op in (Op.LAUNCH, Op.GRAPH) else 0)
-            device.submit(stream, Command(instr, ready, correlation, event, rank.step))
+            if rank.step >= instr.back:
+                device.submit(stream, Command(instr, ready, correlation, event, rank.step))
             if op is not Op.GRAPH or instr.kind == "recipe":
                 self.now += noise.host(instr.ns)
             if op in (Op.RECORD, Op.WAIT):

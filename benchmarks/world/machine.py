@@ -27,6 +27,7 @@ class Machine:
     comm_slows_compute: float = 1.0  # factor on compute kernels while a collective runs, and the other way round
     compute_slows_comm: float = 1.0
     compute_slows_compute: float = 1.0  # two compute streams at once
+    copy_slows_compute: float = 1.0  # while a copy between host and device runs
     # host
     graph_call_ns: int = 9000  # c0, the Python around it included
     graph_node_ns: float = 10.0  # c1

@@ -30,7 +30,7 @@ class Op(Enum):
     )  # the thread enqueues many at once (`nodes`): a captured graph or, of kind `recipe`, what lazy mode collected
     RECORD = auto()  # an event is recorded on `stream`
     WAIT = auto()  # `stream` waits for the event
-    SYNC = auto()  # the thread waits for `stream`, or for the device when `stream` is None
+    SYNC = auto()  # the thread waits for `stream`, or for the device when `stream` is None, and takes `ns` then
     THREAD = auto()  # another thread goes on, after `ns` of hand-over
     TASK = auto()  # the launch thread is given `nodes` to run; it gets them `ns` later
     JOIN = auto()  # the thread waits until the launch thread has run all that it was given
@@ -41,7 +41,8 @@ class Instr(NamedTuple):
 
     `kind` of device work: compute, comm, h2d, d2h, d2d. `late_ns`: how much later than the others a rank leaves a collective. `cat`: of a
     row, or the engine of a recipe's node. `args`: of a row, or of what ran on the device. `call`: the runtime function, where its name
-    does not follow from the kind. `members`: the ranks that meet in a collective, all if empty; (from, to) of a transfer.
+    does not follow from the kind. `members`: the ranks that meet in a collective, all if empty; (from, to) of a transfer. `back`: how many
+    steps ago the event was recorded that is waited for; what no step recorded is not waited for. `marks`: what `wasteful` wrote it for.
     """
 
     op: Op
@@ -61,6 +62,8 @@ class Instr(NamedTuple):
     late_ns: int = 0
     call: str = ""
     members: tuple[int, ...] = ()
+    back: int = 0
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,12 @@ class Builder:
         self._where = before
 
     @contextmanager
+    def marked(self, *marks: str) -> Iterator[None]:
+        """Everything in the block has these marks, too."""
+        with self.where(marks=(*self._where.get("marks", ()), *marks)):
+            yield
+
+    @contextmanager
     def row(self, name: str, cat: str = "cpu_op", **args: Any) -> Iterator[None]:
         """A profiler row around the block."""
         self.add(Op.BEGIN, name=name, cat=cat, args=args)
@@ -150,7 +159,7 @@ class Builder:
         self.add(Op.RECORD, stream=first, event=f"e{self._event}", ns=ns)
         self.add(Op.WAIT, stream=then, event=f"e{self._event}", ns=ns)
 
-    def sync(self, stream: int | None = COMPUTE, call: str = "") -> None:
-        """Let the thread wait for a stream, or for the device when None."""
+    def sync(self, stream: int | None = COMPUTE, call: str = "", ns: int = 0) -> None:
+        """Let the thread wait for a stream, or for the device when None; the call takes `ns` itself."""
         call = call or ("cudaDeviceSynchronize" if stream is None else "cudaStreamSynchronize")
-        self.add(Op.SYNC, stream=stream, call=call)
+        self.add(Op.SYNC, stream=stream, call=call, ns=ns)

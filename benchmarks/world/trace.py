@@ -104,7 +104,7 @@ class _Cuda:
     def _host_row(self, index: int, row: HostRow, linked: set[int]) -> None:
         tid, span = self.tids[row.thread], self._span(row.start_ns, row.end_ns)
         if row.cat == "cuda_runtime":
-            correlation = row.correlation if row.correlation in linked else None
+            correlation = row.correlation if row.correlation and row.correlation in linked else None
             self.rows.append(
                 kineto.runtime(row.name, (self.pid, tid), *span, correlation=correlation, external=self.external)
             )

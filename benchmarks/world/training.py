@@ -39,7 +39,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class Kind:
     """An operator: its rows from outer to inner, its kernel and its weight, its backward node and that node's operators."""
 
     rows: tuple[str, ...]
@@ -51,42 +51,42 @@ class _Kind:
 
 
 _AT = "void at::native::"
-_ELEMENTWISE = f"{_AT}vectorized_elementwise_kernel<4, "
+ELEMENTWISE = f"{_AT}vectorized_elementwise_kernel<4, "
 _GRADIENT = ((64, 512), (512, 512))
-_LINEAR = _Kind(
+LINEAR = Kind(
     ("aten::linear", "aten::addmm"), "sm90_xmma_gemm_bf16_128x128_tn", 2.2, "AddmmBackward0",
     (("aten::mm", "sm90_xmma_gemm_bf16_128x64_nn", 2.2), ("aten::mm", "sm90_xmma_gemm_bf16_128x64_nt", 2.2),
      ("aten::sum", f"{_AT}reduce_kernel<512, 1>", 0.6)), ((64, 512), (512, 512), (512,)),
 )  # fmt: skip
-_NORM = _Kind(
+NORM = Kind(
     ("aten::layer_norm", "aten::native_layer_norm"), f"{_AT}vectorized_layer_norm_kernel", 0.8, "NativeLayerNormBackward0",
     (("aten::native_layer_norm_backward", f"{_AT}layer_norm_grad_input_kernel", 1.1),), ((64, 512), (512,), (512,)),
 )  # fmt: skip
-_GELU = _Kind(
-    ("aten::gelu",), f"{_ELEMENTWISE}GeluCUDAKernel>", 0.5, "GeluBackward0",
-    (("aten::gelu_backward", f"{_ELEMENTWISE}GeluBackwardCUDAKernel>", 0.6),), ((64, 512),),
+GELU = Kind(
+    ("aten::gelu",), f"{ELEMENTWISE}GeluCUDAKernel>", 0.5, "GeluBackward0",
+    (("aten::gelu_backward", f"{ELEMENTWISE}GeluBackwardCUDAKernel>", 0.6),), ((64, 512),),
 )  # fmt: skip
-_ADD = _Kind(("aten::add",), f"{_ELEMENTWISE}CUDAFunctor_add>", 0.5, "AddBackward0", (), ((64, 512), (64, 512)))
-_ATTENTION = _Kind(
+ADD = Kind(("aten::add",), f"{ELEMENTWISE}CUDAFunctor_add>", 0.5, "AddBackward0", (), ((64, 512), (64, 512)))
+ATTENTION = Kind(
     ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention"), "flash_fwd_kernel", 3.0,
     "ScaledDotProductFlashAttentionBackward0",
     (("aten::_scaled_dot_product_flash_attention_backward", "flash_bwd_kernel", 5.0),), ((8, 8, 64, 64),) * 3,
 )  # fmt: skip
-_CONV = _Kind(
+CONV = Kind(
     ("aten::conv2d", "aten::convolution", "aten::_convolution", "aten::cudnn_convolution"), "sm90_xmma_fprop_implicit_gemm", 2.6,
     "ConvolutionBackward0",
     (("aten::convolution_backward", "sm90_xmma_dgrad_implicit_gemm", 2.6),
      ("aten::convolution_backward", "sm90_xmma_wgrad_implicit_gemm", 2.8)), ((16, 64, 32, 32), (64, 64, 3, 3)),
 )  # fmt: skip
-_RELU = _Kind(
-    ("aten::relu", "aten::clamp_min"), f"{_ELEMENTWISE}clamp_min>", 0.4, "ReluBackward0",
-    (("aten::threshold_backward", f"{_ELEMENTWISE}threshold>", 0.5),), ((16, 64, 32, 32),),
+RELU = Kind(
+    ("aten::relu", "aten::clamp_min"), f"{ELEMENTWISE}clamp_min>", 0.4, "ReluBackward0",
+    (("aten::threshold_backward", f"{ELEMENTWISE}threshold>", 0.5),), ((16, 64, 32, 32),),
 )  # fmt: skip
 _BLOCKS = {
-    "transformer": (("LayerNorm", _NORM), ("Linear", _LINEAR), ("Attention", _ATTENTION), ("Linear", _LINEAR), ("", _ADD),
-                    ("LayerNorm", _NORM), ("Linear", _LINEAR), ("GELU", _GELU), ("Linear", _LINEAR), ("", _ADD)),
-    "convolutional": (("Conv2d", _CONV), ("ReLU", _RELU), ("Conv2d", _CONV), ("", _ADD), ("ReLU", _RELU)),
-    "mlp": (("Linear", _LINEAR), ("GELU", _GELU)),
+    "transformer": (("LayerNorm", NORM), ("Linear", LINEAR), ("Attention", ATTENTION), ("Linear", LINEAR), ("", ADD),
+                    ("LayerNorm", NORM), ("Linear", LINEAR), ("GELU", GELU), ("Linear", LINEAR), ("", ADD)),
+    "convolutional": (("Conv2d", CONV), ("ReLU", RELU), ("Conv2d", CONV), ("", ADD), ("ReLU", RELU)),
+    "mlp": (("Linear", LINEAR), ("GELU", GELU)),
 }  # fmt: skip
 BLOCKS = tuple(_BLOCKS)
 _VIEWS = ("aten::empty", "aten::view", "aten::transpose", "aten::as_strided")
@@ -94,20 +94,20 @@ _VIEWS = ("aten::empty", "aten::view", "aten::transpose", "aten::as_strided")
 
 def build(shape: Shape, block: str, seed: str) -> Step:
     """Return a step of `shape` whose blocks are of kind `block`; the same seed gives the same step."""
-    return _Writer(shape, block, random.Random(seed)).step()
+    return Writer(shape, block, random.Random(seed)).step()
 
 
 def serve(shape: Shape, block: str, seed: str) -> Step:
     """Return one pass of a server through the same model, its token read back; the same seed gives the same step."""
-    return _Writer(shape, block, random.Random(seed)).serving()
+    return Writer(shape, block, random.Random(seed)).serving()
 
 
-class _Writer:
+class Writer:
     def __init__(self, shape: Shape, block: str, rng: random.Random) -> None:
         self.shape, self.rng, self.out = shape, rng, Builder()
         self.block = _BLOCKS[block]
         self._names: dict[str, int] = {}
-        self._tape: list[tuple[tuple[str, ...], _Kind, tuple[int, ...]]] = []
+        self.tape: list[tuple[tuple[str, ...], Kind, tuple[int, ...]]] = []
 
     def step(self) -> Step:
         shape, out = self.shape, self.out
@@ -123,7 +123,7 @@ class _Writer:
         with out.where(phase="forward"):
             self._forward()
         with out.where(phase="loss"):
-            self._forward_operator((), _RELU, ("aten::cross_entropy_loss",))
+            self._forward_operator((), RELU, ("aten::cross_entropy_loss",))
         if shape.sync == "mid-step":
             self._read_back()
         with out.where(phase="backward"):
@@ -161,14 +161,14 @@ class _Writer:
     def _forward(self) -> None:
         with self._module((), "Net") as net:
             with self._module(net, "Stem") as stem:
-                self._forward_operator(stem, _LINEAR)
+                self._forward_operator(stem, LINEAR)
             with self._module(net, "Encoder") as encoder:
                 for _ in range(self.shape.blocks):
                     with self._module(encoder, "Block") as block:
                         self._block(block)
             with self._module(net, "Head") as head:
-                self._forward_operator(head, _NORM)
-                self._forward_operator(head, _LINEAR)
+                self._forward_operator(head, NORM)
+                self._forward_operator(head, LINEAR)
 
     def _block(self, path: tuple[str, ...]) -> None:
         """One block; with a side stream, the operator in its middle runs there, and the next addition or the end waits for it."""
@@ -178,7 +178,7 @@ class _Writer:
             if position == aside:
                 self._order(path, COMPUTE, SIDE)
                 stream = SIDE
-            elif aside is not None and position > aside and kind is _ADD:
+            elif aside is not None and position > aside and kind is ADD:
                 self._order(path, SIDE, COMPUTE)
                 aside = None
             if name:
@@ -194,14 +194,14 @@ class _Writer:
             self.out.order(first, then, 1800)
 
     def _forward_operator(
-        self, path: tuple[str, ...], kind: _Kind, rows: Sequence[str] = (), stream: int = COMPUTE
+        self, path: tuple[str, ...], kind: Kind, rows: Sequence[str] = (), stream: int = COMPUTE
     ) -> None:
         """One forward operator, remembered for the backward pass."""
         work = self._about(self.shape.kernel_ns * kind.weight)
         backward = tuple(self._about(self.shape.kernel_ns * weight) for _, _, weight in kind.backward)
-        self._tape.append((path, kind, backward))
+        self.tape.append((path, kind, backward))
         with self.out.where(module=path):
-            known = {"Sequence number": len(self._tape), "Fwd thread id": 0}
+            known = {"Sequence number": len(self.tape), "Fwd thread id": 0}
             self._operator(rows or kind.rows, kind.dims, kind.kernel, work, stream=stream, **known)
 
     def _operator(
@@ -236,9 +236,9 @@ class _Writer:
         out, buckets = self.out, self.shape.buckets
         out.host(self._about(12_000))
         with out.on_autograd(self._about(15_000), self._about(15_000)):
-            size = len(self._tape) // buckets if buckets else 0
-            for number, sequence in enumerate(range(len(self._tape), 0, -1), 1):
-                path, kind, works = self._tape[sequence - 1]
+            size = len(self.tape) // buckets if buckets else 0
+            for number, sequence in enumerate(range(len(self.tape), 0, -1), 1):
+                path, kind, works = self.tape[sequence - 1]
                 with out.where(module=path):
                     self._node(kind, sequence, works)
                 if size and number % size == 0:
@@ -247,7 +247,7 @@ class _Writer:
                 with out.where(phase="collective"):
                     out.order(COMM, COMPUTE, 2000)
 
-    def _node(self, kind: _Kind, sequence: int, works: tuple[int, ...]) -> None:
+    def _node(self, kind: Kind, sequence: int, works: tuple[int, ...]) -> None:
         args = {"Sequence number": sequence, "Fwd thread id": 1} | _shapes([(64, 512)])
         with self.out.row(f"autograd::engine::evaluate_function: {kind.node}", **args):
             self.out.host(self._about(2500))
@@ -274,7 +274,7 @@ class _Writer:
         self.out.host(self._about(30_000))
         count, name, weight = 6, "aten::_foreach_add_", 1.5
         if not shape.foreach:
-            parameters = 2 * sum(kind in (_LINEAR, _NORM, _CONV) for _, kind, _ in self._tape)
+            parameters = 2 * sum(kind in (LINEAR, NORM, CONV) for _, kind, _ in self.tape)
             count, name, weight = parameters * 3, "aten::add_", 0.3
         for _ in range(count):
             self._operator((name,), ((512, 512),), kernel, self._about(shape.kernel_ns * weight))
@@ -312,4 +312,4 @@ class _Writer:
 
 
 def _shapes(dims: Sequence[Sequence[int]]) -> dict[str, Any]:
-    return {"Input Dims": [list(d) for d in dims], "Input type": ["float"] * len(dims)}
+    return {} if not dims else {"Input Dims": [list(d) for d in dims], "Input type": ["float"] * len(dims)}

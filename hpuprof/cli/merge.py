@@ -25,7 +25,8 @@ from hpuprof.cli.common import Source, force_option, output_option, progress_bar
 @click.option(
     "--critical",
     is_flag=True,
-    help="Draw the critical cycle of each rank, too: what sets its step time. Each file is analysed for it.",
+    help="Draw the critical cycles, too, of each rank and through all of them: what sets the step time. Each file is "
+    "analysed for it.",
 )
 @click.option("--strict", is_flag=True, help="Fail (exit 3), and write nothing, when rows or files would be lost.")
 def command(

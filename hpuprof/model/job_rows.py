@@ -234,6 +234,37 @@ class SuspectRow(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
+class RankCycleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one part of one rank adds to the critical cycle of the job, which crosses ranks; see critical.md.
+
+    For the replayed steps as recorded, with what profiling cost. Rows add up to the time from step to step.
+    """
+
+    rank: Annotated[int, Meta(description="Rank of the job.")]
+    what: Annotated[
+        str,
+        Meta(
+            description="As in `critical_path`: the part that did most of the host work between two calls; kernels, "
+            "copies and, from when the last rank came, collectives. (main path): the rank's own work, where device "
+            "rows are not linked to launches."
+        ),
+    ]
+    kind: Annotated[
+        str,
+        Meta(
+            description="As in `critical_path`; main path; other (parts of a rank below the largest 20). Latencies are "
+            "one row for each rank."
+        ),
+    ]
+    cycle_ns: Annotated[
+        float, Meta(title="on the cycle", description="Time on the critical cycle per step, mean over the steps [ns].")
+    ]
+    fraction: Annotated[float, Meta(title="share", description="cycle_ns over that of all rows.")]
+    rank_fraction: Annotated[
+        float, Meta(title="share of its rank", description="cycle_ns of all rows of its rank over that of all rows.")
+    ]
+
+
 class StepWaitRow(Row, frozen=True, kw_only=True):
     """One step of one rank, cut into parts that sum to wall_ns where all are known."""
 

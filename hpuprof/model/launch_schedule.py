@@ -23,6 +23,20 @@ class PackedSchedule(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, bytes]
 
 
+class PackedParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the calls and rows of a schedule are called: `labels` by name and kind (see `critical_path`).
+
+    `columns`: the label of each call, which did most of the host work before it (`call`), and of each row (`row`).
+    """
+
+    labels: list[tuple[str, str]]
+    columns: dict[str, bytes]
+
+    def each(self, column: str) -> Ints:
+        """Return the label of each call or row."""
+        return unpack_ints(self.columns[column])
+
+
 @dataclass(frozen=True, eq=False)
 class LaunchSchedule:
     """Columns of integers, times in ns. Calls and rows are in order of time on the host; -1: none."""

@@ -13,7 +13,7 @@ import msgspec
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import InputError, TraceFormatError
 from hpuprof.model.collective_calls import PackedCalls
-from hpuprof.model.launch_schedule import PackedSchedule
+from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables, PlanRow
 
@@ -22,8 +22,8 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
     """One file's tables. `sound`: its device rows allow conclusions; `inside`: the identity that the file gives.
 
     `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name; `schedule`: the recorded
-    steps of a file without a prediction; `plan`: what to change first, for this recording alone; None where it was not
-    asked for.
+    steps of a file without a prediction; `parts`: what the calls and rows of the prediction's schedule are called;
+    `plan`: what to change first, for this recording alone; None where it was not asked for.
     """
 
     file: FileRow
@@ -35,6 +35,7 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
     plan: list[PlanRow] | None = None
     calls: PackedCalls = PackedCalls()
     schedule: PackedSchedule | None = None
+    parts: PackedParts | None = None
 
 
 class FailedFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ import msgspec
 
 from hpuprof.model.partial import RankPartial
 
-CODEC_VERSION = 5
+CODEC_VERSION = 6
 MAGIC = b"hpupart"
 _LEVEL = 6  # of zlib: 9 takes twice as long for 1 % less
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -143,7 +143,8 @@ class PackedPartial:
         left = most_bytes - _inflated_bytes(self._rest, most_bytes)
         predictions = [*([self.prediction] if self.prediction else []), *self.kind_predictions.values()]
         schedules = [p.schedule for p in (self, *predictions) if p.schedule]
-        columns = [*self.calls.columns.values(), *(text for s in schedules for text in s.columns.values())]
+        packed = [*schedules, *([self.parts] if self.parts else []), self.calls]
+        columns = [text for one in packed for text in one.columns.values()]
         for text in (*(text for _, text in self._tables.values()), *columns):
             left -= _inflated_bytes(text, left)
 

@@ -31,7 +31,15 @@ from hpuprof.model.device_rows import (
     UtilisationRow,
 )
 from hpuprof.model.graph_mode_rows import ModuleRow, ObstacleRow, ShapeRow
-from hpuprof.model.job_rows import ClockRow, CollectiveRow, ProcessGroupRow, RankWaitRow, StepWaitRow, SuspectRow
+from hpuprof.model.job_rows import (
+    ClockRow,
+    CollectiveRow,
+    ProcessGroupRow,
+    RankCycleRow,
+    RankWaitRow,
+    StepWaitRow,
+    SuspectRow,
+)
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row  # noqa: F401  for others
 from hpuprof.model.step_rows import (
@@ -88,6 +96,7 @@ class Tables(FileTables, frozen=True, kw_only=True):
     collectives: list[CollectiveRow] = []
     rank_waits: list[RankWaitRow] = []
     suspects: list[SuspectRow] = []
+    rank_cycle: list[RankCycleRow] = []
     step_waits: list[StepWaitRow] = []
 
 

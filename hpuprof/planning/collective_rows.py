@@ -13,8 +13,10 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.collective_calls import CallKind
 from hpuprof.model.schema import DeviceKind
+from hpuprof.planning.row_edits import first_after
 from hpuprof.planning.situation import ProgramCalls
 from hpuprof.what_if.capture import ACCUMULATE
+from hpuprof.what_if.launch_program import Program
 
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
@@ -101,3 +103,15 @@ class CollectiveRows:
         first = np.full(program.steps, len(program.row))
         first[program.step[calls]] = calls
         return first[self.step]
+
+
+def used_after(program: Program, rows: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """Return reductions of gradients whose step computes with them, and the first row that does: behind backward.
+
+    `last`: last call of backward by step.
+    """
+    step = program.step[program.call]
+    computing = np.flatnonzero(program.kind == DeviceKind.COMPUTE)
+    using = first_after(computing, np.maximum(program.call[rows], last[step[rows]]), program.call)
+    used = (using >= 0) & (step[np.maximum(using, 0)] == step[rows])
+    return rows[used], using[used]

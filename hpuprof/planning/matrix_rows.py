@@ -36,6 +36,7 @@ class MatrixRows:
     work: list[Work | None]  # of the operator; None: unknown
     names: list[str]  # of the kernels
     peak: Peak | None
+    others: Ints  # rows that compute on what may be fp32 in forward and backward
 
     @classmethod
     def find(cls, of: ProgramCalls) -> MatrixRows:
@@ -61,7 +62,11 @@ class MatrixRows:
             if single and not _HALF.search(name) and not _POINTWISE.search(name):
                 rows.append(i)
                 work.append(told)
-        return cls(np.array(rows, dtype=np.int64), work, [names[i] for i in rows], known.peak)
+        elsewhere = (program.kind == DeviceKind.COMPUTE) & of.in_model[program.call]
+        elsewhere[rows] = False
+        others = [i for i in np.flatnonzero(elsewhere).tolist() if not _HALF.search(names[i])]
+        found = np.array(rows, dtype=np.int64)
+        return cls(found, work, [names[i] for i in rows], known.peak, np.array(others, dtype=np.int64))
 
     @cached_property
     def simple(self) -> Mask:

@@ -115,6 +115,18 @@ class ProgramCalls:
         launching: Mask = rows & ~program.marker & ~program.waits & ~program.read & ~program.upload
         return launching
 
+    @cached_property
+    def in_model(self) -> Mask:
+        """Calls in forward and backward; without modules, forward is all that comes before the end of backward."""
+        inside = np.isin(self.phase, (Phase.FORWARD, Phase.BACKWARD))
+        if (self.phase == Phase.FORWARD).any():
+            return inside
+        step, backward = self.program.step, np.flatnonzero(self.phase == Phase.BACKWARD)
+        last = np.full(self.program.steps, -1 if len(backward) else len(inside))
+        last[step[backward]] = backward
+        between: Mask = (self.phase == Phase.BETWEEN) & (np.arange(len(inside)) <= last[step])
+        return inside | between
+
     def groups(self, calls: Mask) -> Iterator[Group]:
         """Group calls by operator and phase: the `MOST_PLACES` groups that take longest.
 
@@ -141,21 +153,29 @@ class ProgramCalls:
             yield Group(where, operator, chosen, times / self.program.steps)
 
     @cached_property
+    def _outermost(self) -> Ints:
+        """Position in the nesting of the outermost operator around each call, -1 for none."""
+        parent = np.append(self.view.links.nesting.parent, -1)
+        at = np.where(self.known >= 0, self.view.calls.operator[self.known], -1)
+        while ((outer := parent[at]) >= 0).any():
+            at = np.where(outer >= 0, outer, at)
+        return at
+
+    @cached_property
     def since(self) -> Ints:
         """When the work for each call began: its outermost operator, or the end of the call before in it [ns]."""
-        nesting, program = self.view.links.nesting, self.program
-        at = np.where(self.known >= 0, self.view.calls.operator[self.known], -1)
-        inside = np.flatnonzero(at >= 0)
-        at = at[inside]
-        while (outer := nesting.parent[at]).max(initial=-1) >= 0:
-            at = np.where(outer >= 0, outer, at)
-        begin = np.array(program.begin)
-        begin[inside] = np.minimum(begin[inside], np.maximum(program.before[inside], nesting.start[at]))
-        return begin
+        program, at = self.program, self._outermost
+        opened = np.append(self.view.links.nesting.start, 0)[at]
+        began = np.minimum(program.begin, np.maximum(program.before, opened))
+        return np.where(at >= 0, began, program.begin)
 
-    def work_before(self, calls: Mask) -> Intervals:
-        """Return the host work of operators before calls in them."""
-        return union(self.since[calls], self.program.begin[calls])
+    def work_around(self, calls: Mask) -> Intervals:
+        """Return the host work of operators around calls in them: from the call before to the one after."""
+        program, at = self.program, self._outermost
+        following = np.append(program.begin[1:], program.end[-1:])
+        closed = np.append(self.view.links.nesting.end, 0)[at]
+        until = np.maximum(program.end, np.minimum(following, closed))
+        return union(self.since[calls], np.where(at >= 0, until, program.end)[calls])
 
     def _operator(self, call: int) -> tuple[int, int]:
         """Return the position in the nesting of the operator around a call, -1 for none, and the call's host row."""

@@ -4,8 +4,8 @@ Between two collectives a rank follows its own events only, so longest paths sta
 
 - an event that waits for nothing but the one before on its chain happens a known time after the last one that does
   wait, its *base*: what it launches or joins follows the base;
-- an event that nothing waits for but the next one on its chain matters only to the next one that something waits for:
-  what enters the one enters the other, later by the work between;
+- an event that nothing waits for but the next one on its chain matters only to the next one that something waits for,
+  or to the chain's end: what enters the one enters the other, later by the work between;
 - of several edges between the same two events the longest counts.
 
 Weights are those of one scenario. Nothing is left out: events that stay happen when they did, up to the rounding of
@@ -32,6 +32,8 @@ class Contracted:
     step: Floats  # (events, scenarios)
     delay: Floats  # (edges, scenarios)
     begin: Floats  # (chains,)
+    event: Ints  # which of the line's each event is
+    edge: Ints  # and each edge
     marks: Ints  # events that steps begin and end after, shape (steps, 2)
     lag: Floats  # by how much, shape (steps, 2, scenarios)
 
@@ -60,7 +62,7 @@ def contract(line: Line, factors: Floats) -> Contracted:
     lag = line.lag[..., None] + since[marks] - since[base[marks]]
     marks = base[marks]
 
-    kept = np.zeros(count, dtype=bool)
+    kept = np.append(np.diff(chain) != 0, [True])[:count]  # each chain's last event
     kept[marks] = kept[source[out]] = True
     ahead = np.minimum.accumulate(np.where(kept, np.arange(count), count)[::-1])[::-1]
     into = np.flatnonzero(target >= 0)
@@ -75,17 +77,19 @@ def contract(line: Line, factors: Floats) -> Contracted:
     follows = np.append([False], np.diff(chain[stay]) == 0)[: len(stay)]
     step = since[stay]
     step[follows] -= since[stay[:-1]][follows[1:]]
-    source, target, delay = source[heard], target[heard], delay[heard]
+    edge = np.flatnonzero(heard)
+    source, target, delay = source[edge], target[edge], delay[edge]
     source, target = (np.where(ends >= 0, number[np.maximum(ends, 0)], ends) for ends in (source, target))
-    source, target, delay = _longest(source, target, delay)
-    return Contracted(chain[stay], source, target, step, delay, line.begin, number[marks], lag)
+    longest, delay = _longest(source, target, delay)
+    source, target, edge = source[longest], target[longest], edge[longest]
+    return Contracted(chain[stay], source, target, step, delay, line.begin, order[stay], edge, number[marks], lag)
 
 
-def _longest(source: Ints, target: Ints, delay: Floats) -> tuple[Ints, Ints, Floats]:
-    """Leave one edge between any two events."""
+def _longest(source: Ints, target: Ints, delay: Floats) -> tuple[Ints, Floats]:
+    """Leave one edge between any two events: which one (the longest of the first scenario), and the longest delay."""
     if not len(source):
-        return source, target, delay
-    order = np.lexsort((source, target))
+        return np.arange(0), delay
+    order = np.lexsort((-delay[:, 0], source, target))
     source, target = source[order], target[order]
     first = np.flatnonzero(np.append([True], (np.diff(source) != 0) | (np.diff(target) != 0)))
-    return source[first], target[first], np.maximum.reduceat(delay[order], first, axis=0)
+    return order[first], np.maximum.reduceat(delay[order], first, axis=0)

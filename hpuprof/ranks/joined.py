@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,28 +27,48 @@ def step_times(lines: Sequence[Line], collectives: int, factors: Sequence[Sequen
         numbers = {key: i for i, key in enumerate(dict.fromkeys(map(id, by)))}
         columns.append(np.array([numbers[id(one)] for one in by], dtype=np.int64))
         parts.append(contract(line, np.stack(list({id(one): one for one in by}.values()), axis=1)))
-    first = np.cumsum([0, *(len(part.chain) for part in parts)])
-    edge = np.cumsum([0, *(len(part.source) for part in parts)])
-    chains = np.cumsum([0, *(len(part.begin) for part in parts)])
-    source, target = (
-        np.concatenate([np.where(e >= 0, e + low, first[-1] + ~e) for e, low in zip(side, first, strict=False)])
-        for side in ([part.source for part in parts], [part.target for part in parts])
-    )
-    chain = [part.chain + low for part, low in zip(parts, chains, strict=False)]
-    graph = Graph.of(np.concatenate([*chain, np.full(collectives, HUB)]), source, target)
-    at = np.empty(len(graph.edges), dtype=np.int64)
-    at[graph.edges] = np.arange(len(at))
+    joined = Joined.of(parts, collectives)
     begin = np.concatenate([part.begin for part in parts])[:, None]
     out: list[list[Floats]] = [[] for _ in parts]
-    block = max(1, _CELLS // (len(graph) + len(at)))
+    block = max(1, _CELLS // (len(joined.graph) + len(joined.graph.edges)))
     for some in range(0, len(columns[0]), block):
         chosen = [mine[some : some + block] for mine in columns]
-        step, delay = np.zeros((len(graph), len(chosen[0]))), np.empty((len(at), len(chosen[0])))
-        for r, (part, mine) in enumerate(zip(parts, chosen, strict=True)):
-            step[graph.place[first[r] : first[r + 1]]] = part.step[:, mine]
-            delay[at[edge[r] : edge[r + 1]]] = part.delay[:, mine]
-        t = graph.solve(step, delay, begin)
-        for found, part, mine, low in zip(out, parts, chosen, first, strict=False):
-            border = t[graph.place[low + part.marks]] + part.lag[..., mine]
+        t = joined.graph.solve(*joined.weights(parts, chosen), begin)
+        for found, part, mine, low in zip(out, parts, chosen, joined.first, strict=False):
+            border = t[joined.graph.place[low + part.marks]] + part.lag[..., mine]
             found.append(border[:, 1] - border[:, 0])
     return [np.concatenate(found, axis=1) for found in out]
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Contracted lines as one graph: events, edges and chains of a line follow those of the line before; then hubs."""
+
+    graph: Graph
+    first: Ints  # event of each line, and behind the last one
+    edge: Ints  # its edge
+    chain: Ints  # its chain
+
+    @classmethod
+    def of(cls, parts: Sequence[Contracted], collectives: int) -> Joined:
+        """Join lines. Raises CrosswiseError where they wait for each other crosswise."""
+        first = np.cumsum([0, *(len(part.chain) for part in parts)])
+        edge = np.cumsum([0, *(len(part.source) for part in parts)])
+        chain = np.cumsum([0, *(len(part.begin) for part in parts)])
+        source, target = (
+            np.concatenate([np.where(e >= 0, e + low, first[-1] + ~e) for e, low in zip(side, first, strict=False)])
+            for side in ([part.source for part in parts], [part.target for part in parts])
+        )
+        chains = [part.chain + low for part, low in zip(parts, chain, strict=False)]
+        return cls(Graph.of(np.concatenate([*chains, np.full(collectives, HUB)]), source, target), first, edge, chain)
+
+    def weights(self, parts: Sequence[Contracted], chosen: Sequence[Ints]) -> tuple[Floats, Floats]:
+        """Return steps and delays as the graph orders them, of the chosen scenarios of each line."""
+        graph = self.graph
+        at = np.empty(len(graph.edges), dtype=np.int64)
+        at[graph.edges] = np.arange(len(at))
+        step, delay = np.zeros((len(graph), len(chosen[0]))), np.empty((len(at), len(chosen[0])))
+        for r, (part, mine) in enumerate(zip(parts, chosen, strict=True)):
+            step[graph.place[self.first[r] : self.first[r + 1]]] = part.step[:, mine]
+            delay[at[self.edge[r] : self.edge[r + 1]]] = part.delay[:, mine]
+        return step, delay

@@ -6,7 +6,7 @@ import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.launch_schedule import LaunchSchedule
-from hpuprof.ranks.lines import Key, Line, stretches
+from hpuprof.ranks.lines import Does, Key, Line, stretches
 
 
 def host_line(schedule: LaunchSchedule, collective: Ints, name: Ints, rest: Floats, begin: float) -> Line:
@@ -63,6 +63,8 @@ def host_line(schedule: LaunchSchedule, collective: Ints, name: Ints, rest: Floa
         work=np.append(work, work_e).astype(np.float64),
         piece=np.append(own, own_e),
         length=np.concatenate([s.segment + paid, dur, rest[joined]]).astype(np.float64),
+        kind=np.repeat([Does.CALL, Does.ROW, Does.TRANSFER], [calls, len(s.call), len(joined)]),
+        item=np.concatenate([np.arange(calls), np.arange(len(s.call)), joined]),
         stretch=np.concatenate([stretch, stretch[s.call] + len(keys), np.full(len(joined), len(both) - 1)]),
         keys=both,
         moved=np.append(np.full(calls + len(s.call), -1), collective[joined]),

@@ -10,12 +10,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
+
+
+class Does(IntEnum):
+    """What a piece is: work on the main path, work before a call of the host, a device row, a collective's transfer."""
+
+    WORK = 0
+    CALL = 1
+    ROW = 2
+    TRANSFER = 3
 
 
 class Key(NamedTuple):
@@ -41,6 +51,8 @@ class Line:
     work: Floats
     piece: Ints  # of each weight; -1: no scenario changes it
     length: Floats  # of pieces [ns]
+    kind: Ints  # of pieces: `Does`
+    item: Ints  # of pieces: which call, row or collective it is; of the main path -1
     stretch: Ints  # of pieces
     keys: list[Key | None]  # of stretches
     moved: Ints  # collective whose transfer a piece is, -1: the rank's own work; shape (pieces,)

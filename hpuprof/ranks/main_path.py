@@ -12,7 +12,7 @@ import numpy as np
 
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, covered_before, union
-from hpuprof.ranks.lines import Line, stretches
+from hpuprof.ranks.lines import Does, Line, stretches
 
 ISSUE, JOIN, MARK = 1, 0, 2
 
@@ -148,6 +148,8 @@ def main_line(plan: Plan) -> Line:
         work=np.concatenate([plan.work, np.zeros(len(issued)), rest[left]]),
         piece=np.concatenate([stretch, np.full(len(issued), -1), len(keys) + left]),
         length=np.append(np.bincount(stretch, plan.work, len(keys)).astype(np.float64), rest),
+        kind=np.repeat([Does.WORK, Does.TRANSFER], [len(keys), len(issued)]),
+        item=np.append(np.full(len(keys), -1), plan.item[issued]),
         stretch=np.append(np.arange(len(keys)), np.full(len(issued), len(keys) - 1)),
         keys=keys,
         moved=np.append(np.full(len(keys), -1), plan.item[issued]),

@@ -18,7 +18,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.ingest.dialect_collectives import PAIRED, UNEVEN
 from hpuprof.model.arrays import Ints
 from hpuprof.model.collective_calls import CallGroup, CallKind, Calls
-from hpuprof.model.launch_schedule import PackedSchedule
+from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 
 _WIDE_DP = 250_000  # cells beyond which sequences are aligned by time alone
 _WIDE_SHIFT = 4_000_000  # cells beyond which a sample of the calls gives the shift between sequences
@@ -41,6 +41,7 @@ class RankCalls:
     world_size: int | None = None
     steps: tuple[tuple[int, int, bool], ...] = ()  # start, wall, used; one per label
     schedule: PackedSchedule | None = None
+    parts: PackedParts | None = None  # of the schedule
 
 
 @dataclass(frozen=True)

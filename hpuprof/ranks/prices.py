@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Mask
+from hpuprof.ranks.job_cycle import JobCycle
 from hpuprof.ranks.joined import step_times
 from hpuprof.ranks.lines import Line, levels, like
 from hpuprof.ranks.scenarios import Model
@@ -67,6 +68,7 @@ class Priced:
     prices: list[Price]
     steps: int
     divided: Sequence[DivisionPrice] = ()
+    cycle: JobCycle | None = None  # what sets the replayed steps; None: unknown
     lossy: bool = False  # rows were lost, so that prices rank suspects but are no costs
 
     @property

@@ -13,6 +13,7 @@ from hpuprof.ingest.dialect_collectives import BY_NAME
 from hpuprof.model.arrays import Ints
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, Calls, unpack
+from hpuprof.model.job_rows import RankCycleRow
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import (
@@ -26,6 +27,7 @@ from hpuprof.model.tables import (
     SuspectRow,
 )
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
+from hpuprof.ranks.cycle_rows import cycle_rows
 from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.prices import DivisionPrice, Price, Priced
@@ -55,6 +57,7 @@ class AcrossRanks:
     collectives: list[CollectiveRow] = field(default_factory=list)
     waits: list[RankWaitRow] = field(default_factory=list)
     suspects: list[SuspectRow] = field(default_factory=list)
+    cycle: list[RankCycleRow] = field(default_factory=list)
     step_waits: list[StepWaitRow] = field(default_factory=list)
     verdict: Verdict = field(default_factory=lambda: Verdict("unknown", None, None))
     named: SuspectRow | None = None
@@ -75,7 +78,7 @@ def across_ranks(
 ) -> AcrossRanks:
     """Compare the ranks of the chosen recordings; of several windows, use the one that most ranks recorded."""
     chosen = _one_window(main)
-    ranks = [_rank_calls(row, part) for row, part in chosen]
+    ranks = [rank_calls(row.rank, part) for row, part in chosen]
     if not any(len(r.calls) for r in ranks):
         return AcrossRanks()
     matching = match(ranks)
@@ -105,6 +108,7 @@ def across_ranks(
         step_waits=_step_rows(chosen, timed, waits, label),
         verdict=verdict,
         suspects=suspects,
+        cycle=cycle_rows(ranks, matching, trusted.cycle) if trusted and trusted.cycle else [],
         named=next((row for row in suspects if row.named), None),
         divided=_divided(trusted, verdict),
         causes={a: int(by[list(named.ranks)].sum()) for a, by in waits.blame_by.items()} if named else {},
@@ -132,12 +136,13 @@ def _one_window(main: Main) -> list[tuple[RankRow, RankPartial]]:
     return [kept[r] for r in sorted(kept)]
 
 
-def _rank_calls(row: RankRow, part: RankPartial) -> RankCalls:
+def rank_calls(rank: int, part: RankPartial) -> RankCalls:
+    """Return the calls of a rank's recording with what is known of its steps."""
     calls = unpack(part.calls)
     labels = tuple(s.label for s in part.steps)
     comparable = part.file.step_source in _COMPARABLE and len(set(labels)) == len(labels)
     return RankCalls(
-        rank=row.rank,
+        rank=rank,
         host=part.file.host_name,
         origin_ns=part.file.origin_ns,
         calls=calls,
@@ -145,6 +150,7 @@ def _rank_calls(row: RankRow, part: RankPartial) -> RankCalls:
         world_size=part.file.world_size,
         steps=_windows([(s.start_ns, s.wall_ns, s.used) for s in part.steps], calls),
         schedule=part.prediction.schedule if part.prediction else part.schedule,
+        parts=part.parts,
     )
 
 

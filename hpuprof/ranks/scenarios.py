@@ -43,6 +43,11 @@ class Model:
     measured: Floats
     hosts: bool  # whether hosts are known call by call
 
+    @property
+    def used(self) -> list[int]:
+        """Numbers of the replayed steps that are used; empty: all, as schedules hold no others."""
+        return [] if self.hosts else np.flatnonzero(np.isfinite(self.measured).all(axis=0)).tolist()
+
 
 def models(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, families: Ints) -> Iterator[Model]:
     """Yield what can be replayed, best first: ranks launch by launch, ranks by their main paths.

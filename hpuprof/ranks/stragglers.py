@@ -17,6 +17,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.model.intervals import measure, union
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather, transfer_ns
+from hpuprof.ranks.job_cycle import job_cycle
 from hpuprof.ranks.matching import Matching, RankCalls
 from hpuprof.ranks.parallelism import Use
 from hpuprof.ranks.prices import MIN_STEPS, Priced, price, work
@@ -295,6 +296,7 @@ def what_if(
         both = list(dict.fromkeys([*blamed, *likely]))
         found = price(model, both, divided, percentile(walls, 0.5) or 0, STEP_WAIT_SHARE) or found
         if found is not None and found.error <= MAX_REPLAY_ERROR:
+            found = replace(found, cycle=job_cycle(model.lines, model.collectives, model.used))
             break
     lost = float(np.mean(~matching.complete[matching.expected > 1])) if (matching.expected > 1).any() else 0.0
     return replace(found, lossy=lost > MAX_LOST) if found else None

@@ -51,7 +51,7 @@ BEFORE_GRAPH_MODE = (
         "collectives",
         "Collectives and stragglers",
         "collectives stragglers",
-        "rank_waits suspects collectives process_groups clocks",
+        "rank_waits suspects rank_cycle collectives process_groups clocks",
     ),
     Outline("memory", "Memory", "memory_over_time memory", "memory memory_points"),
     Outline("precision", "Precision", "precision", "precision intel"),

@@ -37,6 +37,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
         causes(report),
         _ranks(data),
         _waiting(data, top),
+        _view("rank_cycle", data, lead, top),
         _view("collectives", data, lead, top),
         _view("process_groups", data, lead, top),
         _clocks(data, top),

@@ -162,6 +162,15 @@ _VIEWS = (
         page_top=RANKS_ON_PAGE,
     ),
     View(
+        "rank_cycle",
+        "What sets the step time of the job: the critical cycle through the ranks, per step",
+        "rank what kind cycle_ns fraction rank_fraction",
+        page_title="Critical cycle through the ranks",
+        page_note="Where a rank waits in a collective, the cycle goes on with the rank that comes last. Rows add up to "
+        "the time from step to step as recorded.",
+        every=True,
+    ),
+    View(
         "suspects",
         "A step would save, if it kept pace",
         "suspect=who ranks low_fraction=at_least saved_fraction=likely high_fraction=at_most steps_fraction "

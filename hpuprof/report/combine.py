@@ -107,6 +107,7 @@ def combine(
         collectives=across.collectives,
         rank_waits=across.waits,
         suspects=across.suspects,
+        rank_cycle=across.cycle,
         step_waits=step_waits,
         **tables,
     )

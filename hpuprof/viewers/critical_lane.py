@@ -12,7 +12,7 @@ from hpuprof.errors import HpuprofError
 from hpuprof.ingest.discover import TraceFile
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.clock import ClockOffset
-from hpuprof.pipeline import critical_walk
+from hpuprof.pipeline import RankWalk, rank_walk
 from hpuprof.viewers.file_plan import FilePlan
 from hpuprof.viewers.layout import Layout
 from hpuprof.what_if.critical_walk import CriticalSlice
@@ -21,12 +21,12 @@ NAME = "critical cycle"
 _THREADS = {1: "host", 2: "device"}
 
 
-def walked(file: TraceFile) -> list[CriticalSlice]:
-    """Return the cycle of a file; empty where it is not known, or the file cannot be read."""
+def walked(file: TraceFile) -> RankWalk | None:
+    """Return the cycle of a file, and what that of all ranks needs; None if the file cannot be read."""
     try:
-        return critical_walk(read_trace(file.path), file)
+        return rank_walk(read_trace(file.path), file)
     except HpuprofError:
-        return []
+        return None
 
 
 def placed(slices: Sequence[CriticalSlice], plan: FilePlan, clock: ClockOffset, origin_ns: int) -> list[CriticalSlice]:

@@ -29,8 +29,9 @@ from hpuprof.model.clock import ClockOffset, GivenClock
 from hpuprof.model.partial import FailedFile, all_failed, refuse_losses
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.naming import METADATA_KEY
-from hpuprof.viewers import critical_lane
+from hpuprof.viewers import critical_lane, job_lane
 from hpuprof.viewers.file_plan import FilePlan, PlanJob
+from hpuprof.viewers.job_lane import JobSlice, job_slices
 from hpuprof.viewers.layout import Layout
 from hpuprof.viewers.output import (
     CLOSING,
@@ -76,6 +77,14 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     critical: Annotated[
         int | None,
         Meta(description="Slices of critical cycles among them; 0: unknown of all ranks; null: not asked for."),
+    ]
+    without_job_cycle: Annotated[
+        str,
+        Meta(
+            description="Why the critical cycle through all ranks is not drawn: one_rank; not_linked (device rows are "
+            "not linked to launches, so that its parts have no rows); not_replayed (ranks share no steps or "
+            "collectives, or their replay misses the recorded time). Empty: it is, or was not asked for."
+        ),
     ]
     counters: Annotated[int, Meta(description="Counter samples written.")]
     asynchronous: Annotated[int, Meta(description="Rows of asynchronous operations written.")]
@@ -228,6 +237,7 @@ class _Member:
     host: str
     clock: ClockOffset
     cycle: Sequence[CriticalSlice] = ()  # on the common axis, ns from the timeline's origin
+    job: Sequence[CriticalSlice] = ()  # of the cycle through all ranks, likewise
 
     def extent(self) -> tuple[int, int]:
         """Return its first and last time on the common axis, absolute ns."""
@@ -244,6 +254,12 @@ class _Timeline:
     clock: str
     origin_ns: int
     last_ns: int
+    without: str = ""  # why the cycle through all ranks is not drawn
+
+    def job(self) -> list[JobSlice]:
+        """Return the cycle through all ranks, in order of time."""
+        found = [JobSlice(member.rank, s) for member in self.members for s in member.job]
+        return sorted(found, key=lambda s: (s.slice.begin_ns, s.slice.end_ns, s.rank, s.slice.device))
 
     def ranks(self) -> list[MergedRank]:
         """Return each rank's files and clock."""
@@ -286,13 +302,26 @@ def _related(members: list[_Member], clock: str) -> tuple[list[_Member], str]:
 
 
 def _with_cycles(timeline: _Timeline, files: Mapping[str, TraceFile], workers: Workers) -> _Timeline:
-    """Find the critical cycle of each file."""
-    found = workers.map(critical_lane.walked, [files[member.plan.path] for member in timeline.members])
+    """Find the critical cycle of each file, and the one through all ranks: of each rank's first recording."""
+    walks = list(workers.map(critical_lane.walked, [files[member.plan.path] for member in timeline.members]))
+    first: dict[int, int] = {}
+    for i, (member, walk) in enumerate(zip(timeline.members, walks, strict=True)):
+        if walk is not None:
+            first.setdefault(member.rank, i)
+    job, without = job_slices([(rank, walk) for rank, i in first.items() if (walk := walks[i])])
+
+    def of(member: _Member, slices: Sequence[CriticalSlice]) -> list[CriticalSlice]:
+        return critical_lane.placed(slices, member.plan, member.clock, timeline.origin_ns)
+
     drawn = [
-        replace(m, cycle=critical_lane.placed(slices, m.plan, m.clock, timeline.origin_ns))
-        for m, slices in zip(timeline.members, found, strict=True)
+        replace(
+            m,
+            cycle=of(m, walk.slices if walk else []),
+            job=of(m, job.get(m.rank, []) if first.get(m.rank) == i else []),
+        )
+        for i, (m, walk) in enumerate(zip(timeline.members, walks, strict=True))
     ]
-    return replace(timeline, members=drawn)
+    return replace(timeline, members=drawn, without=without)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -317,6 +346,9 @@ def _segments(timeline: _Timeline, workers: Workers, *, packed: bool) -> Iterato
         workers.done(job.plan.name)
     flows = sum(member.plan.flows for member in timeline.members)
     cycles = list(critical_lane.all_rows([(m.rank, m.cycle) for m in timeline.members if m.cycle], layout, flows))
+    if through_all := timeline.job():
+        flows += sum(len(critical_lane.changes(m.cycle)) for m in timeline.members)
+        cycles += job_lane.all_rows(through_all, layout, flows)
     if cycles:
         yield write_segment(f"{spool}.cycle", [b",\n", members(cycles)], packed=packed)
     yield write_segment(f"{spool}.end", [CLOSING], packed=packed)
@@ -343,7 +375,8 @@ def _merged(
 ) -> Merged:
     plans = [member.plan for member in timeline.members]
     cycles = [member.cycle for member in timeline.members]
-    critical = sum(map(len, cycles))
+    job = timeline.job()
+    critical = sum(map(len, cycles)) + len(job)
     return Merged(
         path=path,
         bytes=size,
@@ -352,8 +385,11 @@ def _merged(
         span_ns=timeline.last_ns - timeline.origin_ns,
         ranks=timeline.ranks(),
         slices=_total(plans, "slices") + critical,
-        arrows=sum(plan.flows for plan in plans) + sum(len(critical_lane.changes(cycle)) for cycle in cycles),
+        arrows=sum(plan.flows for plan in plans)
+        + sum(len(critical_lane.changes(cycle)) for cycle in cycles)
+        + len(job_lane.changes(job)),
         critical=critical,
+        without_job_cycle=timeline.without,
         counters=_total(plans, "counters"),
         asynchronous=_total(plans, "asynchronous"),
         instants=_total(plans, "instants"),

@@ -24,9 +24,26 @@ class CriticalSlice(NamedTuple):
     device: bool
     what: str
     kind: str
-    criticality: float
+    criticality: float | None
     slack_ns: float | None
     drag_ns: float | None
+
+
+class Places(NamedTuple):
+    """Where host work before calls and device rows of a program were recorded: shape `(events, 2)`, absolute ns."""
+
+    calls: Ints
+    rows: Ints
+
+
+def places(model: LaunchModel) -> Places:
+    """Return the places of all calls and rows of a model's steps."""
+    program, device, origin = model.program, model.view.trace.device, model.view.trace.origin_ns
+    rows = program.device_row
+    return Places(
+        origin + np.stack([program.before, program.begin], axis=1),
+        origin + np.stack([device.start[rows], device.end[rows]], axis=1),
+    )
 
 
 def critical_slices(base: Base, model: LaunchModel) -> list[CriticalSlice]:

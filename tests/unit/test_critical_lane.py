@@ -10,7 +10,10 @@ from builder import TraceBuilder
 from viewers.verify import crossings, read
 
 import hpuprof
+from benchmarks.world.rank import Scenario
+from benchmarks.world.ranks import truth
 from hpuprof.viewers.critical_lane import NAME
+from hpuprof.viewers.job_lane import NAME as JOB
 from hpuprof.viewers.viewer_check import CHROME, PERFETTO
 
 STEP = [  # of the step that begins at 1000 µs: lane, name, begin, end
@@ -95,3 +98,38 @@ def test_it_is_unknown_where_launches_are_not_linked(samples, tmp_path):
     assert hpuprof.merge(samples / "hpu_g2_eager", out, critical=True, jobs=1).critical == 0
     assert hpuprof.merge(samples / "hpu_g2_eager", out, jobs=1).critical is None
     assert NAME not in out.read_text()
+
+
+def job(folder: Path) -> Path:
+    """Four ranks that meet after each layer, none of them the slowest throughout."""
+    scenario = Scenario(ranks=4, steps=4, layers=3, jitter=0.1, lost=0.0)
+    run = truth(scenario)
+    run.write(folder)
+    return folder
+
+
+def test_the_cycle_of_a_job_goes_from_rank_to_rank(tmp_path):
+    out = tmp_path / "m.json"
+    result = hpuprof.merge(job(tmp_path / "job"), out, critical=True, jobs=1)
+    assert result.without_job_cycle == ""
+    events = read(out)["traceEvents"]
+    pid = next(e["pid"] for e in events if e.get("args") == {"name": JOB})
+    rows = [e for e in events if e["pid"] == pid]
+    lanes = {e["tid"]: e["args"]["name"] for e in rows if e["name"] == "thread_name"}
+    ends = {e["id"]: e for e in rows if e["ph"] == "f"}
+    arrows = [(e, ends[e["id"]]) for e in rows if e["ph"] == "s"]
+    assert any(lanes[a["tid"]][:6] != lanes[b["tid"]][:6] for a, b in arrows), "from one rank to another"
+    assert all(a["ts"] <= b["ts"] for a, b in arrows)
+    assert not crossings(read(out))
+    checked = hpuprof.check(out)
+    assert (checked.verdicts[PERFETTO], checked.verdicts[CHROME]) == ("ok", "ok")
+    table = {(row.rank, row.what) for row in hpuprof.analyze(tmp_path / "job", jobs=1).data.rank_cycle}
+    drawn_parts = {(e["args"]["rank"], e["name"]) for e in rows if e["ph"] == "X"}
+    assert drawn_parts <= table | {(rank, "(others)") for rank in range(4)}
+
+
+def test_a_cycle_that_is_not_drawn_says_why(samples, tmp_path):
+    out = tmp_path / "m.json"
+    assert hpuprof.merge(samples / "hpu_g3_lazy_8_ranks", out, critical=True, jobs=1).without_job_cycle == "not_linked"
+    assert hpuprof.merge(samples / "cpu_1_rank", out, critical=True, jobs=1).without_job_cycle == "one_rank"
+    assert hpuprof.merge(samples / "cpu_1_rank", out, jobs=1).without_job_cycle == ""

@@ -10,9 +10,9 @@ import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.collective_rows import CollectiveRows
+from hpuprof.planning.collective_rows import CollectiveRows, used_after
 from hpuprof.planning.remedy import Change, Remedy
-from hpuprof.planning.row_edits import lasting, without_work
+from hpuprof.planning.row_edits import lane_waits, lasting, without_work
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
@@ -28,6 +28,7 @@ LEAST_SIZES = 3
 """Sizes below which a line through their times says nothing."""
 OFF = 0.25
 """Share of a size's time by which the line may miss it; what misses by more waited for other ranks. By judgement."""
+CODE = "DistributedDataParallel(model, bucket_cap_mb={})  # 25 by default"
 
 
 class _Line(NamedTuple):
@@ -46,7 +47,7 @@ def find(situation: Situation) -> Iterator[Change]:
     shortest = situation.model.collectives.shortest
     program = found.of.program
     least = np.array([shortest[row] for row in program.device_row[found.row].tolist()])
-    group = np.full(len(program.call), -1)
+    group, largest = np.full(len(program.call), -1), 0.0
     saved = np.zeros((2, len(program.call)))
     for channel in np.unique(found.channel).tolist():
         mine = np.flatnonzero((found.channel == channel) & (found.bytes > 0))
@@ -55,16 +56,18 @@ def find(situation: Situation) -> Iterator[Change]:
         line = fitted(found.bytes[mine], least[mine])
         if line is None:
             continue
+        largest = max(largest, _enough(line))
         runs = _runs(program, found.row[mine], found.bytes[mine], _enough(line))
         group[found.row[mine]] = np.where(runs >= 0, found.row[mine][np.maximum(runs, 0)], -1)
         saved[:, found.row[mine]] = [[line.alpha_low], [line.alpha_high]]
     rows = np.flatnonzero(group >= 0)
     if not len(rows):
         return
-    merge = _Merge(program, rows, group[rows], saved[:, rows])
+    merge = _Merge(found, rows, group[rows], saved[:, rows])
     per_step = len(rows) / program.steps
     where = f"{per_step:,.0f} collectives in {len(np.unique(merge.last)) / program.steps:,.0f}"
-    yield Change(where, per_step, merge.edit, merge.ideal, uncertain=True)
+    code = CODE.format(max(1, round(largest / 2**20)))
+    yield Change(where, per_step, merge.edit, merge.ideal, uncertain=True, code=code)
 
 
 def fitted(sizes: Ints, times: Floats) -> _Line | None:
@@ -128,7 +131,7 @@ def _needed_before(program: Program, rows: Ints) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class _Merge:
-    program: Program
+    found: CollectiveRows
     rows: Ints  # rows in runs of two or more
     last: Ints  # last row of each one's run
     saved: Floats  # start-up time at worst and at best, shape (2, rows)
@@ -136,7 +139,7 @@ class _Merge:
     def edit(self, model: StepModel, level: float) -> LaunchModel:
         """Start all members of a run when the last one is ready; only one of them pays the start-up time."""
         assert isinstance(model, LaunchModel)
-        schedule, program = model.schedule, self.program
+        schedule, program = model.schedule, self.found.of.program
         behind = self.rows != self.last
         dur, call = np.array(schedule.rows.dur), np.array(schedule.rows.call)
         members, saved = self.rows[behind], self.saved[1] + (self.saved[0] - self.saved[1]) * level
@@ -147,7 +150,12 @@ class _Merge:
         gone[program.call[members]] = True
         gone[program.call[self.last]] = False
         edited = replace(schedule, calls=schedule.calls.free(gone), rows=replace(schedule.rows, dur=dur, call=call))
-        return replace(model, schedule=with_waits(edited, edited.waits))
+        # In the recording they may have been over by then, so that no wait shows.
+        gradients = np.intersect1d(self.last, self.found.row[self.found.gradients])
+        reduced, using = used_after(program, gradients, self.found.backward[1])
+        needed = lane_waits(using, reduced, program.typical_gap)
+        merged = replace(model, schedule=with_waits(edited, edited.waits.also(needed)))
+        return merged.without_host(self.found.of.work_around(gone))
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
         """Take the collectives away."""
@@ -159,8 +167,9 @@ class _Merge:
         of_device = (waits.kind == Wait.DEVICE) | (waits.kind == Wait.LANE)
         free = waits.only(~(of_device & gone[np.where(of_device, waits.source, 0)]))
         calls = np.zeros(len(schedule.calls), dtype=bool)
-        calls[self.program.call[self.rows]] = True
+        calls[self.found.of.program.call[self.rows]] = True
         without = without_work(replace(model, schedule=with_waits(schedule, free)), calls)
+        without = without.without_host(self.found.of.work_around(calls))
         return lasting(without, np.where(gone, 0.0, without.schedule.rows.dur))
 
 
@@ -168,7 +177,7 @@ REMEDY = Remedy(
     name="buckets",
     title="Merge small collectives",
     advice="Reduce more gradients at a time: larger buckets, or one flat tensor for many small ones.",
-    code={"": "DistributedDataParallel(model, bucket_cap_mb=100)  # 25 by default"},
+    code={"": CODE.format(100)},
     costs="Memory for the buckets; the first reduction starts later.",
     unknown="The start-up time of a collective: between the quartiles of what a line through this recording's sizes "
     "and shortest times leaves.",

@@ -9,10 +9,9 @@ import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.collective_rows import CollectiveRows
+from hpuprof.planning.collective_rows import CollectiveRows, used_after
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import (
-    first_after,
     lane_waits,
     lasting,
     of_lanes,
@@ -108,14 +107,12 @@ class _Overlap:
         kept = waits.only(~(early | of_lanes(waits, late, waiting=True)))
         ready = self._ready(level)
         rows = np.flatnonzero(self.chosen)
-        computing = np.flatnonzero(program.kind == DeviceKind.COMPUTE)
-        using = first_after(computing, np.maximum(program.call[rows], self.last[step[rows]]), program.call)
-        used = (using >= 0) & (step[np.maximum(using, 0)] == step[rows])
+        rows, using = used_after(program, rows, self.last)
         before, held = self._producers()
         calls = np.array(schedule.rows.call)
         calls[self.after] = program.call[ready]
         gap = program.typical_gap
-        added = lane_waits(using[used], rows[used], gap).also(lane_waits(self.after, ready, gap))
+        added = lane_waits(using, rows, gap).also(lane_waits(self.after, ready, gap))
         added = added.also(lane_waits(held, before, gap))
         edited = replace(schedule, rows=replace(schedule.rows, call=calls), waits=kept.also(added))
         if not len(self.in_line):

@@ -16,12 +16,19 @@ from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 
+CASTS = 2
+"""Casts for a kernel of a matrix operator at most. Autocast casts weight, bias and input of a linear operator in
+forward and their gradients in backward (torch's `autocast_mode.cpp`, `ToCopyBackward0`): six for its three kernels."""
+
+BYTES_LEFT = 0.5
+"""Share of the time of other kernels of the model that is left at least: they move tensors of half the size."""
+
 
 def find_half(situation: Situation) -> Iterator[Change]:
     """Find matrix operators on fp32."""
     of = situation.calls
     if of is not None and len((found := of.once(MatrixRows.find)).row):
-        change = _change(of, found.row, found.least_in_half(), casts=True)
+        change = _change(of, found.row, found.least_in_half(), around=found.others)
         if _has_bfloat16(found, situation.view.trace):
             yield change
         else:
@@ -44,15 +51,18 @@ def find_tf32(situation: Situation) -> Iterator[Change]:
         return
     least = found.least_through_tf32()
     if least is not None and found.simple.any():
-        yield _change(of, found.row[found.simple], least[found.simple], casts=False)
+        yield _change(of, found.row[found.simple], least[found.simple])
 
 
-def _change(of: ProgramCalls, rows: Ints, least: Floats, *, casts: bool) -> Change:
-    program = of.program
+def _change(of: ProgramCalls, rows: Ints, least: Floats, around: Ints | None = None) -> Change:
+    """Return the change of some rows. `around`: others that then move half the bytes, with casts; None: neither."""
+    program, casts = of.program, around is not None
     chosen = np.zeros(len(program.call), dtype=bool)
     chosen[rows] = True
     share = np.ones(len(chosen))
     share[rows] = least
+    if around is not None:
+        share[around] = BYTES_LEFT
     calls = np.zeros(len(program.row), dtype=bool)
     calls[program.call[rows]] = True
     work = (program.begin - of.since) + program.useful
@@ -66,23 +76,23 @@ def _change(of: ProgramCalls, rows: Ints, least: Floats, *, casts: bool) -> Chan
 
 @dataclass(frozen=True, eq=False)
 class _Precision:
-    chosen: Mask  # rows
-    least: Floats  # share of each row's time that is left at least; 1 for others
+    chosen: Mask  # rows of matrix operators
+    least: Floats  # share of each row's time that is left at least
     calls: Mask  # launches of chosen rows
     cast: float  # host's work for one more launch [ns]
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
-        """Scale rows between what the peaks allow and what they take now; casts cost up to one more launch each."""
+        """Scale rows between what can be and what they take now; casts cost up to `CASTS` more launches each."""
         assert isinstance(model, LaunchModel)
-        faster = scaled(model, self.chosen, self.least + (1.0 - self.least) * level)
+        faster = scaled(model, self.least < 1.0, self.least + (1.0 - self.least) * level)
         calls = faster.schedule.calls
-        dearer = replace(calls, cost=calls.cost + np.where(self.calls, level * self.cast, 0.0))
+        dearer = replace(calls, cost=calls.cost + np.where(self.calls, level * CASTS * self.cast, 0.0))
         return replace(faster, schedule=replace(faster.schedule, calls=dearer))
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
-        """Take the matrix operators' time away."""
+        """Take the matrix operators' time away, and what others can save."""
         assert isinstance(model, LaunchModel)
-        return scaled(model, self.chosen, 0.0)
+        return scaled(model, self.least < 1.0, np.where(self.chosen, 0.0, self.least))
 
 
 _FLOAT16 = """scaler = torch.amp.GradScaler("cuda")
@@ -108,8 +118,8 @@ HALF = Remedy(
     },
     costs="Results change in the third digit; check that training still converges.",
     unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known; half where "
-    "peaks are not) and all of their time; casts cost up to one more launch each. What other operators gain by half "
-    "the bytes is left out.",
+    "peaks are not) and all of their time; casts cost up to two more launches each. "
+    "Other kernels of forward and backward take between half, for half the bytes, and all of their time.",
     needs=_NEEDS,
     mends=("HP210",),
     find=find_half,

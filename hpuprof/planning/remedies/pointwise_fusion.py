@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import without_work
@@ -19,7 +18,7 @@ from hpuprof.what_if.step_model import StepModel
 POINTWISE = re.compile(r"(?<!index_)(?<!gather_)elementwise_?kernel", re.IGNORECASE)
 """Names of ATen's pointwise kernels on all its devices (`vectorized_elementwise_kernel`); not those that index."""
 HOST_LEFT = (0.0, 0.5)
-"""Share left of the host's work before a launch that goes: its operator goes, guards may come; by judgement."""
+"""Share left of the host's work around a launch that goes: its operator goes, guards may come; by judgement."""
 
 
 def find(situation: Situation) -> Iterator[Change]:
@@ -48,7 +47,7 @@ def _runs(of: ProgramCalls) -> Ints:
     named = np.array([bool(POINTWISE.search(name)) for name in trace.names], dtype=bool)
     rows = np.bincount(program.call, minlength=len(program.row))
     fits = named[trace.device.name[program.device_row]] & (rows[program.call] == 1) & of.launches[program.call]
-    fits &= _in_model(of)[program.call]
+    fits &= of.in_model[program.call]
     waits = np.cumsum(program.waits | program.read | program.marker)
     key = np.stack([waits[program.call], program.step[program.call], of.phase[program.call]])
     waiting, awaited = np.zeros((2, len(fits)), dtype=bool)
@@ -65,18 +64,6 @@ def _runs(of: ProgramCalls) -> Ints:
     return groups
 
 
-def _in_model(of: ProgramCalls) -> Mask:
-    """Mark the calls in forward and backward; without modules, forward is all that comes before the end of backward."""
-    inside = np.isin(of.phase, (Phase.FORWARD, Phase.BACKWARD))
-    if (of.phase == Phase.FORWARD).any():
-        return inside
-    program, backward = of.program, np.flatnonzero(of.phase == Phase.BACKWARD)
-    last = np.full(program.steps, -1 if len(backward) else len(inside))
-    last[program.step[backward]] = backward
-    between: Mask = (of.phase == Phase.BETWEEN) & (np.arange(len(inside)) <= last[program.step])
-    return inside | between
-
-
 @dataclass(frozen=True, eq=False)
 class _Fusion:
     of: ProgramCalls
@@ -90,12 +77,12 @@ class _Fusion:
         low, high = HOST_LEFT
         fused = folded(model, self.groups, self._left(level))
         left = low + (high - low) * level
-        return fused.without_host(shortened(self.of.work_before(self.calls & ~self.heads), 1.0 - left))
+        return fused.without_host(shortened(self.of.work_around(self.calls & ~self.heads), 1.0 - left))
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
-        """Take the kernels and the host work before them away."""
+        """Take the kernels and the host work around them away."""
         assert isinstance(model, LaunchModel)
-        return without_work(model, self.calls).without_host(self.of.work_before(self.calls))
+        return without_work(model, self.calls).without_host(self.of.work_around(self.calls))
 
     def _left(self, level: float) -> Floats:
         """Return the share of each run's device time that is left."""
@@ -114,7 +101,7 @@ REMEDY = Remedy(
     advice="Compile the model: activations, casts, additions and multiplications next to each other become one kernel.",
     code={"": "model = torch.compile(model)", "hpu": 'model = torch.compile(model, backend="hpu_backend")'},
     costs="Compilation at the first step and at new shapes.",
-    unknown="A fused kernel takes between as long as the longest of its run and as all of them, the host's work before "
+    unknown="A fused kernel takes between as long as the longest of its run and as all of them, the host's work around "
     "the launches that go between none and half. What else a compiler does is left out.",
     needs="A recording in which device rows are linked to their launches.",
     mends=("HP207",),

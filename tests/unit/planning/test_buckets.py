@@ -42,6 +42,7 @@ def test_a_merged_collective_starts_up_once(tmp_path):
     bench = Bench.of(loop(), buckets.REMEDY, tmp_path)
     (change,) = bench.changes
     assert change.where == "4 collectives in 1"
+    assert "bucket_cap_mb=1)" in change.code  # at 90 kB the start-up is a tenth
     # All begin with the last one's launch, which was 9 after the first one's and no longer follows three calls of 1;
     # three start-ups of 10 are gone.
     assert bench.now - bench.with_it() == pytest.approx(3 * 10 - (9 - 3))

@@ -1,0 +1,121 @@
+"""The critical cycle through all ranks as lanes of the merged timeline, with arrows from rank to rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from hpuprof.pipeline import RankWalk
+from hpuprof.ranks.collectives import time_members
+from hpuprof.ranks.cycle_rows import CycleNames
+from hpuprof.ranks.job_cycle import JobCycle, Stretch
+from hpuprof.ranks.lines import Does
+from hpuprof.ranks.matching import match
+from hpuprof.ranks.parallelism import uses
+from hpuprof.ranks.rank_tables import rank_calls
+from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, measure_waits, what_if
+from hpuprof.viewers.layout import Layout
+from hpuprof.what_if.critical_walk import CriticalSlice, Places
+
+NAME = "critical cycle of the job"
+ONE_RANK, NOT_LINKED, NOT_REPLAYED = "one_rank", "not_linked", "not_replayed"
+
+
+class JobSlice(NamedTuple):
+    """A slice of the cycle on a rank."""
+
+    rank: int
+    slice: CriticalSlice
+
+
+def job_slices(walks: Sequence[tuple[int, RankWalk]]) -> tuple[dict[int, list[CriticalSlice]], str]:
+    """Return the slices of the cycle by rank, absolute times of its own clock, and why there are none.
+
+    `walks`: one recording for each rank. Reasons: `one_rank`, `not_linked` (device rows of a rank are not linked to
+    launches, so that its work has no rows of its own), `not_replayed` (ranks share no steps or collectives, or the
+    replay misses the recorded time).
+    """
+    if len(walks) < 2:
+        return {}, ONE_RANK
+    if any(walk.places is None for _, walk in walks):
+        return {}, NOT_LINKED
+    ranks = [rank_calls(rank, walk.partial) for rank, walk in walks]
+    if not any(len(who.calls) for who in ranks):
+        return {}, NOT_REPLAYED
+    matching = match(ranks)
+    timed = time_members(ranks, matching, clock="collective")
+    found = what_if(ranks, matching, timed, measure_waits(ranks, matching, timed), uses(ranks, matching))
+    if found is None or found.error > MAX_REPLAY_ERROR or found.cycle is None:
+        return {}, NOT_REPLAYED
+    if not found.cycle.hosts:
+        return {}, NOT_LINKED
+    named = [CycleNames(who, matching, hosts=True) for who in ranks]
+    out: dict[int, list[CriticalSlice]] = {}
+    for r, (rank, walk) in enumerate(walks):
+        assert walk.places is not None
+        out[rank] = list(_of_rank(found.cycle, r, walk.places, named[r]))
+    return out, ""
+
+
+def _of_rank(cycle: JobCycle, rank: int, places: Places, names: CycleNames) -> Iterator[CriticalSlice]:
+    """Yield a rank's slices, each call and row once, in order of time; those of one side do not overlap."""
+    mine = dict.fromkeys(s._replace(step=0) for s in cycle.stretches if s.rank == rank and s.item >= 0)
+    for device in (False, True):
+        end = 0
+        for begin, until, stretch in sorted(_placed(mine, places, device=device)):
+            if until > max(begin, end):
+                what, kind = names.of(stretch)
+                yield CriticalSlice(max(begin, end), until, device, what, kind, None, None, None)
+                end = until
+
+
+def _placed(stretches: Iterable[Stretch], places: Places, *, device: bool) -> Iterator[tuple[int, int, Stretch]]:
+    for stretch in stretches:
+        if (stretch.kind != Does.CALL) != device:
+            continue
+        begin, end = (places.rows if device else places.calls)[stretch.item].tolist()
+        # A collective's part is what follows when the last rank has come.
+        yield (max(begin, end - round(stretch.ns)) if stretch.kind == Does.TRANSFER else begin), end, stretch
+
+
+def all_rows(slices: Sequence[JobSlice], layout: Layout, flows: int) -> Iterator[dict[str, Any]]:
+    """Yield the lanes, two for each rank, and arrows where the cycle changes lanes. `flows`: numbers that are taken."""
+    ranks = sorted({s.rank for s in slices})
+    pid = layout.free_process(ranks[0])
+    yield _named("process_name", pid, 0, {"name": NAME})
+    yield _named("process_sort_index", pid, 0, {"sort_index": -1})
+    lane = {(rank, device): 1 + 2 * i + device for i, rank in enumerate(ranks) for device in (False, True)}
+    for (rank, device), tid in lane.items():
+        yield _named("thread_name", pid, tid, {"name": f"rank {rank} · {'device' if device else 'host'}"})
+        yield _named("thread_sort_index", pid, tid, {"sort_index": tid})
+    for rank, s in slices:
+        span = {"ts": s.begin_ns / 1000, "dur": (s.end_ns - s.begin_ns) / 1000}
+        args = {"kind": s.kind, "rank": rank}
+        yield {"ph": "X", "cat": NAME, "name": s.what, "pid": pid, "tid": lane[rank, s.device], **span, "args": args}
+    for number, (source, target) in enumerate(changes(slices), flows + 1):
+        one, other = source.slice, target.slice
+        # An arrow begins inside its slice, and not after it ends.
+        at = max(one.begin_ns, min(one.end_ns - 1, other.begin_ns))
+        arrow = {"cat": NAME, "name": NAME, "id": number, "pid": pid}
+        yield {**arrow, "ph": "s", "tid": lane[source.rank, one.device], "ts": at / 1000}
+        yield {
+            **arrow,
+            "ph": "f",
+            "bp": "e",
+            "tid": lane[target.rank, other.device],
+            "ts": max(at, other.begin_ns) / 1000,
+        }
+
+
+def changes(slices: Sequence[JobSlice]) -> list[tuple[JobSlice, JobSlice]]:
+    """Return where the cycle goes to another lane."""
+    return [
+        (one, other)
+        for one, other in pairwise(slices)
+        if (one.rank, one.slice.device) != (other.rank, other.slice.device)
+    ]
+
+
+def _named(what: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
