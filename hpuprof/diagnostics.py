@@ -65,8 +65,9 @@ _ALL = (
     Diagnostic(
         code="HP106",
         severity="warning",
-        title="Few steps have device rows",
-        cause="The device buffer overflowed or tracing began late; idle time computed from such a trace is wrong.",
+        title="Few steps or launches have device rows",
+        cause="The device buffer overflowed, tracing began late, or it ended while the device was behind; idle time "
+        "computed from such a trace is wrong.",
         remedy="Record fewer steps, or enlarge the buffer; conclusions about the device are withheld.",
     ),
     Diagnostic(

@@ -8,6 +8,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Ints
 from hpuprof.model.durations import duration
 from hpuprof.model.intervals import EMPTY, Intervals, measure
@@ -45,7 +46,7 @@ def degenerate(view: RankView) -> list[Trouble]:
 
     - HP105: no device rows at all (the device was not traced; that does not mean it was idle).
     - HP126: no host rows: the causes of device idle time are unknown.
-    - HP106: device rows in fewer than half of the used steps.
+    - HP106: device rows in fewer than half of the used steps, or for fewer than half of the launches in them.
     - HP107: one row holds more than half of the used steps' device time (more than 90 % for a single step).
     - HP108: more than half of the graph launches lack device rows.
     - HP151: for a quarter of the used steps the device worked on what was launched before the recording.
@@ -62,6 +63,7 @@ def degenerate(view: RankView) -> list[Trouble]:
     with_rows = int((per_step > 0).sum())
     if len(used) >= 2 and with_rows < STEP_SHARE * len(used):
         found.append(Trouble("HP106", with_rows, f"device rows in {with_rows} of {len(used)} used steps"))
+    found += _without_rows(view) if not found else []
     inside = measure(Intervals(used.start, used.end), device.start, device.end)
     longest = int(inside[real].max(initial=0))
     total = int(per_step.sum())
@@ -74,6 +76,23 @@ def degenerate(view: RankView) -> list[Trouble]:
             )
         )
     return found + _incomplete_replays(view) + _unrecorded(view, used)
+
+
+def _without_rows(view: RankView) -> list[Trouble]:
+    """Find launches that never ran as far as the trace shows: it ended while the device was far behind.
+
+    Those that a capture records run later, in the graph.
+    """
+    host = view.trace.host
+    if not FAMILIES[view.trace.family].correlated or (host.activity == Activity.CAPTURE).any():
+        return []
+    calls = np.flatnonzero((host.activity == Activity.LAUNCH) & (host.correlation >= 0))
+    windows = view.steps.used_windows()
+    calls = calls[measure(windows, host.start[calls], host.start[calls] + 1) > 0]
+    ran = int(np.isin(calls, view.links.launch).sum())
+    if len(calls) < MIN_LAUNCHES or ran >= STEP_SHARE * len(calls):
+        return []
+    return [Trouble("HP106", len(calls) - ran, f"device rows for {ran} of {len(calls)} launches in the used steps")]
 
 
 def _unrecorded(view: RankView, used: Intervals) -> list[Trouble]:

@@ -76,6 +76,18 @@ def test_what_lies_after_work_from_before_the_recording_is_judged_by_itself(tmp_
     assert part.prediction.span.wall_ns == pytest.approx(1_209_000, abs=2_000)
 
 
+@pytest.mark.parametrize(("rows", "reason"), [(12, "lost_rows"), (24, "no_steps")])
+def test_a_recording_that_ends_while_the_device_is_behind_points_nowhere(tmp_path, rows, reason):
+    """The host launches 40 rows; the first of them have ended when the recording does."""
+    trace = TraceBuilder()
+    for k in range(40):
+        launched(trace, k, 300 * k, 50) if k < rows else trace.host(f"aten::op_{k}", 300 * k, 8).host(
+            "cudaLaunchKernel", 300 * k + 4, 2, cat="cuda_runtime", correlation=1_000 + k
+        )
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict == "cannot say", graph.reason) == (reason == "lost_rows", reason)
+
+
 def test_a_step_of_two_launches_has_nothing_to_capture(tmp_path):
     """The host makes inputs for 900 us; the device waits for it, and no graph changes that."""
     trace = TraceBuilder().steps(4, 1_000)
