@@ -8,7 +8,9 @@ inside a piece disappears; copies to the device precede the graph launch.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -61,11 +63,31 @@ class Around:
         storing_when = union(host.start[storing], host.end[storing])
         return cls(_copying_operators(trace, view.links, program), storing_when, graphs)
 
+    @cached_property
+    def cut(self) -> Callable[[Program, Region, bool], _Cut]:
+        """What the graphs of a region take of a program, with or without its waits; the last few remembered."""
+        return lru_cache(maxsize=4)(partial(_cut_out, self))
+
     def copying_in(self, program: Program, calls: Mask) -> Intervals:
         """Return the intervals of `copying` that hold some of the calls."""
         at = np.searchsorted(self.copying.start, program.begin[calls], side="right") - 1
         at = np.unique(at[at >= 0])
         return Intervals(self.copying.start[at], self.copying.end[at])
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """What the graphs of a region take of a program, whatever else is edited; columns of shape `(calls,)`."""
+
+    piece: Ints  # of each call, -1 outside
+    captured: Mask
+    apart: Mask  # left outside, and behind their piece's graph
+    gone: Mask  # waits that are dropped
+    free: Mask  # calls that cost nothing any more
+    left: tuple[Ints, Ints]  # `Program.host_work` without the host time that goes
+    order: Ints  # calls as they follow each other
+    graphs: float
+    inputs: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +134,28 @@ def capture(
     Raises:
         CrosswiseError: the captured work would wait for itself.
     """
+    cut = around.cut(program, region, drop_waits)
+    captured, piece, apart = cut.captured, cut.piece, cut.apart
+    schedule = _without_host_work(unchanged, program, cut)
+    schedule = replace(schedule, waits=_still_full(schedule.waits, program, captured))
+    schedule = replace(schedule, calls=schedule.calls.in_order(cut.order))
+    if apart.any():
+        schedule = replace(schedule, waits=_behind(schedule.waits, program, piece, captured, apart))
+    of_each = 1.0 if region.split else cut.inputs / max(1.0, cut.graphs)
+    schedule, _ = as_graphs(schedule, np.where(captured, piece, -1), each=recipes, inputs=of_each)
+    if around.graphs is not None and around.graphs.any():
+        schedule = _as_they_are(schedule, around.graphs)
+    schedule = without_waits(schedule, cut.gone)  # sorts
+    return Captured(
+        schedule,
+        launches=float(captured.sum() / program.steps),
+        graphs=cut.graphs,
+        inputs=cut.inputs if cut.graphs else 0.0,
+    )
+
+
+def _cut_out(around: Around, program: Program, region: Region, drop_waits: bool) -> _Cut:  # noqa: FBT001
+    """Find what the graphs of a region take of a program."""
     captured = launched_work(program) & contains(region.windows, program.begin)
     apart = np.zeros(len(captured), dtype=bool)
     if region.split:
@@ -141,22 +185,16 @@ def capture(
     uploads = inside & program.upload & ~captured
     graphs = len(np.unique(piece[captured])) / program.steps
     inputs = float(region.inputs if region.inputs != 1 else max(1, round(uploads.sum() / max(1, program.steps))))
-    schedule = _without_host_work(unchanged, program, removed, captured | apart, apart)
-    schedule = replace(schedule, waits=_still_full(schedule.waits, program, captured))
-    order = _order(piece, good, inside, uploads, apart)
-    schedule = replace(schedule, calls=schedule.calls.in_order(order))
-    if apart.any():
-        schedule = replace(schedule, waits=_behind(schedule.waits, program, piece, captured, apart))
-    of_each = 1.0 if region.split else inputs / max(1.0, graphs)
-    schedule, _ = as_graphs(schedule, np.where(captured, piece, -1), each=recipes, inputs=of_each)
-    if around.graphs is not None and around.graphs.any():
-        schedule = _as_they_are(schedule, around.graphs)
-    schedule = without_waits(schedule, gone)  # sorts
-    return Captured(
-        schedule,
-        launches=float(captured.sum() / program.steps),
+    return _Cut(
+        piece=piece,
+        captured=captured,
+        apart=apart,
+        gone=gone,
+        free=(contains(removed, program.begin) | captured | apart) & ~apart,
+        left=program.host_work_without(removed),
+        order=_order(piece, good, inside, uploads, apart),
         graphs=graphs,
-        inputs=inputs if graphs else 0.0,
+        inputs=inputs,
     )
 
 
@@ -168,13 +206,11 @@ def _as_they_are(schedule: Schedule, calls: Mask) -> Schedule:
     return replace(schedule, rows=kept)
 
 
-def _without_host_work(schedule: Schedule, program: Program, removed: Intervals, going: Mask, apart: Mask) -> Schedule:
+def _without_host_work(schedule: Schedule, program: Program, cut: _Cut) -> Schedule:
     """Take host time out of segments, and the calls in it; of an edited segment, the same share."""
-    inside = (contains(removed, program.begin) | going) & ~apart
-    left, rows = program.host_work_without(removed)
-    whole, whole_rows = program.host_work
+    (left, rows), (whole, whole_rows) = cut.left, program.host_work
     calls = replace(
-        schedule.calls.free(inside),
+        schedule.calls.free(cut.free),
         segment=_scaled(schedule.calls.segment, left, whole),
         segment_rows=_scaled(schedule.calls.segment_rows, rows, whole_rows),
     )
