@@ -5,6 +5,7 @@ Every network name but loopback is made unresolvable, so a page that needs the i
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -124,10 +125,16 @@ class Browser:
         pattern = "**" + pattern.strip("*") + "**"
         _thread.submit(self._page.route, pattern, lambda route: route.fulfill(body=body, content_type=kind)).result()
 
-    def screenshot(self, path: Path, *, whole: bool = False) -> Path:
-        """Save what is to be seen as PNG; `whole`: the page in its full height."""
-        _thread.submit(self._page.screenshot, path=path, full_page=whole).result()
-        return path
+    def screenshot(self, *, whole: bool = False) -> bytes:
+        """Return what is to be seen as PNG; `whole`: the page in its full height."""
+        png: bytes = _thread.submit(self._page.screenshot, full_page=whole).result()
+        return png
+
+    def show(self, name: str, *, whole: bool = False) -> None:
+        """Save a screenshot in SCREENSHOTS_DIR, if that is set: to look at, no test does."""
+        if folder := os.environ.get("SCREENSHOTS_DIR"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            Path(folder, f"{name}.png").write_bytes(self.screenshot(whole=whole))
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the DevTools protocol and return its result."""

@@ -122,15 +122,15 @@ def test_a_worker_killed_on_the_way_costs_nothing(samples, tmp_path):
         def kill_the_reader():
             gate.reached.wait(PATIENCE_S)
 
-            def reader():
-                for worker in made.workers:
-                    for connection in psutil.Process(worker.pid).net_connections():
-                        if connection.raddr and connection.raddr.port == port and connection.status == "ESTABLISHED":
-                            return worker
-                return None
+            def reads(worker):
+                connections = psutil.Process(worker.pid).net_connections()
+                return any(c.raddr and c.raddr.port == port and c.status == "ESTABLISHED" for c in connections)
 
-            # The other worker must be done with its files, so that only the one that waits has a connection.
-            time.sleep(1.0)
+            def reader():
+                """The one at the gate, while the other is done with its files or between two of them."""
+                reading = [worker for worker in made.workers if reads(worker)]
+                return reading[0] if len(reading) == 1 else None
+
             victim = wait_for(reader, "nobody reads")
             victim.kill()
             killed.append(victim.wait())

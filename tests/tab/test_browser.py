@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +15,6 @@ RUN = "hpu_g2_eager/hpu_g2_eager"
 
 
 @pytest.fixture
-def shots(tmp_path: Path) -> Path:
-    return Path(os.environ.get("SCREENSHOTS_DIR") or tmp_path / "shots")
-
-
-@pytest.fixture
 def analysed(board: Board, our_tab: None) -> Board:
     board.wait(
         "/data/plugin/hpuprof/runs",
@@ -30,7 +24,7 @@ def analysed(board: Board, our_tab: None) -> Board:
 
 
 @pytest.fixture(params=[(1280, False), (1280, True), (400, False)], ids=["wide-light", "wide-dark", "phone-light"])
-def browser(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Browser]:
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     width, dark = request.param
     with Browser(width=width, dark=dark) as made:
         yield made
@@ -41,7 +35,7 @@ def errors(browser: Browser) -> list[str]:
 
 
 def test_our_tab_shows_the_verdict_first_then_the_report(
-    analysed: Board, browser: Browser, shots: Path, request: pytest.FixtureRequest
+    analysed: Board, browser: Browser, request: pytest.FixtureRequest
 ) -> None:
     name = request.node.callspec.id
     browser.open(analysed.url + ENTRY)
@@ -62,12 +56,12 @@ def test_our_tab_shows_the_verdict_first_then_the_report(
     assert browser.value("document.documentElement.scrollWidth <= window.innerWidth"), "nothing sticks out at the side"
     back = browser.value("getComputedStyle(document.body).backgroundColor")
     assert (back == "rgb(255, 255, 255)") == ("light" in name)
-    browser.screenshot(shots / f"our-tab-report-{name}.png", whole=True)
+    browser.show(f"our-tab-report-{name}", whole=True)
     assert errors(browser) == []
     assert all(url.startswith((analysed.url, "about:", "data:")) for url in browser.requests)
 
 
-def test_runs_sort_and_compare(analysed: Board, browser: Browser, shots: Path, request: pytest.FixtureRequest) -> None:
+def test_runs_sort_and_compare(analysed: Board, browser: Browser, request: pytest.FixtureRequest) -> None:
     name = request.node.callspec.id
     browser.open(analysed.url + ENTRY)
     browser.wait("document.querySelectorAll('#run option').length >= 11")
@@ -83,35 +77,35 @@ def test_runs_sort_and_compare(analysed: Board, browser: Browser, shots: Path, r
     assert len(ascending) >= 11
     assert browser.value(column) == ascending[::-1]
     assert browser.value("document.querySelector('#runs th[aria-sort]').getAttribute('aria-sort')") == "descending"
-    browser.screenshot(shots / f"our-tab-runs-{name}.png")
+    browser.show(f"our-tab-runs-{name}")
     browser.value("[...document.querySelectorAll('.bar button')].find((b) => b.textContent === 'Compare').click()")
     browser.wait("document.querySelectorAll('#comparison tbody tr').length > 5")
     cells = browser.value("document.querySelectorAll('#comparison thead th').length")
     assert cells == 1 + len(ascending)
-    browser.screenshot(shots / f"our-tab-compare-{name}.png")
+    browser.show(f"our-tab-compare-{name}")
     assert errors(browser) == []
 
 
-def test_the_report_alone_runs_its_scripts_and_asks_nobody(analysed: Board, tmp_path: Path, shots: Path) -> None:
+def test_the_report_alone_runs_its_scripts_and_asks_nobody(analysed: Board) -> None:
     with Browser() as browser:
         browser.open(f"{analysed.url}/data/plugin/hpuprof/report?run={RUN}")
         text = browser.wait("document.body && document.body.innerText.length > 500 && document.body.innerText")
         assert "Input-bound" in text
-        browser.screenshot(shots / "our-tab-report-alone.png")
+        browser.show("our-tab-report-alone")
         assert errors(browser) == [], "the page's own policy blocks nothing of it"
         assert all(url.startswith((analysed.url, "about:", "data:", "blob:")) for url in browser.requests)
 
 
-def test_our_tab_inside_tensorboard(analysed: Board, tmp_path: Path, shots: Path) -> None:
+def test_our_tab_inside_tensorboard(analysed: Board) -> None:
     with Browser() as browser:
         browser.open(f"{analysed.url}/#hpuprof")
         frames = "JSON.stringify([...document.querySelectorAll('iframe')].map((f) => f.contentDocument?.querySelector('#verdict')?.textContent))"
         browser.wait(f"{frames}.length > 20")
-        browser.screenshot(shots / "our-tab-in-tensorboard.png")
+        browser.show("our-tab-in-tensorboard")
         assert errors(browser) == []
 
 
-def test_the_stock_tab_shows_the_device(board: Board, stock_version: str, tmp_path: Path, shots: Path) -> None:
+def test_the_stock_tab_shows_the_device(board: Board, stock_version: str) -> None:
     """With a stand-in for Google's charts, which this tab fetches from the internet: without, it shows a spinner for ever."""
     board.wait(
         "/data/plugin/pytorch_profiler/runs", lambda body: len(body["runs"]) >= 11 and not body["loading"], seconds=180
@@ -124,13 +118,13 @@ def test_the_stock_tab_shows_the_device(board: Board, stock_version: str, tmp_pa
         text = browser.wait("document.body.innerText.includes('GAUDI2') && document.body.innerText")
         assert "GPU Utilization" in text
         assert "data loading" in text, "the recommendation fires"
-        browser.screenshot(shots / "stock-tab-overview.png")
+        browser.show("stock-tab-overview")
         choose(browser, "Views", "GPU Kernel")
         browser.wait("[...document.querySelectorAll('table.stub')].some((t) => t.innerText.includes('layer_norm'))")
-        browser.screenshot(shots / "stock-tab-kernel.png")
+        browser.show("stock-tab-kernel")
         choose(browser, "Views", "Operator")
         browser.wait("document.body.innerText.includes('LaunchRecipeTask')")
-        browser.screenshot(shots / "stock-tab-operator.png")
+        browser.show("stock-tab-operator")
 
 
 def choose(browser: Browser, title: str, wanted: str) -> None:

@@ -49,3 +49,13 @@ def test_a_begin_row_neither_drops_nor_is_dropped_in_perfetto():
     start, dur, track = np.array([0.0, 5.0]), np.array([10.0, 10.0]), np.zeros(2, dtype=np.int64)
     complete = [[True, True], [False, True], [True, False]]
     assert [dropped_by_perfetto(track, start, dur, np.array(c)) for c in complete] == [1, 0, 0]
+
+
+def test_a_row_that_ends_takes_begin_rows_inside_it_along_in_perfetto():
+    # The begin row at 6 would let the row from 12 to 120 stay; it goes with the one from 5 to 10, which holds it.
+    start, dur, track = (
+        np.array([0.0, 5.0, 6.0, 12.0]),
+        np.array([100.0, 5.0, 44.0, 108.0]),
+        np.zeros(4, dtype=np.int64),
+    )
+    assert dropped_by_perfetto(track, start, dur, np.array([True, True, False, True])) == 1
