@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from hpuprof.model.metrics import BUDGET, TILES
 from hpuprof.model.prediction import GraphMode
 from hpuprof.render import sections as shown
 from hpuprof.render.advice import numbers
 from hpuprof.render.formats import measured
-from hpuprof.render.html_tables import Block, Cell, Column, HtmlTable, Tile
+from hpuprof.render.html_tables import Block, Cell, Column, HtmlTable, Tile, tint
 from hpuprof.render.page_outline import AFTER_GRAPH_MODE, BEFORE_GRAPH_MODE, CHARTS, OPTION_MEANINGS, Outline
 from hpuprof.render.sections import data_quality
 from hpuprof.render.table_view import View
@@ -59,9 +60,31 @@ def _table(name: str, report: Report) -> HtmlTable | None:
     return MADE_TABLES[name](report) if name in MADE_TABLES else _of_view(VIEWS[name], report)
 
 
+CRITICAL_KINDS = {
+    "operators": ("operator",),
+    "kernels": ("kernel", "copy", "collective"),
+    "actions": ("host range",),
+}
+"""Tables whose rows are parts of the critical cycle by name, and the kinds of those parts."""
+
+
 def _of_view(view: View, report: Report) -> HtmlTable | None:
     lead = lead_recording(report.data)
-    return HtmlTable.of_view(view, view.rows(report.data, lead), whose=shown.whose(report.data, lead))
+    rows = view.rows(report.data, lead)
+    table = HtmlTable.of_view(view, rows, whose=shown.whose(report.data, lead))
+    if table is None or view.table not in (*CRITICAL_KINDS, "critical_path", "modules"):
+        return table
+    tints = tuple(map(_tints(view.table, report), rows[: len(table.rows)]))
+    return replace(table, tints=tints) if any(tints) else table
+
+
+def _tints(table: str, report: Report) -> Callable[[Any], str]:
+    """Return what tints the rows of a table by how often they lie on the critical cycle."""
+    if table in ("critical_path", "modules"):
+        return lambda row: tint(row.criticality)
+    kinds = CRITICAL_KINDS[table]
+    known = {row.what: row.criticality for row in report.data.critical_path if row.kind in kinds}
+    return lambda row: tint(known.get(row.name))
 
 
 def _steps(report: Report) -> HtmlTable | None:

@@ -14,6 +14,8 @@ from hpuprof.render.table_view import Section, View
 
 LONGEST_NAME = 90
 """Characters of a name in a cell of the page; longer ones lose their middle."""
+TINTS = {"always": "in all samples", "mostly": "in at least half of them", "seldom": "in fewer"}
+"""How often what a row is about lies on the critical cycle, and what the legend says."""
 _SAYS_NOTHING: dict[str, tuple[Any, ...]] = {"window": ("0",)}
 
 
@@ -39,7 +41,8 @@ class Cell:
 class HtmlTable:
     """A table. `sorts`: its headers sort; `filters`: a field above it filters rows; `folded`: it opens on demand.
 
-    `on_screen`: it lists what a figure draws, and stays off paper.
+    `on_screen`: it lists what a figure draws, and stays off paper. `tints`: of each row, how often it lies on the
+    critical cycle, a key of `TINTS` or empty; none where no row does.
     """
 
     name: str
@@ -51,6 +54,12 @@ class HtmlTable:
     filters: bool = False
     folded: bool = False
     on_screen: bool = False
+    tints: tuple[str, ...] = ()
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """The tints that rows have, in words."""
+        return {tint: words for tint, words in TINTS.items() if tint in self.tints}
 
     @staticmethod
     def of_section(section: Section | None, name: str, *, title: str | None = None) -> HtmlTable | None:
@@ -145,6 +154,13 @@ class Tile:
     metric: str
     label: str
     value: str
+
+
+def tint(criticality: float | None) -> str:
+    """Return the tint of a part that lies on the critical cycle in a share of the samples; empty for none."""
+    if not criticality:
+        return ""
+    return "always" if criticality >= 1.0 else "mostly" if criticality >= 0.5 else "seldom"
 
 
 def with_charts(blocks: Sequence[Block], drawn: set[str]) -> list[Block]:

@@ -8,6 +8,7 @@ import time
 from html.parser import HTMLParser
 
 import pytest
+from builder import TraceBuilder
 from hostile import hostile
 from many_ranks import many_ranks
 from sample_reports import report_of
@@ -178,3 +179,29 @@ def test_command_writes_the_page(samples, tmp_path, capsys):
     path = tmp_path / "report.html"
     assert main(["analyze", str(samples / "hpu_g1_lazy"), "-o", str(path), "--quiet"]) == 0
     assert path.read_text(encoding="utf-8") == render(hpuprof.analyze(samples / "hpu_g1_lazy"), ".html")
+
+
+def test_rows_on_the_critical_cycle_are_tinted(reported):
+    """The kernel that the host waits for sets the step; the one that nobody waits for does not."""
+    page = reported
+    for name, tinted in (("gemm", True), ("relu", False)):
+        row = re.search(rf'<tr( class="always")?><th scope="row"[^>]*>{name}<', page.split('id="kernel-table"')[1])
+        assert row is not None
+        assert (row[1] is not None) == tinted
+    assert 'class="note legend">On the <a href="#critical">critical cycle</a>' in page
+
+
+@pytest.fixture
+def reported(tmp_path):
+    b = TraceBuilder()
+    for i in range(6):
+        at = 1000 * i
+        b.step(i, at, 1000)
+        b.host("aten::mm", at + 10, 40)
+        b.kernel("gemm", at + 60, 500, launch=at + 20)
+        b.host("cudaDeviceSynchronize", at + 60, 510, cat="cuda_runtime")
+        b.host("aten::relu", at + 600, 30)
+        b.kernel("relu", at + 640, 100, launch=at + 610)
+    b.write(tmp_path / "t.pt.trace.json")
+    hpuprof.save(hpuprof.analyze(tmp_path, cache="off"), tmp_path / "r.html")
+    return (tmp_path / "r.html").read_text()
