@@ -72,12 +72,12 @@ class Job:
         samples: Floats = np.median([base_of(p) for p in self.predictions], axis=0)
         return samples
 
-    @cached_property
-    def other_runs(self) -> Floats:
-        """Samples of the factor from the step time of the recorded run to that of others; 1 where that was told."""
-        if self.lead.base != "profiled":
-            return np.ones(len(self.base_samples))
-        return Draws.make().of_other_runs(self.base_samples) / self.base_samples
+    def of_other_runs(self, times: Floats) -> Floats:
+        """Return step times as other runs than the recorded one have them, with the same median [ns].
+
+        As they are where the step time was told.
+        """
+        return times if self.lead.base != "profiled" else Draws.make().of_other_runs(times)
 
     @cached_property
     def base_ns(self) -> float:
