@@ -26,8 +26,8 @@ from hpuprof.what_if.uncertainty import SEED, standard_normal
 LEVELS = (0.0, 0.5, 1.0)
 GAIN_ERROR = 0.15
 """Relative standard deviation of a predicted gain beyond what samples show: the model's own error."""
-REMEMBERED = 24
-"""Models with changes that are kept, at 1 to 2 MB each: those of a round of the plan."""
+REMEMBERED = 10
+"""Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
 
 
 @dataclass(frozen=True, eq=False)
