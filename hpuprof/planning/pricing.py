@@ -24,8 +24,8 @@ from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
-REMEMBERED = 24
-"""Models with changes that are kept, at 1 to 2 MB each: those of a round of the plan."""
+REMEMBERED = 10
+"""Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
 
 
 @dataclass(frozen=True, eq=False)
