@@ -149,8 +149,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         reason="" if options else "no_launches",
         span=span_of(view, timed.start, timed.end),
     )
-    told = settings.unprofiled_ns
-    base = np.full(SAMPLES, float(told)) if told else draws.of_other_runs(compared.times)
+    base = np.full(SAMPLES, float(settings.unprofiled_ns)) if settings.unprofiled_ns else compared.times
     return prediction, Replay(model, regions, drawn, weights, base)
 
 

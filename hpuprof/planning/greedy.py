@@ -22,7 +22,7 @@ from hpuprof.planning.remedies.faster import shortened_parts
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.graph import CrosswiseError
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, Draws
 
 WORTH = 0.01
 """Share of the step that a change must gain to be worth a line of the plan."""
@@ -61,7 +61,8 @@ def plan_rows(partial: RankPartial, replay: Replay | None, family: str, chosen: 
     situation = Situation(replay.model, replay.regions, decision.answer)
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
-    plan = Plan(pricing, found, decision, family)
+    told = partial.prediction is not None and partial.prediction.base != "profiled"
+    plan = Plan(pricing, found, decision, family, told)
     return [*plan.rows(chosen), *unknown, *not_linked(situation)]
 
 
@@ -108,6 +109,7 @@ class Plan:
     priced: list[Priced]
     decision: Decision
     family: str
+    told: bool  # whether the step time without the profiler is known
 
     def rows(self, chosen: Sequence[str]) -> Iterator[PlanRow]:
         """Yield the rows: the plan, then what is not part of it, by gain."""
@@ -119,13 +121,14 @@ class Plan:
             done.append(priced.change)
             with_it = np.minimum(pricing.share(done), share)
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
-            after = np.maximum(before - gain, np.minimum(self._least(done, with_it), before))
+            least = np.minimum(self._least(done, with_it), before)
+            after = np.maximum(before - gain, least)
             row = self._row(priced, after=after if order == 1 else None)
             yield msgspec.structs.replace(
                 row,
                 order=order,
-                **_columns("before", before),
-                **_columns("after", after),
+                **_columns("before", self._of_other_runs(before)),
+                **_columns("after", np.maximum(self._of_other_runs(after), least)),
                 **_saved("gain", before, after),
                 then=pricing.sets_the_step(done),
             )
@@ -134,6 +137,10 @@ class Plan:
         for priced in sorted(rest, key=lambda p: float(np.median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
             yield self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
+
+    def _of_other_runs(self, times: Floats) -> Floats:
+        """Return step times as other runs than the recorded one have them; as they are where one was told [ns]."""
+        return times if self.told else Draws.make().of_other_runs(times)
 
     def _given(self, names: Sequence[str]) -> list[Priced]:
         """Return the chosen remedies in the order given, each in the place where it gains most."""

@@ -24,6 +24,11 @@ _SIMPLE = re.compile(r"sgemm|scudnn|_SB_|<float\b")
 _THROUGH_TF32 = re.compile(r"tf32|tensorop|1688")
 _HALF = re.compile(r"half|bf16|bfloat|fp16|f16|hgemm|hcudnn|h884|h1688|_HB|_BB", re.IGNORECASE)
 _POINTWISE = re.compile(r"elementwise_kernel")
+_MATRIX = re.compile(r"gemm|scudnn")
+"""Kernels that multiply matrices whichever operator launched them: those of custom and scripted ones are not listed."""
+_FOLLOWS = re.compile(r"at::native::(?!.*(?:embedding|index|gather|scatter))|bn_[fb]w|batch_norm|pool")
+"""Kernels that compute in the type of what a matrix operator gave them: ATen's, but those that look up in tables of
+parameters, and normalisation and pooling by cuDNN. Kernels of custom operators keep their type."""
 UNKNOWN_RATIO = 0.5
 """Least time in half as many bits where the peaks are unknown: half the bytes, twice the operations; by judgement."""
 
@@ -36,7 +41,7 @@ class MatrixRows:
     work: list[Work | None]  # of the operator; None: unknown
     names: list[str]  # of the kernels
     peak: Peak | None
-    others: Ints  # rows that compute on what may be fp32 in forward and backward
+    others: Ints  # rows of forward and backward that compute on what matrix operators give, in its type
 
     @classmethod
     def find(cls, of: ProgramCalls) -> MatrixRows:
@@ -55,16 +60,21 @@ class MatrixRows:
         own = matrix[trace.host.name[nesting.rows[operator[has]]]] if has.any() else inside[has]
         inside[has] = (named[operator[has]] > 0) | own
         rows, work = [], []
-        for i in np.flatnonzero((program.kind == DeviceKind.COMPUTE) & (inside | (around >= 0))).tolist():
+        computes = program.kind == DeviceKind.COMPUTE
+        by_name = [bool(_MATRIX.search(name) and _SINGLE.search(name)) for name in trace.names] or [False]
+        inside |= np.array(by_name)[trace.device.name[program.device_row]]
+        for i in np.flatnonzero(computes & (inside | (around >= 0))).tolist():
             told = known.work[int(known.kind[around[i]])] if around[i] >= 0 else None
             name = names[i]
             single = told.dtype == "fp32" if told is not None else bool(_SINGLE.search(name))
             if single and not _HALF.search(name) and not _POINTWISE.search(name):
                 rows.append(i)
                 work.append(told)
-        elsewhere = (program.kind == DeviceKind.COMPUTE) & of.in_model[program.call]
+        elsewhere = computes & of.in_model[program.call]
         elsewhere[rows] = False
-        others = [i for i in np.flatnonzero(elsewhere).tolist() if not _HALF.search(names[i])]
+        others = [
+            i for i in np.flatnonzero(elsewhere).tolist() if _FOLLOWS.search(names[i]) and not _HALF.search(names[i])
+        ]
         found = np.array(rows, dtype=np.int64)
         return cls(found, work, [names[i] for i in rows], known.peak, np.array(others, dtype=np.int64))
 

@@ -71,3 +71,30 @@ def test_unknown_peaks_allow_half(tmp_path):
 )
 def test_what_is_in_fewer_bits_already_stays(tmp_path, kernel, kind):
     assert not Bench.of(loop(kernel, kind=kind), lower_precision.HALF, tmp_path).changes
+
+
+def test_a_matrix_kernel_counts_whichever_operator_launched_it(tmp_path):
+    out = TraceBuilder(**A100).steps(4, 100)
+    for at in range(0, 400, 100):
+        out.host("fbgemm::custom", at + 1, 6).kernel("volta_sgemm_128x32_nt", at + 7, 80, launch=at + 2)
+        out.host("cudaStreamSynchronize", at + 10, 79, cat="cuda_runtime", stream=7)
+    assert Bench.of(out, lower_precision.HALF, tmp_path).with_it() < 100 - 40
+
+
+@pytest.mark.parametrize(
+    ("kernel", "saved"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", 5),
+        ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>", 0),
+        ("split_embedding_codegen_forward_unweighted_kernel<float>", 0),
+    ],
+)
+def test_kernels_that_compute_on_what_matrix_operators_give_move_half_the_bytes(tmp_path, kernel, saved):
+    out = TraceBuilder(**A100).steps(4, 100)
+    for at in range(0, 400, 100):
+        out.host("forward", at, 99, cat="user_annotation").host("aten::mm", at + 1, 3).host("aten::add", at + 4, 3)
+        out.kernel("cutlass_80_tensorop_s1688gemm_256x128", at + 7, 70, launch=at + 2)
+        out.kernel(kernel, at + 77, 10, launch=at + 5)
+        out.host("cudaStreamSynchronize", at + 10, 79, cat="cuda_runtime", stream=7)
+    bench = Bench.of(out, lower_precision.HALF, tmp_path)
+    assert bench.with_it() == pytest.approx(bench.now - 35 - saved)
