@@ -21,7 +21,7 @@ struct Row {
         TEXTS
     };
 
-    Slice slice{0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0};
+    Slice slice{0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0};
     std::array<std::string_view, WORDS> words{};
     std::uint32_t given = 0;  // bits of the texts that the row has
     char phase = 0;
