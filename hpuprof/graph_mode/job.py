@@ -23,8 +23,8 @@ from hpuprof.what_if.uncertainty import (
     REPLAY_LIMIT,
     SAMPLES,
     SEED,
-    Draws,
     interval,
+    of_other_runs,
     standard_normal,
     unpack,
 )
@@ -73,11 +73,8 @@ class Job:
         return samples
 
     def of_other_runs(self, times: Floats) -> Floats:
-        """Return step times as other runs than the recorded one have them, with the same median [ns].
-
-        As they are where the step time was told.
-        """
-        return times if self.lead.base != "profiled" else Draws.make().of_other_runs(times)
+        """Return samples of a step time as other runs than the recorded one have it [ns]."""
+        return of_other_runs(times, told=self.lead.base != "profiled")
 
     @cached_property
     def base_ns(self) -> float:

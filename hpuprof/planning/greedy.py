@@ -22,7 +22,7 @@ from hpuprof.planning.remedies.faster import shortened_parts
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.graph import CrosswiseError
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT, Draws
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, of_other_runs
 
 WORTH = 0.01
 """Share of the step that a change must gain to be worth a line of the plan."""
@@ -127,8 +127,8 @@ class Plan:
             yield msgspec.structs.replace(
                 row,
                 order=order,
-                **_columns("before", self._of_other_runs(before)),
-                **_columns("after", np.maximum(self._of_other_runs(after), least)),
+                **_columns("before", of_other_runs(before, told=self.told)),
+                **_columns("after", np.maximum(of_other_runs(after, told=self.told), least)),
                 **_saved("gain", before, after),
                 then=pricing.sets_the_step(done),
             )
@@ -137,10 +137,6 @@ class Plan:
         for priced in sorted(rest, key=lambda p: float(np.median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
             yield self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
-
-    def _of_other_runs(self, times: Floats) -> Floats:
-        """Return step times as other runs than the recorded one have them; as they are where one was told [ns]."""
-        return times if self.told else Draws.make().of_other_runs(times)
 
     def _given(self, names: Sequence[str]) -> list[Priced]:
         """Return the chosen remedies in the order given, each in the place where it gains most."""

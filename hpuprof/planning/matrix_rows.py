@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,9 +52,10 @@ class MatrixRows:
         device_name = trace.first_device.get("name")
         known = Utilisation.of(view, str(device_name) if device_name else None)
         operator = view.links.operator[program.device_row]
-        names = [trace.names[int(n)] for n in trace.device.name[program.device_row].tolist()]
+        kernel = trace.device.name[program.device_row]
+        names = [trace.names[int(n)] for n in kernel.tolist()]
         around = _around(known, nesting.stop, operator)
-        matrix = np.array([bool(_OPERATOR.search(name)) for name in trace.names] or [False], dtype=bool)
+        matrix = _named(trace.names, _OPERATOR.search)
         named = nesting.around(matrix[trace.host.name[nesting.rows]]) if len(nesting.rows) else np.zeros(0, dtype=int)
         inside = np.zeros(len(operator), dtype=bool)
         has = operator >= 0
@@ -61,8 +63,7 @@ class MatrixRows:
         inside[has] = (named[operator[has]] > 0) | own
         rows, work = [], []
         computes = program.kind == DeviceKind.COMPUTE
-        by_name = [bool(_MATRIX.search(name) and _SINGLE.search(name)) for name in trace.names] or [False]
-        inside |= np.array(by_name)[trace.device.name[program.device_row]]
+        inside |= _named(trace.names, lambda name: _MATRIX.search(name) and _SINGLE.search(name))[kernel]
         for i in np.flatnonzero(computes & (inside | (around >= 0))).tolist():
             told = known.work[int(known.kind[around[i]])] if around[i] >= 0 else None
             name = names[i]
@@ -70,13 +71,11 @@ class MatrixRows:
             if single and not _HALF.search(name) and not _POINTWISE.search(name):
                 rows.append(i)
                 work.append(told)
-        elsewhere = computes & of.in_model[program.call]
-        elsewhere[rows] = False
-        others = [
-            i for i in np.flatnonzero(elsewhere).tolist() if _FOLLOWS.search(names[i]) and not _HALF.search(names[i])
-        ]
+        follows = _named(trace.names, lambda name: _FOLLOWS.search(name) and not _HALF.search(name))[kernel]
+        follows &= computes & of.in_model[program.call]
+        follows[rows] = False
         found = np.array(rows, dtype=np.int64)
-        return cls(found, work, [names[i] for i in rows], known.peak, np.array(others, dtype=np.int64))
+        return cls(found, work, [names[i] for i in rows], known.peak, np.flatnonzero(follows))
 
     @cached_property
     def simple(self) -> Mask:
@@ -108,6 +107,11 @@ class MatrixRows:
             return None
         slow, fast, memory = peak.without_tf32_tflops, peak.dense_tflops["fp32"], peak.memory_tb_per_s
         return np.array([_ratio(work, slow, fast, memory, 1.0) for work in self.work])
+
+
+def _named(names: Sequence[str], fits: Callable[[str], object]) -> Mask:
+    """Mark names that fit; one that does not where there are none."""
+    return np.array([bool(fits(name)) for name in names] or [False], dtype=bool)
 
 
 def _around(known: Utilisation, stop: Ints, operator: Ints) -> Ints:

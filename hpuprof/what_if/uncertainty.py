@@ -69,17 +69,23 @@ class Draws:
         outside = self.normal[2] * constants["outside_error"].value
         return Drawn(constants, self.uniform, overhead, host_scale, outside)
 
-    def of_other_runs(self, times: Floats) -> Floats:
-        """Return samples of the step time of other runs than the recorded one, with the same median."""
-        found: Floats = times * np.exp(OTHER_RUN * self.normal[3])
-        return found * (np.median(times) / max(float(np.median(found)), 1.0))
-
     def with_errors(self, speedup: Floats, errors: Errors) -> Floats:
         """Return samples of a speed-up with errors that no other unknown covers; a step of no length gains none."""
         log = np.log(np.where(speedup > 0, speedup, 1.0))
         model = np.hypot(errors.replay, errors.change * log)
         found: Floats = np.exp(log + self.normal[0] * errors.base + self.normal[1] * model)
         return np.where(speedup > 0, found, 0.0)
+
+
+def of_other_runs(times: Floats, *, told: bool) -> Floats:
+    """Return step times as other runs than the recorded one have them, with the same median [ns].
+
+    `times`: samples; `told`: whether the step time without the profiler is known, so that they stay as they are.
+    """
+    if told:
+        return times
+    found: Floats = times * np.exp(OTHER_RUN * Draws.make().normal[3])
+    return found * (np.median(times) / max(float(np.median(found)), 1.0))
 
 
 @dataclass(frozen=True, eq=False)
