@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -13,6 +14,21 @@ namespace hpuprof {
 
 // An exception of Python's that is already set.
 struct PythonError {};
+
+// Returns what a call returns to Python; what it throws becomes Python's MemoryError or ValueError.
+template <class Call>
+PyObject* guarded(const Call& call) {
+    try {
+        return call();
+    } catch (const PythonError&) {
+        return nullptr;
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+        return nullptr;
+    }
+}
 
 // A C-contiguous array of int64 or float64 with one or two dimensions, held as long as this lives.
 template <class T>

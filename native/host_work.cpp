@@ -38,15 +38,10 @@ PyObject* host_work(PyObject*, PyObject* arguments) {
     double floor;
     if (!PyArg_ParseTuple(arguments, "O(OOOO)d:host_work", &arrays[0], &arrays[1], &arrays[2], &arrays[3], &arrays[4], &floor))
         return nullptr;
-    try {
+    return guarded([&]() -> PyObject* {
         fill(arrays, floor);
-    } catch (const PythonError&) {
-        return nullptr;
-    } catch (const std::exception& error) {
-        PyErr_SetString(PyExc_ValueError, error.what());
-        return nullptr;
-    }
-    Py_RETURN_NONE;
+        Py_RETURN_NONE;
+    });
 }
 
 }  // namespace hpuprof

@@ -105,15 +105,10 @@ PyObject* longest_paths(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "O(OOO)(OOOO):longest_paths", &arrays[0], &arrays[1], &arrays[2], &arrays[3], &arrays[4],
                           &arrays[5], &arrays[6], &arrays[7]))
         return nullptr;
-    try {
+    return guarded([&]() -> PyObject* {
         solve(arrays);
-    } catch (const PythonError&) {
-        return nullptr;
-    } catch (const std::exception& error) {
-        PyErr_SetString(PyExc_ValueError, error.what());
-        return nullptr;
-    }
-    Py_RETURN_NONE;
+        Py_RETURN_NONE;
+    });
 }
 
 }  // namespace hpuprof

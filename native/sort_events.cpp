@@ -118,16 +118,7 @@ PyObject* sort_events(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "O(OOOOO):sort_events", &arrays[0], &arrays[1], &arrays[2], &arrays[3], &arrays[4],
                           &arrays[5]))
         return nullptr;
-    try {
-        return sort_events_of(arrays);
-    } catch (const PythonError&) {
-        return nullptr;
-    } catch (const std::bad_alloc&) {
-        return PyErr_NoMemory();
-    } catch (const std::exception& error) {
-        PyErr_SetString(PyExc_ValueError, error.what());
-        return nullptr;
-    }
+    return guarded([&] { return sort_events_of(arrays); });
 }
 
 }  // namespace hpuprof
