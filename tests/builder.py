@@ -138,3 +138,17 @@ class TraceBuilder:
         """Write, read and measure."""
         path = self.write(folder / "t.json")
         return reduce_file(TraceFile(str(path), path.name, path.stat().st_size, parse_name(path.name)))
+
+
+def waited_for(**header: Any) -> TraceBuilder:
+    """Return six steps of 1000 µs: a gemm that the host waits for, then a relu that nobody waits for."""
+    b = TraceBuilder(**header)
+    for i in range(6):
+        at = 1000 * i
+        b.step(i, at, 1000)
+        b.host("aten::mm", at + 10, 40)
+        b.kernel("gemm", at + 60, 500, launch=at + 20)
+        b.host("cudaDeviceSynchronize", at + 60, 510, cat="cuda_runtime")
+        b.host("aten::relu", at + 600, 30)
+        b.kernel("relu", at + 640, 100, launch=at + 610)
+    return b

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builder import TraceBuilder
+from builder import waited_for
 from viewers.verify import crossings, read
 
 import hpuprof
@@ -25,24 +25,11 @@ STEP = [  # of the step that begins at 1000 µs: lane, name, begin, end
 ]
 
 
-def waiting(rank: int) -> TraceBuilder:
-    """Steps of 1000 µs: a gemm that the host waits for, then a relu that nobody waits for."""
-    b = TraceBuilder(distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2})
-    for i in range(6):
-        at = 1000 * i
-        b.step(i, at, 1000)
-        b.host("aten::mm", at + 10, 40)
-        b.kernel("gemm", at + 60, 500, launch=at + 20)
-        b.host("cudaDeviceSynchronize", at + 60, 510, cat="cuda_runtime")
-        b.host("aten::relu", at + 600, 30)
-        b.kernel("relu", at + 640, 100, launch=at + 610)
-    return b
-
-
 @pytest.fixture
 def merged(tmp_path: Path) -> tuple[Any, Path]:
     for rank in (0, 1):
-        waiting(rank).write(tmp_path / f"node_{rank}.{1000 + rank}.pt.trace.json")
+        header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        waited_for(**header).write(tmp_path / f"node_{rank}.{1000 + rank}.pt.trace.json")
     out = tmp_path / "m.json"
     return hpuprof.merge(tmp_path, out, critical=True, jobs=1), out
 

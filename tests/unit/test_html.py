@@ -8,7 +8,7 @@ import time
 from html.parser import HTMLParser
 
 import pytest
-from builder import TraceBuilder
+from builder import waited_for
 from hostile import hostile
 from many_ranks import many_ranks
 from sample_reports import report_of
@@ -193,15 +193,6 @@ def test_rows_on_the_critical_cycle_are_tinted(reported):
 
 @pytest.fixture
 def reported(tmp_path):
-    b = TraceBuilder()
-    for i in range(6):
-        at = 1000 * i
-        b.step(i, at, 1000)
-        b.host("aten::mm", at + 10, 40)
-        b.kernel("gemm", at + 60, 500, launch=at + 20)
-        b.host("cudaDeviceSynchronize", at + 60, 510, cat="cuda_runtime")
-        b.host("aten::relu", at + 600, 30)
-        b.kernel("relu", at + 640, 100, launch=at + 610)
-    b.write(tmp_path / "t.pt.trace.json")
+    waited_for().write(tmp_path / "t.pt.trace.json")
     hpuprof.save(hpuprof.analyze(tmp_path, cache="off"), tmp_path / "r.html")
     return (tmp_path / "r.html").read_text()
